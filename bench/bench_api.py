@@ -1,7 +1,7 @@
 """`POST /v1/tokens` over loopback, with authentication and audit, beside the least there is, in the same run.
 
 The rows beside it are raw ASGI and a Starlette route, which read JSON, look something up and answer JSON: each behind
-uvicorn as it is fastest (httptools, uvloop). Ours stands behind its own door, as `oauthbroker serve` has it. One
+uvicorn as it is fastest (httptools, uvloop). Ours stands behind its own listener, as `oauthbroker serve` has it. One
 worker, kept connections, and a process of its own that asks; the rows take turns, because machines are noisy.
 """
 
@@ -79,24 +79,24 @@ class Row:
 
 @asynccontextmanager
 async def behind_uvicorn(web: ASGIApp, path: Path | None) -> AsyncIterator[str]:
-    with listen_unix(ApiSocket(str(path))) if path else listen("127.0.0.1", 0) as door:
+    with listen_unix(ApiSocket(str(path))) if path else listen("127.0.0.1", 0) as listener:
         options = {**uvicorn_options(), "http": "httptools"}
         server = uvicorn.Server(uvicorn.Config(web, **options, lifespan="off"))
-        task = asyncio.create_task(server.serve(sockets=[door]))
+        task = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         try:
-            yield str(path or door.getsockname()[1])
+            yield str(path or listener.getsockname()[1])
         finally:
             server.should_exit = True
             await task
 
 
 @asynccontextmanager
-async def behind_our_door(web: ASGIApp, path: Path | None) -> AsyncIterator[str]:
-    with listen_unix(ApiSocket(str(path))) if path else listen("127.0.0.1", 0) as door:
-        async with served(web, door, Terms(json_log(io.StringIO(), SystemClock()))):
-            yield str(path or door.getsockname()[1])
+async def behind_our_listener(web: ASGIApp, path: Path | None) -> AsyncIterator[str]:
+    with listen_unix(ApiSocket(str(path))) if path else listen("127.0.0.1", 0) as listener:
+        async with served(web, listener, Terms(json_log(io.StringIO(), SystemClock()))):
+            yield str(path or listener.getsockname()[1])
 
 
 class Caller(asyncio.Protocol):
@@ -215,7 +215,7 @@ async def main(*, quick: bool) -> None:
                             Row("a Starlette route", await stack.enter_async_context(behind_uvicorn(ROUTE, places[1]))),
                             Row(
                                 "POST /v1/tokens",
-                                await stack.enter_async_context(behind_our_door(broker.web, places[2])),
+                                await stack.enter_async_context(behind_our_listener(broker.asgi.app, places[2])),
                             ),
                         ]
                         for _ in range(rounds):

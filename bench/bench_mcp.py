@@ -90,10 +90,10 @@ class Server:
 
 @asynccontextmanager
 async def served() -> AsyncIterator[Server]:
-    door = socket.create_server(("127.0.0.1", 0))  # it takes connections before the server runs
-    server = Server(port=door.getsockname()[1])
+    listening = socket.create_server(("127.0.0.1", 0))  # it takes connections before the server runs
+    server = Server(port=listening.getsockname()[1])
     listener = uvicorn.Server(uvicorn.Config(server.app(), log_level="error"))
-    task = asyncio.create_task(listener.serve(sockets=[door]))
+    task = asyncio.create_task(listener.serve(sockets=[listening]))
     try:
         yield server
     finally:

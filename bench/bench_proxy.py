@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from bench.bench_api import HOST, KINDS_OF_FIGURES, TURN, Row, behind_our_door, behind_uvicorn, measure, nowhere
+from bench.bench_api import HOST, KINDS_OF_FIGURES, TURN, Row, behind_our_listener, behind_uvicorn, measure, nowhere
 from bench.bench_injection import SERVE
 from bench.bench_token_call import SUBJECT, app, grant
 from bench.figures import parser, show, show_failure
@@ -139,7 +139,7 @@ async def main(port: int, *, quick: bool) -> None:
         rows = [
             Row("the API alone", str(port)),
             Row("Starlette and httpx2", await stack.enter_async_context(plain_proxy(prefix, port, fixed))),
-            Row(OURS, await stack.enter_async_context(behind_our_door(broker.web, None))),
+            Row(OURS, await stack.enter_async_context(behind_our_listener(broker.asgi.app, None))),
         ]
         program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
         if program is None:

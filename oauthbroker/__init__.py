@@ -11,10 +11,15 @@ from oauthbroker.core.version import VERSION
 if TYPE_CHECKING:
     from oauthbroker.broker import Broker
     from oauthbroker.config.check import check_config
-    from oauthbroker.config.problems.problems import ConfigRefused
+    from oauthbroker.config.problems.problems import ConfigInvalidError
     from oauthbroker.core.errors import BrokerError, Code
     from oauthbroker.core.secret import Secret
-    from oauthbroker.injection.errors import AuthorizationNeeded, InjectionError, RequestRefused, told_to_model
+    from oauthbroker.injection.errors import (
+        AuthorizationRequiredError,
+        InjectionError,
+        RequestRefusedError,
+        told_to_model,
+    )
     from oauthbroker.model.apps import Bundle
     from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
     from oauthbroker.model.turn import Turn, TurnAuth
@@ -23,18 +28,18 @@ if TYPE_CHECKING:
     from oauthbroker.wiring import open_broker
 
 __all__ = [
-    "AuthorizationNeeded",
     "AuthorizationRequired",
+    "AuthorizationRequiredError",
     "Broker",
     "BrokerError",
     "Bundle",
     "Code",
-    "ConfigRefused",
+    "ConfigInvalidError",
     "Failed",
     "InjectionError",
     "Metric",
     "Ready",
-    "RequestRefused",
+    "RequestRefusedError",
     "Secret",
     "TokenResult",
     "Turn",
@@ -52,10 +57,10 @@ __getattr__ = lazily(
     {
         "broker": {"Broker"},
         "config.check": {"check_config"},
-        "config.problems.problems": {"ConfigRefused"},
+        "config.problems.problems": {"ConfigInvalidError"},
         "core.errors": {"BrokerError", "Code"},
         "core.secret": {"Secret"},
-        "injection.errors": {"AuthorizationNeeded", "InjectionError", "RequestRefused", "told_to_model"},
+        "injection.errors": {"AuthorizationRequiredError", "InjectionError", "RequestRefusedError", "told_to_model"},
         "model.apps": {"Bundle"},
         "model.token_results": {"AuthorizationRequired", "Failed", "Ready", "TokenResult"},
         "model.turn": {"Turn", "TurnAuth"},

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oauthbroker.access.api_keys import ApiKeys
-from oauthbroker.access.turn_token_cache import Guest
+from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit import StaticTokenIssued
 from oauthbroker.audit.lines import AuditTrail
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class WebApps(Protocol):
-    """The ASGI applications of a broker: the pages for people, the HTTP API, and both in one."""
+    """The ASGI applications of a broker: the pages for people, the HTTP API, and app in one."""
 
     @property
     def pages(self) -> ASGIApp: ...
@@ -49,7 +49,7 @@ class WebApps(Protocol):
     def api(self) -> ASGIApp: ...
 
     @property
-    def both(self) -> ASGIApp: ...
+    def app(self) -> ASGIApp: ...
 
 
 Serves = Callable[["Broker", str | None, int | None], AbstractAsyncContextManager[str]]
@@ -74,7 +74,7 @@ class Broker:
     scrubber: Scrubber
     audit_trail: AuditTrail
     life: Life
-    doors: WebApps
+    asgi: WebApps
 
     def __init__(  # noqa: PLR0913  (its parts)
         self,
@@ -104,18 +104,13 @@ class Broker:
         self.scrubber = scrubber
         self.audit_trail = audit_trail
         self.life = services.life
-        self.doors = web
+        self.asgi = web
         self._services = services
         self._health_check = health_check
         self._reload = reload
         self._plugin_types = plugin_types
         self._plugin_state = plugin_state
         self._serves = serves
-
-    @property
-    def web(self) -> ASGIApp:
-        """The pages and the API in one application."""
-        return self.doors.both
 
     def serving(self, host: str | None = None, port: int | None = None) -> AbstractAsyncContextManager[str]:
         """Serve the pages and the API in this event loop for an `async with` block, which gets the address, such as
@@ -138,9 +133,9 @@ class Broker:
         those of `links`."""
         return self._services.contexts.of_turn(turn, tool, private_links=private_links)
 
-    def oauth_for(self, guest: Guest) -> OAuthContext:
+    def oauth_for(self, token_holder: TurnTokenHolder) -> OAuthContext:
         """Return `ctx.oauth` for the holder of a turn token, as `turns.admit` returned it."""
-        return self._services.contexts.of_guest(guest)
+        return self._services.contexts.of_turn_token(token_holder)
 
     def static_token(self, connector: str) -> Secret | None:
         """Return the token that `Connector/<name>` was configured with; None if it uses an OAuthApp, or no token."""
@@ -212,7 +207,7 @@ class Broker:
         """Replace the configuration, by default by the files that the broker was opened with, read again. Return the
         names of the apps that are new, removed or changed. Work under way finishes with the app it began with.
 
-        Raises ConfigRefused with every problem, or a store code: then the old one stays, and `health` is red.
+        Raises ConfigInvalidError with every problem, or a store code: then the old one stays, and `health` is red.
         """
         return await self._reload(config)
 

@@ -61,8 +61,8 @@ async def play(framework: str, config: Path, provider: IdentityProvider, *, auto
 
 
 async def main(framework: str, *, auto: bool) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        port = door.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     with (
         TemporaryDirectory(prefix="frameworks-") as folder,
         IdentityProvider() as provider,

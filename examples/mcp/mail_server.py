@@ -62,7 +62,7 @@ async def main(config: Path, issuer: str, mail: str) -> None:
     async with open_broker(config) as broker:
         settings = broker.bundle.settings
         app = mail_server(broker, issuer, f"{settings.public_base_url}/mcp", mail).streamable_http_app()
-        app.mount("/", broker.web)
+        app.mount("/", broker.asgi.app)
         host, port = settings.listen_host, settings.listen_port
         await uvicorn.Server(uvicorn.Config(app, host=host, port=port, log_level="warning")).serve()
 

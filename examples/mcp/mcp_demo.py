@@ -69,8 +69,8 @@ def oauthbroker(config: Path, *words: str, given: str = "") -> None:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return int(door.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 async def started(program: str, *words: str) -> asyncio.subprocess.Process:

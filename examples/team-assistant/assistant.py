@@ -38,7 +38,7 @@ class Running:
 
 
 @asynccontextmanager
-async def running(base_url: str, door: socket.socket) -> AsyncIterator[Running]:
+async def running(base_url: str, listener: socket.socket) -> AsyncIterator[Running]:
     """Run the broker, its pages, the chat and the agents' processes."""
     with prepared(base_url) as setting:
         changesets = setting.changesets()
@@ -52,7 +52,7 @@ async def running(base_url: str, door: socket.socket) -> AsyncIterator[Running]:
             chat = Conversation(broker, f"demo:user:{setting.provider.account(PERSON).sub}")
             options = uvicorn.Config(chat_page(chat), lifespan="off", log_level="warning", access_log=False)
             server = uvicorn.Server(options)
-            pages = asyncio.create_task(server.serve(sockets=[door]))
+            pages = asyncio.create_task(server.serve(sockets=[listener]))
             agents = asyncio.create_task(orchestrator.run())
             try:
                 yield Running(setting, chat)
@@ -86,9 +86,9 @@ def silent(*_words: object) -> None:
 
 async def main(*, auto: bool, tells: bool, port: int) -> None:
     """Run until the played user has the answer, or until Ctrl-C."""
-    with socket.create_server(("127.0.0.1", port)) as door:
-        base_url = f"http://127.0.0.1:{door.getsockname()[1]}"
-        async with running(base_url, door) as run:
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with running(base_url, listener) as run:
             if not auto:
                 print(f"Open {base_url}/chat and ask: {QUESTION}\nCtrl-C ends the demo.", flush=True)
                 await asyncio.Event().wait()

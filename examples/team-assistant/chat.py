@@ -74,7 +74,7 @@ def chat_page(chat: Conversation) -> Starlette:
         routes=[
             Route("/chat", show, methods=["GET"]),
             Route("/chat", say, methods=["POST"]),
-            Mount("", app=chat.broker.web),
+            Mount("", app=chat.broker.asgi.app),
         ]
     )
 

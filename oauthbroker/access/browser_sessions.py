@@ -1,7 +1,8 @@
-"""Visits: how people come to pages that are theirs alone, and how long they stay.
+"""Browser sessions: how people come to pages that are theirs alone, and how long they stay.
 
 By a one-time link that the runtime hands to the person it knows, or as an operator who has proved to be one. From then
-on a cookie of this browser speaks for the visit. The store keeps hashes, so any worker of the store honours both.
+on a cookie of this browser speaks for the browser session. The store keeps hashes, so any worker of the store honours
+both.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from oauthbroker.records.browser_session import BrowserSession, Pages, subjects_
 from oauthbroker.repository.record_store import RecordStore
 
 LINK_SECONDS = 10 * 60
-VISIT_SECONDS = 30 * 60
+BROWSER_SESSION_SECONDS = 30 * 60
 SWEEP_SECONDS = 300.0
 MOST = 20_000  # at once, of all people; who mints links is trusted, and may still be in a loop
 _TEXT = re.compile(r"([A-Za-z0-9_-]{22})([A-Za-z0-9_-]{43})")
@@ -30,9 +31,9 @@ Noted = Callable[[str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class NewBrowserSession:
-    """A visit that has begun, and the cookie to take along: `locator + 256 random bits`."""
+    """A browser session that has begun, and the cookie to take along: `locator + 256 random bits`."""
 
-    visit: BrowserSession
+    browser_session: BrowserSession
     cookie: Secret
 
 
@@ -47,7 +48,7 @@ class BrowserSessions:
 
     async def invite(self, subjects: Mapping[str, str], noted: Noted | None = None) -> tuple[Secret, datetime]:
         """Return a ticket for the connections of these subjects, and until when it can be used. `noted` hears the
-        visit's id before it is kept. Raises `requestInvalid`, `rateLimited`."""
+        browser session's id before it is kept. Raises `requestInvalid`, `rateLimited`."""
         if not subjects or not subjects.keys() <= _MODES:
             raise BrokerError(Code.REQUEST_INVALID, note="subjects are global, user, or both")
         if not all(isinstance(subject, str) and is_subject(subject) for subject in subjects.values()):
@@ -55,7 +56,7 @@ class BrowserSessions:
         if self._counted >= MOST:
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
         now, secret = self.clock.now(), random_text(self.clock, 256)
-        visit = BrowserSession(
+        browser_session = BrowserSession(
             locator=random_text(self.clock, 128),
             pages="connections",
             created_at=now,
@@ -64,34 +65,34 @@ class BrowserSessions:
             ticket_hash=digest_of(secret),
         )
         if noted is not None:
-            await noted(visit.id)
-        await self.shelf.add(visit)
+            await noted(browser_session.id)
+        await self.shelf.add(browser_session)
         self._counted += 1
-        return Secret(visit.locator + secret), visit.expires_at
+        return Secret(browser_session.locator + secret), browser_session.expires_at
 
     async def invited(self, ticket: str) -> BrowserSession:
         """Return the subjects of a ticket. Changes nothing, because chat applications fetch links before people do.
 
         Raises `stateUnknown` for a ticket that cannot be used, without the reason.
         """
-        visit, secret = await self._find(ticket)
-        if visit is None or not visit.is_invited_by(secret, self.clock.now()):
+        browser_session, secret = await self._find(ticket)
+        if browser_session is None or not browser_session.is_invited_by(secret, self.clock.now()):
             raise BrokerError(Code.STATE_UNKNOWN)
-        return visit
+        return browser_session
 
     async def open(self, ticket: str, noted: Noted | None = None) -> NewBrowserSession:
-        """Use the ticket up: of several browsers that try, one comes in. `noted` gets the visit's id first: if it
-        raises, the ticket stays usable. Raises `stateUnknown`."""
-        visit, secret = await self._find(ticket)
+        """Use the ticket up: of several browsers that try, one comes in. `noted` gets the browser session's id first:
+        if it raises, the ticket stays usable. Raises `stateUnknown`."""
+        browser_session, secret = await self._find(ticket)
         cookie, now = random_text(self.clock, 256), self.clock.now()
-        until = now + timedelta(seconds=VISIT_SECONDS)
-        if noted is not None and visit is not None and visit.is_invited_by(secret, now):
-            await noted(visit.id)
+        until = now + timedelta(seconds=BROWSER_SESSION_SECONDS)
+        if noted is not None and browser_session is not None and browser_session.is_invited_by(secret, now):
+            await noted(browser_session.id)
 
         def opened(there: BrowserSession) -> BrowserSession | None:
             return there.opened(cookie, until) if there.is_invited_by(secret, now) else None
 
-        changed = await self.shelf.change(visit.locator, opened) if visit is not None else None
+        changed = await self.shelf.change(browser_session.locator, opened) if browser_session is not None else None
         if changed is None:
             raise BrokerError(Code.STATE_UNKNOWN)
         return NewBrowserSession(changed, Secret(changed.locator + cookie))
@@ -99,52 +100,57 @@ class BrowserSessions:
     async def enter(
         self, operator: str, key: str, noted: Noted | None = None, *, proved_at: datetime | None = None
     ) -> NewBrowserSession:
-        """Begin the visit of an operator who was checked, by the API key of that id or the login of that digest (empty:
-        a loopback peer). `noted` gets the visit's id first: if it raises, there is no visit."""
+        """Begin the browser session of an operator who was checked, by the API key of that id or the login of that
+        digest (empty: a loopback peer). `noted` gets the browser session's id first: if it raises, there is no browser
+        session."""
         now, cookie = self.clock.now(), random_text(self.clock, 256)
-        visit = BrowserSession(
+        browser_session = BrowserSession(
             locator=random_text(self.clock, 128),
             pages="admin",
             created_at=now,
-            expires_at=now + timedelta(seconds=VISIT_SECONDS),
+            expires_at=now + timedelta(seconds=BROWSER_SESSION_SECONDS),
             operator=operator,
             key=key,
             cookie_hash=digest_of(cookie),
             proved_at=proved_at,
         )
         if noted is not None:
-            await noted(visit.id)
-        await self.shelf.add(visit)
-        return NewBrowserSession(visit, Secret(visit.locator + cookie))
+            await noted(browser_session.id)
+        await self.shelf.add(browser_session)
+        return NewBrowserSession(browser_session, Secret(browser_session.locator + cookie))
 
     async def admit(self, cookie: str | None, pages: Pages) -> BrowserSession | None:
-        """Return the visit of a cookie; None for an ended, unknown or foreign one."""
-        visit, secret = await self._find(cookie or "")
-        if visit is None or visit.pages != pages or not visit.is_open_for(secret, self.clock.now()):
+        """Return the browser session of a cookie; None for an ended, unknown or foreign one."""
+        browser_session, secret = await self._find(cookie or "")
+        if (
+            browser_session is None
+            or browser_session.pages != pages
+            or not browser_session.is_open_for(secret, self.clock.now())
+        ):
             return None
-        return visit
+        return browser_session
 
     @staticmethod
-    def is_of(visit: BrowserSession, ticket: str) -> bool:
-        """Return whether the ticket was the one that began this visit, by its public part."""
+    def is_of(browser_session: BrowserSession, ticket: str) -> bool:
+        """Return whether the ticket was the one that began this browser session, by its public part."""
         found = _TEXT.fullmatch(ticket)
-        return found is not None and found[1] == visit.locator
+        return found is not None and found[1] == browser_session.locator
 
-    async def end(self, visit: BrowserSession) -> None:
-        """End a visit: its cookie is refused from now on, in every process."""
-        await self.shelf.end(visit.locator)
+    async def end(self, browser_session: BrowserSession) -> None:
+        """End a browser session: its cookie is refused from now on, in every process."""
+        await self.shelf.end(browser_session.locator)
 
     async def sweep(self) -> int:
-        """Remove ended visits, count the others, and return how many were removed. Reads the store every five minutes,
-        and at each call while links are refused because there are too many."""
+        """Remove ended browser sessions, count the others, and return how many were removed. Reads the store every five
+        minutes, and at each call while links are refused because there are too many."""
         monotonic = self.clock.monotonic()
         if self._swept is not None and monotonic - self._swept < SWEEP_SECONDS and self._counted < MOST:
             return 0
         self._swept, now = monotonic, self.clock.now()
-        there = [visit async for visit in self.shelf.all()]
-        over = [visit for visit in there if visit.is_past(now)]
+        there = [browser_session async for browser_session in self.shelf.all()]
+        over = [browser_session for browser_session in there if browser_session.is_past(now)]
         self._counted = len(there) - len(over)
-        await self.shelf.remove_each(visit.locator for visit in over)
+        await self.shelf.remove_each(browser_session.locator for browser_session in over)
         return len(over)
 
     async def _find(self, text: str) -> tuple[BrowserSession | None, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, get_running_loop
 from dataclasses import dataclass, field
 
-from oauthbroker.access.turn_token_cache import Guest
+from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.injection.injector import Injector
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.turn import TurnLike, given_turn, locale_of
@@ -30,9 +30,9 @@ class OAuthContexts:
             declared = self.config.bundle.tools.get(tool, ()) if isinstance(tool, str) else ()
         return self._of(Caller(given_turn(turn), tool, declared, private_links=private_links))
 
-    def of_guest(self, guest: Guest) -> OAuthContext:
+    def of_turn_token(self, token_holder: TurnTokenHolder) -> OAuthContext:
         """Return the context of a turn token's holder, as `Turns.admit` returned it."""
-        return self._of(guest)
+        return self._of(token_holder)
 
     def _of(self, caller: Caller) -> OAuthContext:
         locale = locale_of(caller.turn, self.config.bundle.settings.locale)

@@ -19,7 +19,7 @@ Allowed = tuple[ToolAuth, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guest(Caller):
+class TurnTokenHolder(Caller):
     """The holder of a turn token. `declared`: the apps and scopes that it may request, None for everything, as for the
     runtime's own token. `tool` is the one that the runtime named: a token narrowed further still acts as that tool."""
 
@@ -37,7 +37,7 @@ class Known:
 
     record: TurnRecord
     bundle: Bundle
-    guest: Guest
+    token_holder: TurnTokenHolder
     size: int = 0
 
     @property

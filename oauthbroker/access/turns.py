@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from oauthbroker.access.turn_token_cache import Allowed, Guest, Known, KnownTokens
+from oauthbroker.access.turn_token_cache import Allowed, Known, KnownTokens, TurnTokenHolder
 from oauthbroker.audit import TurnBegun, TurnEnded
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, has_passed, random_text
@@ -92,7 +92,7 @@ class Turns:
         self._known.forget_turns([locator])
         return True
 
-    async def admit(self, token: str) -> Guest:
+    async def admit(self, token: str) -> TurnTokenHolder:
         """Return the holder of a token. Raises `unauthenticated` for any token that this store did not sign, and
         `turnEnded` for its own token after the turn or token has ended."""
         digest = token_digest(token.encode("utf-8", "surrogatepass"))
@@ -101,12 +101,12 @@ class Turns:
             self._known.forget(digest)
             known = await self._judged(token)
             self._known.keep(digest, known)
-        if self._is_over(known.guest.expires_at, known.record):
+        if self._is_over(known.token_holder.expires_at, known.record):
             self._known.forget(digest)
             raise BrokerError(Code.TURN_ENDED)
-        return known.guest
+        return known.token_holder
 
-    def holder(self, digest: bytes) -> Guest | None:
+    def holder(self, digest: bytes) -> TurnTokenHolder | None:
         """Return the holder of a token that was admitted before, by its `token_digest`, if it is certain without a wait
         that it is valid. None otherwise: then `admit` judges the token."""
         known = self._known.get(digest)
@@ -114,10 +114,10 @@ class Turns:
             known is None
             or known.bundle is not self.config.bundle
             or self.shelf.fresh(known.locator) is not known.record
-            or self._is_over(known.guest.expires_at, known.record)
+            or self._is_over(known.token_holder.expires_at, known.record)
         ):
             return None
-        return known.guest
+        return known.token_holder
 
     async def _check_holds(self, locator: str, expires_at: datetime) -> None:
         record = await self.shelf.get(locator)
@@ -138,7 +138,10 @@ class Turns:
         if record is None:
             raise BrokerError(Code.TURN_ENDED)
         return Known(
-            record=record, bundle=self.config.bundle, guest=self._guest(record, made), size=len(record.to_plaintext())
+            record=record,
+            bundle=self.config.bundle,
+            token_holder=self._token_holder(record, made),
+            size=len(record.to_plaintext()),
         )
 
     async def sweep(self) -> int:
@@ -156,7 +159,7 @@ class Turns:
     def _root(self, locator: str) -> bytes:
         return self.shelf.mac("turn-token", locator)
 
-    def _guest(self, record: TurnRecord, token: TurnToken) -> Guest:
+    def _token_holder(self, record: TurnRecord, token: TurnToken) -> TurnTokenHolder:
         """Apply every caveat: a call is permitted if all of them permit it."""
         bundle, tool, allowed, until = self.config.bundle, None, None, record.expires_at
         for caveat in _read(token):
@@ -167,7 +170,7 @@ class Turns:
                 allowed = _both(allowed, _something(said, bundle.apps))
             if caveat.expires_at is not None:
                 until = min(until, caveat.expires_at)
-        return Guest(
+        return TurnTokenHolder(
             turn=record.turn,
             tool=tool,
             declared=None if allowed is None else _that_exist(allowed, bundle.apps),

@@ -25,13 +25,13 @@ LOOPBACK = "loopback"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admin:
-    """One per broker. The audit log has each action with its visit."""
+    """One per broker. The audit log has each action with its browser session."""
 
-    survey: Survey
-    letters: DeadLetters
+    overview: Survey
+    dead_letters: DeadLetters
     grants: Grants
     connect: Connect
-    visits: BrowserSessions
+    browser_sessions: BrowserSessions
     api_keys: ApiKeys
     login: OperatorLogin
     clock: Clock
@@ -56,63 +56,71 @@ class Admin:
         return await self._enter(person.subject, person.digest, person.proved_at)
 
     async def turned_away(self, route: str, code: Code) -> None:
-        """Audit a refused sign-in. Nothing that the visitor said can be trusted."""
+        """Audit a refused sign-in. Nothing that the browser said can be trusted."""
         self.audit.write(
             CallRefused(route=route, code=code.value, caller=None, agent=None, tool=None), self.clock.now()
         )
 
-    async def is_welcome(self, visit: BrowserSession) -> bool:
-        """Return whether the key or the login that a visit began with still makes an operator: a removed key ends it at
-        once, and so does a change of the login or of its operators."""
-        if not visit.key:
+    async def is_welcome(self, browser_session: BrowserSession) -> bool:
+        """Return whether the key or the login that a browser session began with still makes an operator: a removed key
+        ends it at once, and so does a change of the login or of its operators."""
+        if not browser_session.key:
             return True
         if self.login.operators is not None:
-            return visit.key == self.login.digest
-        key = await self.api_keys.shelf.get(visit.key.removeprefix("key-"))
+            return browser_session.key == self.login.digest
+        key = await self.api_keys.shelf.get(browser_session.key.removeprefix("key-"))
         return key is not None and "operator" in key.roles and key.alive_at(self.clock.now())
 
     async def _enter(self, operator: str, key: str, proved_at: datetime | None = None) -> NewBrowserSession:
-        async def noted(visit_id: str) -> None:
-            self.audit.write(OperatorEntered(name=operator, visit=visit_id), self.clock.now())
+        async def noted(browser_session_id: str) -> None:
+            self.audit.write(OperatorEntered(name=operator, browser=browser_session_id), self.clock.now())
 
-        return await self.visits.enter(operator, key, noted, proved_at=proved_at)
+        return await self.browser_sessions.enter(operator, key, noted, proved_at=proved_at)
 
-    def needs_confirmation(self, visit: BrowserSession) -> bool:
+    def needs_confirmation(self, browser_session: BrowserSession) -> bool:
         """Return whether the operator has to sign in again before a change."""
-        operators, proved = self.login.operators, visit.proved_at
-        if operators is None or not visit.key:
+        operators, proved = self.login.operators, browser_session.proved_at
+        if operators is None or not browser_session.key:
             return False
         return proved is None or has_passed(
             proved + timedelta(seconds=operators.confirm_seconds), proved, self.clock.now()
         )
 
-    async def revoke(self, visit: BrowserSession, grant_id: str) -> Told | None:
+    async def revoke(self, browser_session: BrowserSession, grant_id: str) -> Told | None:
         """Ends a grant, here at once. Raises `grantNotFound`, also for one that has ended."""
-        row, _ = await self.survey.grant(grant_id)
+        row, _ = await self.overview.grant(grant_id)
         if not row.revoked:
-            await self._note(visit, row.app, "revoke", grant_id)
+            await self._note(browser_session, row.app, "revoke", grant_id)
         told = await self.grants.revoke(row.app, row.subject)
-        self.survey.pages.forget()
+        self.overview.pages.forget()
         if told is None:
             raise BrokerError(Code.GRANT_NOT_FOUND)
         return told
 
-    async def cancel(self, visit: BrowserSession, session_id: str) -> bool:
+    async def cancel(self, browser_session: BrowserSession, session_id: str) -> bool:
         """Withdraws a request; no event. False when there is nothing left to withdraw. Raises `requestInvalid`."""
         locator = locator_of(session_id)
-        held = await self.survey.repository.session(locator)
+        held = await self.overview.repository.session(locator)
         if held is None:
             return False
-        return await self.connect.cancel(locator, lambda: self._note(visit, held.record.app, "cancel", session_id))
+        return await self.connect.cancel(
+            locator, lambda: self._note(browser_session, held.record.app, "cancel", session_id)
+        )
 
-    async def retry(self, visit: BrowserSession, agent: str, event_id: str) -> bool:
+    async def retry(self, browser_session: BrowserSession, agent: str, event_id: str) -> bool:
         """Give a dead letter new attempts. False if none has that id."""
-        return await self.letters.retry(agent, event_id, lambda: self._note(visit, "", "retryEvent", event_id))
+        return await self.dead_letters.retry(
+            agent, event_id, lambda: self._note(browser_session, "", "retryEvent", event_id)
+        )
 
-    async def drop(self, visit: BrowserSession, agent: str, event_id: str) -> bool:
+    async def drop(self, browser_session: BrowserSession, agent: str, event_id: str) -> bool:
         """Remove a dead letter for good. False if none has that id."""
-        return await self.letters.drop(agent, event_id, lambda: self._note(visit, "", "dropEvent", event_id))
+        return await self.dead_letters.drop(
+            agent, event_id, lambda: self._note(browser_session, "", "dropEvent", event_id)
+        )
 
-    async def _note(self, visit: BrowserSession, app: str, action: str, target: str) -> None:
-        entry = PageAction(app=app, visit=visit.id, operator=visit.operator, action=action, target=target)
+    async def _note(self, browser_session: BrowserSession, app: str, action: str, target: str) -> None:
+        entry = PageAction(
+            app=app, browser=browser_session.id, operator=browser_session.operator, action=action, target=target
+        )
         self.audit.write(entry, self.clock.now())

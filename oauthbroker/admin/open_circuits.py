@@ -15,8 +15,8 @@ from oauthbroker.core.clock import Clock, from_iso, printed
 from oauthbroker.core.errors import Code
 from oauthbroker.refresh.circuit import Circuits, OpenCircuit
 
-Trouble = Literal["renewals", "revocations", "device codes"]
-TROUBLES: tuple[Trouble, ...] = ("revocations", "device codes", "renewals")
+Trouble = Literal["refreshes", "revocations", "device codes"]
+TROUBLES: tuple[Trouble, ...] = ("revocations", "device codes", "refreshes")
 Left = list[Any]  # [trouble, app, grant, code, until, failures], as JSON
 
 

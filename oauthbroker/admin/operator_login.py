@@ -40,7 +40,7 @@ class OperatorLogin:
 
     config: CurrentConfig
     discovery: Discovery
-    way_out: AuthorizationUrls
+    authorization_urls: AuthorizationUrls
     claims: LoginClaims
 
     @property
@@ -51,7 +51,8 @@ class OperatorLogin:
 
     @property
     def digest(self) -> str:
-        """Changes with the login and its operators: visits of before end. Raises `stateUnknown` without one."""
+        """Changes with the login and its operators: browser sessions of before end. Raises `stateUnknown` without
+        one."""
         return self._known()[0].operators_digest()
 
     async def host(self) -> str:
@@ -68,7 +69,9 @@ class OperatorLogin:
             params |= {"prompt": "login", "max_age": "0"}
         if operators.acr:
             params["acr_values"] = " ".join(operators.acr)
-        return await self.way_out.now(replace(app, habits=replace(app.habits, authorize_params=params)), attempt, ())
+        return await self.authorization_urls.now(
+            replace(app, habits=replace(app.habits, authorize_params=params)), attempt, ()
+        )
 
     async def receive(self, attempt: Attempt, query: bytes, *, again: bool) -> SignedIn:
         """Return the operator who came back with a valid response to this attempt.

@@ -25,7 +25,7 @@ from oauthbroker.tokens.grant_uses import Uses
 
 BREATH = 64  # records that are opened before others may run
 LOOKED_BACK = 1000  # lines of the audit log that the overview looks through for failures
-FAILURES = frozenset({"ConnectFailed", "RenewalFailed"})
+FAILURES = frozenset({"ConnectFailed", "RefreshFailed"})
 DECISIONS = frozenset({Code.PROVIDER_DENIED.value})  # a person's own "no" is an answer, not a failure of the app
 Light = Literal["good", "warn", "bad"]
 

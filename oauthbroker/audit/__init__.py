@@ -168,7 +168,7 @@ class DeadLetterChanged(AuditEntry):
     action: str
 
 
-class TokenRenewed(AuditEntry):
+class TokenRefreshed(AuditEntry):
     """A grant has a new access token; `forced`: because a tool reported the old one as rejected."""
 
     app: str
@@ -187,7 +187,7 @@ class TokenRejected(AuditEntry):
     instance: str | None = None
 
 
-class RenewalFailed(AuditEntry):
+class RefreshFailed(AuditEntry):
     """A grant's token could not be refreshed; `code` says why."""
 
     app: str
@@ -256,7 +256,7 @@ class GrantImported(AuditEntry):
 class ConnectionsOpened(AuditEntry):
     """A user opened the connections page with a one-time link."""
 
-    visit: str
+    browser: str
 
 
 class OperatorEntered(AuditEntry):
@@ -264,7 +264,7 @@ class OperatorEntered(AuditEntry):
     `loopback`."""
 
     name: str
-    visit: str
+    browser: str
 
 
 class PageAction(AuditEntry):
@@ -272,7 +272,7 @@ class PageAction(AuditEntry):
     `operator` is as in `OperatorEntered`, None for a user."""
 
     app: str
-    visit: str
+    browser: str
     operator: str | None
     action: str
     target: str
@@ -280,7 +280,7 @@ class PageAction(AuditEntry):
 
 class CallMade(AuditEntry):
     """A change over the API. This entry is written first, its result follows. `caller` is a turn, a key or a user of
-    this machine; `target` is a grant's, session's, turn's, visit's or event's id, where the call has one."""
+    this machine; `target` is a grant's, session's, turn's, browser session's or event's id, where the call has one."""
 
     route: str
     caller: str
@@ -290,7 +290,7 @@ class CallMade(AuditEntry):
 class CallRefused(AuditEntry):
     """A known caller of the API was refused: a call for other callers, a subject, an app or scopes that their tool
     did not declare, a switch of accounts by a tool, a turn that is over. `caller` is a turn, a key or a user of this
-    machine. Or a visitor was refused at the login of the admin pages; then `caller` is null."""
+    machine. Or a user was refused at the login of the admin pages; then `caller` is null."""
 
     route: str
     code: str

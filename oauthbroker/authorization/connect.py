@@ -35,7 +35,7 @@ class Connect:
     """The actions of a connect link: show, start, decline, cancel."""
 
     repository: Repository
-    way_out: AuthorizationUrls
+    authorization_urls: AuthorizationUrls
     discovery: Discovery
     finish: Finish
     clock: Clock
@@ -129,7 +129,9 @@ class Connect:
     ) -> tuple[AuthSession, Secret]:
         held = await self._counted(app, held)
         session = held.record.attempted(attempt, await self.scopes_now(app, held.record))
-        url = await self.way_out.now(app.asking_which_account() if session.tries else app, attempt, session.scopes)
+        url = await self.authorization_urls.now(
+            app.asking_which_account() if session.tries else app, attempt, session.scopes
+        )
         await self.repository.save_session(session, expect=held.generation)
         return session, url
 
@@ -141,7 +143,7 @@ class Connect:
         held = await self._counted(client, held)
         scopes = await self.scopes_now(app, held.record)
         session = held.record.logging_in(Login(attempt=attempt, digest=login.digest(), wrong=was_wrong), scopes)
-        url = await self.way_out.now(client, attempt, client.scopes)
+        url = await self.authorization_urls.now(client, attempt, client.scopes)
         await self.repository.save_session(session, expect=held.generation)
         return session, url
 
@@ -157,7 +159,7 @@ class Connect:
     async def _counted(self, app: OAuthApp, held: Versioned[AuthSession]) -> Versioned[AuthSession]:
         """Count one more start. It is written before it costs the provider a request, else along with the attempt."""
         session = held.record.pressed()
-        if not await self.way_out.pushes(app):
+        if not await self.authorization_urls.pushes(app):
             return held._replace(record=session)
         return await self.repository.save_session(session, expect=held.generation)
 

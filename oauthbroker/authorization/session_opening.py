@@ -53,7 +53,7 @@ class Opening:
     finish: Finish
     open_sessions: OpenSessions
     devices: DeviceCodes
-    way_out: AuthorizationUrls
+    authorization_urls: AuthorizationUrls
     mcp_clients: McpClients
     config: CurrentConfig
     clock: Clock
@@ -71,7 +71,7 @@ class Opening:
         """
         app = await self.mcp_clients.complete(app, new_session=True)
         if app.has_callback:
-            await self._check_way_out(app)
+            await self._check_authorization_urls(app)
         found = await self._reusable(app, wish, await self.repository.waiting(app.name, wish.subject))
         if found is not None:
             return found
@@ -79,7 +79,7 @@ class Opening:
             return await self._open_device(app, wish, still_needed)
         return await self._open_checked(app, wish, still_needed, None)
 
-    async def _check_way_out(self, app: OAuthApp) -> None:
+    async def _check_authorization_urls(self, app: OAuthApp) -> None:
         """Raise `appMisconfigured` if the user cannot be sent to the provider, or to the login before it.
 
         A provider that does not answer now does not prevent a link: it may answer when the user follows it.
@@ -88,7 +88,7 @@ class Opening:
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 for client in (app, login.app) if login is not None else (app,):
-                    await self.way_out.check(client)
+                    await self.authorization_urls.check(client)
         except TimeoutError:
             return
         except BrokerError as error:

@@ -20,7 +20,7 @@ from oauthbroker.cli.doctor.missing_values import NOTHING, Lacking, lacking, tel
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import AsJson
 from oauthbroker.cli.output.tables import counted, table
-from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load
+from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft, LoginDraft
 from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.reading.skipped import LeftAlone
@@ -59,7 +59,7 @@ def check_command(
 def _load(path: Path) -> tuple[Loaded | None, list[ConfigProblem]]:
     try:
         return load(path), []
-    except ConfigRefused as refused:
+    except ConfigInvalidError as refused:
         return None, list(refused.problems)
 
 

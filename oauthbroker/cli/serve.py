@@ -52,7 +52,7 @@ async def _work(config: Path, post: str) -> None:
 async def _serve(config: Path, workers: int, *, as_json: bool) -> int:
     """Serve in this process, or as the parent of several. Return the exit status."""
     from oauthbroker.config import load
-    from oauthbroker.serving.listeners import open_doors
+    from oauthbroker.serving.listeners import open_listeners
 
     clock = SystemClock()
     log = json_log(sys.stderr, clock)
@@ -62,12 +62,14 @@ async def _serve(config: Path, workers: int, *, as_json: bool) -> int:
         if as_json:
             answer({"url": settings.public_base_url, "pid": os.getpid(), "workers": workers})
 
-    with open_doors(settings) as doors:
+    with open_listeners(settings) as listeners:
         if workers > 1:  # a parent loads neither broker nor server
             from oauthbroker.workers.parent import Parent
 
-            return await Parent(config=config, doors=doors, workers=workers, clock=clock, log=log, on_serving=say).run()
+            return await Parent(
+                config=config, listeners=listeners, workers=workers, clock=clock, log=log, on_serving=say
+            ).run()
         from oauthbroker.workers.worker import serve
 
-        await serve(config, doors, clock, log, on_serving=say)
+        await serve(config, listeners, clock, log, on_serving=say)
     return 0

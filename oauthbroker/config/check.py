@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oauthbroker.config.bundle.loading import load
-from oauthbroker.config.problems.problems import ConfigRefused
+from oauthbroker.config.problems.problems import ConfigInvalidError
 
 
 def check_config(path: str | Path) -> Sequence[str]:
@@ -16,6 +16,6 @@ def check_config(path: str | Path) -> Sequence[str]:
     """
     try:
         load(path)
-    except ConfigRefused as refused:
+    except ConfigInvalidError as refused:
         return [str(problem) for problem in refused.problems]
     return []

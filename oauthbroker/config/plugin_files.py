@@ -21,7 +21,7 @@ from oauthbroker.model.plugin_resources import PluginResource, PluginResources
 def read_resources(path: str | Path, plugin: str) -> PluginResources:
     """Read and check the resources of a plug-in in a YAML file, or in a folder and all below it.
 
-    Pure, as `load` is: no value is resolved, so no resource has secrets. Raises ConfigRefused with every problem.
+    Pure, as `load` is: no value is resolved, so no resource has secrets. Raises ConfigInvalidError with every problem.
     """
     bundle, problems, named = Path(path), Problems(), plugins_of([plugin])
     for _, what, todo in named.flaws:
@@ -39,7 +39,7 @@ def read_yaml(text: str, file: str, *, words: Collection[str] = ()) -> tuple[Yam
     """Read YAML of a plug-in's own format, as strictly as resources are read, with the line and column of each value.
 
     `file` is its name in messages. They show the keys of `words` and no others, because a value may stand where a key
-    belongs. Raises ConfigRefused with every problem.
+    belongs. Raises ConfigInvalidError with every problem.
     """
     problems, kinds = Problems(), Kinds({}, frozenset(words))
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:

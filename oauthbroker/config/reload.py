@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
-from oauthbroker.config.problems.problems import ConfigRefused, Problems, SourcePlace
+from oauthbroker.config.problems.problems import ConfigInvalidError, Problems, SourcePlace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.current_config import CurrentConfig
@@ -63,8 +63,8 @@ class Reload:
 
     async def __call__(self, config: Source = None) -> frozenset[str]:
         """Take `config`, by default the configuration that the broker was opened with. Return the names of the apps
-        that are new, removed or different. Raises ConfigRefused or a store code: then the configuration in use stays,
-        and health is red."""
+        that are new, removed or different. Raises ConfigInvalidError or a store code: then the configuration in use
+        stays, and health is red."""
         async with self._one_at_a_time:
             try:
                 bundle = await self.read(config)
@@ -76,7 +76,7 @@ class Reload:
             else:
                 return await self._take(bundle)
             self.in_use.trouble = refused.code
-            count = {"problems": len(refused.problems)} if isinstance(refused, ConfigRefused) else {}
+            count = {"problems": len(refused.problems)} if isinstance(refused, ConfigInvalidError) else {}
             self.log.error("the new configuration is refused, the old one stays", code=refused.code.value, **count)
             raise refused
 
@@ -93,7 +93,7 @@ class Reload:
 
 
 def _check_settings(before: Settings, after: Settings, config: Source) -> None:
-    """Raises ConfigRefused, a problem for every setting that takes a restart."""
+    """Raises ConfigInvalidError, a problem for every setting that takes a restart."""
     problems, place = Problems(), SourcePlace(str(config) if isinstance(config, str | Path) else "")
     for each in fields(Settings):
         if each.compare and getattr(before, each.name) != getattr(after, each.name):

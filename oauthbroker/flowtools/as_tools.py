@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from oauthbroker import AuthorizationNeeded, BrokerError, Code
+from oauthbroker import AuthorizationRequiredError, BrokerError, Code
 from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
@@ -90,11 +90,11 @@ class FlowTools:
 
 
 def answer(result: RunResult) -> Any:
-    """Return the output of a run. Raises AuthorizationNeeded while a user has to consent, and ToolFailure."""
+    """Return the output of a run. Raises AuthorizationRequiredError while a user has to consent, and ToolFailure."""
     if result.state == SUCCEEDED:
         return result.output
     if result.authorization is not None:
-        raise AuthorizationNeeded(result.authorization)
+        raise AuthorizationRequiredError(result.authorization)
     message = (
         " ".join(filter(None, (result.message, _WORDS.get(result.state)))) or "It still runs. Call it again later."
     )

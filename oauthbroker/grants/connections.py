@@ -1,6 +1,6 @@
 """A user's connections: seen, ended, moved to another account. Serves the pages of `/connections`.
 
-Everything is looked up by the subjects of the visit, so that no other person's data is ever at hand.
+Everything is looked up by the subjects of the browser session, so that no other person's data is ever at hand.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class WaitingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One app, with the connection or the waiting requests of the subjects of one visit."""
+    """One app, with the connection or the waiting requests of the subjects of one browser session."""
 
     app: OAuthApp
     connection: GrantConnection | None
@@ -72,7 +72,7 @@ class Connections:
 
     apps: Mapping[str, OAuthApp]
     repository: Repository
-    visits: BrowserSessions
+    browser_sessions: BrowserSessions
     uses: Uses
     grants: Grants
     opening: Opening
@@ -85,26 +85,26 @@ class Connections:
     ) -> tuple[str, datetime]:
         """Return a link that opens, once and within ten minutes, the connections page of these subjects (`global`,
         `user` or both), and when it expires. Its holder can end those connections: send it to that person alone.
-        `noted` hears the id of the visit that it is for, before there is one.
+        `noted` hears the id of the browser session that it is for, before there is one.
 
         Raises `requestInvalid`, `rateLimited`, store codes.
         """
-        ticket, expires_at = await self.visits.invite(subjects, noted)
+        ticket, expires_at = await self.browser_sessions.invite(subjects, noted)
         return f"{self.settings.public_base_url.rstrip('/')}{LINK_PATH}/{ticket.reveal()}", expires_at
 
     async def open(self, ticket: str) -> NewBrowserSession:
         """Use the link up, and let this browser in. Raises `stateUnknown`."""
-        return await self.visits.open(ticket, self._opened)
+        return await self.browser_sessions.open(ticket, self._opened)
 
-    async def _opened(self, visit_id: str) -> None:
-        self.audit.write(ConnectionsOpened(visit=visit_id), self.clock.now())
+    async def _opened(self, browser_session_id: str) -> None:
+        self.audit.write(ConnectionsOpened(browser=browser_session_id), self.clock.now())
 
-    async def overview(self, visit: BrowserSession) -> list[Service]:
+    async def overview(self, browser_session: BrowserSession) -> list[Service]:
         """Return the connections and waiting requests, app by app: first those that wait, then by their titles. An app
         whose records cannot be read is left out."""
         services = list[Service]()
         for app in sorted(self.apps.values(), key=lambda app: (app.display_name.casefold(), app.name)):
-            subject = visit.subject(app.subject_mode)
+            subject = browser_session.subject(app.subject_mode)
             service = await readable(self._service(app, subject)) if subject is not None else None
             services += [service] if service is not None else []
         return sorted(services, key=lambda service: not service.requests)
@@ -121,22 +121,24 @@ class Connections:
         )
         return Service(app, connection, requests) if connection is not None or requests else None
 
-    async def find(self, visit: BrowserSession, grant_id: str) -> GrantConnection:
-        """Return a connection of this visit. Raises `grantNotFound`, also for one of another person."""
-        grant = await self._own(visit, grant_id)
+    async def find(self, browser_session: BrowserSession, grant_id: str) -> GrantConnection:
+        """Return a connection of this browser session. Raises `grantNotFound`, also for one of another person."""
+        grant = await self._own(browser_session, grant_id)
         return await self._connection(self.apps[grant.app], grant)
 
-    async def disconnect(self, visit: BrowserSession, grant_id: str) -> Told | None:
-        """Ends one of this visit's own, here at once. Raises `grantNotFound`."""
-        grant = await self._own(visit, grant_id)
-        entry = PageAction(app=grant.app, visit=visit.id, operator=None, action="disconnect", target=grant.id)
+    async def disconnect(self, browser_session: BrowserSession, grant_id: str) -> Told | None:
+        """Ends one of this browser session's own, here at once. Raises `grantNotFound`."""
+        grant = await self._own(browser_session, grant_id)
+        entry = PageAction(
+            app=grant.app, browser=browser_session.id, operator=None, action="disconnect", target=grant.id
+        )
         self.audit.write(entry, self.clock.now())
         return await self.grants.revoke(grant.app, grant.subject)
 
-    async def reconnect(self, visit: BrowserSession, grant_id: str, *, switch: bool) -> str:
+    async def reconnect(self, browser_session: BrowserSession, grant_id: str, *, switch: bool) -> str:
         """Return a link to consent again, for the same account or (`switch`) for another one, on behalf of the agent
         that asked last. Raises `grantNotFound`, `requestInvalid` where no user can consent, `rateLimited`."""
-        grant = await self._own(visit, grant_id)
+        grant = await self._own(browser_session, grant_id)
         app = self.apps[grant.app]
         if grant.resume is None or not (_can_switch(app, grant) if switch else _can_refresh(app, grant)):
             raise BrokerError(Code.REQUEST_INVALID, note="no user can agree to this one")
@@ -149,16 +151,16 @@ class Connections:
             switch_account=switch,
         )
         action = "switchAccount" if switch else "agreeAgain"
-        entry = PageAction(app=app.name, visit=visit.id, operator=None, action=action, target=grant.id)
+        entry = PageAction(app=app.name, browser=browser_session.id, operator=None, action=action, target=grant.id)
         self.audit.write(entry, self.clock.now())
         session = await self.opening.open(app, wish, lambda _: True)
         if session is None:
             raise BrokerError(Code.STORE_LOCKED)
         return connect_link(self.settings.public_base_url, session.ticket)
 
-    async def _own(self, visit: BrowserSession, grant_id: str) -> Grant:
+    async def _own(self, browser_session: BrowserSession, grant_id: str) -> Grant:
         for app in list(self.apps.values()):
-            subject = visit.subject(app.subject_mode)
+            subject = browser_session.subject(app.subject_mode)
             held = await readable(self.repository.grant(app.name, subject)) if subject is not None else None
             if held is not None and held.record.id == grant_id:
                 if not held.record.revoked:

@@ -54,7 +54,7 @@ class Traces:
     sessions: list[Versioned[AuthSession]] = field(default_factory=list)
     events: list[AgentEvent] = field(default_factory=list)
     turns: list[str] = field(default_factory=list)
-    visits: list[str] = field(default_factory=list)
+    browser_sessions: list[str] = field(default_factory=list)
     uses: list[str] = field(default_factory=list)
     plugin_values: list[tuple[str, str]] = field(default_factory=list)
     of_plugins: SubjectRecords = field(default_factory=SubjectRecords)
@@ -82,7 +82,7 @@ class Traces:
         return not any(self.counts().values())
 
     def counts(self) -> dict[str, int]:
-        kinds = ("grants", "sessions", "events", "turns", "visits", "uses")
+        kinds = ("grants", "sessions", "events", "turns", "browserSessions", "uses")
         counted = {kind: len(getattr(self, kind)) for kind in kinds}
         return {**counted, "pluginValues": len(self.plugin_values), "pluginRecords": self.of_plugins.records}
 
@@ -113,7 +113,7 @@ class Erasure:
     finish: Finish
     queues: Queues
     turns: Turns
-    visits: BrowserSessions
+    browser_sessions: BrowserSessions
     uses: Uses
     plugins: PluginErasure
     clock: Clock
@@ -202,7 +202,9 @@ class Erasure:
         async for event in self.queues.events():
             if event.payload.get("subject") == subject or event.target.is_of(subject):
                 found.events.append(event)
-        found.visits = [it.locator async for it in self.visits.shelf.all() if subject in dict(it.subjects).values()]
+        found.browser_sessions = [
+            it.locator async for it in self.browser_sessions.shelf.all() if subject in dict(it.subjects).values()
+        ]
         found.plugin_values = [(it.plugin, it.key) async for it in self.repository.plugin_values.about(subject)]
 
     async def _stop(self, found: Traces) -> None:
@@ -224,7 +226,7 @@ class Erasure:
             this_round.over()
 
     async def _remove(self, found: Traces) -> bool:
-        await _each(self.visits.shelf.end, found.visits)
+        await _each(self.browser_sessions.shelf.end, found.browser_sessions)
         await _each(lambda place: self.repository.plugin_values.remove(*place), found.plugin_values)
         own = {grant.id for grant in found.grants}
         await _each(self.uses.forget, sorted(set(found.uses) - own))

@@ -28,13 +28,13 @@ class InjectionError(Exception):
         return self.result.message
 
 
-class AuthorizationNeeded(InjectionError):
+class AuthorizationRequiredError(InjectionError):
     """The user has to consent first: show the link, end the turn, and wait for the event."""
 
     result: AuthorizationRequired
 
     def __repr__(self) -> str:
-        return f"AuthorizationNeeded({self.result!r})"  # without the link
+        return f"AuthorizationRequiredError({self.result!r})"  # without the link
 
     @property
     def for_model(self) -> str:
@@ -44,18 +44,20 @@ class AuthorizationNeeded(InjectionError):
         return f"{asked.message} {asked.authorization_url}{code}"
 
 
-class RequestRefused(InjectionError):
+class RequestRefusedError(InjectionError):
     """No token, or no such request: `result.code` says why."""
 
     result: Failed
 
     def __repr__(self) -> str:
-        return f"RequestRefused({self.result.code.value})"
+        return f"RequestRefusedError({self.result.code.value})"
 
 
 def raised(result: AuthorizationRequired | Failed) -> InjectionError:
     """Return the exception that carries a result."""
-    return AuthorizationNeeded(result) if isinstance(result, AuthorizationRequired) else RequestRefused(result)
+    return (
+        AuthorizationRequiredError(result) if isinstance(result, AuthorizationRequired) else RequestRefusedError(result)
+    )
 
 
 def told_to_model(tool: Tool) -> Tool:

@@ -68,7 +68,7 @@ class OAuthMcpMiddleware(OAuthMiddleware):
         return super().wrap_tool_call(request, called)
 
     def _judged(self, request: Any, result: Any) -> Any:
-        """Return a result. Raises AuthorizationNeeded for a call that failed for want of consent."""
+        """Return a result. Raises AuthorizationRequiredError for a call that failed for want of consent."""
         if isinstance(result, ToolMessage) and result.status == "error":
             lacks = self._server.lacks(request.runtime.context, result.text)
             if lacks is not None:

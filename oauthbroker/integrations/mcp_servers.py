@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import httpx2
 
-from oauthbroker import AuthorizationNeeded, AuthorizationRequired, Broker, BrokerError, Turn
+from oauthbroker import AuthorizationRequired, AuthorizationRequiredError, Broker, BrokerError, Turn
 from oauthbroker.integrations.consent import Missing, app_consent, is_resumed
 from oauthbroker.mcp import McpTransport
 
@@ -91,9 +91,9 @@ class OAuthMcp:
         more: Any = {"private_links": self._private_links, "show": keep, "patience_seconds": 0}
         return McpTransport(self._broker, turn, self.app, tool=self.tool, **more)
 
-    def lacks(self, turn: Turn, text: str) -> AuthorizationNeeded | None:
+    def lacks(self, turn: Turn, text: str) -> AuthorizationRequiredError | None:
         """Return the want of consent with which a call of a turn failed, by the text that the model would get."""
-        found = map(AuthorizationNeeded, self._of(turn).values())
+        found = map(AuthorizationRequiredError, self._of(turn).values())
         return next((each for each in found if each.for_model in text), None)
 
     def _of(self, turn: Turn) -> dict[tuple[str, str], AuthorizationRequired]:

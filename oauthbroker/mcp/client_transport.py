@@ -17,7 +17,15 @@ from typing import Any, Final
 
 import httpx2
 
-from oauthbroker import AuthorizationNeeded, AuthorizationRequired, Broker, BrokerError, Code, InjectionError, Turn
+from oauthbroker import (
+    AuthorizationRequired,
+    AuthorizationRequiredError,
+    Broker,
+    BrokerError,
+    Code,
+    InjectionError,
+    Turn,
+)
 from oauthbroker.mcp.consent import CANCEL, INPUT, PATIENCE_SECONDS, PENDING, STATELESS, ended
 from oauthbroker.plugins import Allowance, AnswerTooLarge, bounded_answer, decode_json, demanded_scopes
 
@@ -133,7 +141,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
             request = _with_body(request, call)
         try:
             return await self._with_scopes(request, call)
-        except AuthorizationNeeded as error:
+        except AuthorizationRequiredError as error:
             consents, cancelled = 0 if asked is None else asked.consents, action == CANCEL
             if consents >= MOST_CONSENTS and not cancelled:
                 return _failed(call, REFUSES)
@@ -151,7 +159,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
         try:
             response = await self._sent(request, self._oauth.client(self._app, larger))
         except InjectionError as error:
-            if not isinstance(error, AuthorizationNeeded):  # beyond the ceiling: the next request asks as before
+            if not isinstance(error, AuthorizationRequiredError):  # beyond the ceiling: the next request asks as before
                 _keep(self._refused, operation, None)
                 raise
             self._use(larger)
@@ -205,7 +213,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
             if end != PENDING:
                 self._shown.pop(result.auth_session_id, None)
                 return _failed(call, end)
-        sentence = AuthorizationNeeded(result).for_model
+        sentence = AuthorizationRequiredError(result).for_model
         if not elicits:
             return _failed(call, sentence)
         elicitation = {"elicitationId": result.auth_session_id, **_for_user(result)}

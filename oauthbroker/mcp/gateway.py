@@ -42,7 +42,7 @@ from mcp_types import (
     Tool,
 )
 
-from oauthbroker import AuthorizationNeeded, AuthorizationRequired, Broker, BrokerError
+from oauthbroker import AuthorizationRequired, AuthorizationRequiredError, Broker, BrokerError
 from oauthbroker.mcp.client_transport import McpTransport
 from oauthbroker.mcp.consent import STATELESS
 from oauthbroker.mcp.listed_tools import CONNECT, ListedTools
@@ -131,7 +131,7 @@ class McpGateway(McpOAuth):
         """Return what a server lists; the last list while it cannot. Without any, a tool that connects it."""
         try:
             return await self._list(caller, name, kind)
-        except AuthorizationNeeded:
+        except AuthorizationRequiredError:
             about = f"Connects {name}: asks the user for consent. Its tools are listed afterwards."
             connect = Tool(name=f"{name}{BETWEEN}{CONNECT}", description=about, input_schema={"type": "object"})
             return self._lists.get((caller.key, name, kind), [connect] if kind == "tools" else [])
@@ -262,7 +262,7 @@ class McpGateway(McpOAuth):
         return spec.url or (app.mcp.url if app.mcp is not None else "")
 
     async def _within(self, caller: ToolCaller, name: str, bounds: Bounds, work: Work) -> Any:
-        """Do something in a session with a server. Raises AuthorizationNeeded and UpstreamFailed."""
+        """Do something in a session with a server. Raises AuthorizationRequiredError and UpstreamFailed."""
         spec = self.servers[name]
         transport = _Transport(self._broker, caller, spec, bounds=bounds)
         try:
@@ -277,7 +277,7 @@ class McpGateway(McpOAuth):
         else:
             wrong = None
         if transport.needed is not None:
-            raise AuthorizationNeeded(transport.needed)
+            raise AuthorizationRequiredError(transport.needed)
         if wrong is not None:
             self._modes.pop(name, None)
             raise UpstreamFailed(name, wrong, transport.failure)
@@ -325,4 +325,4 @@ class _Transport(McpTransport):
     ) -> httpx2.Response:
         del request, call, consents, cancelled
         self.needed = result
-        raise AuthorizationNeeded(result)
+        raise AuthorizationRequiredError(result)

@@ -22,15 +22,15 @@ from mcp.shared.exceptions import UrlElicitationRequiredError
 from mcp_types import CallToolResult, ElicitRequest, ElicitRequestURLParams, InputRequiredResult, TextContent
 
 from oauthbroker import (
-    AuthorizationNeeded,
     AuthorizationRequired,
+    AuthorizationRequiredError,
     Broker,
     BrokerError,
     Code,
     Failed,
     InjectionError,
     Ready,
-    RequestRefused,
+    RequestRefusedError,
     Turn,
     TurnAuth,
 )
@@ -89,7 +89,11 @@ class McpOAuth:
         result = await self.caller().oauth.get_access_token(app, scopes)
         if isinstance(result, Ready):
             return result
-        raise AuthorizationNeeded(result) if isinstance(result, AuthorizationRequired) else RequestRefused(result)
+        raise (
+            AuthorizationRequiredError(result)
+            if isinstance(result, AuthorizationRequired)
+            else RequestRefusedError(result)
+        )
 
     def client(self, ctx: Any, app: str, scopes: Sequence[str] | None = None) -> httpx2.AsyncClient:
         """Return an HTTP client whose requests to the app's `api.hosts` carry the caller's token, in a tool under
@@ -121,7 +125,7 @@ class McpOAuth:
                     if app is not None:
                         await self._consented(ctx, app, scopes)
                     return await tool(*args, **kwargs)
-                except AuthorizationNeeded as error:
+                except AuthorizationRequiredError as error:
                     needed = error.result
                 except InjectionError as error:
                     return failed(error.for_model)
@@ -134,15 +138,15 @@ class McpOAuth:
         return decorate
 
     def caller(self) -> ToolCaller:
-        """Return the verified caller. Raises `RequestRefused` for a caller without a subject."""
+        """Return the verified caller. Raises `RequestRefusedError` for a caller without a subject."""
         token = get_access_token()
         if isinstance(token, TurnAccessToken):
-            guest = token.guest
-            oauth = self._broker.oauth_for(guest)
-            return ToolCaller(turn=guest.turn, oauth=oauth, speaks_for_person=guest.speaks_for_person)
+            token_holder = token.token_holder
+            oauth = self._broker.oauth_for(token_holder)
+            return ToolCaller(turn=token_holder.turn, oauth=oauth, speaks_for_person=token_holder.speaks_for_person)
         subject = self._subject_of(token)
         if subject is None:
-            raise RequestRefused(NO_CALLER)
+            raise RequestRefusedError(NO_CALLER)
         auth = TurnAuth(actor={"type": "user", "id": subject}, subjects={"user": subject})
         client = token.client_id if token is not None else ""
         turn = Turn(self._agent, client or self._agent, auth=auth)
@@ -163,7 +167,7 @@ class McpOAuth:
         """Raise as `token`, but not for an app whose tokens are never handed out: its client asks."""
         try:
             await self.token(ctx, app, scopes)
-        except RequestRefused as error:
+        except RequestRefusedError as error:
             if error.result.code is not Code.TOKEN_INJECTED_ONLY:
                 raise
 
@@ -199,7 +203,7 @@ class McpOAuth:
         """Answer with the link, in the way that the client knows: in a sentence, too, if it has just cancelled the
         question. Raises -32042 for clients of 2025-11-25."""
         session_id, url = needed.auth_session_id, needed.authorization_url
-        elicits, sentence = _elicits(ctx) and _action(ctx) != CANCEL, AuthorizationNeeded(needed).for_model
+        elicits, sentence = _elicits(ctx) and _action(ctx) != CANCEL, AuthorizationRequiredError(needed).for_model
         if elicits and (ctx.request_context.protocol_version or "") >= STATELESS:
             asked = ElicitRequest(params=ElicitRequestURLParams(message=needed.message, url=url))
             return InputRequiredResult(input_requests={INPUT: asked}, request_state=STATE + session_id)

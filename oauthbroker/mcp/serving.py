@@ -68,7 +68,7 @@ async def serve(config: Path, subject: str, http: tuple[str, int] | None) -> Non
     async with open_broker(config) as broker:
         if "mcp" not in broker.bundle.plugins:
             raise BrokerError(Code.REQUEST_INVALID, note="write `plugins: [mcp]` into the Broker resource")
-        gateway, pages = McpGateway(broker, subject), _server(broker.doors.pages)
+        gateway, pages = McpGateway(broker, subject), _server(broker.asgi.pages)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_serve_pages, broker, pages)
             if http is None:
@@ -87,7 +87,7 @@ async def serve_waiting(config: Path, listener: int) -> None:
     for number in ENDS:
         signal.signal(number, signal.SIG_DFL)  # which the gateway ignored when it started us
     async with open_broker(config) as broker, anyio.create_task_group() as tasks:
-        pages = _server(broker.doors.pages)
+        pages = _server(broker.asgi.pages)
         tasks.start_soon(pages.serve, [socket.socket(fileno=listener)])
         while (first := await _waiting(broker)) is not None:
             await broker.wait(first)
@@ -135,16 +135,16 @@ async def _serve_pages(broker: Broker, pages: uvicorn.Server) -> None:
     settings, told = broker.bundle.settings, False
     while not pages.should_exit and settings.listen_host in LOOPBACK:
         try:
-            door = _listening(settings.listen_host, settings.listen_port)
+            listener = _listening(settings.listen_host, settings.listen_port)
         except BrokerError:
             if not told:
                 sys.stderr.write("Another process serves the pages.\n")
             told = True
             await anyio.sleep(RETRY_SECONDS)
             continue
-        with door:
+        with listener:
             sys.stderr.write(f"The pages are served at {settings.public_base_url}\n")
-            await pages.serve([door])
+            await pages.serve([listener])
 
 
 async def _with_stdio(gateway: McpGateway) -> None:
@@ -167,11 +167,11 @@ async def _with_http(broker: Broker, gateway: McpGateway, place: tuple[str, int]
         server.should_exit = True
         broker.life.stop()  # calls that wait for a consent end
 
-    with _listening(*place) as door:
+    with _listening(*place) as listener:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop)
         sys.stderr.write(f"The tools are served at {url}\n")
-        await server.serve([door])
+        await server.serve([listener])
 
 
 class _Server(uvicorn.Server):

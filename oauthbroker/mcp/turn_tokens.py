@@ -11,9 +11,9 @@ from oauthbroker import Broker, BrokerError, Code
 
 
 class TurnAccessToken(AccessToken):
-    """A verified turn token. `guest` is its holder, for `Broker.oauth_for`."""
+    """A verified turn token. `token_holder` is its holder, for `Broker.oauth_for`."""
 
-    guest: Any = Field(exclude=True, repr=False)
+    token_holder: Any = Field(exclude=True, repr=False)
 
 
 class TurnTokenVerifier:
@@ -30,19 +30,19 @@ class TurnTokenVerifier:
         """Return the token's holder. None for all but a living turn's token for this server. Raises a store code, for
         which the host should call again."""
         try:
-            guest = await self._broker.turns.admit(token)
+            token_holder = await self._broker.turns.admit(token)
         except BrokerError as error:
             if error.code in {Code.UNAUTHENTICATED, Code.TURN_ENDED}:
                 return None
             raise
-        if guest.tool != self._audience:
+        if token_holder.tool != self._audience:
             return None
         return TurnAccessToken(
             token=token,
-            client_id=guest.turn.agent_name,
+            client_id=token_holder.turn.agent_name,
             scopes=[],
             resource=self._resource,
-            subject=guest.turn.auth.subjects.get("user") if guest.turn.auth is not None else None,
+            subject=token_holder.turn.auth.subjects.get("user") if token_holder.turn.auth is not None else None,
             claims={"iss": self._broker.bundle.settings.public_base_url},
-            guest=guest,
+            token_holder=token_holder,
         )

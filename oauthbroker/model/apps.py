@@ -247,7 +247,7 @@ class BrokerLogin:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
     def operators_digest(self) -> str:
-        """Changes when anything changes that an operator's visit relies on."""
+        """Changes when anything changes that an operator's browser session relies on."""
         named = None if self.operators is None else astuple(self.operators)
         return hashlib.sha256(json.dumps([self.digest(), named]).encode()).hexdigest()[:32]
 

@@ -148,7 +148,7 @@ class Settings:
 
     @property
     def api_apart(self) -> bool:
-        """Whether the API has doors of its own, so that the people's listener does not serve it."""
+        """Whether the API has listeners of its own, so that the people's listener does not serve it."""
         return bool(self.api_port) or self.api_socket is not None
 
     @property

@@ -48,9 +48,9 @@ class Metric(Name):
         "Client secrets that were refused while another one of the list works.",
         "app",
     )
-    RENEWALS = "oauthbroker_renewals_total", "New tokens that are stored, refreshed or fetched.", "app"
-    RENEWAL_FAILURES = "oauthbroker_renewal_failures_total", "Failed attempts to refresh or fetch a token.", "code"
-    RENEWALS_UNSTORED = "oauthbroker_renewals_unstored_total", "Tries to store a new token that failed.", "app"
+    REFRESHES = "oauthbroker_refreshes_total", "New tokens that are stored, refreshed or fetched.", "app"
+    REFRESH_FAILURES = "oauthbroker_refresh_failures_total", "Failed attempts to refresh or fetch a token.", "code"
+    REFRESHES_UNSTORED = "oauthbroker_refreshes_unstored_total", "Tries to store a new token that failed.", "app"
     RECORDS_RESEALED = "oauthbroker_records_resealed_total", "Records that were sealed anew after a rotation."
     AUDIT_ENTRIES_MISSING = "oauthbroker_audit_entries_missing_total", "Entries that the audit log did not take."
     EVENTS_QUEUED = "oauthbroker_events_queued_total", "Events that reached an agent's queue.", "type"

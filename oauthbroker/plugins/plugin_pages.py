@@ -28,9 +28,9 @@ class PluginView:
 
 
 class ShowsPage(Protocol):
-    """Return the page for a visit. Raises `BrokerError`, such as `notFound`."""
+    """Return the page for a page_request. Raises `BrokerError`, such as `notFound`."""
 
-    def __call__(self, visit: PluginPageRequest, /) -> Awaitable[PluginView]: ...
+    def __call__(self, page_request: PluginPageRequest, /) -> Awaitable[PluginView]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""VisitRecord: a user or operator on the broker's pages, from the link or the login to the end."""
+"""BrowserSession: a user or operator on the broker's pages, from the link or the login to the end."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class BrowserSession:
 
     @property
     def id(self) -> str:
-        return f"visit-{self.locator}"
+        return f"browser-session-{self.locator}"
 
     def __repr__(self) -> str:
-        return f"Visit({self.id[:12]}..., {self.pages}, {'open' if self.cookie_hash else 'invited'})"
+        return f"BrowserSession({self.id[:12]}..., {self.pages}, {'open' if self.cookie_hash else 'invited'})"
 
     def subject(self, mode: str) -> str | None:
         """Return the subject in that mode; None if the session has none."""
@@ -62,12 +62,15 @@ class BrowserSession:
 
     def to_plaintext(self) -> bytes:
         spec = {"subjects": dict(self.subjects), **codec.members(self)}
-        return codec.encode("VisitRecord", {"metadata": {"name": self.id}, "spec": spec})
+        return codec.encode("BrowserSession", {"metadata": {"name": self.id}, "spec": spec})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> BrowserSession:
-        data = codec.decode("VisitRecord", body)
-        locator, subjects = data["metadata"]["name"].removeprefix("visit-"), subjects_of(data["spec"]["subjects"])
+        data = codec.decode("BrowserSession", body)
+        locator, subjects = (
+            data["metadata"]["name"].removeprefix("browser-session-"),
+            subjects_of(data["spec"]["subjects"]),
+        )
         return codec.made(cls, data["spec"], locator=locator, subjects=subjects)
 
 

@@ -58,7 +58,7 @@ class Grant:
     registration: str = ""
     resume: ResumeTarget | None = None
     outbox: tuple[AgentEvent, ...] = ()
-    refresh_state: RefreshState = field(default=RefreshState(), metadata=named("renewal") | OPTIONAL)
+    refresh_state: RefreshState = field(default=RefreshState(), metadata=named("refresh") | OPTIONAL)
     retired: Retired | None = field(default=None, metadata=OPTIONAL)
     elsewhere: tuple[Retired, ...] = field(default=(), metadata=OPTIONAL)
     replaced: tuple[Retired, ...] = field(default=(), metadata=OPTIONAL)

@@ -10,14 +10,14 @@ from typing import Any, Literal
 from oauthbroker.core.clock import LONG_AGO, from_iso, printed
 from oauthbroker.records.grant_view import GrantView
 
-Needs = Literal["consent", "renewal"]
+Needs = Literal["consent", "refresh"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantSummary:
     """One grant without its tokens.
 
-    `needs` is the step before a tool can get a token: `consent`, the user consents again; `renewal`, the next call
+    `needs` is the step before a tool can get a token: `consent`, the user consents again; `refresh`, the next call
     refreshes it; None, none. `expiresAt` is None for a token that never expires and for an unknown end; the latter
     needs a refresh. `refreshable`: there is a refresh token or another way to refresh.
     """
@@ -83,4 +83,4 @@ class GrantSummary:
 def _needs(view: GrantView) -> Needs | None:
     if view.health == "again":
         return "consent"
-    return None if view.revoked or view.token_lives else "renewal"
+    return None if view.revoked or view.token_lives else "refresh"

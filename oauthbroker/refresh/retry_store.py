@@ -71,7 +71,7 @@ class RetryStore:
         return after, Code.STORE_UNAVAILABLE
 
     def _tell(self, after: Grant, code: Code, number: int) -> None:
-        self.metrics.add(Metric.RENEWALS_UNSTORED, after.app)
+        self.metrics.add(Metric.REFRESHES_UNSTORED, after.app)
         if number <= len(FIRST_PAUSES) or number % _SAID_AGAIN == 0:
             self.log.warning("a refreshed token is not stored yet", app=after.app, grant=after.id[:15], code=code.value)
 

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field
 from functools import partial
 
-from oauthbroker.audit import RenewalFailed, TokenRenewed
+from oauthbroker.audit import RefreshFailed, TokenRefreshed
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -74,7 +74,7 @@ class RefreshTransaction:
 
     async def close(self) -> None:
         """Begin no further refresh and wait for those under way. Tokens that are not stored yet get one more try."""
-        self.writeback.keeper.close()
+        self.writeback.retry_store.close()
         await self._flights.close()
 
     async def _settle(self, job: RefreshJob, flight: Flight[Refreshed]) -> Refreshed:
@@ -147,12 +147,14 @@ class RefreshTransaction:
                 code = error.code.value
                 self.failures.not_fetched(app, job.grant, error)
                 await self.writeback.note(
-                    RenewalFailed(app=app, grant=job.grant, code=code), Metric.RENEWAL_FAILURES, code
+                    RefreshFailed(app=app, grant=job.grant, code=code), Metric.REFRESH_FAILURES, code
                 )
                 raise
         if fetched is not None:
             self.failures.worked(fetched, fetched.token)
-            await self.writeback.note(TokenRenewed(app=app, grant=job.grant, forced=job.forced), Metric.RENEWALS, app)
+            await self.writeback.note(
+                TokenRefreshed(app=app, grant=job.grant, forced=job.forced), Metric.REFRESHES, app
+            )
         return Refreshed(fetched)
 
     @asynccontextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from oauthbroker.audit import RenewalFailed, TokenRenewed
+from oauthbroker.audit import RefreshFailed, TokenRefreshed
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
@@ -62,7 +62,7 @@ class Writeback:
     revoked meanwhile."""
 
     repository: Repository
-    keeper: RetryStore
+    retry_store: RetryStore
     drop: Dropper
     late: Later
     clock: Clock
@@ -108,7 +108,7 @@ class Writeback:
         def meanwhile(code: Code) -> None:
             flight.land(Refreshed(after, trouble or BrokerError(code)))
 
-        grant, why_not = await self.keeper.keep(after, reservation, write, meanwhile)
+        grant, why_not = await self.retry_store.keep(after, reservation, write, meanwhile)
         return Refreshed(grant, trouble or (BrokerError(why_not) if why_not is not None else None))
 
     async def _store(
@@ -121,8 +121,8 @@ class Writeback:
                 if not held.record.is_attempted_as(begun):
                     grant = grant.beside(held.record.refresh_state, begun)
                 held = await self.repository.save_grant(grant, expect=held.generation, reservation=reservation)
-                entry = TokenRenewed(app=begun.app, grant=begun.id, forced=job.forced)
-                await self.note(entry, Metric.RENEWALS, begun.app)
+                entry = TokenRefreshed(app=begun.app, grant=begun.id, forced=job.forced)
+                await self.note(entry, Metric.REFRESHES, begun.app)
                 return held.record
             if held is not None and (adopted := held.record.adopting(begun, redeemed.token)) is not None:
                 access = Retired.of(None, redeemed.token.access_token, self.clock.now())
@@ -154,7 +154,7 @@ class Writeback:
         """Store the meaning of a refusal for the grant. A revocation or a login that came meanwhile wins."""
         refused, refresh_state, trouble = verdict.refused, verdict.state, verdict.trouble
         code = trouble.code.value
-        await self.note(RenewalFailed(app=begun.app, grant=begun.id, code=code), Metric.RENEWAL_FAILURES, code)
+        await self.note(RefreshFailed(app=begun.app, grant=begun.id, code=code), Metric.REFRESH_FAILURES, code)
         if verdict.is_loud:
             self._tell(begun, refused, refresh_state, code)
         after = begun.refused(refresh_state, self.clock.now(), rejected=job.rejected is not None)
@@ -208,7 +208,7 @@ class Writeback:
         if unwanted and app.revocation.reach == "token":
             await self.drop(app, unwanted)
 
-    async def note(self, entry: TokenRenewed | RenewalFailed, metric: Metric, label: str) -> None:
+    async def note(self, entry: TokenRefreshed | RefreshFailed, metric: Metric, label: str) -> None:
         """Enter a refresh in the audit log after it has happened: a log that cannot be written must not cost a stored
         token. The token is handed out only with an entry of its own."""
         self.metrics.add(metric, label)

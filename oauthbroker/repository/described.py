@@ -48,7 +48,7 @@ _READ: Final[Mapping[str, Callable[[bytes], tuple[_Parts, _Tags]]]] = {
     "events": _at(AgentEvent.from_plaintext, "id"),
     "turns": _at(TurnRecord.from_plaintext),
     "apikeys": _at(ApiKey.from_plaintext),
-    "visits": _at(BrowserSession.from_plaintext),
+    "browsersessions": _at(BrowserSession.from_plaintext),
     "uses": _at(GrantUse.from_plaintext),
     "clients": _at(RegisteredClient.from_plaintext),
     "secrets": lambda body: ((codec.decode("Secret", body)["spec"]["name"],), []),

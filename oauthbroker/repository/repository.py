@@ -63,7 +63,8 @@ __all__ = [
 ]  # fmt: skip
 
 KINDS = (
-    "grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "visits", "uses",
+    "grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "browsersessions",
+    "uses",
     "plugins", "clients", TOMBSTONES,
 )  # fmt: skip
 LEASES = ("pair", "flight", "queue", "plugin", "registration", "forwarding")

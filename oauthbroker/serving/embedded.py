@@ -18,7 +18,7 @@ from oauthbroker.core.refused import Refused
 from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
-from oauthbroker.serving.listeners import Listeners, open_doors
+from oauthbroker.serving.listeners import Listeners, open_listeners
 from oauthbroker.serving.server import broker_served
 from oauthbroker.web.gate.request_limits import is_ours, own_hosts
 from oauthbroker.web.middleware.access_log import API
@@ -34,9 +34,9 @@ async def served_beside(broker: Broker, log: Log, host: str | None, port: int | 
     """Serve the broker on the listeners of its settings for the block, with `host` and `port` in place of those of
     `listen`. Yield the address of the pages. Raises `configInvalid`, whose note says what cannot be listened on."""
     with ExitStack() as stack:
-        doors = _open(stack, broker.bundle.settings, host, port)
-        app = EmbeddedApp(broker, doors)
-        async with broker_served(broker, doors, log, pages=app):
+        listeners = _open(stack, broker.bundle.settings, host, port)
+        app = EmbeddedApp(broker, listeners)
+        async with broker_served(broker, listeners, log, pages=app):
             yield app.address
             await app.settle()
 
@@ -54,7 +54,7 @@ def _open(stack: ExitStack, settings: Settings, host: str | None, port: int | No
     else:
         try:
             wanted = replace(settings, listen_host=wanted_host, listen_port=wanted_port)
-            return stack.enter_context(open_doors(wanted, setting))
+            return stack.enter_context(open_listeners(wanted, setting))
         except Refused as error:
             refused = str(error)
     raise BrokerError(Code.CONFIG_INVALID, note=refused)
@@ -64,11 +64,11 @@ class EmbeddedApp:
     """The application of an embedded listener. It also answers for the listener's own address, which callers on this
     machine use, and knows whether a browser still loads a page."""
 
-    def __init__(self, broker: Broker, doors: Listeners) -> None:
-        settings, web = broker.bundle.settings, broker.doors
+    def __init__(self, broker: Broker, listeners: Listeners) -> None:
+        settings, web = broker.bundle.settings, broker.asgi
         self._app: ASGIApp = web.pages if settings.api_apart else web.both
         self.state = getattr(self._app, "state", None)  # with the warm calls of the API
-        host, port = doors.pages.getsockname()[:2]
+        host, port = listeners.pages.getsockname()[:2]
         host = _WILDCARDS.get(host, host)
         self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         public = urlsplit(settings.public_base_url)

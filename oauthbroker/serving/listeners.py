@@ -33,20 +33,20 @@ class Listeners:
     def to_fds(self) -> dict[str, int]:
         """Return the descriptors for another process that inherits them."""
         named = {"pages": self.pages, "api": self.api, "unix": self.unix}
-        return {name: door.fileno() for name, door in named.items() if door is not None}
+        return {name: listener.fileno() for name, listener in named.items() if listener is not None}
 
     @classmethod
     def from_fds(cls, fds: dict[str, int]) -> Listeners:
         return cls(**{name: socket.socket(fileno=fd) for name, fd in fds.items()})
 
     def close(self) -> None:
-        for door in (self.pages, self.api, self.unix):
-            if door is not None:
-                door.close()
+        for listener in (self.pages, self.api, self.unix):
+            if listener is not None:
+                listener.close()
 
 
 @contextmanager
-def open_doors(settings: Settings, setting: str = "spec.listen") -> Iterator[Listeners]:
+def open_listeners(settings: Settings, setting: str = "spec.listen") -> Iterator[Listeners]:
     """Open every listener in the settings for the block. `setting` is where the address of the pages comes from. Raises
     Refused, and leaves none open then."""
     with ExitStack() as stack:
@@ -64,9 +64,9 @@ def listen(host: str, port: int, setting: str = "spec.listen") -> socket.socket:
         raise Refused(f"Cannot listen on {host} port {port}: ports end at {LAST_PORT}; change {setting}.")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        door = socket.create_server((host.strip("[]"), port), family=family)
-        door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it only where `proto` was given
-        return door
+        listener = socket.create_server((host.strip("[]"), port), family=family)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it only where `proto` was given
+        return listener
     except OSError as error:
         why = {
             errno.EADDRINUSE: f"another process listens there; stop it, or change {setting}",
@@ -84,22 +84,22 @@ def listen_unix(wanted: ApiSocket) -> Iterator[socket.socket]:
     """
     path = Path(wanted.path)
     _check_place(path)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as door:
-        identity = _bind(door, path, wanted.mode)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as listener:
+        identity = _bind(listener, path, wanted.mode)
         try:
-            yield door
+            yield listener
         finally:
             with suppress(OSError):
                 if _identity(path) == identity:
                     path.unlink()
 
 
-def _bind(door: socket.socket, path: Path, mode: int) -> tuple[int, int]:
+def _bind(listener: socket.socket, path: Path, mode: int) -> tuple[int, int]:
     """Bind, listen, and return the identity of the new file, which bind() creates with the descriptor's mode."""
     try:
-        os.fchmod(door.fileno(), _PRIVATE)
-        door.bind(str(path))
-        door.listen()
+        os.fchmod(listener.fileno(), _PRIVATE)
+        listener.bind(str(path))
+        listener.listen()
         path.chmod(mode)
         return _identity(path)
     except OSError as error:

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from oauthbroker.broker import Broker
 from oauthbroker.observability.logging import Log
 from oauthbroker.serving.connection_seats import Terms
-from oauthbroker.serving.http1.connection import DoorConfig
+from oauthbroker.serving.http1.connection import ListenerConfig
 from oauthbroker.serving.http1.warm_connection import WarmConnection
 from oauthbroker.serving.listeners import Listeners
 from oauthbroker.web.middleware.forwarded import Proxies
@@ -26,7 +26,7 @@ AFTER_PROVIDER_SECONDS = 5
 class Server(uvicorn.Server):
     """A server without signal handling: uvicorn repeats a signal after its end, which would kill the process."""
 
-    def __init__(self, config: DoorConfig) -> None:
+    def __init__(self, config: ListenerConfig) -> None:
         super().__init__(config)
         self.terms = config.terms
 
@@ -52,11 +52,11 @@ class Server(uvicorn.Server):
 
 @asynccontextmanager
 async def served(
-    web: ASGIApp, door: socket.socket, terms: Terms, *, grace_seconds: float = GRACE_SECONDS
+    web: ASGIApp, listener: socket.socket, terms: Terms, *, grace_seconds: float = GRACE_SECONDS
 ) -> AsyncIterator[Server]:
-    """Serve the application on `door` for the block. Then stop accepting connections and drain the open ones."""
-    server = Server(DoorConfig(web=web, terms=terms, grace_seconds=grace_seconds, protocol=WarmConnection))
-    task = asyncio.create_task(server.serve(sockets=[door]))
+    """Serve the application on `listener` for the block. Then stop accepting connections and drain the open ones."""
+    server = Server(ListenerConfig(web=web, terms=terms, grace_seconds=grace_seconds, protocol=WarmConnection))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield server
     finally:
@@ -66,21 +66,21 @@ async def served(
 
 @asynccontextmanager
 async def broker_served(
-    broker: Broker, doors: Listeners, log: Log, *, pages: ASGIApp | None = None
+    broker: Broker, listeners: Listeners, log: Log, *, pages: ASGIApp | None = None
 ) -> AsyncIterator[list[Server]]:
     """Serve each listener with its application: the API apart where it has listeners of its own. `pages` is served in
     place of the broker's own application for the pages."""
-    settings, web = broker.bundle.settings, broker.doors
+    settings, web = broker.bundle.settings, broker.asgi
     limits = settings.limits
     behind = [
-        (pages or (web.pages if settings.api_apart else web.both), doors.pages),
-        (web.api, doors.api),
-        (web.api, doors.unix),
+        (pages or (web.pages if settings.api_apart else web.app), listeners.pages),
+        (web.api, listeners.api),
+        (web.api, listeners.unix),
     ]
     async with AsyncExitStack() as stack:
         servers = []
-        for app, door in behind:
-            if door is not None:
+        for app, listener in behind:
+            if listener is not None:
                 terms = Terms(
                     log,
                     locale=settings.locale,
@@ -91,7 +91,7 @@ async def broker_served(
                     metrics=broker.metrics,
                 )
                 grace = max(GRACE_SECONDS, limits.provider_seconds + AFTER_PROVIDER_SECONDS)
-                servers.append(await stack.enter_async_context(served(app, door, terms, grace_seconds=grace)))
+                servers.append(await stack.enter_async_context(served(app, listener, terms, grace_seconds=grace)))
         stack.callback(_close_all, servers)
         yield servers
 

@@ -109,7 +109,7 @@ class Browser:
             self.serve(origin, app)
 
     def serve(self, origin: str, app: App) -> None:
-        """Let an ASGI application answer for an origin: `browser.serve("https://broker.test", broker.web)`."""
+        """Let an ASGI application answer for an origin: `browser.serve("https://broker.test", broker.asgi.app)`."""
         self._apps[origin] = httpx2.ASGITransport(app=_on_the_record(app))
 
     @property

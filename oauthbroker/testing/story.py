@@ -47,7 +47,7 @@ async def connect_through(
         page = await leave(browser, authorization_url)
         if page.status >= 400:
             return page
-        to_provider = _way_out(page)
+        to_provider = _authorization_urls(page)
     callback = await provider.agree(to_provider, account, browser=browser, deny=deny, scopes=scopes)
     page = await browser.follow(callback)
     for _ in range(_MOST_REDIRECTS):
@@ -63,7 +63,7 @@ async def leave(browser: Browser, connect_url: str) -> Page:
     return page if page.status >= 400 else await browser.submit()
 
 
-def _way_out(page: Page) -> str:
+def _authorization_urls(page: Page) -> str:
     """Return the provider's URL on the page after the button: its refresh or redirect target, else its first link."""
     links = page.document.links
     target = page.next_url or (urljoin(page.url, links[0]) if links else None)

@@ -124,14 +124,14 @@ class OAuthContext:
     ) -> AsyncHttpClient:
         """Return an HTTP client whose requests to the app's `api.hosts` carry the token, which the tool never gets.
 
-        A request raises `AuthorizationNeeded` if a user must consent, `RequestRefused` for another failure of the
-        broker, and the library's exceptions for those of the network. This method raises `RequestRefused` for a wrong
-        reference. `library`: the module `httpx`, in place of httpx2.
+        A request raises `AuthorizationRequiredError` if a user must consent, `RequestRefusedError` for another failure
+        of the broker, and the library's exceptions for those of the network. This method raises `RequestRefusedError`
+        for a wrong reference. `library`: the module `httpx`, in place of httpx2.
         """
         return async_client(self._injector, self.client_calls(app, scopes), library)
 
     def client_calls(self, app: AppRef, scopes: Sequence[str] | None) -> InjectedCalls:
-        """Return `injected_calls` for a client. Raises RequestRefused for a wrong reference."""
+        """Return `injected_calls` for a client. Raises RequestRefusedError for a wrong reference."""
         try:
             return self.injected_calls(app, scopes)
         except BrokerError as error:

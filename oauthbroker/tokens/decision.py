@@ -40,7 +40,7 @@ class UseToken:
 
 
 @dataclass(frozen=True, slots=True)
-class AskPerson:
+class RequestConsent:
     """Ask a user for consent."""
 
     reason: Reason
@@ -59,7 +59,7 @@ class Refuse:
     retry_after_seconds: int | None = None
 
 
-Decision = UseToken | AskPerson | RefreshToken | Refuse
+Decision = UseToken | RequestConsent | RefreshToken | Refuse
 _USE = UseToken()
 
 
@@ -68,12 +68,12 @@ def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
     if need.alone:
         return _decide_alone(grant, need, now)
     if grant is None or grant.registration != need.registration:
-        return AskPerson("noGrant")
+        return RequestConsent("noGrant")
     token = grant.token
     if grant.revoked or token is None or grant.refresh_state.ended == "quarantined":
-        return AskPerson("revoked")
+        return RequestConsent("revoked")
     if not need.scopes.issubset(grant.scopes):
-        return AskPerson("scopes" if need.scopes.isdisjoint(grant.declined) else "scopesDeclined")
+        return RequestConsent("scopes" if need.scopes.isdisjoint(grant.declined) else "scopesDeclined")
     if token.lives(need.enough(token), now) and not token.is_from_the_future(now, grant.updated_at):
         return _USE
     if _is_too_much(token, need) and not (grant.refresh_tokens and not token.lives(0, now)):
@@ -85,8 +85,8 @@ def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
     return _ask_because_ended(grant)
 
 
-def _ask_because_ended(grant: Grant) -> AskPerson:
-    return AskPerson("refreshUncertain" if grant.refresh_state.is_uncertain else "expired")
+def _ask_because_ended(grant: Grant) -> RequestConsent:
+    return RequestConsent("refreshUncertain" if grant.refresh_state.is_uncertain else "expired")
 
 
 def _decide_alone(grant: Grant | None, need: Need, now: datetime) -> Decision:

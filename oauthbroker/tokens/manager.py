@@ -25,12 +25,12 @@ from oauthbroker.records import Grant, grant_id
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Entry, Repository, Versioned
-from oauthbroker.tokens.asking import Asking
+from oauthbroker.tokens.consent_requests import ConsentRequests
 from oauthbroker.tokens.decision import (
-    AskPerson,
     Decision,
     RefreshToken,
     Refuse,
+    RequestConsent,
     UseToken,
     decide,
     is_early,
@@ -57,7 +57,7 @@ class OAuthManager:
 
     calls: Calls
     repository: Repository
-    asking: Asking
+    consent_requests: ConsentRequests
     mcp_clients: McpClients
     refresh: RefreshTransaction
     issuer: TokenIssuer
@@ -210,9 +210,9 @@ class OAuthManager:
                 case UseToken(degraded) if grant is not None:
                     version = held.entry if held is not None and held.record is grant else None
                     return issue(grant, version, degraded=degraded or self.repository.degraded)
-                case AskPerson(reason):
-                    needed = partial(self._needs_person, call)
-                    answer = await self.asking.ask(caller, call, grant, reason, needed)
+                case RequestConsent(reason):
+                    needed = partial(self._needs_consent, call)
+                    answer = await self.consent_requests.ask(caller, call, grant, reason, needed)
                     if answer is not None:
                         await caller.check_turn()
                         return answer
@@ -230,14 +230,14 @@ class OAuthManager:
 
     def _decide(self, call: TokenCall, grant: Grant | None) -> Decision:
         if call.switch_account and not call.need.alone:
-            return AskPerson("noGrant")
+            return RequestConsent("noGrant")
         now = self.clock.now()
         decision = decide(grant, call.need, now)
         if grant is None:
             return decision
         if isinstance(decision, UseToken) and self._is_rejected(call, grant):
             if not grant.refresh_tokens and not call.need.alone:
-                return AskPerson("revoked")
+                return RequestConsent("revoked")
             return self._forced(grant, now)
         if isinstance(decision, RefreshToken) and is_early(grant, call.need, now):
             return self._forced(grant, now)
@@ -250,10 +250,10 @@ class OAuthManager:
             return False
         return isinstance(self._decide(call, newest), RefreshToken)
 
-    def _needs_person(self, call: TokenCall, grant: Grant | None) -> bool:
+    def _needs_consent(self, call: TokenCall, grant: Grant | None) -> bool:
         decision = self._decide(call, grant)
         given_up = isinstance(decision, RefreshToken) and grant is not None and grant.refresh_state.given_up
-        return isinstance(decision, AskPerson) or given_up
+        return isinstance(decision, RequestConsent) or given_up
 
     def _forced(self, grant: Grant, now: datetime) -> Decision:
         """Refresh a token that seems valid, up to the hourly limit: no tool may flood a provider."""

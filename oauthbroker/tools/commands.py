@@ -115,7 +115,7 @@ async def _api(broker: Broker) -> AsyncIterator[str]:
     async def api(scope: Any, receive: Any, send: Any) -> None:
         """Answer under the broker's own name: no browser reaches the socket."""
         headers = [each for each in scope["headers"] if each[0] != b"host"]
-        await broker.doors.api({**scope, "headers": [*headers, host]}, receive, send)
+        await broker.asgi.api({**scope, "headers": [*headers, host]}, receive, send)
 
     with tempfile.TemporaryDirectory(prefix="oauthbroker-") as folder:
         os.chmod(folder, 0o711)  # noqa: S103, PTH101 - agents of another user connect too, each with its turn token

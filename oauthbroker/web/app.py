@@ -1,4 +1,4 @@
-"""The ASGI applications: the people's pages, the API, and both in one, each behind the same gate."""
+"""The ASGI applications: the people's pages, the API, and app in one, each behind the same gate."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def plain(kind: type[Starlette]) -> type[Starlette]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Web:
-    """Each may be mounted below the path of `publicBaseUrl`. `both` is for one listener that serves everything."""
+    """Each may be mounted below the path of `publicBaseUrl`. `app` is for one listener that serves everything."""
 
     pages: Starlette
     api: Starlette
-    both: Starlette
+    app: Starlette
     _parts: tuple[tuple[Starlette, tuple[Routes, ...]], ...]
 
     def follow(self) -> None:
@@ -55,8 +55,8 @@ def build_web(
 ) -> Web:
     """`pages` and `api` say which routes there are; each is asked again after the configuration has changed. `warm`
     makes the warm calls of the API for the hosts that an application answers for."""
-    both = (*api, *(each for each in pages if each not in api))  # the API is called a thousand times for each page
-    parts = (tuple(pages), tuple(api), both)
+    app = (*api, *(each for each in pages if each not in api))  # the API is called a thousand times for each page
+    parts = (tuple(pages), tuple(api), app)
     hosts = allowed_hosts(settings.public_base_url, settings.allowed_hosts)
     of_api = hosts | own_hosts(settings.api_host, settings.api_port) if settings.api_port else hosts
     first, second, third = (
@@ -64,7 +64,7 @@ def build_web(
         for each, known in zip(parts, (hosts, of_api, hosts), strict=True)
     )
     second.state.warm_tokens, third.state.warm_tokens = warm(of_api), warm(hosts)
-    return Web(pages=first, api=second, both=third, _parts=((first, parts[0]), (second, parts[1]), (third, parts[2])))
+    return Web(pages=first, api=second, app=third, _parts=((first, parts[0]), (second, parts[1]), (third, parts[2])))
 
 
 def warm_tokens_of(web: ASGIApp) -> WarmTokens | None:

@@ -32,8 +32,8 @@ class DeferredWeb:
         return self._web.api
 
     @property
-    def both(self) -> Starlette:
-        return self._web.both
+    def app(self) -> Starlette:
+        return self._web.app
 
     def open(self, plugins: Mapping[str, RunningPlugin]) -> None:
         """Serve the routes and pages of the open plug-ins. Raises `configInvalid`."""

@@ -46,7 +46,7 @@ class Flows(Foundation):
             finish=self.finish,
             open_sessions=self.open_sessions,
             devices=self.device_codes,
-            way_out=self.authorization_urls,
+            authorization_urls=self.authorization_urls,
             mcp_clients=self.mcp_clients,
             config=self.config,
             clock=self.clock,
@@ -71,7 +71,7 @@ class Flows(Foundation):
     def connect(self) -> Connect:
         return Connect(
             repository=self.repository,
-            way_out=self.authorization_urls,
+            authorization_urls=self.authorization_urls,
             discovery=self.discovery,
             finish=self.finish,
             clock=self.clock,
@@ -88,7 +88,7 @@ class Flows(Foundation):
         return Logins(
             repository=self.repository,
             discovery=self.discovery,
-            way_out=self.authorization_urls,
+            authorization_urls=self.authorization_urls,
             claims=self.login_claims,
             finish=self.finish,
             exchange=self.exchange,
@@ -201,7 +201,7 @@ class Flows(Foundation):
     def writeback(self) -> Writeback:
         return Writeback(
             repository=self.repository,
-            keeper=self.retry_store,
+            retry_store=self.retry_store,
             drop=self.revoke.tokens,
             late=LateTokens(self.revoke).end,
             clock=self.clock,

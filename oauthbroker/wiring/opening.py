@@ -59,8 +59,8 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
     checks are off (for short commands); `only` are then the apps and plug-ins it knows, so that no other values are
     needed, and events that are due are queued at its end. Several processes that share a `metrics_folder` answer
     `/metrics` for all of them; each of `workers` processes of one store takes its part of the limits that hold for all.
-    Raises ConfigRefused with every problem, or a store code; nothing has been changed then. Leaving the block waits
-    for exchanges and commits under way.
+    Raises ConfigInvalidError with every problem, or a store code; nothing has been changed then. Leaving the block
+    waits for exchanges and commits under way.
     """
     async with open_running(
         config,

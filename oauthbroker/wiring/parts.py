@@ -38,7 +38,7 @@ from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.records.use import GrantUse
 from oauthbroker.services import Services
-from oauthbroker.tokens.asking import Asking
+from oauthbroker.tokens.consent_requests import ConsentRequests
 from oauthbroker.tokens.grant_uses import Uses
 from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Calls
@@ -56,8 +56,11 @@ class Parts(Flows):
         return OAuthManager(
             calls=self.calls,
             repository=self.repository,
-            asking=Asking(
-                opening=self.opening, way_out=self.authorization_urls, metrics=self.metrics, settings=self.settings
+            consent_requests=ConsentRequests(
+                opening=self.opening,
+                authorization_urls=self.authorization_urls,
+                metrics=self.metrics,
+                settings=self.settings,
             ),
             mcp_clients=self.mcp_clients,
             refresh=self.refresh,
@@ -200,14 +203,16 @@ class Parts(Flows):
 
     @cached_property
     def browser_sessions(self) -> BrowserSessions:
-        return BrowserSessions(shelf=self.repository.shelf("visits", BrowserSession.from_plaintext), clock=self.clock)
+        return BrowserSessions(
+            shelf=self.repository.shelf("browsersessions", BrowserSession.from_plaintext), clock=self.clock
+        )
 
     @cached_property
     def connections(self) -> Connections:
         return Connections(
             apps=self.apps,
             repository=self.repository,
-            visits=self.browser_sessions,
+            browser_sessions=self.browser_sessions,
             uses=self.uses,
             grants=self.grants,
             opening=self.opening,
@@ -225,7 +230,7 @@ class Parts(Flows):
             finish=self.finish,
             queues=self.queues,
             turns=self.turns,
-            visits=self.browser_sessions,
+            browser_sessions=self.browser_sessions,
             uses=self.uses,
             plugins=PluginErasure(self.config),
             clock=self.clock,
@@ -255,11 +260,11 @@ class Parts(Flows):
     @cached_property
     def admin(self) -> Admin:
         return Admin(
-            survey=self.overview,
-            letters=self.dead_letters,
+            overview=self.overview,
+            dead_letters=self.dead_letters,
             grants=self.grants,
             connect=self.connect,
-            visits=self.browser_sessions,
+            browser_sessions=self.browser_sessions,
             api_keys=self.api_keys,
             login=self.operator_login,
             clock=self.clock,
@@ -271,7 +276,7 @@ class Parts(Flows):
         return OperatorLogin(
             config=self.config,
             discovery=self.discovery,
-            way_out=self.authorization_urls,
+            authorization_urls=self.authorization_urls,
             claims=self.login_claims,
         )
 

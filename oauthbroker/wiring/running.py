@@ -136,7 +136,7 @@ class Running:
             "relay": self.parts.relay.once,
             "turns": self.parts.turns.sweep,
             "API keys": self.parts.api_keys.sweep,
-            "visits": self.parts.browser_sessions.sweep,
+            "browsersessions": self.parts.browser_sessions.sweep,
             "uses": self.parts.uses.write,
             "tombstones": self._sweep_tombstones,
         }.items():

@@ -54,7 +54,7 @@ class Parent:
     `on_serving` is called once the first worker serves."""
 
     config: Path
-    doors: Listeners
+    listeners: Listeners
     workers: int
     clock: Clock
     log: Log
@@ -83,7 +83,7 @@ class Parent:
     def _end(self) -> None:
         """Forward the signal. The workers treat the first and the next ones as a single process does."""
         self._ending.set()
-        self.doors.close()
+        self.listeners.close()
         for place in self._places:
             place.send(signal.SIGTERM)
 
@@ -122,7 +122,7 @@ class Parent:
             of=self.workers,
             parent=os.getpid(),
             ready=write,
-            fds=self.doors.to_fds(),
+            fds=self.listeners.to_fds(),
             metrics_folder=metrics,
         )
         try:

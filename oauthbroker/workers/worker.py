@@ -29,16 +29,16 @@ async def work(config: Path, post: Post, clock: Clock, log: Log) -> None:
     """Run one of several workers, until a signal or the parent's death. Raises what `open_broker` raises."""
     end_with_parent(post.parent)
     folder = Path(post.metrics_folder) if post.metrics_folder else None
-    doors, log = Listeners.from_fds(post.fds), log.bind(worker=post.number)
+    listeners, log = Listeners.from_fds(post.fds), log.bind(worker=post.number)
     try:
-        await serve(config, doors, clock, log, post=post, workers=post.of, metrics_folder=folder)
+        await serve(config, listeners, clock, log, post=post, workers=post.of, metrics_folder=folder)
     finally:
-        doors.close()
+        listeners.close()
 
 
 async def serve(
     config: Path,
-    doors: Listeners,
+    listeners: Listeners,
     clock: Clock,
     log: Log,
     *,
@@ -60,7 +60,7 @@ async def serve(
     with on_signals(end, again.set, ending.set), calm_libraries(log):
         async with (
             open_broker(config, clock=clock, log=log, **shared) as broker,
-            broker_served(broker, doors, log) as servers,
+            broker_served(broker, listeners, log) as servers,
             _reloading(broker, again),
         ):
             _raise_descriptor_limit(broker, len(servers), log)
@@ -76,9 +76,9 @@ async def serve(
     log.info("stopped")
 
 
-def _raise_descriptor_limit(broker: Broker, doors: int, log: Log) -> None:
+def _raise_descriptor_limit(broker: Broker, listeners: int, log: Log) -> None:
     """Raise the limit of open files. Without a free descriptor, connections would wait unaccepted."""
-    wanted = doors * (broker.bundle.settings.limits.connections + SPARE + LINGERING) + OTHER_FILES
+    wanted = listeners * (broker.bundle.settings.limits.connections + SPARE + LINGERING) + OTHER_FILES
     may = raise_descriptor_limit(wanted)
     if may < wanted:
         log.warning("too few file descriptors", limit=may, wanted=wanted)

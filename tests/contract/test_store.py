@@ -57,8 +57,8 @@ class FileAgainstMemory(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.runner = asyncio.Runner()
-        self.keeper = contextlib.ExitStack()
-        self.folder = Path(self.keeper.enter_context(temporary_folder()))
+        self.retry_store = contextlib.ExitStack()
+        self.folder = Path(self.retry_store.enter_context(temporary_folder()))
         self.file, self.memory = open_file_store(self.folder), memory_store()
 
     def both(self, call: Callable[[Store], Awaitable[object]]) -> None:
@@ -104,7 +104,7 @@ class FileAgainstMemory(RuleBasedStateMachine):
         if hasattr(self, "memory"):
             self.runner.run(self.file.close())
             self.runner.close()
-            self.keeper.close()
+            self.retry_store.close()
 
 
 @contextlib.contextmanager

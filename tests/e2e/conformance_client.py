@@ -65,7 +65,7 @@ async def main(scenario: str, url: str, version: str) -> None:
 
             async def show(asked: AuthorizationRequired) -> None:
                 """Consent at once: each page of the package's servers leads on by itself."""
-                browser = Browser(apps={base: harness.broker.web})
+                browser = Browser(apps={base: harness.broker.asgi.app})
                 page = await leave(browser, asked.authorization_url)
                 while page.next_url is not None:
                     page = await browser.follow(page.next_url)

@@ -41,14 +41,14 @@ async def stage(
     A test says `parametrize("stage", ["apart"], indirect=True)` to have its pages served by `oauthbroker serve`.
     """
     raising = served.apart if getattr(request, "param", "") == "apart" else served.embedded
-    door, apps, clock = served.free_port(), bundle.registrations(), served.LateClock()
-    home = f"http://127.0.0.1:{door.getsockname()[1]}"
+    listener, apps, clock = served.free_port(), bundle.registrations(), served.LateClock()
+    home = f"http://127.0.0.1:{listener.getsockname()[1]}"
     env = {app.env: app.secret for app in apps.values() if app.secret}
     for secret in env.values():
         canaries.add(secret, "client secret")
     async with AsyncExitStack() as stack:
-        stack.enter_context(door)
+        stack.enter_context(listener)
         provider = await stack.enter_async_context(authority.running(app.client(home) for app in apps.values()))
         written = bundle.write(tmp_path, home, provider.issuer, apps.values())
-        broker = await stack.enter_async_context(raising(written, door, env, clock))
+        broker = await stack.enter_async_context(raising(written, listener, env, clock))
         yield Stage(home, broker, provider, clock, apps, chromium, canaries)

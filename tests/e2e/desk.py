@@ -54,8 +54,8 @@ class Desk:
 async def furnished(
     idp: IdentityProvider, clock: TestClock, canaries: Canaries, browser: browsers.Browser
 ) -> AsyncIterator[Desk]:
-    door = served.free_port()
-    home = f"http://127.0.0.1:{door.getsockname()[1]}"
+    listener = served.free_port()
+    home = f"http://127.0.0.1:{listener.getsockname()[1]}"
     notes, mail = user_app(idp, "notes", title="Example notes"), user_app(idp, provider="google", title="Google Mail")
     code, board = user_app(idp, "code", provider="github", title="GitHub"), global_app(idp, title="Team board")
     apps = [
@@ -63,10 +63,10 @@ async def furnished(
         for app in (notes, mail, code, replace(board, owner=replace(board.owner, authorizers="anyone")))
     ]
     settings = public(home, admin_loopback=True)
-    with door:
+    with listener:
         async with (
             running(idp, apps, clock=clock, settings=settings) as harness,
-            served.listening(harness.broker.web, door),
+            served.listening(harness.broker.asgi.app, listener),
         ):
             await _furnish(harness)
             yield Desk(harness, home, browser, canaries)

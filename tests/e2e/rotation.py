@@ -123,18 +123,18 @@ async def scene(
     folder: Path, canaries: Canaries, *names: str, chromium: browsers.Browser | None = None
 ) -> AsyncIterator[Scene]:
     """The provider and a broker with these apps, everything fresh; people have browsers where there is a Chromium."""
-    door, clock, apps = served.free_port(), served.LateClock(), {name: _registrations()[name] for name in names}
-    home = f"http://127.0.0.1:{door.getsockname()[1]}"
+    listener, clock, apps = served.free_port(), served.LateClock(), {name: _registrations()[name] for name in names}
+    home = f"http://127.0.0.1:{listener.getsockname()[1]}"
     env = {app.env: app.secret for app in apps.values() if app.secret}
     for secret in env.values():
         canaries.add(secret, "client secret")
     async with AsyncExitStack() as stack:
-        stack.enter_context(door)
+        stack.enter_context(listener)
         clients = [app.client(home) for app in apps.values()]
         provider = await stack.enter_async_context(authority.running(clients, rotating=True))
         canaries.outside.add(provider.issuer)  # its pages are not ours to keep clean
         written = bundle.write(folder, home, provider.issuer, apps.values())
-        broker = await stack.enter_async_context(served.embedded(written, door, env, clock))
+        broker = await stack.enter_async_context(served.embedded(written, listener, env, clock))
         yield Scene(home, broker, provider, clock, apps, chromium, canaries, env, folder)
 
 

@@ -76,13 +76,13 @@ class Runtime:
 
 
 @asynccontextmanager
-async def running(door: socket.socket, home: str, app: str) -> AsyncIterator[Runtime]:
-    """The site behind `door`, until the block ends."""
-    runtime = Runtime(f"http://127.0.0.1:{door.getsockname()[1]}", home, app)
+async def running(listener: socket.socket, home: str, app: str) -> AsyncIterator[Runtime]:
+    """The site behind `listener`, until the block ends."""
+    runtime = Runtime(f"http://127.0.0.1:{listener.getsockname()[1]}", home, app)
     routes = [
         Route("/login", runtime.log_in),
         Route("/oauth/confirm", runtime.ask),
         Route("/oauth/confirm", runtime.confirm, methods=["POST"]),
     ]
-    async with served.listening(Starlette(routes=routes), door):
+    async with served.listening(Starlette(routes=routes), listener):
         yield runtime

@@ -44,29 +44,31 @@ class LateClock(SystemClock):
 
 def free_port() -> socket.socket:
     """A bound socket: its port stays ours until the server takes it over."""
-    door = socket.create_server(("127.0.0.1", 0))
-    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return door
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 @asynccontextmanager
 async def embedded(
-    bundle: Path, door: socket.socket, env: Mapping[str, str], clock: LateClock
+    bundle: Path, listener: socket.socket, env: Mapping[str, str], clock: LateClock
 ) -> AsyncIterator[Running]:
-    """A broker in this process, with its pages behind `door`, until the block ends."""
+    """A broker in this process, with its pages behind `listener`, until the block ends."""
     init_store(with_keys(load(bundle).settings, env), env, clock)
-    async with open_running(bundle, env=env, clock=clock) as running, listening(running.broker.web, door):
+    async with open_running(bundle, env=env, clock=clock) as running, listening(running.broker.asgi.app, listener):
         yield running
 
 
 @asynccontextmanager
-async def apart(bundle: Path, door: socket.socket, env: Mapping[str, str], clock: LateClock) -> AsyncIterator[Running]:
+async def apart(
+    bundle: Path, listener: socket.socket, env: Mapping[str, str], clock: LateClock
+) -> AsyncIterator[Running]:
     """A broker in this process whose pages another one serves: `oauthbroker serve` on the same store.
 
     What that process prints goes where ours goes, so that it is swept for secrets too.
     """
-    home = f"http://127.0.0.1:{door.getsockname()[1]}"
-    door.close()
+    home = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    listener.close()
     init = await _oauthbroker("init", bundle, env)
     assert 0 == await init.wait()
     serve = await _oauthbroker("serve", bundle, env)
@@ -103,10 +105,10 @@ async def _healthy(home: str, process: asyncio.subprocess.Process) -> None:
 
 
 @asynccontextmanager
-async def listening(app: ASGIApp, door: socket.socket) -> AsyncIterator[None]:
+async def listening(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
     config = uvicorn.Config(app, **uvicorn_options(), lifespan="off")
     server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve(sockets=[door]))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         async with asyncio.timeout(_PATIENCE):
             while not server.started and not task.done():

@@ -93,16 +93,16 @@ async def world(tmp_path: Path, canaries: Canaries, chromium: Browser) -> AsyncI
         name: bundle.Registration(name, "user", "none", f"Example {name}", binding=binding)  # type: ignore[arg-type]
         for binding, name in APPS.items()
     }
-    door, back_door, clock = served.free_port(), served.free_port(), served.LateClock()
-    home = f"http://127.0.0.1:{door.getsockname()[1]}"
+    listener, back_door, clock = served.free_port(), served.free_port(), served.LateClock()
+    home = f"http://127.0.0.1:{listener.getsockname()[1]}"
     async with AsyncExitStack() as stack:
-        stack.enter_context(door)
+        stack.enter_context(listener)
         stack.enter_context(back_door)
         site = await stack.enter_async_context(runtime.running(back_door, home, "confirmed"))
         provider = await stack.enter_async_context(authority.running(app.client(home) for app in apps.values()))
         more = {"confirmUrl": site.confirm_url}
         written = bundle.write(tmp_path, home, provider.issuer, apps.values(), more=more)
-        running = await stack.enter_async_context(served.embedded(written, door, {}, clock))
+        running = await stack.enter_async_context(served.embedded(written, listener, {}, clock))
         site.broker = running.broker
         yield World(Stage(home, running, provider, clock, apps, chromium, canaries), site)
 

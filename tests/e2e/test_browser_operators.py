@@ -38,10 +38,10 @@ def staff_client(home: str) -> dict[str, Any]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def stage(tmp_path: Path, canaries: Canaries, chromium: Browser) -> AsyncIterator[Stage]:
     app = bundle.Registration(APP, "user", "none", "Example tracker")
-    door, clock = served.free_port(), served.LateClock()
-    home = f"http://127.0.0.1:{door.getsockname()[1]}"
+    listener, clock = served.free_port(), served.LateClock()
+    home = f"http://127.0.0.1:{listener.getsockname()[1]}"
     async with AsyncExitStack() as stack:
-        stack.enter_context(door)
+        stack.enter_context(listener)
         provider = await stack.enter_async_context(authority.running([app.client(home), staff_client(home)]))
         login = {
             "client": {"clientId": STAFF, "authMethod": "none"},
@@ -50,7 +50,7 @@ async def stage(tmp_path: Path, canaries: Canaries, chromium: Browser) -> AsyncI
         }
         more = {"login": login, "admin": {"operators": {"subjects": ["example:user:bob"]}}}
         written = bundle.write(tmp_path, home, provider.issuer, [app], more=more)
-        broker = await stack.enter_async_context(served.embedded(written, door, {}, clock))
+        broker = await stack.enter_async_context(served.embedded(written, listener, {}, clock))
         yield Stage(home, broker, provider, clock, {APP: app}, chromium, canaries)
 
 

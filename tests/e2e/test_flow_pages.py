@@ -36,17 +36,17 @@ class Office(Desk):
 async def office(
     identity_provider: IdentityProvider, test_clock: TestClock, canaries: Canaries, chromium: Browser, tmp_path: Path
 ) -> AsyncIterator[Office]:
-    door, runs = served.free_port(), await furnish(tmp_path)
-    home = f"http://127.0.0.1:{door.getsockname()[1]}"
+    listener, runs = served.free_port(), await furnish(tmp_path)
+    home = f"http://127.0.0.1:{listener.getsockname()[1]}"
     more: dict[str, Any] = {
         "settings": public(home),
         "plugins": {"flowtools": resources_of(tmp_path)},
         "clock": test_clock,
     }
-    with door:
+    with listener:
         async with (
             running(identity_provider, [at(identity_provider, home, user_app(identity_provider))], **more) as harness,
-            served.listening(harness.broker.web, door),
+            served.listening(harness.broker.asgi.app, listener),
         ):
             yield Office(harness, home, chromium, canaries, runs)
 

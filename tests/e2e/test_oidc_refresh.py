@@ -204,7 +204,7 @@ async def test_brokers_killed_amid_refreshes_leave_living_grants_or_say_that_an_
         refused = len(await stage.provider.events("grant.error", grant="refresh_token"))
         ended = Counter(event["client"] for event in await stage.provider.events("grant.revoked"))
         counts = stage.broker.metrics.counts
-        own = sum(times for (metric, _), times in counts.items() if metric is Metric.RENEWAL_FAILURES)
+        own = sum(times for (metric, _), times in counts.items() if metric is Metric.REFRESH_FAILURES)
     reasons = {(app, "noGrant"): len(PEOPLE) for app in apps}
     reasons |= {(app, "refreshUncertain"): times for app, times in ended.items()}
     assert reasons == people.agreed, (

@@ -81,12 +81,12 @@ async def story(idp: IdentityProvider, clock: TestClock, canaries: Canaries, api
     access = ApiAccess((ApiHost("127.0.0.1", api.port, "http"),))
     apps = [user_app(idp, api=access), user_app(idp, "files"), global_app(idp)]
     await compiled("tsconfig.json", TESTS)
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        host = f"127.0.0.1:{door.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host = f"127.0.0.1:{listener.getsockname()[1]}"
         settings = Settings(BASE, weaken=frozenset({"plainHttpProvider"}), allowed_hosts=(host,))
         async with (
             running(idp, apps, clock=clock, tools=TOOLS, settings=settings) as harness,
-            listening(harness.broker.doors.api, door) as url,
+            listening(harness.broker.asgi.api, listener) as url,
             person(harness) as agrees,
         ):
             _, key = await harness.broker.api_keys.create("typescript", ["runtime", "operator"])

@@ -83,7 +83,7 @@ async def connect(broker: Broker, elsewhere: Elsewhere, number: int, say: Callab
     say("asked", number, *[each.auth_session_id for each in links])
     if not links:
         return
-    browser = Browser(apps={BASE: broker.web})
+    browser = Browser(apps={BASE: broker.asgi.app})
     page = await connect_through(browser, elsewhere, links[0].authorization_url, f"person{number % PEOPLE}")
     say("granted" if page.status == 200 else "refused", number, links[0].auth_session_id)
 

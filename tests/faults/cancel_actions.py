@@ -193,10 +193,10 @@ async def called_by_a_tool(w: World, s: Side, d: Random) -> None:
 
 
 async def called(w: World, s: Side, d: Random, begun: Any, app: str) -> None:
-    guest = await s.broker.turns.admit(begun.token.reveal())
-    pair = pair_of(app, guest.turn)
+    token_holder = await s.broker.turns.admit(begun.token.reveal())
+    pair = pair_of(app, token_holder.turn)
     dead = w.model.dead_of(pair)
-    result = await s.broker.oauth_for(guest).get_access_token(app)
+    result = await s.broker.oauth_for(token_holder).get_access_token(app)
     note(w, pair, result, dead)
     if isinstance(result, Ready) and begun.turn_id in w.model.ended_turns:
         w.model.problems.append(f"a token left after the end of {begun.turn_id} was acknowledged")
@@ -343,18 +343,18 @@ async def read_audit(w: World, s: Side, d: Random) -> None:
 async def connections(w: World, s: Side, d: Random) -> None:
     who = person(d.randrange(4))
     url, _ = await s.broker.connections.link({"user": who, "global": TEAM})
-    visit = (await s.broker.connections.open(url.rpartition("/")[2])).visit
-    for service in await s.broker.connections.overview(visit):
+    browser_session = (await s.broker.connections.open(url.rpartition("/")[2])).browser_session
+    for service in await s.broker.connections.overview(browser_session):
         if service.connection is None:
             continue
-        found = await s.broker.connections.find(visit, service.connection.grant.id)
+        found = await s.broker.connections.find(browser_session, service.connection.grant.id)
         pair = (found.app.name, found.grant.subject)
         known = w.model.known(pair)
         if d.random() < 0.2:
-            await s.broker.connections.disconnect(visit, found.grant.id)
+            await s.broker.connections.disconnect(browser_session, found.grant.id)
             w.model.revoked(pair, known)
         elif d.random() < 0.3:
-            await s.broker.connections.reconnect(visit, found.grant.id, switch=False)
+            await s.broker.connections.reconnect(browser_session, found.grant.id, switch=False)
 
 
 @action("life.over", weight=1)

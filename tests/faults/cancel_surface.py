@@ -31,7 +31,7 @@ def public() -> set[str]:
 
 def pages(broker: Broker) -> set[str]:
     """Every page that it serves, as method and path."""
-    served: Any = broker.doors.pages
+    served: Any = broker.asgi.pages
     routes = [(method, route.path) for route in served.routes for method in route.methods or ()]
     return {f"page {method} {path}" for method, path in routes}
 

@@ -144,7 +144,7 @@ class World:
     turns: deque[BegunTurn] = field(default_factory=lambda: deque(maxlen=20))
     keys: deque[Any] = field(default_factory=lambda: deque(maxlen=10))
     proofs: deque[tuple[str, str, Turn | None]] = field(default_factory=lambda: deque(maxlen=20))
-    visits: deque[BrowserSession] = field(default_factory=lambda: deque(maxlen=10))
+    browser_sessions: deque[BrowserSession] = field(default_factory=lambda: deque(maxlen=10))
     tokens: dict[tuple[str, str], Secret] = field(default_factory=dict)
 
     @classmethod
@@ -193,13 +193,13 @@ class World:
 
     async def turn_the_page(self) -> None:
         """Clear the runtimes' memory and remove ended records: the next epoch begins with grants alone."""
-        for kept in (self.links, self.sessions, self.held, self.turns, self.keys, self.proofs, self.visits):
+        for kept in (self.links, self.sessions, self.held, self.turns, self.keys, self.proofs, self.browser_sessions):
             kept.clear()
         self.model.forget()
         self.log.truncate(0)
         self.log.seek(0)
         store = self.store()
-        for kind in ("sessions", "turns", "visits", "apikeys", "uses", "queues", "events"):
+        for kind in ("sessions", "turns", "browsersessions", "apikeys", "uses", "queues", "events"):
             async for entry in store.scan(kind):
                 await store.delete(entry.key, expect=entry.generation)
         await store.close()
@@ -208,7 +208,7 @@ class World:
         """A person's browser; each of its requests reaches one of the brokers."""
 
         async def balanced(scope: Any, receive: Any, send: Any) -> None:
-            await dice.choice(self.sides).broker.web(scope, receive, send)
+            await dice.choice(self.sides).broker.asgi.app(scope, receive, send)
 
         return Browser(apps={BASE: balanced}, canaries=self.idp.canaries)
 

@@ -105,7 +105,7 @@ async def world(folder: Path, idp: IdentityProvider) -> World:
     of("secrets", lambda who: (who,))
     of("turns", lambda who: (here.turns[who].turn_id[5:],))
     of("apikeys", lambda who: (here.keyed[who].reveal().split(".")[1],))
-    of("visits", lambda who: (here.tickets[who].reveal()[:22],))
+    of("browsersessions", lambda who: (here.tickets[who].reveal()[:22],))
     of("uses", lambda who: (grant_id("files", who),))
     of("plugins", lambda who: ("notes", who))
     of("clients", lambda who: (who,))
@@ -140,7 +140,7 @@ async def _long_ago(here: World) -> None:
     buried = store.key("turns", passed[1].turn_id[5:]).name
     here.passed = [
         store.key("turns", passed[0].turn_id[5:]),
-        store.key("visits", ticket.reveal()[:22]),
+        store.key("browsersessions", ticket.reveal()[:22]),
         Key("tombstones", buried),
         store.key("events", "evt-of-nobody"),
     ]
@@ -273,7 +273,7 @@ def operations(here: World) -> dict[str, Callable[[], Awaitable[Any]]]:
 
     async def visited() -> Any:
         arrival = await broker.connections.open(here.tickets[ALICE].reveal())
-        return await broker.connections.overview(arrival.visit)
+        return await broker.connections.overview(arrival.browser_session)
 
     async def refreshed() -> Any:
         here.advance(3600)

@@ -65,9 +65,9 @@ async def on_the_page(process: Process, idp: IdentityProvider) -> Any:
     await connected(process, idp)
     ticket, _ = await process.parts.browser_sessions.invite({"user": ALICE})
     arrival = await process.parts.browser_sessions.open(ticket.reveal())
-    (service,) = await process.broker.connections.overview(arrival.visit)
+    (service,) = await process.broker.connections.overview(arrival.browser_session)
     assert service.connection is not None
-    return arrival.visit, service.connection.grant.id
+    return arrival.browser_session, service.connection.grant.id
 
 
 async def disconnected(process: Process, known: Any) -> None:
@@ -192,7 +192,7 @@ async def agreed(process: Process, idp: IdentityProvider) -> Way:
 
 
 async def comes_home(process: Process, way: Way) -> None:
-    way.browser.serve(BASE, process.broker.web)
+    way.browser.serve(BASE, process.broker.asgi.app)
     status = await visit_callback(way.browser, way.callback)
     if status >= 400:
         raise BrokerError(Code.STORE_UNAVAILABLE if status >= 500 else Code.STATE_USED)
@@ -303,7 +303,7 @@ async def is_no_key(process: Process, seen: list[Any]) -> bool:
     return not await is_key(process, seen)
 
 
-async def begun_visit(process: Process, _: IdentityProvider) -> Any:
+async def begun_browser_session(process: Process, _: IdentityProvider) -> Any:
     return await process.parts.browser_sessions.enter("ops", "")
 
 
@@ -562,12 +562,12 @@ STORIES = {
     ),
     "a visit": Story(nothing, enters, is_here, ("BrowserSessions.enter",)),
     "a visit's end": Story(
-        begun_visit,
-        lambda it, arrival: it.parts.browser_sessions.end(arrival.visit),
+        begun_browser_session,
+        lambda it, arrival: it.parts.browser_sessions.end(arrival.browser_session),
         has_left,
         ("BrowserSessions.end",),
     ),
-    "a sign-out": Story(begun_visit, signs_out, has_left, ("BrowserSessions.admit", "BrowserSessions.end")),
+    "a sign-out": Story(begun_browser_session, signs_out, has_left, ("BrowserSessions.admit", "BrowserSessions.end")),
     "an invitation": Story(nothing, invites, is_invited, ("Connections.link", "BrowserSessions.invite")),
     "an invitation's use": Story(
         invited,

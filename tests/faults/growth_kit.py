@@ -53,11 +53,11 @@ class Kept(HasRunning):
         store = open_file_store(folder, clock=clock)
         bundle = Bundle(settings_for(), {app.name: app for app in apps_of(idp)})
         kept = cls(idp, clock, store, running_on(store, bundle, clock), folder, bundle)
-        assert kept.broker.web is not None, "its parts are built for the first who reads it"
+        assert kept.broker.asgi.app is not None, "its parts are built for the first who reads it"
         return kept
 
     def browser(self) -> Browser:
-        return Browser(apps={BASE: self.broker.web})
+        return Browser(apps={BASE: self.broker.asgi.app})
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -247,14 +247,14 @@ async def api_keys(kept: Kept) -> None:
 
 
 @act
-async def visits(kept: Kept) -> None:
+async def browser_sessions(kept: Kept) -> None:
     sessions = kept.parts.browser_sessions
     await sessions.invite({"user": person(1)})
     ticket, _ = await sessions.invite({"user": person(1)})
     await sessions.open(ticket.reveal())
     await sessions.enter("an operator", "")
     ended = await sessions.enter("an operator", "")
-    await sessions.end(ended.visit)
+    await sessions.end(ended.browser_session)
 
 
 @act

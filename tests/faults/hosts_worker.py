@@ -124,7 +124,7 @@ class Work:
 
     async def _agree(self, asked: AuthorizationRequired, app: str, person: int) -> None:
         try:
-            browser = Browser(apps={BASE: self._broker.web})
+            browser = Browser(apps={BASE: self._broker.asgi.app})
             page = await connect_through(browser, self._world, asked.authorization_url, f"person{person}")
         except (AssertionError, KeyError, TypeError, OSError):  # the link was used meanwhile, or a page has no form
             return
@@ -157,8 +157,8 @@ class Work:
         path = dice.choice(self._admitted if self._admitted and dice.random() < 0.5 else found or [None])
         if path is not None:
             asked_at = now()
-            guest = await self._broker.turns.admit(path.read_text())
-            assert guest is not None
+            token_holder = await self._broker.turns.admit(path.read_text())
+            assert token_holder is not None
             say("admitted", os.getpid(), path.name, asked_at)
             self._admitted = [*self._admitted[-9:], path]
 

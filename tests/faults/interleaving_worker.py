@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from oauthbroker import open_broker
-from oauthbroker.access.turn_token_cache import Guest
+from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError
@@ -63,7 +63,7 @@ class Held:
     version: int = 0
     text: str = ""
     context: OAuthContext | None = None
-    guest: Guest | None = None
+    token_holder: TurnTokenHolder | None = None
     token: str = ""  # of a turn of a grant's subject
 
 
@@ -79,7 +79,7 @@ class Caller:
     over: bool = False
 
     def __post_init__(self) -> None:
-        self.listener = a_listener(self.broker.web)
+        self.listener = a_listener(self.broker.asgi.app)
 
     async def watch(self, kind: Kind) -> None:
         """Call with the right that changes next, again and again."""
@@ -123,12 +123,12 @@ class Caller:
         return proven(await self.broker.oauth(turn(right.subject)).get_access_token(APP), right, held)
 
     async def admission(self, right: Right, held: Held) -> int:
-        held.guest = await self.admitted(held.text)
+        held.token_holder = await self.admitted(held.text)
         return await self.kept_guest(right, held)
 
     async def kept_guest(self, right: Right, held: Held) -> int:
-        guest = held.guest or await self.admitted(held.text)
-        return proven(await self.broker.oauth_for(guest).get_access_token(APP), right, held)
+        token_holder = held.token_holder or await self.admitted(held.text)
+        return proven(await self.broker.oauth_for(token_holder).get_access_token(APP), right, held)
 
     async def token_route(self, right: Right, held: Held) -> int:
         status, said = await self.request("POST", "/v1/tokens", held.text, {"oauthAppRef": f"OAuthApp/{APP}"})
@@ -181,7 +181,7 @@ class Caller:
             raise AssertionError(f"{status} {said}")
         return held.version
 
-    async def admitted(self, text: str) -> Guest:
+    async def admitted(self, text: str) -> TurnTokenHolder:
         try:
             return await self.broker.turns.admit(text)
         except BrokerError as error:
@@ -213,7 +213,7 @@ class Caller:
             else:
                 parts.append(message.get("body", b""))
 
-        await self.broker.web(scope, receive, send)
+        await self.broker.asgi.app(scope, receive, send)
         return said[0], json.loads(b"".join(parts))
 
 
@@ -316,7 +316,7 @@ def trust_admissions() -> None:
     async def holds(*_: object) -> None:
         """Say yes."""
 
-    Guest.check_turn = holds  # type: ignore[assignment]
+    TurnTokenHolder.check_turn = holds  # type: ignore[assignment]
 
 
 MISTAKES = {"store": trust_the_store, "times": trust_young_times, "admissions": trust_admissions}

@@ -161,7 +161,7 @@ class People:
         result = await self.ask(app, person)
         if not isinstance(result, AuthorizationRequired):
             return None
-        browser = Browser(apps={BASE: self._broker.web})
+        browser = Browser(apps={BASE: self._broker.asgi.app})
         page = await connect_through(browser, self._world, result.authorization_url, f"person{person}")
         if page.status != 200:
             raise AssertionError(f"person {person} could not connect {app}: {page.status}")

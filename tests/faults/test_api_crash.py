@@ -29,7 +29,7 @@ LEASE_IS_OVER = Limits().queue_lease_seconds + 1
 
 
 @dataclass(frozen=True)
-class Door:
+class Listener:
     """The part of a harness that a caller needs."""
 
     broker: Broker
@@ -47,7 +47,7 @@ class Runtime:
 
     @property
     def caller(self) -> Caller:
-        return Caller(cast("Harness", Door(self.process.broker)), self.key)
+        return Caller(cast("Harness", Listener(self.process.broker)), self.key)
 
     async def receive(self) -> dict[str, Any] | None:
         answer = await self.caller.get("/v1/agents/planner/events")
@@ -77,7 +77,7 @@ async def queued(place: Path, idp: IdentityProvider) -> tuple[BeforeCallback, st
     """Two events lie in the queue; and the key of a runtime."""
     story = await before_callback(place, idp)
     process = story.start()
-    story.browser.serve(BASE, process.broker.web)
+    story.browser.serve(BASE, process.broker.asgi.app)
     page = await story.browser.follow(story.callback)
     while page.location is not None:
         page = await story.browser.follow()

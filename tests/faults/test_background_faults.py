@@ -60,7 +60,9 @@ async def spoilt(process: Process, tmp_path: Path, kind: str, spoil: Spoil, loca
 
 @pytest.mark.case("65", "67")
 @EACH_SPOIL
-async def test_a_damaged_use_keeps_no_other_from_being_written_and_no_visit_from_being_swept(process, tmp_path, spoil):
+async def test_a_damaged_use_keeps_no_other_from_being_written_and_no_browser_session_from_being_swept(
+    process, tmp_path, spoil
+):
     parts, clock = process.parts, process.clock
     for grant in ("a", "b"):
         parts.uses.note(grant, "planner", None, clock.now())
@@ -71,7 +73,7 @@ async def test_a_damaged_use_keeps_no_other_from_being_written_and_no_visit_from
     for grant in ("a", "b"):
         parts.uses.note(grant, "writer", None, clock.now())
     await process.running._tend()
-    assert 0 == await process.store.count("visits")
+    assert 0 == await process.store.count("browsersessions")
     seen: dict[str, GrantUse] = {use.grant: use async for use in parts.uses.all()}
     assert "writer" == seen["b"].agent
     assert ("a" in seen) is (spoil is not a_folder), "an unreadable record is replaced, a planted folder is not touched"
@@ -107,7 +109,7 @@ class Stubborn(MemoryStore):
             raise BrokerError(Code.STORE_UNAVAILABLE)
 
 
-@pytest.mark.parametrize("kind", ["turns", "visits", "tombstones", "uses"])
+@pytest.mark.parametrize("kind", ["turns", "browsersessions", "tombstones", "uses"])
 async def test_a_record_that_the_store_keeps_refusing_stops_no_other(kind):
     """In any order: each of three is the stubborn one once."""
     for number in range(3):
@@ -133,7 +135,7 @@ async def three_of(process: Process, kind: str) -> None:
             begun = await broker.turns.begin(turn())
             if kind == "tombstones":
                 await broker.turns.end(begun.turn_id)
-        elif kind == "visits":
+        elif kind == "browsersessions":
             await process.parts.browser_sessions.enter("ops", "")
         else:
             process.parts.uses.note(str(number), "planner", None, process.clock.now())

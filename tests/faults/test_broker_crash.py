@@ -35,7 +35,7 @@ FAILING = [(shard, (errno.ENOSPC, errno.EIO)[shard % 2]) for shard in range(SHAR
 
 async def lived(process: Process, story: BeforeCallback) -> bool:
     """From the callback to the acknowledged events; whether the person was told that it worked."""
-    story.browser.serve(BASE, process.broker.web)
+    story.browser.serve(BASE, process.broker.asgi.app)
     page = await story.browser.follow(story.callback)
     while page.location is not None:
         page = await story.browser.follow()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import oauthbroker
-from oauthbroker.audit import TokenRenewed
+from oauthbroker.audit import TokenRefreshed
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.memory import AuditList
@@ -110,8 +110,8 @@ async def a_start(stage: Stage) -> None:
 
 def prepared_anchor(stage: Stage) -> Callable[[], Awaitable[None]]:
     log = AuditFile(stage.folder, AuditKeys(lambda label, *parts: bytes(32)))
-    log.write(TokenRenewed(app="mail", grant="grant-1", forced=False), AT)
-    log.write(TokenRenewed(app="mail", grant="grant-1", forced=False), AT)
+    log.write(TokenRefreshed(app="mail", grant="grant-1", forced=False), AT)
+    log.write(TokenRefreshed(app="mail", grant="grant-1", forced=False), AT)
     stage.closing.append(log.close)
     return log.keep_anchor
 

@@ -29,7 +29,7 @@ REFUSED: dict[str, set[str]] = {
     "due": set(),
     "turns": {"turn token"},
     "apikeys": {"API key"},
-    "visits": {"visit"},
+    "browsersessions": {"visit"},
     "uses": set(),
     "plugins": {"plug-in value"},
     "clients": set(),
@@ -224,10 +224,10 @@ async def test_an_event_with_a_damaged_body_can_be_acknowledged(here: World, for
 async def test_the_page_of_connections_shows_the_others(here: World, form: str) -> None:
     arrival = await here.broker.connections.open(here.tickets[ALICE].reveal())
     await damaged(here, "grants", form)
-    shown = await here.broker.connections.overview(arrival.visit)
+    shown = await here.broker.connections.overview(arrival.browser_session)
     assert {service.app.name for service in shown} == {"mail", "notes"}
     (mail,) = [service.connection.grant.id for service in shown if service.connection is not None]
-    assert await here.broker.connections.disconnect(arrival.visit, mail) is not None
+    assert await here.broker.connections.disconnect(arrival.browser_session, mail) is not None
 
 
 @each_sample

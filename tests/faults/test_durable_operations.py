@@ -63,7 +63,7 @@ SAME = {
     "Admin.drop": "DeadLetters.drop",
     "RetryService.take": "Opening.open",
 }
-"""Another door to the same operation."""
+"""Another listener to the same operation."""
 
 NOTHING_PROMISED = {
     "AuditWriter.keep_anchor": "tests/faults/test_audit_crash.py crashes it at every call",
@@ -85,7 +85,7 @@ NOTHING_PROMISED = {
     "BrowserSessions.sweep": "an expired visit is refused with or without its record",
 }
 
-DOORS = {
+LISTENERS = {
     "beginTurn": "Turns.begin",
     "endTurn": "Turns.end",
     "getAccessToken": "OAuthContext.get_access_token",
@@ -190,8 +190,8 @@ def test_every_public_coroutine_that_changes_something_has_a_story_or_a_reason()
 
 
 def test_every_call_of_the_api_that_changes_something_has_a_story():
-    assert DOORS.keys() == {each.id for each in OPERATIONS if each.method != "GET"} | {"nextEvent"}
-    assert set() == {name for name in DOORS.values() if name is not None} - COVERED
+    assert LISTENERS.keys() == {each.id for each in OPERATIONS if each.method != "GET"} | {"nextEvent"}
+    assert set() == {name for name in LISTENERS.values() if name is not None} - COVERED
 
 
 def test_every_command_that_changes_something_has_a_story():

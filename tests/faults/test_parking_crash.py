@@ -63,7 +63,7 @@ async def prepared(place: Path, idp: IdentityProvider) -> Story:
 
 async def lived(process: Process, story: Story) -> None:
     """From the callback to the acknowledged event."""
-    story.browser.serve(BASE, process.broker.web)
+    story.browser.serve(BASE, process.broker.asgi.app)
     page = await story.browser.follow(story.callback)
     assert page.location is not None, page.text
     story.handle = handle_on(await story.browser.follow())

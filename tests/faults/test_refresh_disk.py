@@ -129,7 +129,7 @@ async def test_a_disk_that_fails_after_the_answer_does_not_lose_the_token(
         assert isinstance(again, Ready)
         assert served.access_token == again.access_token
         assert 1 == harness.log.getvalue().count(UNSTORED)
-        assert 1 == harness.broker.metrics.value(Metric.RENEWALS_UNSTORED, "mail")
+        assert 1 == harness.broker.metrics.value(Metric.REFRESHES_UNSTORED, "mail")
         assert ("storeUnavailable",) == harness.broker.health().problems
 
         elsewhere = await other.ask("mail")
@@ -139,7 +139,7 @@ async def test_a_disk_that_fails_after_the_answer_does_not_lose_the_token(
 
         await until(lambda: harness.log.getvalue().count(UNSTORED) > 1, clock)
         fs.mend()
-        await until(lambda: harness.broker.metrics.value(Metric.RENEWALS, "mail") == 1, clock)
+        await until(lambda: harness.broker.metrics.value(Metric.REFRESHES, "mail") == 1, clock)
         assert "ok" == harness.broker.health().status
         found = await other.ask("mail")
         assert isinstance(found, Ready)

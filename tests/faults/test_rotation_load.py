@@ -70,7 +70,7 @@ async def connect(desk: Desk, idp: IdentityProvider, subject: str) -> None:
     async with open_broker("config") as broker:
         asked = await broker.oauth(turn(user=subject)).get_access_token("mail", min_ttl_seconds=0)
         assert isinstance(asked, AuthorizationRequired)
-        browser = Browser(apps={desk.base: broker.web}, canaries=desk.canaries)
+        browser = Browser(apps={desk.base: broker.asgi.app}, canaries=desk.canaries)
         page = await connect_through(browser, idp, asked.authorization_url, "alice")
         assert 200 == page.status, page.text
 

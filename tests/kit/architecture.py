@@ -25,7 +25,7 @@ FOLDERS = {
     "records": "the stored records: grant, auth session, event, API key, turn",
     "audit": "the audit log: written, read, verified",
     "plugins": "plug-ins: their declaration, and the discovery of the installed ones",
-    "protocol": "OAuth messages, one pair of functions each; `transport` is the only door to the network",
+    "protocol": "OAuth messages, one pair of functions each; `transport` is the only way to the network",
     "store": "sealed bytes: port, seal, keys, files, memory; it knows no word of OAuth",
     "key_services": "keys in Vault, AWS KMS or another package's provider, which open a keyring",
     "repository": "typed records over the store",

@@ -65,7 +65,7 @@ class Process(HasRunning):
         return cls(running_on(store, bundle, clock, audit=audit), store, clock)
 
     def browser(self) -> Browser:
-        return Browser(apps={BASE: self.broker.web})
+        return Browser(apps={BASE: self.broker.asgi.app})
 
     async def tend(self, after: float = 0) -> None:
         """What the background does every now and then: first the sweeper, then the relay."""

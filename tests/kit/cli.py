@@ -117,7 +117,7 @@ class Desk:
         of = turn(user=f"idp:user:{idp.account(account).sub}")
         async with open_broker("config") as broker:
             asked: Any = await broker.oauth(of).get_access_token("mail")
-            browser = Browser(apps={self.base: broker.web}, canaries=self.canaries)
+            browser = Browser(apps={self.base: broker.asgi.app}, canaries=self.canaries)
             page = await connect_through(browser, idp, asked.authorization_url, account)
             assert 200 == page.status, page.text
             assert isinstance(await broker.oauth(of).get_access_token("mail"), Ready)

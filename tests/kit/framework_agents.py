@@ -90,7 +90,7 @@ class Agents:
     async def consent(self, pause: dict[str, str], *, deny: bool = False) -> None:
         """Follow a link in a new browser, and agree or not."""
         async with self.broker() as broker:
-            browser = Browser(apps={BASE: broker.web})
+            browser = Browser(apps={BASE: broker.asgi.app})
             await connect_through(browser, self.idp, pause["authorizationUrl"], "alice", deny=deny)
 
     def leaks(self, canaries: Canaries) -> Iterator[Find]:

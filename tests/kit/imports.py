@@ -31,7 +31,7 @@ SyncOAuth("unix:/nowhere.sock", {TOKEN!r}).pending()""",
     "an agent's process": "import oauthbroker.tools.orchestration.agent_worker",
     "the parent of serving workers": """
 from oauthbroker.config import load
-from oauthbroker.serving.listeners import open_doors
+from oauthbroker.serving.listeners import open_listeners
 from oauthbroker.workers.parent import Parent""",
     "a reader of a configuration folder": "from oauthbroker.config import load",
 }

@@ -153,13 +153,13 @@ def gated(app_routes: Sequence[Route], log: Any, *, trusted: Sequence[str] = (),
 
 @asynccontextmanager
 async def a_site(
-    *, door: socket.socket | None = None, trusted: Sequence[str] = (), seconds: float = 60, **terms: Any
+    *, listener: socket.socket | None = None, trusted: Sequence[str] = (), seconds: float = 60, **terms: Any
 ) -> AsyncIterator[Site]:
     stream = io.StringIO()
     log = json_log(stream, SystemClock())
     found: list[Site] = []
     app = gated(routes(found), log, trusted=trusted, seconds=seconds)
-    with door or listen("127.0.0.1", 0) as line:
+    with listener or listen("127.0.0.1", 0) as line:
         port = line.getsockname()[1] if line.family != socket.AF_UNIX else 0
         async with served(app, line, Terms(log, proxies=Proxies(trusted), **terms), grace_seconds=1) as server:
             found.append(Site(port, server, stream))

@@ -166,7 +166,7 @@ class Harness(HasRunning):
 
     def browser(self) -> Browser:
         """A new person's browser, with a cookie jar of its own."""
-        browser = Browser(apps={self.origin: self.broker.web})
+        browser = Browser(apps={self.origin: self.broker.asgi.app})
         self.browsers.append(browser)
         return browser
 

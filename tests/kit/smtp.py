@@ -35,10 +35,10 @@ class MailStandIn:
     commands: list[str] = field(default_factory=list)
     port: int = 0
 
-    def serve(self, door: socket.socket) -> None:
+    def serve(self, listener: socket.socket) -> None:
         with suppress(OSError):
             while True:
-                connection, _ = door.accept()
+                connection, _ = listener.accept()
                 connection.settimeout(20)
                 with suppress(OSError, EOFError), connection:
                     self._greet(connection)
@@ -95,12 +95,12 @@ class MailStandIn:
 def mail_stand_in(**given: Any) -> Iterator[MailStandIn]:
     """Run a server until the end of the block."""
     made = MailStandIn(**given)
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        made.port = door.getsockname()[1]
-        thread = threading.Thread(target=made.serve, args=(door,), daemon=True)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        made.port = listener.getsockname()[1]
+        thread = threading.Thread(target=made.serve, args=(listener,), daemon=True)
         thread.start()
         try:
             yield made
         finally:
-            door.shutdown(socket.SHUT_RDWR)
+            listener.shutdown(socket.SHUT_RDWR)
             thread.join(20)

@@ -44,16 +44,16 @@ class WarmPython:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stack = ExitStack()
-        self._door: socket.socket | None = None
+        self._listener: socket.socket | None = None
 
     def fork(self, order: dict[str, Any], descriptors: list[int]) -> int:
         """Return the process identifier of a new child of this process."""
         with self._lock:
-            self._door = self._door or self._begin()
+            self._listener = self._listener or self._begin()
             _adopt_orphans(True)
             try:
-                socket.send_fds(self._door, [json.dumps(order).encode()], descriptors)
-                return int(self._door.recv(100))
+                socket.send_fds(self._listener, [json.dumps(order).encode()], descriptors)
+                return int(self._listener.recv(100))
             finally:
                 _adopt_orphans(False)
 

@@ -33,10 +33,10 @@ def warm_up() -> None:
     gc.freeze()
 
 
-def next_child(door: socket.socket) -> tuple[dict[str, Any], list[int]]:
+def next_child(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Fork at each order. Returns in the child; ends this process when the orders end."""
     while True:
-        data, descriptors, _, _ = socket.recv_fds(door, 1_000_000, 3)
+        data, descriptors, _, _ = socket.recv_fds(listener, 1_000_000, 3)
         if not data:
             os._exit(0)
         read, write = os.pipe()
@@ -50,7 +50,7 @@ def next_child(door: socket.socket) -> tuple[dict[str, Any], list[int]]:
                 time.sleep(0.0005)
             return json.loads(data), descriptors
         os.waitpid(middle, 0)
-        door.send(os.read(read, 100))
+        listener.send(os.read(read, 100))
         for each in (read, write, *descriptors):
             os.close(each)
 
@@ -84,9 +84,9 @@ def run(how: str, what: str, words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    door = socket.socket(fileno=int(sys.argv[1]))
+    listener = socket.socket(fileno=int(sys.argv[1]))
     warm_up()
-    order, descriptors = next_child(door)
-    door.detach()
+    order, descriptors = next_child(listener)
+    listener.detach()
     become(order, descriptors)
     run(order["how"], order["what"], order["words"])

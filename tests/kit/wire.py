@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
 from oauthbroker.serving.connection_seats import Terms
-from oauthbroker.serving.http1.connection import DoorConfig
+from oauthbroker.serving.http1.connection import ListenerConfig
 from oauthbroker.serving.http1.warm_connection import WarmConnection
 
 SECONDS = 30.0
@@ -47,9 +47,9 @@ class Wire(asyncio.Transport):
         return {"peername": self._peer, "sockname": ("127.0.0.1", 8420)}.get(name, default)
 
 
-def a_listener(web: ASGIApp) -> DoorConfig:
+def a_listener(web: ASGIApp) -> ListenerConfig:
     """A listener in front of an application. Its connections share one cache of heads."""
-    config = DoorConfig(
+    config = ListenerConfig(
         web=web, terms=Terms(json_log(io.StringIO(), SystemClock())), grace_seconds=1, protocol=WarmConnection
     )
     config.load()
@@ -62,8 +62,8 @@ class Line:
 
     data = b""
 
-    def __init__(self, listener: ASGIApp | DoorConfig) -> None:
-        config = listener if isinstance(listener, DoorConfig) else a_listener(listener)
+    def __init__(self, listener: ASGIApp | ListenerConfig) -> None:
+        config = listener if isinstance(listener, ListenerConfig) else a_listener(listener)
         self.wire, self.connection, self.at_once = (
             Wire(),
             WarmConnection(config=config, server_state=ServerState(), app_state={}),

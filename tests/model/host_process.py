@@ -47,14 +47,14 @@ class HostProcess:
         self.repository = Repository(self.store)
         self.repository.shared = self.store  # type: ignore[assignment]  # one that may lose its last writes
         log, metrics = json_log(io.StringIO(), clock), Metrics()
-        keeper = RetryStore(back=self.repository.back, clock=clock, metrics=metrics, log=log)
+        retry_store = RetryStore(back=self.repository.back, clock=clock, metrics=metrics, log=log)
         self.transaction = RefreshTransaction(
             repository=self.repository,
             discovery=NoDiscovery(),  # type: ignore[arg-type]
             redeemer=Redeemer(self.asker, Owners(), clock),  # type: ignore[arg-type]
             fetch=None,  # type: ignore[arg-type]
             writeback=Writeback(
-                repository=self.repository, keeper=keeper, drop=_dropped, late=late, clock=clock,
+                repository=self.repository, retry_store=retry_store, drop=_dropped, late=late, clock=clock,
                 audit=AuditList(), metrics=metrics, log=log,
             ),
             circuits=Circuits(clock),

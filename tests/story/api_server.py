@@ -94,8 +94,8 @@ async def _serve(
 ) -> None:
     canaries, clock, log = Canaries(), SystemClock(), io.StringIO()
     patient = patch.object(rate_limits, "FAILURES_PER_MINUTE", 1_000_000)
-    with patient, canaries, IdentityProvider(clock=clock, canaries=canaries) as idp, free_port() as door:
-        base = f"http://127.0.0.1:{door.getsockname()[1]}"
+    with patient, canaries, IdentityProvider(clock=clock, canaries=canaries) as idp, free_port() as listener:
+        base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         apps = [at(idp, base, app) for app in furniture.apps(idp)]
         settings = public(base, limits=Limits(requests_per_minute=1_000_000, sessions_per_subject=1_000_000))
         store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
@@ -103,8 +103,8 @@ async def _serve(
         async with open_broker(
             bundle, env={}, clock=clock, store=store, audit=AuditList(), log=json_log(log, clock)
         ) as broker:
-            server = uvicorn.Server(uvicorn.Config(broker.web, **uvicorn_options(), lifespan="off"))
-            serving = asyncio.create_task(server.serve(sockets=[door]))
+            server = uvicorn.Server(uvicorn.Config(broker.asgi.app, **uvicorn_options(), lifespan="off"))
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
             while not server.started:
                 await asyncio.sleep(0.01)
             served = await _with_keys(broker, Served(base, canaries, log, idp))

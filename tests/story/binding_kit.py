@@ -155,7 +155,7 @@ def another_code(code: str) -> str:
 async def raw_callback(harness: Harness, url: str, *cookies: str) -> kit.Answer:
     headers = [("cookie", cookie) for cookie in cookies]
     return await kit.ask(
-        harness.broker.web,
+        harness.broker.asgi.app,
         "/oauth/callback/mail",
         query=urlsplit(url).query.encode(),
         host="broker.test",

@@ -41,7 +41,7 @@ class Elsewhere:
 async def call_back(broker: Broker, orders: dict[str, Any]) -> int:
     """One browser with these cookies comes back."""
     answer = await kit.ask(
-        broker.web,
+        broker.asgi.app,
         "/oauth/callback/mail",
         query=orders["query"].encode(),
         headers=[("cookie", orders["cookies"])],

@@ -16,7 +16,7 @@ from tests.kit.running_broker import Harness
 @asynccontextmanager
 async def served_over_http(harness: Harness) -> AsyncIterator[int]:
     """The broker behind the server that people run; the port."""
-    server = uvicorn.Server(uvicorn.Config(harness.broker.web, host="127.0.0.1", port=0, **uvicorn_options()))
+    server = uvicorn.Server(uvicorn.Config(harness.broker.asgi.app, host="127.0.0.1", port=0, **uvicorn_options()))
     running = asyncio.create_task(server.serve())
     async with asyncio.timeout(60):
         while not server.started:

@@ -115,7 +115,7 @@ class McpAgents:
     async def consent(self, pause: dict[str, str], user: str = "alice", *, deny: bool = False) -> None:
         """Follow a link in a new browser, and agree or not."""
         async with open_broker(self.config, env={}) as broker:
-            browser = Browser(apps={BASE: broker.web})
+            browser = Browser(apps={BASE: broker.asgi.app})
             await connect_through(browser, self.idp, pause["authorizationUrl"], user, deny=deny)
 
     def leaks(self) -> list[Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import AuthorizationNeeded, RequestRefused, Turn
+from oauthbroker import AuthorizationRequiredError, RequestRefusedError, Turn
 from oauthbroker.config import load, resolve
 from oauthbroker.protocol.network.dialing import Dialer
 from oauthbroker.testing import Authority, IdentityProvider, TestClock
@@ -63,7 +63,7 @@ class Stage:
         """Let a user consent, and the provider's answer name the account's host."""
         self.harness.idp.script.token.fields(times=1, instance_url=instance_url)
         async with self.harness.broker.oauth(of or turn(), "Tool/crm").client("OAuthApp/crm") as client:
-            with pytest.raises(AuthorizationNeeded) as asked:
+            with pytest.raises(AuthorizationRequiredError) as asked:
                 await client.get(f"https://{ACME}/")
         page = await self.harness.connect(asked.value.result, account)
         assert 200 == page.status, self.harness.log.getvalue()
@@ -74,7 +74,7 @@ class Stage:
         async with oauth.client("OAuthApp/crm") as client:
             try:
                 return (await client.get(f"https://{host}/services/data")).text
-            except RequestRefused as refused:
+            except RequestRefusedError as refused:
                 return refused.result.code.value
 
     async def by_proxy(self, host: str) -> Answer:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.audit import CallRefused, ConnectFailed, DeadLetterChanged, OperatorEntered, PageAction, TokenRenewed
+from oauthbroker.audit import CallRefused, ConnectFailed, DeadLetterChanged, OperatorEntered, PageAction, TokenRefreshed
 from oauthbroker.core.errors import Code
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
@@ -51,7 +51,9 @@ async def test_an_operators_key_opens_the_pages_and_is_kept_nowhere(harness: Har
     assert "ops" == entered.name
     _, key = await harness.broker.api_keys.create("later", {"operator"})
     again = await try_key(harness, key.reveal())
-    held = again.cookies["oab-admin"].value + "".join([str(entry.body) async for entry in harness.store.scan("visits")])
+    held = again.cookies["oab-admin"].value + "".join(
+        [str(entry.body) async for entry in harness.store.scan("browserSessions")]
+    )
     assert not [part for part in key.reveal().split(".")[1:] if part in again.cookies["oab-admin"].value]
     assert key.reveal().rpartition(".")[2] not in held
 
@@ -78,7 +80,7 @@ async def test_a_turn_token_is_no_key(harness: Harness) -> None:
     assert 401 == (await try_key(harness, begun.token.reveal())).page.status
 
 
-async def test_a_removed_or_expired_key_ends_its_visits_at_once(harness: Harness) -> None:
+async def test_a_removed_or_expired_key_ends_its_browser_sessions_at_once(harness: Harness) -> None:
     key, text = await harness.broker.api_keys.create("ops", {"operator"})
     person = await try_key(harness, text.reveal())
     assert 200 == (await person.open(ADMIN)).status
@@ -174,7 +176,7 @@ async def test_who_is_not_here_needs_a_key(
             headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
             headers += [(b"host", host.encode()), *([(header.encode(), b"203.0.113.9")] if header else [])]
             given = {"client": (client, 1), "headers": headers}
-            await harness.broker.web({**scope, **given}, receive, send)
+            await harness.broker.asgi.app({**scope, **given}, receive, send)
 
         person, inside = Browser(apps={BASE: elsewhere}), harness.browser()
         assert "Continue without a key" not in (await person.open(ADMIN_LOGIN)).text
@@ -197,7 +199,9 @@ async def test_a_page_under_another_host_name_is_refused(harness: Harness, host:
     we do not even look."""
     person = await operator_browser(harness)
     cookie = f"oab-admin={person.cookies['oab-admin'].value}"
-    answer = await kit.ask(harness.broker.web, path, host=host, headers=[("cookie", cookie), ("accept", "text/html")])
+    answer = await kit.ask(
+        harness.broker.asgi.app, path, host=host, headers=[("cookie", cookie), ("accept", "text/html")]
+    )
     assert 421 == answer.status
     assert "location" not in answer.headers
     assert "evil" not in answer.text
@@ -213,7 +217,7 @@ async def test_who_signs_out_is_out(harness: Harness) -> None:
     assert await is_out(person)
 
 
-async def test_a_visit_ends_after_half_an_hour(harness: Harness) -> None:
+async def test_a_browser_session_ends_after_half_an_hour(harness: Harness) -> None:
     person = await operator_browser(harness)
     harness.clock.advance(30 * 60)
     assert await is_out(person)
@@ -225,9 +229,9 @@ async def test_a_person_with_a_connections_page_is_no_operator_and_the_other_way
     await person.submit()
     person.cookies.set("oab-admin", person.cookies["oab-connections"].value, "127.0.0.1")
     assert await is_out(person)
-    office = await operator_browser(harness)
-    office.cookies.set("oab-connections", office.cookies["oab-admin"].value, "127.0.0.1")
-    assert 401 == (await office.open(f"{BASE}/connections")).status
+    layout = await operator_browser(harness)
+    layout.cookies.set("oab-connections", layout.cookies["oab-admin"].value, "127.0.0.1")
+    assert 401 == (await layout.open(f"{BASE}/connections")).status
 
 
 # reading
@@ -474,8 +478,8 @@ async def test_a_line_of_the_audit_log_leads_to_the_grant_it_speaks_of_while_the
     assert (1, True) == (page.source.count(link), ALICE in page.text), "what an operator did it to"
     page = await person.open(f"{ADMIN}/audit?type=OperatorEntered")
     assert (0, False) == (page.source.count("/grants/sha256:"), ALICE in page.text)
-    harness.audit.write(TokenRenewed(app="mail", grant=f"sha256:{'0' * 64}"), harness.clock.now())
-    page = await person.open(f"{ADMIN}/audit?type=TokenRenewed")
+    harness.audit.write(TokenRefreshed(app="mail", grant=f"sha256:{'0' * 64}"), harness.clock.now())
+    page = await person.open(f"{ADMIN}/audit?type=TokenRefreshed")
     assert (1, 0) == (len(table(page)), page.source.count("/grants/sha256:")), "the grant is forgotten"
 
 
@@ -499,7 +503,7 @@ async def test_revoke_asks_first_and_ends_the_grant(harness: Harness) -> None:
     assert ["auth.revoked"] == [event["type"] for event in await harness.events()]
     (entry,) = [each for each in harness.audit.entries if isinstance(each, PageAction)]
     assert ("mail", "revoke", grant.id) == (entry.app, entry.action, entry.target)
-    assert entry.visit.startswith("visit-")
+    assert entry.browser.startswith("browser-session-")
 
 
 async def test_an_unconfigured_apps_grant_is_seen_and_can_be_ended(

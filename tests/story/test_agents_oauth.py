@@ -52,11 +52,14 @@ async def test_consent_ends_a_turn_and_the_grant_starts_the_next_one(
     tools = dict.fromkeys(("Tool/mail", "Tool/mail:read"), (ToolAuth("mail", ("read",)),))
     plugins = {"tools": resources(written(tmp_path / "config"))}
     clock: Any = SystemClock()  # processes keep the time of the machine
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        base = f"http://127.0.0.1:{door.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         app = at(identity_provider, base, user_app(identity_provider))
         more: dict[str, Any] = {"settings": public(base), "clock": clock, "tools": tools, "plugins": plugins}
-        async with running(identity_provider, [app], **more) as harness, listening(harness.broker.web, door) as address:
+        async with (
+            running(identity_provider, [app], **more) as harness,
+            listening(harness.broker.asgi.app, listener) as address,
+        ):
             plans = plans_from(harness.broker)
             orchestrator = Orchestrator(harness.broker, plans, tmp_path / "workspaces", address=address, user=USER)
             task = asyncio.create_task(orchestrator.run())

@@ -42,8 +42,8 @@ async def test_the_reference_of_an_event_fits_every_call(harness: Harness) -> No
         assert {"mail"} == {session.app for session in await harness.broker.sessions.list(app=form)}
         assert issued == (await harness.broker.audit_trail.tail(50, app=form))[: len(issued)]
         begun = await harness.broker.turns.begin(turn(), tools={"Tool/own": [ToolAuth(form)]})  # type: ignore[arg-type]
-        guest = await harness.broker.turns.admit(begun.tool_tokens["Tool/own"].reveal())
-        assert isinstance(await harness.broker.oauth_for(guest).get_access_token(form), Ready)
+        token_holder = await harness.broker.turns.admit(begun.tool_tokens["Tool/own"].reveal())
+        assert isinstance(await harness.broker.oauth_for(token_holder).get_access_token(form), Ready)
         with pytest.raises(BrokerError, match="stateUnknown"):
             await harness.broker.relay_code(turn(), "ABCD-EFGH", apps=[form])
     assert await harness.broker.revoke(ref, subject=ALICE)

@@ -198,7 +198,7 @@ async def test_the_walk_comes_by_every_page_and_every_form(here: World) -> None:
     for metric, labels in here.harness.broker.metrics.counts:
         if metric is Metric.HTTP_REQUESTS and labels[1] == "GET":
             seen.add(labels[0])
-    routes = [each for each in here.harness.broker.web.router.routes if isinstance(each, Route)]  # type: ignore[attr-defined]
+    routes = [each for each in here.harness.broker.asgi.app.router.routes if isinstance(each, Route)]  # type: ignore[attr-defined]
     ours = [(route.path, route.methods or set()) for route in routes if not route.path.startswith(API)]
     assert len(ours) > 30
     assert set() == {path for path, methods in ours if "GET" in methods} - seen - OTHER_APPS
@@ -210,7 +210,7 @@ ONLY_WITHOUT_KEY = set[str]()
 
 
 async def template_of(here: World, url: str) -> str:
-    for route in here.harness.broker.web.router.routes:  # type: ignore[attr-defined]
+    for route in here.harness.broker.asgi.app.router.routes:  # type: ignore[attr-defined]
         path = urlsplit(url).path
         if isinstance(route, Route) and route.path_regex.match(path) and "POST" in (route.methods or set()):
             return route.path
@@ -324,7 +324,7 @@ async def test_no_other_page_presses_any_button_of_ours(here: World, wrong: str)
 
 @pytest.mark.slow
 @pytest.mark.case("87")
-async def test_a_field_of_one_visitor_presses_no_button_of_another(here: World) -> None:
+async def test_a_field_of_one_page_user_presses_no_button_of_another(here: World) -> None:
     """Mallory has pages of her own; her fields fit her browser and no other."""
     before = await here.state()
     for sign_in in (here.person, here.operator):

@@ -65,7 +65,7 @@ class Desk:
 
     async def connected(self) -> Ready:
         asked: Any = await self.broker.oauth(turn()).get_access_token("mail")
-        browser = Browser(apps={BASE: self.broker.web})
+        browser = Browser(apps={BASE: self.broker.asgi.app})
         assert 200 == (await connect_through(browser, self.idp, asked.authorization_url, "alice")).status
         ready = await self.broker.oauth(turn()).get_access_token("mail")
         assert isinstance(ready, Ready)
@@ -106,8 +106,8 @@ async def test_the_log_says_who_got_which_token_for_which_tool_and_turn(desk: De
     async with desk.open() as broker:
         await desk.connected()
         begun = await broker.turns.begin(turn(), tools={"Tool/mail": None})
-        guest = await broker.turns.admit(begun.tool_tokens["Tool/mail"].reveal())
-        assert isinstance(await broker.oauth_for(guest).get_access_token("mail", ["read"]), Ready)
+        token_holder = await broker.turns.admit(begun.tool_tokens["Tool/mail"].reveal())
+        assert isinstance(await broker.oauth_for(token_holder).get_access_token("mail", ["read"]), Ready)
         await broker.turns.end(begun.turn_id)
         embedded, remote = await desk.lines(app="mail", type="TokenIssued")
         grant = broker.audit_trail.name("grant", grant_id("mail", ALICE))
@@ -124,11 +124,13 @@ async def test_connected_refreshed_rejected_revoked_and_refused_are_all_told(des
         assert isinstance(await tool.report_rejected("mail", ready.access_token), Ready)
         assert await broker.revoke("mail", subject=ALICE)
         asked: Any = await tool.get_access_token("mail")
-        page = await connect_through(Browser(apps={BASE: broker.web}), desk.idp, asked.authorization_url, "mallory")
+        page = await connect_through(
+            Browser(apps={BASE: broker.asgi.app}), desk.idp, asked.authorization_url, "mallory"
+        )
         assert 200 != page.status
         told = [line.type for line in await desk.lines()]
     assert [
-        "LogBegan", "AuthorizationRequested", "ConnectStarted", "Connected", "TokenIssued", "TokenRejected", "TokenRenewed",
+        "LogBegan", "AuthorizationRequested", "ConnectStarted", "Connected", "TokenIssued", "TokenRejected", "TokenRefreshed",
         "TokenIssued", "GrantEnded", "GrantRevoked", "AuthorizationRequested", "ConnectStarted", "ConnectFailed", "TokensDropped",
     ] == told  # fmt: skip
 

@@ -206,7 +206,7 @@ async def test_a_no_is_a_no_while_the_providers_metadata_cannot_be_read(
         url = await one.way_back(asked, person)
         identity_provider.script.discovery.answer(503, times=FOREVER)
         async with running(identity_provider, [app], clock=test_clock, store=one.store) as another:
-            person.serve(BASE, another.broker.web)
+            person.serve(BASE, another.broker.asgi.app)
             assert_error_page(await person.follow(url), Code.PROVIDER_DENIED)
 
 
@@ -294,7 +294,7 @@ async def test_oversized_and_unprintable_queries_end_before_the_store(
     cookies = "; ".join(f"{name}={person.cookies[name].value}" for name in person.cookies)
     before = tree(tmp_path)
     answer = await kit.ask(
-        filed.broker.web, "/oauth/callback/mail", query=raw, host=HOST, headers=[("cookie", cookies)]
+        filed.broker.asgi.app, "/oauth/callback/mail", query=raw, host=HOST, headers=[("cookie", cookies)]
     )
     assert status == answer.status
     assert "evil" not in str(answer.raw_headers).lower()
@@ -315,7 +315,7 @@ async def test_only_a_get_is_a_callback(filed: Harness, tmp_path: Path, method: 
     cookies = "; ".join(f"{name}={person.cookies[name].value}" for name in person.cookies)
     query = urlsplit(url).query.encode()
     answer = await kit.ask(
-        filed.broker.web,
+        filed.broker.asgi.app,
         "/oauth/callback/mail",
         method=method,
         query=query,

@@ -83,7 +83,7 @@ async def test_the_same_callback_sixty_times_at_once_is_exchanged_once(harness: 
     tabs = [
         asyncio.create_task(
             kit.ask(
-                harness.broker.web,
+                harness.broker.asgi.app,
                 "/oauth/callback/mail",
                 query=urlsplit(url).query.encode(),
                 host=HOST,

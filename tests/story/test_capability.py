@@ -54,14 +54,14 @@ async def test_one_function_works_with_each_of_the_four(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     """One broker: consent is asked for in the same class of result, and then each gets newer tokens by the others'."""
-    door = socket.create_server(("127.0.0.1", 0))
-    host = f"127.0.0.1:{door.getsockname()[1]}"
+    listener = socket.create_server(("127.0.0.1", 0))
+    host = f"127.0.0.1:{listener.getsockname()[1]}"
     settings = Settings(BASE, weaken=frozenset({"plainHttpProvider"}), allowed_hosts=(host,))
     async with AsyncExitStack() as stack:
         harness = await stack.enter_async_context(
             running(identity_provider, [user_app(identity_provider)], clock=test_clock, settings=settings)
         )
-        url = await stack.enter_async_context(listening(harness.broker.doors.api, door))
+        url = await stack.enter_async_context(listening(harness.broker.asgi.api, listener))
         begun = await harness.broker.turns.begin(turn())
         inside = harness.broker.oauth(turn())
         outside = await stack.enter_async_context(OAuth(url, begun.token))

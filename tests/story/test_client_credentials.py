@@ -189,7 +189,7 @@ async def test_an_answer_that_is_not_believed_stores_nothing(
         assert await harness.grant(MACHINE, TEAM) is None
         [line] = [line for line in map(json.loads, harness.log.getvalue().splitlines()) if "fetched" in line["event"]]
         assert (MACHINE, code.value) == (line["app"], line["code"])
-        assert 1 == harness.broker.metrics.value(Metric.RENEWAL_FAILURES, code.value)
+        assert 1 == harness.broker.metrics.value(Metric.REFRESH_FAILURES, code.value)
         harness.clock.advance(61)  # not at every call: the next answer is likely to be as bad
         await machine_ready(harness)
 

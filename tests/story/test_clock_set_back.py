@@ -110,24 +110,24 @@ async def test_a_link_that_was_made_before_is_over(process: Process, identity_pr
 
 async def test_a_turn_that_was_begun_before_is_over(process: Process) -> None:
     begun = await process.broker.turns.begin(turn())
-    guest = await process.broker.turns.admit(begun.token.reveal())
+    token_holder = await process.broker.turns.admit(begun.token.reveal())
     set_back(process)
     with pytest.raises(BrokerError) as refused:
         await process.broker.turns.admit(begun.token.reveal())
     assert Code.TURN_ENDED is refused.value.code
-    answer = await process.broker.oauth_for(guest).get_access_token("mail")
+    answer = await process.broker.oauth_for(token_holder).get_access_token("mail")
     assert isinstance(answer, Failed)
     assert Code.TURN_ENDED is answer.code
     assert 1 == await process.broker.turns.sweep()
 
 
-async def test_a_visit_that_was_begun_before_is_over(process: Process) -> None:
-    visits = process.parts.browser_sessions
-    arrival = await visits.enter("somebody", "")
-    assert await visits.admit(arrival.cookie.reveal(), "admin") is not None
+async def test_a_browser_session_that_was_begun_before_is_over(process: Process) -> None:
+    browser_sessions = process.parts.browser_sessions
+    arrival = await browser_sessions.enter("somebody", "")
+    assert await browser_sessions.admit(arrival.cookie.reveal(), "admin") is not None
     set_back(process)
-    assert await visits.admit(arrival.cookie.reveal(), "admin") is None
-    assert 1 == await visits.sweep()
+    assert await browser_sessions.admit(arrival.cookie.reveal(), "admin") is None
+    assert 1 == await browser_sessions.sweep()
 
 
 async def test_a_provider_that_refused_before_is_asked_again(
@@ -210,7 +210,7 @@ async def test_an_answer_that_was_lost_before_is_settled_soon(
 
 
 LOOPS = {
-    "sweep", "relay", "turns", "visits", "uses", "tombstones", "API keys", "revocations", "refreshes left open", "refreshes ahead",
+    "sweep", "relay", "turns", "browserSessions", "uses", "tombstones", "API keys", "revocations", "refreshes left open", "refreshes ahead",
     "markers", "anchor of the audit log",
 }  # fmt: skip
 

@@ -74,7 +74,7 @@ async def test_a_form_without_an_origin_or_site_is_refused(filed: Harness, tmp_p
     page = await person.open(asked.authorization_url)
     before = tree(tmp_path)
     answer = await kit.ask(
-        filed.broker.web,
+        filed.broker.asgi.app,
         asked.authorization_url.removeprefix(BASE),
         method="POST",
         host=HOST,
@@ -223,7 +223,7 @@ async def test_no_parameter_leads_anywhere(harness: Harness, way: str) -> None:
 )
 async def test_no_path_is_turned_into_a_redirect(harness: Harness, path: str) -> None:
     """No slash is mended, nothing is guessed: a path is ours or it is nothing."""
-    answer = await kit.ask(harness.broker.web, path, host=HOST, headers=[("accept", "text/html")])
+    answer = await kit.ask(harness.broker.asgi.app, path, host=HOST, headers=[("accept", "text/html")])
     assert 404 == answer.status
     assert "location" not in answer.headers
     assert "evil" not in answer.text

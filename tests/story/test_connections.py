@@ -76,7 +76,7 @@ async def test_a_title_of_the_agent_is_told_as_its_runtimes_word(harness: Harnes
 
 
 @pytest.mark.case("13")
-async def test_a_get_of_a_link_changes_nothing_and_opens_no_visit(filed: Harness, tmp_path: Path) -> None:
+async def test_a_get_of_a_link_changes_nothing_and_opens_no_browser_session(filed: Harness, tmp_path: Path) -> None:
     """Chat applications fetch links: once, twice, by HEAD, with and without cookies."""
     await filed.connected()
     url, expires_at = await filed.broker.connections.link({"user": ALICE})
@@ -117,7 +117,7 @@ async def test_the_browser_that_was_let_in_may_press_twice_and_load_anew(harness
     assert 1 == sum(isinstance(entry, ConnectionsOpened) for entry in harness.audit.entries)
 
 
-async def test_a_link_ends_after_ten_minutes_and_a_visit_after_thirty(harness: Harness) -> None:
+async def test_a_link_ends_after_ten_minutes_and_a_browser_session_after_thirty(harness: Harness) -> None:
     late, _ = await harness.broker.connections.link({"user": ALICE})
     harness.clock.advance(600)
     assert_error_page(await harness.browser().open(late), Code.STATE_UNKNOWN)
@@ -134,7 +134,7 @@ async def test_a_link_ends_after_ten_minutes_and_a_visit_after_thirty(harness: H
     ("language", "says"),
     [("en", "Open this page with a link from your conversation"), ("ko", "이 페이지는 대화에서 받은 링크로 열립니다")],
 )
-async def test_a_visitor_without_a_link_is_told_where_to_get_one(harness: Harness, language: str, says: str) -> None:
+async def test_a_page_user_without_a_link_is_told_where_to_get_one(harness: Harness, language: str, says: str) -> None:
     page = await harness.browser().open(CONNECTIONS, headers={"accept-language": language})
     assert 401 == page.status
     assert says in page.text
@@ -155,7 +155,7 @@ async def test_who_leaves_is_out_everywhere(filed: Harness, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("cookie", ["", "x", "A" * 65, "A" * 22, "A" * 5000, "connections", "%00"])
-async def test_a_forged_cookie_opens_no_visit(harness: Harness, cookie: str) -> None:
+async def test_a_forged_cookie_opens_no_browser_session(harness: Harness, cookie: str) -> None:
     stranger = harness.browser()
     if cookie:
         stranger.cookies.set("oab-connections", cookie, "127.0.0.1")
@@ -169,7 +169,7 @@ async def test_the_ticket_is_no_cookie_and_a_cookie_no_ticket(harness: Harness) 
     assert 401 == (await stranger.open(CONNECTIONS)).status
     person = await connections_browser(harness, {"user": ALICE})
     with pytest.raises(BrokerError) as refused:
-        await harness.broker.connections.visits.invited(person.cookies["oab-connections"].value)
+        await harness.broker.connections.browser_sessions.invited(person.cookies["oab-connections"].value)
     assert Code.STATE_UNKNOWN is refused.value.code
 
 
@@ -332,10 +332,10 @@ async def test_another_worker_of_the_store_honours_link_cookie_and_end(
         person = two.browser()
         await person.open(url)
         assert 303 == (await person.submit()).status
-        person.serve(BASE, one.broker.web)
+        person.serve(BASE, one.broker.asgi.app)
         assert 200 == (await person.open(CONNECTIONS)).status
         await submit_form(person, "/leave")
-        person.serve(BASE, two.broker.web)
+        person.serve(BASE, two.broker.asgi.app)
         assert 401 == (await person.open(CONNECTIONS)).status
 
 
@@ -345,22 +345,22 @@ async def test_the_store_keeps_neither_ticket_nor_cookie(harness: Harness) -> No
     ticket = url.rpartition("/")[2]
     person = await connections_browser(harness, {"user": ALICE})
     cookie = person.cookies["oab-connections"].value
-    bodies = b"".join([entry.body async for entry in harness.store.scan("visits")])
+    bodies = b"".join([entry.body async for entry in harness.store.scan("browserSessions")])
     assert bodies
     for secret in (ticket[22:], cookie[22:]):
         assert secret.encode() not in bodies
 
 
-async def test_visits_that_are_over_are_swept(harness: Harness) -> None:
+async def test_browser_sessions_that_are_over_are_swept(harness: Harness) -> None:
     await connections_browser(harness, {"user": ALICE})
     await harness.broker.connections.link({"user": ALICE})
-    assert 2 == await harness.store.count("visits")
+    assert 2 == await harness.store.count("browserSessions")
     harness.clock.advance(601)
     await harness.parts.browser_sessions.sweep()
-    assert 1 == await harness.store.count("visits")
+    assert 1 == await harness.store.count("browserSessions")
     harness.clock.advance(1800)
     await harness.parts.browser_sessions.sweep()
-    assert 0 == await harness.store.count("visits")
+    assert 0 == await harness.store.count("browserSessions")
 
 
 async def test_uses_are_written_once_in_five_minutes_and_when_the_broker_ends(
@@ -389,7 +389,7 @@ async def test_on_https_below_a_path_every_link_form_and_redirect_stays_there_an
 ) -> None:
     app = at(identity_provider, PREFIXED_BASE, user_app(identity_provider))
     async with running(identity_provider, [app], clock=test_clock, settings=public(PREFIXED_BASE)) as harness:
-        person = Browser(apps={"https://runtime.example": mounted(harness.broker.web, "/tools/oauth")})
+        person = Browser(apps={"https://runtime.example": mounted(harness.broker.asgi.app, "/tools/oauth")})
         asked = await harness.ask_link()
         assert 200 == (await harness.connect(asked, browser=person)).status
         url, _ = await harness.broker.connections.link({"user": ALICE})

@@ -125,7 +125,7 @@ SPOILT_HEADERS = {
     "another site that hides it": {"sec-fetch-site": "cross-site"},
     "a sibling": {"sec-fetch-site": "same-site"},
 }
-WITHOUT_VISIT = {"/admin/login", "/admin/enter", "/next/{session}/again"}
+WITHOUT_BROWSER_SESSION = {"/admin/login", "/admin/enter", "/next/{session}/again"}
 SPOILT_FIELDS = ("missing", "empty", "wrong", "twice", "another form's", "another browser's", "no cookie")
 
 
@@ -149,7 +149,7 @@ def field_of_another_form(harness: Harness, person: Browser) -> str:
 
 @pytest.mark.case("87")
 async def test_the_table_has_every_form_there_is(harness: Harness) -> None:
-    pages: Any = harness.broker.doors.pages  # an application of starlette's
+    pages: Any = harness.broker.asgi.pages  # an application of starlette's
     there = {getattr(route, "path", "") for route in pages.routes if "POST" in (getattr(route, "methods", None) or ())}
     assert there == set(FORMS)
 
@@ -169,7 +169,7 @@ async def test_a_form_that_says_it_is_from_elsewhere_does_nothing(
 
 @pytest.mark.case("87")
 @pytest.mark.parametrize("path", FORMS)
-async def test_another_sites_page_cannot_send_our_form_for_its_visitor(
+async def test_another_sites_page_cannot_send_our_form_for_its_page_user(
     harness: Harness, tmp_path: Path, path: str
 ) -> None:
     """Field, cookies and all, from a page of the attacker's: the browser says where it came from."""
@@ -212,7 +212,7 @@ async def test_a_form_without_the_field_that_was_made_for_it_does_nothing(
     }.get(spoilt, [("csrf", strangers)])
     before = tree(tmp_path)
     page = await person.submit([*fields, *sent], form=form)
-    if spoilt == "no cookie" and "{ticket}" not in path and path not in WITHOUT_VISIT:
+    if spoilt == "no cookie" and "{ticket}" not in path and path not in WITHOUT_BROWSER_SESSION:
         assert page.status == 401 or page.location == f"{BASE}/admin/login", "no visit is opened"
     else:
         assert_error_page(page, Code.OWNER_BINDING_FAILED)

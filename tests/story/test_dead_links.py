@@ -94,7 +94,7 @@ async def test_a_link_of_another_configuration_says_so_at_once_and_is_ended_by_i
         identity_provider, [changed], clock=harness.clock, store=harness.store, background=False
     ) as reconfigured:
         for person in (early, late):
-            person.serve(reconfigured.origin, reconfigured.broker.web)
+            person.serve(reconfigured.origin, reconfigured.broker.asgi.app)
         page = await late.open(asked.authorization_url)
         assert_error_page(page, Code.STATE_UNKNOWN)
         assert ([], left) == (page.document.forms, await reconfigured.session(asked))

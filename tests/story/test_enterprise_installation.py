@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from oauthbroker import AuthorizationRequired, Ready, open_broker
-from oauthbroker.config import ConfigRefused, load, resolve
+from oauthbroker.config import ConfigInvalidError, load, resolve
 from oauthbroker.observability.logging import json_log
 from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
@@ -85,7 +85,7 @@ def enterprise(token: str) -> dict[str, Any]:
 
 def test_two_addresses_of_an_enterprise_are_refused_until_the_account_can_be_told(tmp_path: Path):
     names = ("authorizationUrl", "tokenUrl")
-    with pytest.raises(ConfigRefused) as refused:
+    with pytest.raises(ConfigInvalidError) as refused:
         load(bundle(tmp_path, **addresses("https://ghe.example", *names)))
     assert "a userinfo endpoint is not to be had here" in str(refused.value)
     assert "these of the preset github are not used: endpoints.issuer" in str(refused.value)

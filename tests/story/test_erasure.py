@@ -86,7 +86,7 @@ async def full(harness: Harness) -> Harness:
 
 
 async def test_no_record_names_the_person_afterwards_and_no_other_record_has_changed(full: Harness) -> None:
-    assert {"events", "grants", "plugins", "sessions", "turns", "visits", "waiting"} <= set(
+    assert {"events", "grants", "plugins", "sessions", "turns", "browserSessions", "waiting"} <= set(
         await records_that_name(full, BOB)
     )
     before = {key: body for key, body in (await bodies(full)).items() if BOB.encode() not in body}
@@ -94,7 +94,7 @@ async def test_no_record_names_the_person_afterwards_and_no_other_record_has_cha
     erased = await full.broker.erase(BOB)
     assert erased.done
     said = erased.to_json()
-    kinds = ("grants", "turns", "visits", "uses", "pluginValues", "toTell", "connecting")
+    kinds = ("grants", "turns", "browserSessions", "uses", "pluginValues", "toTell", "connecting")
     assert [2, 1, 1, 2, 1, 0, 0] == [said[kind] for kind in kinds]
     team = await full.grant("team", TEAM)
     assert team is not None
@@ -122,15 +122,17 @@ async def test_a_grant_of_others_that_keeps_tokens_of_the_person_to_be_revoked_i
 async def test_a_copy_of_the_persons_link_or_turn_that_is_put_back_afterwards_is_good_for_nothing(
     full: Harness,
 ) -> None:
-    store, visits = full.store, full.parts.browser_sessions
-    ticket, _ = await visits.invite({"user": BOB})
+    store, browser_sessions = full.store, full.parts.browser_sessions
+    ticket, _ = await browser_sessions.invite({"user": BOB})
     begun = await full.broker.turns.begin(turn(user=BOB))
-    copies = [entry for kind in ("visits", "turns") async for entry in store.scan(kind) if BOB.encode() in entry.body]
+    copies = [
+        entry for kind in ("browserSessions", "turns") async for entry in store.scan(kind) if BOB.encode() in entry.body
+    ]
     assert (await full.broker.erase(BOB)).done
     for copy in copies:
         await store.put(copy.key, copy.body, expect=0)
     with pytest.raises(BrokerError) as late:
-        await visits.invited(ticket.reveal())
+        await browser_sessions.invited(ticket.reveal())
     assert Code.STATE_UNKNOWN is late.value.code
     with pytest.raises(BrokerError) as ended:
         await full.broker.turns.admit(begun.token.reveal())
@@ -184,7 +186,9 @@ async def test_nothing_is_removed_while_a_provider_has_still_to_be_told(full: Ha
         full.idp.script.revoke.answer(503, times=4)
     else:
         full.idp.script.revoke.answer(400, {"error": "invalid_request"})
-    before = {key for key, body in (await bodies(full)).items() if key.kind in {"grants", "events", "uses", "visits"}}
+    before = {
+        key for key, body in (await bodies(full)).items() if key.kind in {"grants", "events", "uses", "browserSessions"}
+    }
     waits = await full.broker.erase(BOB)
     assert (False, 1) == (waits.done, waits.found.to_tell)
     assert before <= set(await bodies(full))
@@ -415,6 +419,6 @@ async def test_an_erasure_reads_the_records_of_others_once_and_their_turns_and_s
         store.scans.clear()
         store.opened = 0
         assert (await harness.broker.erase(ALICE)).done
-        once = dict.fromkeys(("grants", "events", "visits", "uses", "plugins"), 1)
+        once = dict.fromkeys(("grants", "events", "browserSessions", "uses", "plugins"), 1)
         assert {**once, "sessions": 2, "turns": 2} == store.scans, "some may begin while providers are waited for"
         assert store.opened <= others + 200

@@ -138,7 +138,7 @@ async def test_a_token_that_the_provider_refuses_pauses_the_run_in_the_middle_of
     async with agents.broker(background=False) as broker:
         asked = await consent_for(broker, agents.turn, "mail")
         assert isinstance(asked, AuthorizationRequired)
-        await connect_through(Browser(apps={BASE: broker.web}), agents.idp, asked.authorization_url, "alice")
+        await connect_through(Browser(apps={BASE: broker.asgi.app}), agents.idp, asked.authorization_url, "alice")
     agents.idp.revoke_all("demo")
     await agents.start("mail mail")
     (pause,) = (await agents.line())["paused"]

@@ -105,7 +105,7 @@ async def test_the_links_message_and_block_carry_names_as_plain_text(
     assert block is not None
     assert asked.message == block["items"][0]["message"]
     assert payload in asked.message
-    browser = Browser(apps={harness.origin: harness.broker.web}, language=language)
+    browser = Browser(apps={harness.origin: harness.broker.asgi.app}, language=language)
     assert_only_our_own_markup(await browser.open(asked.authorization_url))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import AuthorizationNeeded, RequestRefused
+from oauthbroker import AuthorizationRequiredError, RequestRefusedError
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -53,7 +53,7 @@ async def test_the_request_carries_the_token_of_the_user(harness: Harness, api: 
 
 async def test_without_consent_the_user_is_asked(harness: Harness, api: RawServer) -> None:
     ctx = authorized(harness.broker.oauth(turn(), "Tool/http-fetch"))
-    with pytest.raises(AuthorizationNeeded):
+    with pytest.raises(AuthorizationRequiredError):
         await handlers["get"](ctx, {"url": f"http://127.0.0.1:{api.port}/", "app": "OAuthApp/mail"})
     assert [] == api.requests
 
@@ -65,6 +65,6 @@ async def test_another_host_gets_no_token(harness: Harness, api: RawServer) -> N
         (f"http://127.0.0.2:{api.port}/", "OAuthApp/mail"),
         (f"http://127.0.0.1:{api.port}/", "OAuthApp/x"),
     ):
-        with pytest.raises(RequestRefused):
+        with pytest.raises(RequestRefusedError):
             await handlers["get"](ctx, {"url": url, "app": app})
     assert [] == api.requests

@@ -15,7 +15,7 @@ import httpx
 import httpx2
 import pytest
 
-from oauthbroker import AuthorizationNeeded, InjectionError, RequestRefused, told_to_model
+from oauthbroker import AuthorizationRequiredError, InjectionError, RequestRefusedError, told_to_model
 from oauthbroker.audit import InjectedAnswer, TokenInjected, TokenIssued, TokenRejected
 from oauthbroker.core.errors import Code
 from oauthbroker.injection import http_clients as client_module
@@ -90,7 +90,7 @@ def answers(*parts: bytes) -> Handler:
 
 
 async def refused(awaited: Any) -> Code:
-    with pytest.raises(RequestRefused) as error:
+    with pytest.raises(RequestRefusedError) as error:
         await awaited
     return error.value.result.code
 
@@ -271,9 +271,9 @@ async def test_a_cancelled_or_failed_request_leaves_no_token_in_its_exception(
 @pytest.mark.parametrize("library", LIBRARIES)
 async def test_another_host_is_refused_and_nothing_is_sent(here: Stage, url: str, library: ModuleType) -> None:
     async with here.client(library=library) as client:
-        with pytest.raises((RequestRefused, library.InvalidURL)) as error:
+        with pytest.raises((RequestRefusedError, library.InvalidURL)) as error:
             await client.get(url.format(port=here.api.port))
-    if isinstance(error.value, RequestRefused):
+    if isinstance(error.value, RequestRefusedError):
         assert Code.API_HOST_FORBIDDEN is error.value.result.code
     assert [] == here.api.requests
 
@@ -468,7 +468,7 @@ async def test_a_refused_token_that_cannot_be_refreshed_asks_for_the_demanded_sc
     async with stage(identity_provider, test_clock, answers(refusal, raw_answer(200, b"")), connected=False) as here:
         await here.harness.connected(scopes=["read"])
         async with here.harness.broker.oauth(turn(), tool).client("OAuthApp/mail", scopes=["read"]) as client:
-            with pytest.raises(AuthorizationNeeded) as needed:
+            with pytest.raises(AuthorizationRequiredError) as needed:
                 await client.get(here.url())
             await here.harness.connect(needed.value.result)
             assert 200 == (await client.get(here.url())).status_code
@@ -517,7 +517,7 @@ async def test_a_user_who_must_consent_is_one_exception_with_the_link(
 ) -> None:
     async with stage(identity_provider, test_clock, says(200), connected=False) as here:
         async with here.client(library=library) as client:
-            with pytest.raises(AuthorizationNeeded) as error:
+            with pytest.raises(AuthorizationRequiredError) as error:
                 await client.get(here.url())
         assert "authorization_required" == error.value.result.status
         link = error.value.result.authorization_url
@@ -555,5 +555,5 @@ async def test_a_client_goes_on_after_a_reload_with_what_the_configuration_then_
 
 
 async def test_the_exceptions_are_one_family() -> None:
-    assert issubclass(AuthorizationNeeded, InjectionError)
-    assert issubclass(RequestRefused, InjectionError)
+    assert issubclass(AuthorizationRequiredError, InjectionError)
+    assert issubclass(RequestRefusedError, InjectionError)

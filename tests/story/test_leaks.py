@@ -19,7 +19,7 @@ import pytest
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.formatting import line_of
 from oauthbroker.authorization.pages_service import Step
-from oauthbroker.config import ConfigRefused, load, resolve
+from oauthbroker.config import ConfigInvalidError, load, resolve
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_object
@@ -200,7 +200,7 @@ def test_a_refused_configuration_never_quotes_its_values(flaw: str, tmp_path: Pa
     text = YAML[flaw].replace("{secret}", secret).replace("{{", "{").replace("}}", "}")
     folder = write(tmp_path / "b", app=text)
     canaries.excuse(folder)
-    with pytest.raises(ConfigRefused) as caught:
+    with pytest.raises(ConfigInvalidError) as caught:
         load(folder)
     assert_bare(caught.value, canaries)
     assert [] == canaries.search(json.dumps([it.to_json() for it in caught.value.problems]), "the problems")
@@ -211,7 +211,7 @@ def test_a_value_that_can_not_be_used_is_not_quoted_either(tmp_path: Path, canar
     """A secret with a line break in it comes from the environment and stays there."""
     loaded = load(write(tmp_path / "b", app=APP))
     env = {"ACME_SECRET": canaries.mint("client secret").reveal() + "\nx"}
-    with pytest.raises(ConfigRefused) as caught:
+    with pytest.raises(ConfigInvalidError) as caught:
         resolve(loaded, env, {})
     assert_bare(caught.value, canaries)
     assert "spec.client.clientSecret" in str(caught.value)

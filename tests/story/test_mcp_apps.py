@@ -166,7 +166,7 @@ async def test_a_browser_may_come_back_to_a_process_that_has_not_seen_it(
                 back = await one.logged_in(result, browser, "alice")
             else:
                 back = await one.way_back(result, browser)
-            browser.serve(one.origin, other.broker.web)
+            browser.serve(one.origin, other.broker.asgi.app)
             page = await to_the_end(browser, back)
             if first:
                 assert page.next_url is not None

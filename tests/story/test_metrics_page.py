@@ -36,7 +36,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 async def get(harness: Harness, path: str = "/metrics", bearer: str = "", client: str = "192.0.2.1") -> Answer:
     headers = [("authorization", f"Bearer {bearer}")] if bearer else []
-    return await ask(harness.broker.doors.both, path, host=HOST, headers=headers, client=client)
+    return await ask(harness.broker.asgi.app, path, host=HOST, headers=headers, client=client)
 
 
 async def key_of(harness: Harness, roles: Collection[Role]) -> str:
@@ -85,9 +85,9 @@ async def test_this_machine_may_read_where_that_is_configured(
         assert 401 == (await get(harness, bearer="oabk.nonsense", client="127.0.0.1")).status
         for name in PROXY_HEADERS:
             relayed = [(name, "203.0.113.9")]
-            answer = await ask(harness.broker.doors.both, "/metrics", host=HOST, headers=relayed, client="127.0.0.1")
+            answer = await ask(harness.broker.asgi.app, "/metrics", host=HOST, headers=relayed, client="127.0.0.1")
             assert 401 == answer.status, f"a proxy on this machine, by its {name}"
-        foreign = await ask(harness.broker.doors.both, "/metrics", host="evil.example", client="127.0.0.1")
+        foreign = await ask(harness.broker.asgi.app, "/metrics", host="evil.example", client="127.0.0.1")
         assert 421 == foreign.status, "a foreign page whose name leads here"
 
 
@@ -161,7 +161,7 @@ async def test_a_series_of_an_app_is_there_before_anything_happened(harness: Har
     """Or the first failure of an app would not be an increase."""
     said = await scrape(harness)
     for app in ("mail", "files", "team"):
-        for name in ("oauthbroker_tokens_ready_total", "oauthbroker_renewals_unstored_total", Gauge.CIRCUITS_OPEN):
+        for name in ("oauthbroker_tokens_ready_total", "oauthbroker_refreshes_unstored_total", Gauge.CIRCUITS_OPEN):
             assert 0 == said[name, (("app", app),)]
 
 
@@ -348,7 +348,7 @@ async def test_each_process_answers_for_all_and_no_count_goes_down(tmp_path: Pat
     ):
 
         async def now() -> tuple[float, float, float]:
-            said = samples(await ask(broker.doors.api, "/metrics", host=HOST, client="127.0.0.1"))
+            said = samples(await ask(broker.asgi.api, "/metrics", host=HOST, client="127.0.0.1"))
             slow = said["oauthbroker_token_call_seconds_count", (("outcome", "error"),)]
             return said[failures], slow, said[Gauge.WORKERS, ()]
 
@@ -378,5 +378,5 @@ async def test_a_folder_that_cannot_be_read_is_no_half_answer(
     async with open_broker(
         Bundle(settings, {}), env={}, clock=test_clock, store=store, metrics_folder=tmp_path / "m", background=False
     ) as broker:
-        answer = await ask(broker.doors.both, "/metrics", host=HOST, client="::1")
+        answer = await ask(broker.asgi.app, "/metrics", host=HOST, client="::1")
         assert (503, "storeUnavailable") == (answer.status, answer.json["code"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.audit import GrantRevoked, RenewalFailed, TokenRenewed
+from oauthbroker.audit import GrantRevoked, RefreshFailed, TokenRefreshed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
@@ -27,7 +27,7 @@ from tests.story.client_credentials_kit import MACHINE, machine_app, team_turn
 
 OWN, WAITING = ("own-access", "own-refresh", "spare"), ("retired-access", "retired-refresh")
 OTHERS = ("others-access", "others-refresh")  # of a client that no broker here has
-REFRESHED = (TokenRenewed, RenewalFailed)
+REFRESHED = (TokenRefreshed, RefreshFailed)
 """What the audit log says of a living grant's own tokens when a refresh replaces them, or when the provider refuses them:
 it is not told of those."""
 

@@ -389,7 +389,7 @@ async def test_a_finding_makes_health_red_until_it_is_gone(plugins: Plugins) -> 
         module.found.append(module.PluginFinding(code="dry", text="No rain.", todo="Water it."))
         health = harness.broker.health()
         assert ("red", ("garden.dry",)) == (health.status, health.problems)
-        said = json.loads((await Browser(apps={BASE: harness.broker.web}).open(f"{BASE}/healthz")).text)
+        said = json.loads((await Browser(apps={BASE: harness.broker.asgi.app}).open(f"{BASE}/healthz")).text)
         assert {
             "status": "red",
             "problems": ["garden.dry"],
@@ -411,7 +411,7 @@ async def test_findings_that_fail_are_a_finding_themselves(plugins: Plugins, fou
     async with plugins.running() as harness:
         assert ("garden.findingsFailed", "orchard.dry") == harness.broker.health().problems
         assert CANARY not in repr(harness.broker.health())
-        said = json.loads((await Browser(apps={BASE: harness.broker.web}).open(f"{BASE}/healthz")).text)
+        said = json.loads((await Browser(apps={BASE: harness.broker.asgi.app}).open(f"{BASE}/healthz")).text)
         assert ["garden.findingsFailed", "orchard.dry"] == said["problems"]
 
 

@@ -173,7 +173,7 @@ async def test_a_key_is_no_way_in_where_operators_have_the_login(harness: Harnes
     assert await is_out(person)
 
 
-async def test_a_visit_of_a_key_ends_when_operators_get_the_login(
+async def test_a_browser_session_of_a_key_ends_when_operators_get_the_login(
     identity_provider: IdentityProvider, corp: IdentityProvider, test_clock: TestClock
 ) -> None:
     login, settings = login_of(corp), public(BASE)
@@ -333,7 +333,7 @@ async def test_below_a_path_prefix_the_fresh_sign_in_leads_back_to_its_page(
     corp.register(replace(corp.client("broker"), redirect_uris=(f"{base}/admin/callback",)))
     apps = [at(identity_provider, base, user_app(identity_provider))]
     async with running(identity_provider, apps, clock=test_clock, settings=public(base), login=login) as harness:
-        person = Browser(apps={"https://runtime.example": mounted(harness.broker.web, prefix)})
+        person = Browser(apps={"https://runtime.example": mounted(harness.broker.asgi.app, prefix)})
         grant = (await planted_records.grant(harness, "mail", ALICE)).id
         await person.open(f"{base}/admin/login")
         await person.open(await corp.agree(await go_to_login(person), "alice", browser=person))
@@ -414,7 +414,7 @@ async def test_a_first_sign_in_by_an_old_session_of_the_provider_is_not_fresh(
     assert page.location.startswith(f"{ADMIN}/again?to=")
 
 
-async def test_another_account_at_the_fresh_sign_in_gets_no_part_of_the_visit(
+async def test_another_account_at_the_fresh_sign_in_gets_no_part_of_the_browser_session(
     harness: Harness, corp: IdentityProvider
 ) -> None:
     grant, person = await a_grant(harness), await sign_in(harness, corp)

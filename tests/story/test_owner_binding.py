@@ -230,11 +230,11 @@ async def test_unknown_and_wrong_tickets_look_the_same_and_touch_nothing(filed: 
     flipped = ticket[:-1] + ("A" if ticket[-1] != "A" else "B")
     before = tree(tmp_path)
     tried = (flipped, "x" * 65, ticket[:22], ticket + "A", asked.auth_session_id)
-    answers = [await kit.ask(filed.broker.web, f"/connect/{each}", host=HOST) for each in tried]
+    answers = [await kit.ask(filed.broker.asgi.app, f"/connect/{each}", host=HOST) for each in tried]
     assert {(400, "stateUnknown")} == {(answer.status, answer.json["code"]) for answer in answers}
     assert 1 == len({answer.body for answer in answers})
     for each, status in (("\0" * 65, 400), ("../../kek", 404), ("", 404)):
-        assert status == (await kit.ask(filed.broker.web, f"/connect/{each}", host=HOST)).status
+        assert status == (await kit.ask(filed.broker.asgi.app, f"/connect/{each}", host=HOST)).status
     assert before == tree(tmp_path)
 
 

@@ -304,7 +304,7 @@ async def test_nor_does_it_open_the_page_after_it(https: Harness, mode: Mode, to
     page = await person.follow(url)
     assert page.location == f"{HTTPS_BASE}/next/{asked.auth_session_id}"
     headers = [("cookie", cookie.format(**given)) for cookie in tossed]
-    answer = await kit.ask(https.broker.web, f"/next/{asked.auth_session_id}", host="broker.test", headers=headers)
+    answer = await kit.ask(https.broker.asgi.app, f"/next/{asked.auth_session_id}", host="broker.test", headers=headers)
     assert (400, "stateUnknown") == (answer.status, answer.json["code"])
     page = await person.follow()
     assert 200 == page.status
@@ -399,7 +399,8 @@ async def test_sixty_callbacks_at_once_park_once(harness: Harness, mode: Mode) -
     headers = [("cookie", f"{name}={person.cookies[name].value}")]
     query = url.partition("?")[2].encode()
     ask = (
-        kit.ask(harness.broker.web, "/oauth/callback/mail", query=query, host=HOST, headers=headers) for _ in range(60)
+        kit.ask(harness.broker.asgi.app, "/oauth/callback/mail", query=query, host=HOST, headers=headers)
+        for _ in range(60)
     )
     answers = await asyncio.gather(*ask)
     assert [303] == [answer.status for answer in answers if answer.status != 409]

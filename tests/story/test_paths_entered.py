@@ -71,7 +71,7 @@ async def test_a_refresh_enters_ten_plugins(harness: Harness) -> None:
 async def test_a_token_over_http_takes_ten_plugins_the_first_time(harness: Harness) -> None:
     await harness.connected()
     caller = await (await Callers.of(harness)).tool()
-    _ = harness.broker.web  # built when it is first used
+    _ = harness.broker.asgi.app  # built when it is first used
     with entering() as entered:
         answer = await caller.post("/v1/tokens", ASK, allow=["access token"])
     assert 200 == answer.status

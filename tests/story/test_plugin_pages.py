@@ -27,27 +27,27 @@ from pathlib import Path
 from oauthbroker.plugins import PluginPage, PluginPages, PluginView
 
 
-async def beds(visit):
-    return PluginView(template="beds", title=visit.query.get("name", "Beds"), values={"name": visit.query.get("name", ""), "bed": ""})
+async def beds(page_request):
+    return PluginView(template="beds", title=page_request.query.get("name", "Beds"), values={"name": page_request.query.get("name", ""), "bed": ""})
 
 
-async def bed(visit):
-    return PluginView(template="beds", title=visit.words.nav, values={"name": "", "bed": visit.path["bed"]})
+async def bed(page_request):
+    return PluginView(template="beds", title=page_request.words.nav, values={"name": "", "bed": page_request.path["bed"]})
 
 
-async def gone(visit):
+async def gone(page_request):
     raise BrokerError(Code.NOT_FOUND)
 
 
-async def crash(visit):
+async def crash(page_request):
     raise ValueError("s3cret of a crash")
 
 
-async def leave(visit):
+async def leave(page_request):
     raise SystemExit(1)
 
 
-async def lacking(visit):
+async def lacking(page_request):
     return PluginView(template="beds", title="", values={})
 
 

@@ -79,8 +79,8 @@ async def test_links_are_those_of_the_turns_own_subjects_and_conversation(harnes
 
 async def test_a_turn_token_of_a_private_turn_never_answers_with_a_link(harness: Harness) -> None:
     begun = await harness.broker.turns.begin(turn(), private_links=True)
-    guest = await harness.broker.turns.admit(begun.token.reveal())
-    result = await harness.broker.oauth_for(guest).get_access_token("mail")
+    token_holder = await harness.broker.turns.admit(begun.token.reveal())
+    result = await harness.broker.oauth_for(token_holder).get_access_token("mail")
     assert isinstance(result, AuthorizationRequired)
     assert f"{BASE}/connect" == result.authorization_url
 

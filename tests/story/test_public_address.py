@@ -41,7 +41,7 @@ async def test_below_a_path_prefix_links_forms_cookies_callback_and_redirect_all
 ) -> None:
     app = at(identity_provider, base, user_app(identity_provider))
     async with running(identity_provider, [app], clock=test_clock, settings=public(base)) as harness:
-        person = Browser(apps={"https://runtime.example": front(harness.broker.web, "/tools/oauth")})
+        person = Browser(apps={"https://runtime.example": front(harness.broker.asgi.app, "/tools/oauth")})
         asked = await harness.ask_link()
         assert asked.authorization_url.startswith(f"{PREFIXED_BASE}/connect/")
         page = await harness.connect(asked, browser=person)
@@ -57,7 +57,7 @@ async def test_browsers_come_back_by_https_alone_where_the_address_is_https(
     identity_provider: IdentityProvider, test_clock: TestClock, base: str, said: str | None, path: str
 ) -> None:
     async with running(identity_provider, [], clock=test_clock, settings=public(base)) as harness:
-        answer = await kit.ask(harness.broker.web, path, host=urlsplit(base).netloc)
+        answer = await kit.ask(harness.broker.asgi.app, path, host=urlsplit(base).netloc)
         assert said == answer.headers.get("strict-transport-security")
 
 
@@ -66,7 +66,7 @@ async def test_below_a_path_prefix_a_no_leads_to_a_page_of_ours_too(
 ) -> None:
     app = at(identity_provider, PREFIXED_BASE, user_app(identity_provider))
     async with running(identity_provider, [app], clock=test_clock, settings=public(PREFIXED_BASE)) as harness:
-        person = Browser(apps={"https://runtime.example": mounted(harness.broker.web, "/tools/oauth")})
+        person = Browser(apps={"https://runtime.example": mounted(harness.broker.asgi.app, "/tools/oauth")})
         await person.open((await harness.ask_link()).authorization_url)
         assert f"{PREFIXED_BASE}/declined/mail" == (await person.submit({"decision": "cancel"})).location
         assert 200 == (await person.follow()).status
@@ -130,7 +130,7 @@ async def test_every_page_of_the_way_speaks_the_readers_language(
     settings = public(BASE, locale=locale)
     async with running(identity_provider, [app], clock=test_clock, settings=settings) as harness:
         asked = await harness.ask_link()
-        person = Browser(apps={BASE: harness.broker.web}, language=accepted)
+        person = Browser(apps={BASE: harness.broker.asgi.app}, language=accepted)
         last = await harness.connect(asked, browser=person)
         ours = [page for page in person.history if page.url.startswith(BASE) and page.status == 200]
         assert [language] * 3 == [page.header("content-language") for page in ours]
@@ -176,10 +176,10 @@ async def restarted(
     before, person = user_app(idp), Browser()
     async with running(idp, [before], clock=clock, store=file_store(folder, clock)) as harness:
         asked = await harness.ask_link()
-        person.serve(BASE, harness.broker.web)
+        person.serve(BASE, harness.broker.asgi.app)
         url = await harness.way_back(asked, person)
     async with running(idp, [change(before)], clock=clock, store=file_store(folder, clock)) as harness:
-        person.serve(BASE, harness.broker.web)
+        person.serve(BASE, harness.broker.asgi.app)
         await then(harness, (asked, person, url))
 
 

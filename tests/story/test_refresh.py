@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from oauthbroker.audit import TokenRenewed
+from oauthbroker.audit import TokenRefreshed
 from oauthbroker.core.errors import Code
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.refresh.job import RefreshJob
@@ -28,7 +28,7 @@ async def test_a_token_about_to_end_is_refreshed_and_stored(harness: Harness):
     assert second.expires_at == harness.clock.now() + HOUR
     assert (await harness.ask("mail")).access_token == second.access_token
     assert 1 == harness.idp.count("refresh_token")
-    assert 1 == len([entry for entry in harness.audit.entries if isinstance(entry, TokenRenewed)])
+    assert 1 == len([entry for entry in harness.audit.entries if isinstance(entry, TokenRefreshed)])
 
 
 async def test_a_refresh_token_of_another_registration_is_sent_nowhere(harness: Harness):

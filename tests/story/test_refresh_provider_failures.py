@@ -519,8 +519,8 @@ async def test_refreshes_are_counted_and_named_by_app_and_code_alone(quiet: Harn
     await harness.ask()
     counts = harness.broker.metrics
     assert (1, 1) == (
-        counts.value(Metric.RENEWALS, "mail"),
-        counts.value(Metric.RENEWAL_FAILURES, Code.PROVIDER_UNREACHABLE.value),
+        counts.value(Metric.REFRESHES, "mail"),
+        counts.value(Metric.REFRESH_FAILURES, Code.PROVIDER_UNREACHABLE.value),
     )
 
 

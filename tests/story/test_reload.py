@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from oauthbroker import open_broker
-from oauthbroker.config.problems.problems import ConfigRefused
+from oauthbroker.config.problems.problems import ConfigInvalidError
 from oauthbroker.config.reload import WRITTEN_AS
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.core.errors import BrokerError, Code
@@ -302,7 +302,7 @@ def is_written(path: str) -> bool:
 async def test_a_changed_setting_is_named_as_it_is_written(harness: Harness):
     before = harness.broker.bundle
     for field, settings in changes_of(before.settings):
-        with pytest.raises(ConfigRefused) as refused:
+        with pytest.raises(ConfigInvalidError) as refused:
             await harness.broker.reload(replace(before, settings=settings))
         assert [WRITTEN_AS[field]] == [problem.path for problem in refused.value.problems]
     assert [] == [path for path in WRITTEN_AS.values() if not is_written(path)]
@@ -313,7 +313,7 @@ async def test_settings_that_take_a_restart_are_named_and_nothing_changes(harnes
     settings = replace(
         before.settings, public_base_url="http://127.0.0.1:1", locale="ko", limits=Limits(queue_attempts=9)
     )
-    with pytest.raises(ConfigRefused) as refused:
+    with pytest.raises(ConfigInvalidError) as refused:
         await harness.broker.reload(Bundle(settings, {"mail": app}))
     assert ["spec.limits", "spec.locale", "spec.publicBaseUrl"] == sorted(p.path for p in refused.value.problems)
     assert {"restart it, or take the change back"} == {p.todo for p in refused.value.problems}
@@ -381,7 +381,7 @@ def test_a_broken_file_keeps_the_old_configuration_and_its_mending_is_taken(
         async with open_broker("config", env={}, background=False) as broker:
             for text in broken:
                 files.write("mail", text)
-                with pytest.raises(ConfigRefused) as refused:
+                with pytest.raises(ConfigInvalidError) as refused:
                     await broker.reload()
                 canaries.look(refused.value, "the refusal")
                 assert "red" == broker.health().status

@@ -97,7 +97,7 @@ async def test_a_callback_in_the_last_moments_is_taken_by_the_next_broker(
     assert (503, 0) == (page.status, identity_provider.count("authorization_code"))
     store._closed = False  # the next broker's
     async with running(identity_provider, apps, clock=test_clock, store=store) as harness:
-        person.serve(harness.origin, harness.broker.web)
+        person.serve(harness.origin, harness.broker.asgi.app)
         assert 303 == (await person.open(url)).status
         assert isinstance(await harness.ask(), Ready)
 

@@ -171,7 +171,7 @@ async def test_many_grants_that_expire_together_are_refreshed_a_few_at_a_time(
         busy = await stroll(harness, storm, calls=100_000)
         assert {Ready} == {type(each) for each in await storm}
         assert (EXPIRED, 32) == (provider.asked, provider.most["mail"])
-        assert EXPIRED == harness.broker.metrics.value(Metric.RENEWALS, "mail")
+        assert EXPIRED == harness.broker.metrics.value(Metric.REFRESHES, "mail")
         assert_as_before(idle, busy)
 
 

@@ -173,7 +173,7 @@ async def test_an_app_with_an_authority_of_its_own_reaches_every_endpoint_by_it(
         app = replace(app, provider_ca=authority.file.read_text())
         beside = replace(user_app(idp, "beside", endpoints=endpoints, owner=USERINFO), pushed_authorization="required")
         async with running(idp, [app, beside], clock=test_clock) as harness:
-            browser = Browser(apps={harness.origin: harness.broker.web}, trust=authority.file)
+            browser = Browser(apps={harness.origin: harness.broker.asgi.app}, trust=authority.file)
             await harness.connect(await harness.ask_link(), browser=browser)
             test_clock.advance(3600)
             assert isinstance(await harness.ask(), Ready)

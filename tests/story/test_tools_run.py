@@ -63,8 +63,8 @@ CONTAINED = (
     + """\
 async def knock(ctx, args):
     with open("/proc/self/mountinfo") as mounts:
-        (door,) = [each.split()[4] for each in mounts if "api.sock" in each]
-    reader, writer = await asyncio.open_unix_connection(door)
+        (listener,) = [each.split()[4] for each in mounts if "api.sock" in each]
+    reader, writer = await asyncio.open_unix_connection(listener)
     writer.write(b"GET /v1/apps HTTP/1.1\\r\\nHost: broker.example\\r\\nConnection: close\\r\\n\\r\\n")
     return (await reader.readline()).decode()
 

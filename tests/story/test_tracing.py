@@ -108,16 +108,16 @@ async def test_a_caller_of_the_api_sees_our_spans_in_its_own_trace(
 ) -> None:
     """Only callers of the API; other headers about a trace are ignored."""
     headers = [("traceparent", CALLER), ("tracestate", "vendor=canary"), ("baggage", "user=canary")]
-    doors = harness.broker.doors
-    await ask(doors.both, "/v1/apps", host=BASE.removeprefix("http://"), headers=headers)
+    listeners = harness.broker.asgi
+    await ask(listeners.app, "/v1/apps", host=BASE.removeprefix("http://"), headers=headers)
     (found,) = named(spans, Span.HTTP)
     assert found.parent is not None
     assert CALLER.split("-")[1:3] == [f"{found.context.trace_id:032x}", f"{found.parent.span_id:016x}"]
     assert "canary" not in found.to_json() + repr(found.context)
     spans.clear()
-    await ask(doors.both, "/readyz", headers=headers)
-    await ask(doors.both, "/v1/apps", headers=[*headers, ("traceparent", CALLER)])
-    await ask(doors.both, "/v1/apps", headers=[("traceparent", "00-" + "0" * 32 + "-nonsense")])
+    await ask(listeners.app, "/readyz", headers=headers)
+    await ask(listeners.app, "/v1/apps", headers=[*headers, ("traceparent", CALLER)])
+    await ask(listeners.app, "/v1/apps", headers=[("traceparent", "00-" + "0" * 32 + "-nonsense")])
     assert [None] * 3 == [each.parent for each in named(spans, Span.HTTP)]
 
 
@@ -197,7 +197,7 @@ async def main():
     turn = Turn("planner", "1", "Swarm/default", auth=TurnAuth({"type": "user", "id": "u"}, {"user": "u"}))
     async with open_broker(Bundle(Settings(), {}), env={}, store=store) as broker:
         answer = await broker.oauth(turn).get_access_token("no-such-app")
-        page = await Browser(apps={"http://127.0.0.1:8420": broker.web}).open("http://127.0.0.1:8420/healthz")
+        page = await Browser(apps={"http://127.0.0.1:8420": broker.asgi.app}).open("http://127.0.0.1:8420/healthz")
         left = [name for name in sys.modules if name.startswith("opentelemetry") and sys.modules[name] is not None]
         print(json.dumps([answer.status, page.status, left]))
 

@@ -57,11 +57,11 @@ class World:
 
     async def embedded(self, token: Secret, request: dict[str, Any]) -> dict[str, Any]:
         broker = self.harness.broker
-        guest = await broker.turns.admit(token.reveal())
-        return await broker.oauth_for(guest).getAccessToken(request)
+        token_holder = await broker.turns.admit(token.reveal())
+        return await broker.oauth_for(token_holder).getAccessToken(request)
 
     async def over_http(self, token: Secret, request: dict[str, Any]) -> dict[str, Any]:
-        transport = httpx2.ASGITransport(app=self.harness.broker.web)
+        transport = httpx2.ASGITransport(app=self.harness.broker.asgi.app)
         async with httpx2.AsyncClient(transport=transport, base_url=BASE) as client:
             bearer = {"authorization": f"Bearer {token.reveal()}"}
             answer = await client.post("/v1/tokens", json=request, headers=bearer)
@@ -90,15 +90,15 @@ async def world_of(harness: Harness) -> World:
 
 @pytest.mark.slow
 @pytest.mark.case("79", "81")
-@pytest.mark.parametrize("door", ["embedded", "over_http"])
+@pytest.mark.parametrize("listener", ["embedded", "over_http"])
 async def test_a_token_of_alices_turn_never_yields_bobs_token(
-    identity_provider: IdentityProvider, test_clock: TestClock, door: str
+    identity_provider: IdentityProvider, test_clock: TestClock, listener: str
 ) -> None:
     idp, seen = identity_provider, dict[str, int]()
     apps = [user_app(idp), user_app(idp, "files"), global_app(idp)]
     async with running(idp, apps, clock=test_clock, tools=TOOLS) as harness:
         world = await world_of(harness)
-        ask: Callable[[Secret, dict[str, Any]], Awaitable[dict[str, Any]]] = getattr(world, door)
+        ask: Callable[[Secret, dict[str, Any]], Awaitable[dict[str, Any]]] = getattr(world, listener)
         loop = asyncio.get_running_loop()
 
         async def holds(person: str, tool: str | None, steps: list[dict[str, Any]], request: dict[str, Any]) -> None:

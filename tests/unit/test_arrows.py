@@ -1,4 +1,4 @@
-"""The import contract of the package: arrows point down, and time, chance, network and environment have one door each.
+"""The import contract of the package: arrows point down, and time, chance, network and environment have one place each.
 
 tests/kit/architecture.py lists the folders from the lowest to the highest. Imports inside functions, under TYPE_CHECKING and by
 `importlib` count like any other. Every rule is also shown to be alive: a wrong arrow planted on a small tree is found.
@@ -215,7 +215,7 @@ PLANTED = {
     "two files of one folder import each other": ("model/subject.py", "import oauthbroker.model.scope_ceiling"),
     "a module without a folder": ("helpers.py", "x = 1"),
     "a folder without a place": ("helpers/text.py", "x = 1"),
-    "a second network door": ("authorization/connect.py", "import httpx2"),
+    "a second network listener": ("authorization/connect.py", "import httpx2"),
     "the other http library": ("protocol/network/transport.py", "import httpx"),
     "a clock of its own": ("tokens/manager.py", "import time"),
     "a wall clock through datetime": ("records/grant.py", "import datetime\nx = datetime.datetime.now()"),

@@ -87,7 +87,7 @@ async def test_a_warm_request_for_a_token_on_a_connection(running: Running) -> N
     token = (await running.broker.turns.begin(turn_with(user="acme:user:1"))).token.reveal()
     head = f"POST /v1/tokens HTTP/1.1\r\nHost: 127.0.0.1:8420\r\nAuthorization: Bearer {token}\r\n"
     data = f"{head}Content-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
-    line = Line(running.broker.web)
+    line = Line(running.broker.asgi.app)
 
     async def once() -> None:
         line.connection.data_received(data)
@@ -119,7 +119,7 @@ async def test_a_request_for_a_token_by_the_general_way(running: Running) -> Non
         said.append(message)
 
     def once() -> Coroutine[Any, Any, None]:
-        return running.broker.web({**asked, "state": {}}, receive, send)  # type: ignore[return-value]
+        return running.broker.asgi.app({**asked, "state": {}}, receive, send)  # type: ignore[return-value]
 
     await once()
     async with asyncio.timeout(SECONDS):

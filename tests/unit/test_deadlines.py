@@ -185,9 +185,9 @@ def _turn(record: TurnRecord, ends: datetime) -> Waits:
     return waits
 
 
-def a_visit(at: datetime, ends: datetime) -> Waits:
-    visit = BrowserSession(locator="l", pages="admin", created_at=at, expires_at=ends)
-    return lambda now: not visit.is_past(now)
+def a_browser_session(at: datetime, ends: datetime) -> Waits:
+    browser_session = BrowserSession(locator="l", pages="admin", created_at=at, expires_at=ends)
+    return lambda now: not browser_session.is_past(now)
 
 
 def a_counted_session(at: datetime, ends: datetime) -> Waits:
@@ -251,8 +251,8 @@ DEADLINES: dict[str, Deadline] = {
     "records.api_key.ApiKey.expires_at": Deadline(an_api_key, 3600),
     "records.api_key.ApiKey.ending_since": Deadline(an_overlap, 600),
     "records.turn_record.TurnRecord.expires_at": Deadline(a_turn, 900),
-    "access.turn_token_cache.Guest.expires_at": Deadline(a_token_of_a_turn, 300),
-    "records.browser_session.BrowserSession.expires_at": Deadline(a_visit, 1800),
+    "access.turn_token_cache.TurnTokenHolder.expires_at": Deadline(a_token_of_a_turn, 300),
+    "records.browser_session.BrowserSession.expires_at": Deadline(a_browser_session, 1800),
     "repository.session_limits._Open.expires_at": Deadline(a_counted_session, 600),
     "quota.OpenSessions.check": Deadline(a_plugin_that_is_full, 600),
     "web.browsers": Deadline(a_browser_that_came_back, browsers.ARRIVAL_SECONDS),
@@ -310,7 +310,7 @@ SHOWN = {
     "events.port.EventLease.until", "events.port.Depth.oldest", "events.port.QueueDepth.oldest", "records.event.AgentEvent.created_at",
     "records.grant.Grant.created_at", "records.use.GrantUse.first_at", "model.token_results.Ready.expires_at",
     "model.token_results.AuthorizationRequired.expires_at", "model.turn_token.BegunTurn.expires_at",
-    "web.api.streaming.EventStream._open", "web.html.connections_html.Desk.now",
+    "web.api.streaming.EventStream._open", "web.html.connections_html.UserLayout.now",
  "web.html.consent_html.ConnectView.now",
 }  # fmt: skip
 

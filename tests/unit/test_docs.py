@@ -135,7 +135,7 @@ async def test_the_tools_of_the_page_on_injection_call_the_api(harness: Harness,
             exec(compile(code, "docs/injection.md", "exec"), space)  # noqa: S102 - the page's code is under test
         oauth = harness.broker.oauth(page["turn"])
         link = (await space["whoami"](oauth)).split()[-1]
-        with pytest.raises(oauthbroker.AuthorizationNeeded):
+        with pytest.raises(oauthbroker.AuthorizationRequiredError):
             await space["list_channels"](oauth)
         await connect_through(harness.browser(), harness.idp, link, "alice")
         assert ["general"] == await space["list_channels"](oauth)
@@ -394,12 +394,12 @@ def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
         refresh_state=refresh_state, retired=remembered, elsewhere=elsewhere, tell_after=now, token_binding="x"
     )
     parked = kit.session(presses=1, parked=kit.parked(), claim=Claim("me", now, confirmed=True))
-    visit, use = (
+    browser_session, use = (
         BrowserSession(locator="l", pages="admin", created_at=now, expires_at=now, subjects=(("user", "u"),)),
         GrantUse.first("g", "planner", None, now),
     )
     tombstone = Tombstone(of="turns", ends_at=now, keep_until=now, since=now)
-    records = (full, parked, kit.session(device=kit.device(), attempt=Attempt.none()), visit, use, tombstone)
+    records = (full, parked, kit.session(device=kit.device(), attempt=Attempt.none()), browser_session, use, tombstone)
     prose = re.sub(r"```.*?```", "", page_text("docs/store-format.md"), flags=re.DOTALL)
     named = set(re.findall(r"[A-Za-z]+", " ".join(re.findall(r"`([^`]+)`", prose))))
     printed = {"codeVerifier", "codeChallenge", "method", "requestedScopes", "subjectMode", "name"}  # 12.5.4, 12.5.5

@@ -165,7 +165,7 @@ export interface GrantSummary {
   scopes: string[];
   state: "live" | "revoked";
   /** The step before a tool gets a token: the user consents again, the next call refreshes it, or none. */
-  needs: "consent" | "renewal" | null;
+  needs: "consent" | "refresh" | null;
   /** Null for a token that never ends, or whose end is unknown. */
   expiresAt: string | null;
   refreshable: boolean;

@@ -48,14 +48,14 @@ async def play(*, auto: bool, port: int, store: str = "", aside: bool = False) -
 
 async def _perform(*, auto: bool, port: int, store: str, aside: bool) -> StoryEnd:
     env = {STORE_ENV: store} if store else {}
-    with fresh(FOLDER) as (folder, key_file), listen("127.0.0.1", port) as door:
+    with fresh(FOLDER) as (folder, key_file), listen("127.0.0.1", port) as listener:
         async with AsyncExitStack() as stack:
-            base_url = f"http://127.0.0.1:{door.getsockname()[1]}"
+            base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             provider = stack.enter_context(_provider(base_url))
             config = write_bundle(
                 folder,
                 base_url=base_url,
-                port=door.getsockname()[1],
+                port=listener.getsockname()[1],
                 key_file=key_file,
                 issuer=provider.issuer,
                 in_database=bool(store),
@@ -63,8 +63,8 @@ async def _perform(*, auto: bool, port: int, store: str, aside: bool) -> StoryEn
             log = stack.enter_context(_log_file(folder / LOG))
             await _prepare(config, provider, env)
             broker = await stack.enter_async_context(open_broker(config, env=env, log=log))
-            pages = DemoArrival(broker.web)
-            await stack.enter_async_context(served(pages, door, Terms(log)))
+            pages = DemoArrival(broker.asgi.app)
+            await stack.enter_async_context(served(pages, listener, Terms(log)))
             telling = Telling(aside=aside)
             telling.opening(provider=provider.base_url, broker=base_url, folder=str(FOLDER))
             ending = await _tell(broker, provider, telling, auto=auto)

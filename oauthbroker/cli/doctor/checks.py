@@ -17,7 +17,7 @@ from oauthbroker.audit.folder import slots_with_lines
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, locks, permissions, plugins, sentence
 from oauthbroker.cli.output.tables import counted
-from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load, load_settings, resolve
+from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load, load_settings, resolve
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft
 from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.values.value_sources import is_unread_secret
@@ -116,14 +116,14 @@ class Doctor:
         try:
             self.loaded = load(self.config)
             self.settings = with_keys(self.loaded.settings, self.env)
-        except ConfigRefused as refused:
+        except ConfigInvalidError as refused:
             problems = refused.problems
         found = [_of_problem("configuration", "failure", it, about=str(it.place)) for it in problems[:MOST_NAMED]]
         if len(problems) > MOST_NAMED:
             more = f"{len(problems) - MOST_NAMED} more."
             found.append(Finding("configuration", "failure", more, todo="`oauthbroker check` has all."))
         if self.loaded is None:
-            with suppress(ConfigRefused):
+            with suppress(ConfigInvalidError):
                 self.settings = with_keys(load_settings(self.config), self.env)
             return found
         todo = "Turn it on for real accounts."
@@ -173,7 +173,7 @@ class Doctor:
             self.apps[name] = draft.app
             try:
                 self.apps[name] = resolve(self.loaded, self.env, secrets, only={name}).apps[name]
-            except ConfigRefused as refused:
+            except ConfigInvalidError as refused:
                 found += self._missing(name, refused.problems)
             doubts += [*_misplaced(draft.app), *_doubts(draft)]
             doubts += [_of_problem("configuration", "ok", draft.notice, about=name)] if draft.notice else []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 50  # a longer list would not be read before confirming
 PATIENCE = 300.0
 HEAD = ("grant", "app", "subject", "state", "expires", "scopes")
-NEEDS = {None: "nothing", "renewal": "a refresh, which the next call makes", "consent": "a user who consents again"}
+NEEDS = {None: "nothing", "refresh": "a refresh, which the next call makes", "consent": "a user who consents again"}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 GrantId = Annotated[str, typer.Argument(metavar="GRANT_ID", help="As `grants list` shows it; its beginning is enough.")]
@@ -186,7 +186,7 @@ def _expires(grant: GrantSummary) -> str:
     ends = (grant.expiresAt or "").removesuffix("Z")
     if grant.needs == "consent":
         return ends or "-"
-    if not ends and grant.needs == "renewal":
+    if not ends and grant.needs == "refresh":
         return "refreshed on first use"
     return (ends or "never") + (" (refreshable)" if grant.refreshable else "")
 

@@ -20,7 +20,7 @@ COUNTED = {
     "sessions": "authorizations",
     "events": "events, dead letters included",
     "turns": "running turns",
-    "visits": "visits to the connections page",
+    "browserSessions": "browser sessions of the connections page",
     "uses": "notes on when a grant was used",
     "pluginValues": "values of plug-ins",
     "pluginRecords": "records that plug-ins keep elsewhere, such as runs",

@@ -192,7 +192,7 @@ def _as_json(incoming: Sequence[Incoming], figures: ImportFigures, *, dry_run: b
         **{fate: figures.count(fate) for fate in SAID},
         "failed": len(figures.failed),
         "verified": len(figures.verified) if verify else None,
-        "notRenewed": len(figures.unsound) if verify else None,
+        "notRefreshed": len(figures.unsound) if verify else None,
         "grants": [_one_as_json(line, figures) for line in incoming],
     }
 

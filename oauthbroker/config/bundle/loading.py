@@ -51,7 +51,7 @@ from oauthbroker.providers import PresetEndpoints
 def load(path: Path | str) -> Loaded:
     """Read a YAML file, or a folder and all below it. Pure: no environment, no network, nothing written.
 
-    Raises ConfigRefused with every problem there is.
+    Raises ConfigInvalidError with every problem there is.
     """
     bundle, problems = Path(path), Problems()
     documents, named = read_bundle(bundle, problems)
@@ -96,7 +96,7 @@ def load(path: Path | str) -> Loaded:
 def load_settings(path: Path | str) -> Settings:
     """Return the settings of the Broker resource, even if other resources are refused.
 
-    Raises ConfigRefused for problems of that resource, or if no document can be read.
+    Raises ConfigInvalidError for problems of that resource, or if no document can be read.
     """
     bundle, rest, problems = Path(path), Problems(), Problems()
     documents = documents_of(read_files(bundle, rest), rest)

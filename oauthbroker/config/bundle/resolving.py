@@ -32,7 +32,7 @@ def resolve(
     names. With `only`, the bundle has the apps and plug-ins of these names, no connector and no forwarder, and no
     other value is asked for.
 
-    Raises ConfigRefused: a variable or secret that is not there is a problem like any other, with its place.
+    Raises ConfigInvalidError: a variable or secret that is not there is a problem like any other, with its place.
     """
     problems = Problems()
 

@@ -58,7 +58,7 @@ def settings_of(broker: Written[BrokerSpec], bundle: Path) -> Settings:
         audit_max_bytes=audit.max_bytes or _DEFAULT.audit_max_bytes,
         admin_loopback=bool(spec.admin and spec.admin.loopback),  # tools run on the same machine: never by itself
         plugins=tuple(spec.plugins or ()),
-        **_doors(spec.api or ApiSpec(), folder),
+        **_listeners(spec.api or ApiSpec(), folder),
     )
 
 
@@ -68,20 +68,20 @@ def _env_of(url: ValueSource | None) -> str:
     return (source and source.env) or ""
 
 
-def _doors(api: ApiSpec, folder: Path) -> dict[str, Any]:
+def _listeners(api: ApiSpec, folder: Path) -> dict[str, Any]:
     """Return the API's own listeners."""
     listen, socket = api.listen, api.socket
-    doors: dict[str, Any] = {}
+    listeners: dict[str, Any] = {}
     if listen is not None:
-        doors |= {"api_host": listen.host or _DEFAULT.listen_host, "api_port": listen.port or DEFAULT_API_PORT}
+        listeners |= {"api_host": listen.host or _DEFAULT.listen_host, "api_port": listen.port or DEFAULT_API_PORT}
     if socket is not None and socket.path:
         callers = tuple(
             SocketCaller(caller.uid, frozenset(caller.roles or ("runtime",)))
             for caller in socket.callers or ()
             if caller.uid is not None
         )
-        doors["api_socket"] = ApiSocket(_absolute(folder, socket.path), int(socket.mode or "0660", 8), callers)
-    return doors
+        listeners["api_socket"] = ApiSocket(_absolute(folder, socket.path), int(socket.mode or "0660", 8), callers)
+    return listeners
 
 
 def is_local(settings: Settings) -> bool:
@@ -134,7 +134,7 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
     _check_store_root(broker, settings)
     check_keys(broker)
     _check_store_urls(broker)
-    _check_doors(broker, settings)
+    _check_listeners(broker, settings)
     for place, (what, remedy) in key_flaws(settings).items():
         broker.refuse(("keys", *place), what, f"name {remedy}, or leave it out")
     _check_weakenings(broker, settings)
@@ -152,7 +152,7 @@ def _check_store_urls(broker: Written[BrokerSpec]) -> None:
             broker.refuse(("store", name, "valueFrom", "secretRef"), what, todo)
 
 
-def _check_doors(broker: Written[BrokerSpec], settings: Settings) -> None:
+def _check_listeners(broker: Written[BrokerSpec], settings: Settings) -> None:
     """Check the listeners, their callers and their names."""
     api = broker.spec.api or ApiSpec()
     listen, socket, confirm_url = api.listen, api.socket, broker.spec.confirm_url

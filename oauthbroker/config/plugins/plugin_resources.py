@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from oauthbroker.config.problems.problems import ConfigRefused, Keys
+from oauthbroker.config.problems.problems import ConfigInvalidError, Keys
 from oauthbroker.config.reading.shape import Written, report_broken
 from oauthbroker.config.values.references import referred
 from oauthbroker.config.values.value_sources import Source, source_of
@@ -77,7 +77,7 @@ def _check(resource: Written[Any], seen: _SeenByPlugin) -> None:
         return
     try:
         resource.reader.check(resource, seen)
-    except ConfigRefused:  # too many problems
+    except ConfigInvalidError:  # too many problems
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
         report_broken(resource.reader, resource.document, resource.problems, error)

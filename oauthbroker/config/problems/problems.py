@@ -75,7 +75,7 @@ class ConfigProblem:
         }
 
 
-class ConfigRefused(BrokerError):
+class ConfigInvalidError(BrokerError):
     """The configuration was refused as a whole. `problems` lists all of them: root causes, then the order of files."""
 
     def __init__(self, problems: Iterable[ConfigProblem]) -> None:
@@ -97,7 +97,7 @@ class Problems:
         self.take(ConfigProblem.at(place, path, what, todo, code))
 
     def take(self, problem: ConfigProblem) -> None:
-        """Add a problem that was found before. Raises ConfigRefused when there are too many."""
+        """Add a problem that was found before. Raises ConfigInvalidError when there are too many."""
         self.found.setdefault(problem)
         if len(self.found) >= MAX_PROBLEMS:
             place, what = SourcePlace(problem.file), f"more than {MAX_PROBLEMS} problems"
@@ -105,9 +105,9 @@ class Problems:
             self.raise_if_any()
 
     def raise_if_any(self) -> None:
-        """Raises ConfigRefused."""
+        """Raises ConfigInvalidError."""
         if self.found:
-            raise ConfigRefused(sorted(self.found, key=lambda it: (not it.root, it.file, it.line, it.column)))
+            raise ConfigInvalidError(sorted(self.found, key=lambda it: (not it.root, it.file, it.line, it.column)))
 
 
 def dotted(keys: Keys) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from oauthbroker.config.problems.problems import ConfigRefused, Keys, Problems, SourcePlace, dotted
+from oauthbroker.config.problems.problems import ConfigInvalidError, Keys, Problems, SourcePlace, dotted
 from oauthbroker.config.problems.spelling import is_slip_of_field, nearest
 from oauthbroker.config.reading.yaml_reader import AMBIGUOUS, AMBIGUOUS_WORDS, UNREADABLE, YamlDocument
 from oauthbroker.config.written.fields import Strict, Tolerant
@@ -208,7 +208,7 @@ class _Shaping:
         """Return what `validate` returns. A plug-in's model that raises is a problem of its own."""
         try:
             return self.validate(reader.model, spec, ("spec",))
-        except ConfigRefused:  # too many problems
+        except ConfigInvalidError:  # too many problems
             raise
         except (Exception, SystemExit) as error:
             if not reader.plugin:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import httpx2
 
 from oauthbroker import (
-    AuthorizationNeeded,
     AuthorizationRequired,
+    AuthorizationRequiredError,
     BrokerError,
     Code,
     Failed,
-    RequestRefused,
+    RequestRefusedError,
     Turn,
     TurnAuth,
 )
@@ -56,7 +56,7 @@ class BrokerRequests:
             self._broker.oauth(probe).client_calls(app, None).target(method, url)
         except BrokerError as error:
             return f"{error.code.value}: {error.message()}"
-        except RequestRefused as error:
+        except RequestRefusedError as error:
             return f"{error.result.code.value}: {error.for_model}"
         return ""
 
@@ -99,9 +99,9 @@ class BrokerRequests:
                             raise lost(f"an answer of more than {MOST_BYTES} bytes")
                 finally:
                     await answer.aclose()
-        except AuthorizationNeeded as error:
+        except AuthorizationRequiredError as error:
             raise ConsentNeeded(error.result) from None
-        except RequestRefused as error:
+        except RequestRefusedError as error:
             raise _refusal(error.result, lost) from None
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
             raise NotSent("the API cannot be reached") from None

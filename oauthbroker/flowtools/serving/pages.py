@@ -68,16 +68,16 @@ class FlowPages:
         handlers = {"": self.tools, "/tools/{version}": self.version, "/runs": self.runs, "/runs/{run}": self.run}
         return PluginPages(folder=PAGES, pages=[PluginPage(path=path, handler=each) for path, each in handlers.items()])
 
-    async def tools(self, visit: PluginPageRequest) -> PluginView:
+    async def tools(self, page_request: PluginPageRequest) -> PluginView:
         lines = await self._read(lambda: [self._tool_line(name) for name in self._versions.names()])
-        return _view("tools", visit.words.tools, visit, tools=lines)
+        return _view("tools", page_request.words.tools, page_request, tools=lines)
 
-    async def version(self, visit: PluginPageRequest) -> PluginView:
-        name, _, number = visit.path["version"].partition("@")
-        return await self._read(lambda: self._version(visit, name, number))
+    async def version(self, page_request: PluginPageRequest) -> PluginView:
+        name, _, number = page_request.path["version"].partition("@")
+        return await self._read(lambda: self._version(page_request, name, number))
 
-    async def runs(self, visit: PluginPageRequest) -> PluginView:
-        names, asked = await self._read(self._versions.names), visit.query
+    async def runs(self, page_request: PluginPageRequest) -> PluginView:
+        names, asked = await self._read(self._versions.names), page_request.query
         known = {"tool": ("tool", names), "status": ("state", STATES)}
         where = {column: asked[name] for name, (column, words) in known.items() if asked.get(name) in words}
         page = int(asked["page"]) if _PAGE.fullmatch(asked.get("page", "")) else 1
@@ -91,10 +91,10 @@ class FlowPages:
 
         lines, triggers = await self._read(read)
         more: dict[str, Any] = {"names": names, "states": STATES, "where": where, "page": page, "triggers": triggers}
-        return _view("runs", visit.words.runs, visit, runs=lines[:LINES], more=len(lines) > LINES, **more)
+        return _view("runs", page_request.words.runs, page_request, runs=lines[:LINES], more=len(lines) > LINES, **more)
 
-    async def run(self, visit: PluginPageRequest) -> PluginView:
-        run = visit.path["run"]
+    async def run(self, page_request: PluginPageRequest) -> PluginView:
+        run = page_request.path["run"]
 
         def read() -> tuple[RunDetail | None, FlowTool | None]:
             with self._service.database.reading() as connection:
@@ -106,9 +106,9 @@ class FlowPages:
             raise BrokerError(Code.NOT_FOUND)
         line, places = detail.line, {name: at for at, name in enumerate(order(graph_of(tool)))} if tool else {}
         steps = sorted(detail.steps, key=lambda step: places.get(step.node, len(places)))
-        advice = getattr(visit.words, f"advice_{line.code or line.state}", "")
+        advice = getattr(page_request.words, f"advice_{line.code or line.state}", "")
         more: dict[str, Any] = {"tool": tool, "steps": steps, "decisions": detail.decisions, "advice": advice}
-        return _view("run", visit.words.run_title.format(tool=line.tool), visit, run=line, **more)
+        return _view("run", page_request.words.run_title.format(tool=line.tool), page_request, run=line, **more)
 
     def _tool_line(self, name: str) -> ToolLine:
         flow, found, serves = self._service.serving.get(name), self._service.problems, self._serves(name)
@@ -129,7 +129,7 @@ class FlowPages:
             return self._versions.serving(name)
         return None
 
-    def _version(self, visit: PluginPageRequest, name: str, number: str) -> PluginView:
+    def _version(self, page_request: PluginPageRequest, name: str, number: str) -> PluginView:
         flaws, flow = list[str](), None
         try:
             flow = self._versions.deployed(f"{name}@{number}")
@@ -140,14 +140,14 @@ class FlowPages:
                 raise
         if flow is None and not flaws:
             raise BrokerError(Code.NOT_FOUND)
-        title = visit.words.version_title.format(tool=name, version=number)
+        title = page_request.words.version_title.format(tool=name, version=number)
         others = [each for each in reversed(self._versions.numbers(name)) if str(each) != number]
         more: dict[str, Any] = {"flow": flow, "flaws": flaws, "others": others}
         if flow is not None:
             more["serves"] = self._serves(name) == flow.tool.version
             more["drawing"] = draw(flow.tool, flow.verdict.findings)
             more["findings"] = list(self._findings(flow))
-        return _view("version", title, visit, name=name, number=number, **more)
+        return _view("version", title, page_request, name=name, number=number, **more)
 
     def _findings(self, flow: DeployedFlow) -> Iterator[tuple[Any, Any]]:
         """Yield each finding with the record of the person who acknowledged it, or None."""
@@ -173,13 +173,13 @@ class FlowPages:
         raise BrokerError(Code.STORE_UNAVAILABLE, note="the database of flows")
 
 
-def _view(template: str, title: str, visit: PluginPageRequest, **values: Any) -> PluginView:
+def _view(template: str, title: str, page_request: PluginPageRequest, **values: Any) -> PluginView:
     def badge(kind: str, state: str) -> tuple[str, str]:
         """Return the look and the words of a risk or a state."""
-        return _LOOKS.get(state, ""), getattr(visit.words, f"{kind}_{state}", state)
+        return _LOOKS.get(state, ""), getattr(page_request.words, f"{kind}_{state}", state)
 
     def lasted(seconds: float) -> str:
-        return str(visit.words.seconds).format(count=f"{seconds:.{2 if seconds < _TEN_SECONDS else 0}f}")
+        return str(page_request.words.seconds).format(count=f"{seconds:.{2 if seconds < _TEN_SECONDS else 0}f}")
 
     shown = {"badge": badge, "lasted": lasted, "moment": _moment}
     return PluginView(template=template, title=title, values=shown | values)

@@ -30,7 +30,7 @@ _QUIET = logging.getLogger("uvicorn.error.wire")
 _QUIET.setLevel(logging.ERROR)  # uvicorn warns of refused requests, which we log ourselves
 
 
-class DoorConfig(uvicorn.Config):
+class ListenerConfig(uvicorn.Config):
     """uvicorn's configuration, with our protocol and connection terms."""
 
     def __init__(
@@ -59,7 +59,7 @@ class HttpConnection(HttpToolsProtocol):
     def __init__(
         self,
         *,
-        config: DoorConfig,
+        config: ListenerConfig,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,

@@ -1,4 +1,4 @@
-"""The door of a turn to the broker, in a runtime that embeds it: `ctx.oauth` of tools, and blocks for the model."""
+"""The way of a turn to the broker, in a runtime that embeds it: `ctx.oauth` of tools, and blocks for the model."""
 
 from __future__ import annotations
 

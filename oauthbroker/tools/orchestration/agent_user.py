@@ -66,8 +66,8 @@ def agents_containment(broker: Broker, user: int | None, plans: Iterable[SwarmPl
     where no sandbox can be made."""
     found = Containment() if user is None and os.geteuid() != 0 else detect_containment(user=user)
     runs_as = os.geteuid() if found.user is None else found.user
-    door = broker.bundle.settings.api_socket
-    if door is not None and any(each.uid == runs_as for each in door.callers):
+    listener = broker.bundle.settings.api_socket
+    if listener is not None and any(each.uid == runs_as for each in listener.callers):
         raise ValueError(
             f"spec.api.socket.callers admits the user id {runs_as}, which agents and tools would have: each could ask"
             " for any user's tokens. Run the agents as another user, or remove the id there and use an API key"

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Self
 
-from oauthbroker import AuthorizationNeeded, AuthorizationRequired, BrokerError, Failed, RequestRefused
+from oauthbroker import AuthorizationRequired, AuthorizationRequiredError, BrokerError, Failed, RequestRefusedError
 from oauthbroker.plugins import type_name
 from oauthbroker.tools.types.foreign_values import cause_of, text_of
 from oauthbroker.tools.types.names import shown_name
@@ -96,9 +96,9 @@ def _named(error: BaseException) -> ToolError:
     match error:
         case ToolFailure():
             return error_from(error.error)
-        case AuthorizationNeeded():
+        case AuthorizationRequiredError():
             return consent(error.result)
-        case RequestRefused():
+        case RequestRefusedError():
             return refused(error.result)
         case BrokerError():
             return ToolError(message=error.message(), name=error.code.value)
@@ -130,7 +130,7 @@ def is_cancellation(error: BaseException) -> bool:
 
 def consent(asked: AuthorizationRequired) -> ToolError:
     """Return the error of a call that waits for the user. Its suggestion has the link, so that no limit cuts it."""
-    link = AuthorizationNeeded(asked).for_model.removeprefix(asked.message).strip()
+    link = AuthorizationRequiredError(asked).for_model.removeprefix(asked.message).strip()
     return ToolError(
         message=asked.message, name="AuthorizationRequired", code=ToolCode.AUTHORIZATION, suggestion=link or None
     )

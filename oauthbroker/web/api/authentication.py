@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from oauthbroker.access.api_keys import PREFIX as KEY_PREFIX
 from oauthbroker.access.api_keys import ApiKeys
-from oauthbroker.access.turn_token_cache import Guest
+from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.access.turns import Turns
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Role, Settings, Who
@@ -31,7 +31,7 @@ class RuntimeCaller:
     roles: frozenset[Role]
 
 
-Caller = RuntimeCaller | Guest
+Caller = RuntimeCaller | TurnTokenHolder
 TURN_BEARER, _KEY = f"{TURN_PREFIX}.", f"{KEY_PREFIX}."
 
 
@@ -87,12 +87,12 @@ def ended_turn(request: Request) -> str:
 
 def id_of(caller: Caller) -> str:
     """Return the id that rate limits count: a key, a turn, or a user of this machine."""
-    return caller.turn_id if isinstance(caller, Guest) else caller.id
+    return caller.turn_id if isinstance(caller, TurnTokenHolder) else caller.id
 
 
 def may(caller: Caller, allowed: Collection[Who]) -> bool:
     """Return whether this caller has one of the rights."""
-    if isinstance(caller, Guest):
+    if isinstance(caller, TurnTokenHolder):
         return "turn" in allowed or ("wholeTurn" in allowed and caller.speaks_for_person)
     return not caller.roles.isdisjoint(allowed)
 

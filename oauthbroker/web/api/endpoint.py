@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oauthbroker.access.turn_token_cache import Guest
+from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.services import Services
 from oauthbroker.web.api.authentication import Caller, Callers, known, known_to_plugin, may
@@ -52,7 +52,7 @@ class Endpoint:
         except BrokerError as error:
             refused = error
         await self._note(request, caller, refused)
-        default = caller.turn.locale_or(self.locale) if isinstance(caller, Guest) else self.locale
+        default = caller.turn.locale_or(self.locale) if isinstance(caller, TurnTokenHolder) else self.locale
         more = {"errors": refused.problems} if isinstance(refused, RequestInvalid) else None
         return error_responses.refusal(refused, request, default, more)
 
@@ -80,7 +80,7 @@ class Endpoint:
     async def _note(self, request: Request, caller: Caller | None, error: BrokerError) -> None:
         """Audit a caller that reached beyond its rights, above all one that tried to name a subject."""
         reached = error.code in {Code.NOT_ALLOWED, Code.TURN_ENDED} or (
-            isinstance(caller, Guest) and isinstance(error, RequestInvalid) and error.unknown
+            isinstance(caller, TurnTokenHolder) and isinstance(error, RequestInvalid) and error.unknown
         )
         if reached:
             await note_refused(self.services, caller, request, error.code)
@@ -94,5 +94,5 @@ def _judge(caller: Caller, operation: Operation) -> None:
 def _body_kind(operation: Operation, caller: Caller | None) -> type[RequestModel] | None:
     kinds = operation.bodies
     if len(kinds) > 1:
-        return kinds["wholeTurn" if isinstance(caller, Guest) else "runtime"]
+        return kinds["wholeTurn" if isinstance(caller, TurnTokenHolder) else "runtime"]
     return next(iter(kinds.values()), None)

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oauthbroker.access.turn_token_cache import Guest
+from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.audit import CallMade, CallRefused
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.services import Services
@@ -40,9 +40,9 @@ class ApiCall(Generic[B, Q, P]):
     still: Still
 
     @property
-    def guest(self) -> Guest:
+    def token_holder(self) -> TurnTokenHolder:
         """The caller of an operation that is for turn tokens."""
-        if not isinstance(self.caller, Guest):
+        if not isinstance(self.caller, TurnTokenHolder):
             raise BrokerError(Code.NOT_ALLOWED)
         return self.caller
 
@@ -64,13 +64,13 @@ AnyCall = ApiCall[Any, Any, Any]
 
 async def note_refused(services: Services, caller: Caller | None, request: Request, code: Code) -> None:
     """Write a refusal into the audit log: the route as it is declared, and the caller as far as it is known."""
-    guest = caller if isinstance(caller, Guest) else None
+    token_holder = caller if isinstance(caller, TurnTokenHolder) else None
     entry = CallRefused(
         route=_route(request),
         code=code.value,
         caller=None if caller is None else id_of(caller),
-        agent=None if guest is None else guest.turn.agent_name,
-        tool=None if guest is None else guest.tool,
+        agent=None if token_holder is None else token_holder.turn.agent_name,
+        tool=None if token_holder is None else token_holder.tool,
     )
     services.audit.write(entry, services.clock.now())
 

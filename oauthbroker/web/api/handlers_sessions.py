@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from oauthbroker.access.turn_token_cache import Guest
+from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.token_results import SessionOutcome
@@ -54,7 +54,7 @@ async def cancel_session(call: SessionCall) -> Response:
 
 async def confirm_session(call: AnyCall) -> Response:
     """Confirm a handle for the runtime, or relay with a turn's own token a code that was said in its conversation."""
-    if isinstance(call.caller, Guest):
+    if isinstance(call.caller, TurnTokenHolder):
         await call.made()  # which session a code is of is not known before it is tried
         outcome = await call.services.parked_codes.relay(call.caller.turn, call.body.channelCode.reveal(), None)
     else:
@@ -72,10 +72,10 @@ async def connections_link(call: ApiCall[ConnectionsFor, NoParameters, NoParamet
 async def _concerns(call: SessionCall) -> bool:
     """Return whether a session concerns the caller. All concern runtimes and operators; a turn, what its own
     conversation asked for, for its own subjects and with an app that its token may use."""
-    guest = call.caller
-    if not isinstance(guest, Guest):
+    token_holder = call.caller
+    if not isinstance(token_holder, TurnTokenHolder):
         return True
-    return await call.services.outcomes.concern(call.path.id, guest.turn, guest.may_ask)
+    return await call.services.outcomes.concern(call.path.id, token_holder.turn, token_holder.may_ask)
 
 
 def _outcome(session_id: str, outcome: SessionOutcome) -> dict[str, str]:

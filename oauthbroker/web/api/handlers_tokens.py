@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from oauthbroker.access.turn_token_cache import Guest
+from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.token_results import Failed, TokenResult
@@ -19,7 +19,7 @@ DENIALS = frozenset({Code.APP_FORBIDDEN, Code.SCOPE_NOT_ALLOWED, Code.NOT_ALLOWE
 
 async def get_token(call: ApiCall[TokenRequest, NoParameters, NoParameters]) -> Response:
     asked = call.body
-    result = await call.services.contexts.of_guest(call.guest).get_access_token(
+    result = await call.services.contexts.of_turn_token(call.token_holder).get_access_token(
         ref_of(asked.oauthAppRef), asked.scopes, asked.minTtlSeconds, switch_account=asked.switchAccount
     )
     return await _answer(call, result)
@@ -27,7 +27,7 @@ async def get_token(call: ApiCall[TokenRequest, NoParameters, NoParameters]) -> 
 
 async def report_rejected(call: ApiCall[RejectedToken, NoParameters, NoParameters]) -> Response:
     asked = call.body
-    result = await call.services.contexts.of_guest(call.guest).report_rejected(
+    result = await call.services.contexts.of_turn_token(call.token_holder).report_rejected(
         ref_of(asked.oauthAppRef), asked.accessToken, asked.scopes
     )
     return await _answer(call, result)
@@ -51,7 +51,7 @@ async def _answer(call: AnyCall, result: TokenResult) -> Response:
 async def list_apps(call: AnyCall) -> Response:
     """List all apps; to a turn, those that its token may use, with the scopes it may ask for."""
     apps = call.services.config.bundle.apps
-    if not isinstance(call.caller, Guest) or call.caller.declared is None:
+    if not isinstance(call.caller, TurnTokenHolder) or call.caller.declared is None:
         return reply({"apps": [_app(app, app.scopes) for _, app in sorted(apps.items())]})
     declared = {auth.app: auth.scopes for auth in call.caller.declared}
     mine = [_app(app, declared[name]) for name, app in sorted(apps.items()) if name in declared]

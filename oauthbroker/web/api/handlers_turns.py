@@ -65,22 +65,22 @@ async def narrow_turn(call: ApiCall[Narrow, NoParameters, NoParameters]) -> Resp
     if apps is not None and len(apps) != len(asked.apps or ()):
         raise BrokerError(Code.REQUEST_INVALID, note="an app twice")
     token = narrow(Secret(bearer(call.request)), tool=asked.tool, apps=apps, expires_at=until)
-    guest = await call.services.turns.admit(token.reveal())
-    return reply({"turnToken": token.reveal(), "expiresAt": printed(guest.expires_at)})
+    token_holder = await call.services.turns.admit(token.reveal())
+    return reply({"turnToken": token.reveal(), "expiresAt": printed(token_holder.expires_at)})
 
 
 async def pending_of_turn(call: ApiCall[NoParameters, PendingQuery, NoParameters]) -> Response:
     """Return a turn's pending requests. An unreadable store is a problem: an empty block says that none waits."""
-    guest = call.guest
-    apart = guest.private_links or call.query.links == "apart"
-    block = await call.services.pending.block(guest.turn, links="apart" if apart else "inline")
+    token_holder = call.token_holder
+    apart = token_holder.private_links or call.query.links == "apart"
+    block = await call.services.pending.block(token_holder.turn, links="apart" if apart else "inline")
     await call.still()
-    items = [item for item in (block or {}).get("items", ()) if guest.may_ask(item["oauthAppRef"]["name"])]
+    items = [item for item in (block or {}).get("items", ()) if token_holder.may_ask(item["oauthAppRef"]["name"])]
     return reply({"type": "auth.pending", "items": items})
 
 
 async def links_of_turn(call: AnyCall) -> Response:
-    links = await call.services.pending.links(call.guest.turn)
+    links = await call.services.pending.links(call.token_holder.turn)
     await call.still()
     return reply({"links": links})
 

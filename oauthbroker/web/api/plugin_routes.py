@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oauthbroker.access.turn_token_cache import Guest
+from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.capability import OAuthCapability
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Who
@@ -61,15 +61,15 @@ class CallOfPlugin:
 
     @property
     def turn(self) -> Turn | None:
-        return self._call.caller.turn if isinstance(self._call.caller, Guest) else None
+        return self._call.caller.turn if isinstance(self._call.caller, TurnTokenHolder) else None
 
     @property
     def tool(self) -> str | None:
-        return self._call.caller.tool if isinstance(self._call.caller, Guest) else None
+        return self._call.caller.tool if isinstance(self._call.caller, TurnTokenHolder) else None
 
     @property
     def oauth(self) -> OAuthCapability:
-        return self._call.services.contexts.of_guest(self._call.guest)
+        return self._call.services.contexts.of_turn_token(self._call.token_holder)
 
     async def made(self, target: str | None = None) -> None:
         await self._call.made(target)

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from oauthbroker.access.turn_token_cache import Guest
+from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.injection.headers import STATUS, Headers
 from oauthbroker.injection.injector import ForwardedAnswer
@@ -71,7 +71,7 @@ class ProxyEndpoint:
         request = Request(scope, receive)
         if request.method not in METHODS:
             raise HTTPException(405, headers={"allow": ", ".join(METHODS)})
-        caller: Guest | None = None
+        caller: TurnTokenHolder | None = None
         started = False
 
         async def noted(message: Message) -> None:
@@ -80,7 +80,7 @@ class ProxyEndpoint:
             await send(message)
 
         try:
-            caller = await self._guest(request)
+            caller = await self._token_holder(request)
             with self._place(caller.turn_id):
                 response = await self._forward(request, caller, noted)
         except BrokerError as error:
@@ -96,9 +96,9 @@ class ProxyEndpoint:
             raise ClientDisconnect  # the server closes the connection, so that the answer has no regular end
         await response(scope, receive, send)
 
-    async def _guest(self, request: Request) -> Guest:
+    async def _token_holder(self, request: Request) -> TurnTokenHolder:
         caller = await known(request, self.callers, self.limits)
-        if not isinstance(caller, Guest):
+        if not isinstance(caller, TurnTokenHolder):
             raise BrokerError(Code.NOT_ALLOWED)
         return caller
 
@@ -115,10 +115,10 @@ class ProxyEndpoint:
             if not self._under_way[turn]:
                 del self._under_way[turn]
 
-    async def _forward(self, request: Request, caller: Guest, send: Send) -> Response | None:
+    async def _forward(self, request: Request, caller: TurnTokenHolder, send: Send) -> Response | None:
         """Send the request on, and pass on the answer. Return the answer if it is the broker's own."""
         asked = _target_of(request)
-        calls = self.services.contexts.of_guest(caller).injected_calls(asked.app, _scopes_of(request))
+        calls = self.services.contexts.of_turn_token(caller).injected_calls(asked.app, _scopes_of(request))
         target = calls.target_at(request.method, asked.host, asked.path)
         body = ProxiedBody(request)
         sent = await body.tool_request()
@@ -152,7 +152,7 @@ class ProxyEndpoint:
         await answer.aclose()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _refusal(self, request: Request, caller: Guest | None, refused: BrokerError) -> Response:
+    def _refusal(self, request: Request, caller: TurnTokenHolder | None, refused: BrokerError) -> Response:
         default = self.locale if caller is None else caller.turn.locale_or(self.locale)
         return _marked(error_responses.refusal(refused, request, default), "error")
 

@@ -79,14 +79,14 @@ class WarmTokens:
 
     def answer(self, head: WarmHead, body: bytes) -> bytes | None:
         """Return the header lines after the status line, and the body. None where the general way has to answer."""
-        begun, guest = self._log.begin(), self._turns.holder(head.digest)
-        known = None if guest is None else self._bodies.get(body)
-        words = known if guest is None or known is not None else _words(body)
-        if guest is None or words is None or not self._limits.admits(guest.turn_id):
+        begun, token_holder = self._log.begin(), self._turns.holder(head.digest)
+        known = None if token_holder is None else self._bodies.get(body)
+        words = known if token_holder is None or known is not None else _words(body)
+        if token_holder is None or words is None or not self._limits.admits(token_holder.turn_id):
             return None
-        issuance = self._issuer.reissue(guest, *words)
+        issuance = self._issuer.reissue(token_holder, *words)
         if issuance is None:
-            self._limits.give_back(guest.turn_id)
+            self._limits.give_back(token_holder.turn_id)
             return None
         if known is None:
             self._bodies.keep(body, words)

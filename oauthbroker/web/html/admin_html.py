@@ -21,7 +21,7 @@ from oauthbroker.plugins.plugin_pages import PluginView
 from oauthbroker.records import AuthSession
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.use import GrantUse
-from oauthbroker.web.html.connections_html import Desk, render_end
+from oauthbroker.web.html.connections_html import UserLayout, render_end
 from oauthbroker.web.html.plugin_pages import PluginPagesServed
 from oauthbroker.web.html.readable_times import field_of, stamp_element
 from oauthbroker.web.html.rendering import Page
@@ -36,8 +36,8 @@ _PLACES = ("", "/grants", "/waiting", "/queues", "/circuits", "/audit")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Office(Desk):
-    """The common words of all pages of an operator's visit."""
+class AdminLayout(UserLayout):
+    """The common words of all pages of an operator's browser session."""
 
     done: str = ""
     plugins: tuple[PluginPagesServed, ...] = ()
@@ -69,20 +69,20 @@ class Office(Desk):
         return getattr(self.text, f"done_{self.done}") if self.done in known else ""
 
 
-def render_login(office: Office, host: str = "", *, from_here: bool, wrong: str = "", status: int = 200) -> Page:
-    """`host` is the address of the login's page; without one, operators come with a key. `from_here`: the visitor may
+def render_login(layout: AdminLayout, host: str = "", *, from_here: bool, wrong: str = "", status: int = 200) -> Page:
+    """`host` is the address of the login's page; without one, operators come with a key. `from_here`: the user may
     come in without either. `wrong` says why the last try was refused."""
-    title, login = office.text.login_title, host and host_of(host)
-    return office.page("login", title, kind="login", host=login, from_here=from_here, wrong=wrong, status=status)
+    title, login = layout.text.login_title, host and host_of(host)
+    return layout.page("login", title, kind="login", host=login, from_here=from_here, wrong=wrong, status=status)
 
 
-def render_again(office: Office, host: str, to: str) -> Page:
-    return office.page("again", office.text.again_title, host=host_of(host), to=to)
+def render_again(layout: AdminLayout, host: str, to: str) -> Page:
+    return layout.page("again", layout.text.again_title, host=host_of(host), to=to)
 
 
-def wrong_words(office: Office, refused: BrokerError, host: str) -> str:
+def wrong_words(layout: AdminLayout, refused: BrokerError, host: str) -> str:
     """Return the sentence for a refused sign-in."""
-    text = office.text
+    text = layout.text
     if not host:
         return text.login_role if refused.code is Code.NOT_ALLOWED else text.login_wrong
     if refused.code is Code.NOT_ALLOWED:
@@ -90,60 +90,60 @@ def wrong_words(office: Office, refused: BrokerError, host: str) -> str:
     return text.login_failed
 
 
-def render_left(office: Office) -> Page:
-    return render_end("connected", office.text.left_title, office.text.left_lead, office.locale)
+def render_left(layout: AdminLayout) -> Page:
+    return render_end("connected", layout.text.left_title, layout.text.left_lead, layout.locale)
 
 
-def render_overview(office: Office, apps: Sequence[AppState], *, trouble: bool) -> Page:
+def render_overview(layout: AdminLayout, apps: Sequence[AppState], *, trouble: bool) -> Page:
     alive = sum(each.counts["alive"] + each.counts["ending"] for each in apps)
     words: dict[str, Any] = {"apps": apps, "alive": alive, "trouble": trouble}
-    return office.page(
-        "overview", office.text.overview, of=lambda name: office.url(_asking("/grants", app=name)), **words
+    return layout.page(
+        "overview", layout.text.overview, of=lambda name: layout.url(_asking("/grants", app=name)), **words
     )
 
 
-def render_grants(office: Office, found: Found, wanted: GrantFilter, apps: Sequence[str]) -> Page:
+def render_grants(layout: AdminLayout, found: Found, wanted: GrantFilter, apps: Sequence[str]) -> Page:
     def at(page: int) -> str:
-        return office.url(_asking("/grants", q=wanted.text, app=wanted.app or "", health=wanted.health, page=str(page)))
+        return layout.url(_asking("/grants", q=wanted.text, app=wanted.app or "", health=wanted.health, page=str(page)))
 
-    return office.page(
-        "grants", office.text.grants, "/grants", found=found, wanted=wanted, apps=apps, states=STATES, at=at
+    return layout.page(
+        "grants", layout.text.grants, "/grants", found=found, wanted=wanted, apps=apps, states=STATES, at=at
     )
 
 
-def render_grant(office: Office, row: GrantView, use: GrantUse | None, audit_name: str) -> Page:
-    scopes = [scope_line(row.provider, scope, office.locale) for scope in row.scopes[:100]]
-    title = plain_phrase(office.text.grant_title, app=row.app)
-    return office.page("grant", title, "/grants", row=row, use=use, audit_name=audit_name, scopes=scopes)
+def render_grant(layout: AdminLayout, row: GrantView, use: GrantUse | None, audit_name: str) -> Page:
+    scopes = [scope_line(row.provider, scope, layout.locale) for scope in row.scopes[:100]]
+    title = plain_phrase(layout.text.grant_title, app=row.app)
+    return layout.page("grant", title, "/grants", row=row, use=use, audit_name=audit_name, scopes=scopes)
 
 
-def render_revoke(office: Office, row: GrantView) -> Page:
-    return office.page("revoke", plain_phrase(office.text.revoke_title, app=row.app), "/grants", row=row)
+def render_revoke(layout: AdminLayout, row: GrantView) -> Page:
+    return layout.page("revoke", plain_phrase(layout.text.revoke_title, app=row.app), "/grants", row=row)
 
 
-def render_waiting(office: Office, waiting: Sequence[AuthSession]) -> Page:
-    return office.page("waiting", office.text.waiting, "/waiting", waiting=waiting)
+def render_waiting(layout: AdminLayout, waiting: Sequence[AuthSession]) -> Page:
+    return layout.page("waiting", layout.text.waiting, "/waiting", waiting=waiting)
 
 
-def render_queues(office: Office, queues: Sequence[QueueDepth], dead: Sequence[DeadLetter]) -> Page:
+def render_queues(layout: AdminLayout, queues: Sequence[QueueDepth], dead: Sequence[DeadLetter]) -> Page:
     def drop(letter: DeadLetter) -> str:
-        return office.url(_asking("/queues/drop", queue=letter.queue, event=letter.id))
+        return layout.url(_asking("/queues/drop", queue=letter.queue, event=letter.id))
 
-    return office.page("queues", office.text.queues, "/queues", queues=queues, dead=dead, drop=drop)
-
-
-def render_drop(office: Office, letter: DeadLetter) -> Page:
-    return office.page("drop", office.text.drop_title, "/queues", letter=letter)
+    return layout.page("queues", layout.text.queues, "/queues", queues=queues, dead=dead, drop=drop)
 
 
-def render_circuits(office: Office, circuits: Sequence[Seen]) -> Page:
-    text = office.text
-    names = {"renewals": text.what_refreshes, "revocations": text.what_revocations, "device codes": text.what_devices}
-    return office.page("circuits", text.circuits, "/circuits", circuits=circuits, names=names)
+def render_drop(layout: AdminLayout, letter: DeadLetter) -> Page:
+    return layout.page("drop", layout.text.drop_title, "/queues", letter=letter)
+
+
+def render_circuits(layout: AdminLayout, circuits: Sequence[Seen]) -> Page:
+    text = layout.text
+    names = {"refreshes": text.what_refreshes, "revocations": text.what_revocations, "device codes": text.what_devices}
+    return layout.page("circuits", text.circuits, "/circuits", circuits=circuits, names=names)
 
 
 def render_audit(
-    office: Office,
+    layout: AdminLayout,
     lines: Sequence[AuditLine],
     known: Mapping[str, GrantView],
     entries: AuditEntries,
@@ -151,9 +151,9 @@ def render_audit(
     apps: Sequence[str],
 ) -> Page:
     """`known` are the grants of the lines, by their names in the log."""
-    return office.page(
+    return layout.page(
         "audit",
-        office.text.audit,
+        layout.text.audit,
         "/audit",
         lines=[(line, from_iso(line.at), _details(line), known.get(line.grant or "")) for line in lines],
         entries=entries,
@@ -164,18 +164,18 @@ def render_audit(
     )
 
 
-def render_plugin(office: Office, plugin: PluginPagesServed, view: PluginView) -> Page:
+def render_plugin(layout: AdminLayout, plugin: PluginPagesServed, view: PluginView) -> Page:
     """Render a page of a plug-in. Its template has `view`, `words`, and `here` for addresses of its own pages."""
 
     def here(path: str = "", **query: str) -> str:
-        return office.url(_asking(plugin.home + quote(path, safe="/@:", errors="replace"), **query))
+        return layout.url(_asking(plugin.home + quote(path, safe="/@:", errors="replace"), **query))
 
-    return office.page(
+    return layout.page(
         f"plugin/{view.template}",
         shown(view.title, 200),
         plugin.home,
         view=view.values,
-        words=plugin.words[office.locale],
+        words=plugin.words[layout.locale],
         here=here,
         stamp=stamp_element,
         folder=plugin.folder,

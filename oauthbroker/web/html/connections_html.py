@@ -22,8 +22,9 @@ Ending = Literal["unopened", "closed", "left"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Desk:
-    """The common words of all pages of a visit: the language, the time, where its forms go and their hidden fields."""
+class UserLayout:
+    """The common words of all pages of a browser session: the language, the time, where its forms go and their hidden
+    fields."""
 
     locale: Locale
     now: datetime
@@ -37,7 +38,7 @@ class Desk:
     def page(self, template: str, title: str, *, status: int = 200, **more: Any) -> Page:
         text = CONNECTIONS[self.locale]
         words: dict[str, Any] = {
-            "kind": "desk",
+            "kind": "layout",
             "done": "",
             "skip": text.skip,
             "text": self.text,
@@ -49,27 +50,27 @@ class Desk:
         return page(f"{template}.html", self.locale, status=status, referrer_policy="same-origin", **words | more)
 
 
-def render_invitation(desk: Desk) -> Page:
+def render_invitation(layout: UserLayout) -> Page:
     """Render the page behind the one-time link: a button and no person's data. Shows, and changes nothing."""
-    return desk.page("connections_open", desk.text.open_title, kind="open")
+    return layout.page("connections_open", layout.text.open_title, kind="open")
 
 
-def render_connections(desk: Desk, services: Sequence[Service], *, done: str = "") -> Page:
-    """Render the connections and requests of the subjects of one visit, app by app. `done`: a word of ours in the
-    address for a finished action; any other word is ignored."""
-    cards = [(each, _card(desk, each.connection) if each.connection else None) for each in services]
-    said = desk.text.done_disconnected if done == "disconnected" else ""
-    return desk.page("connections", desk.text.title, done=said, services=cards, brand_of=brand_of)
+def render_connections(layout: UserLayout, services: Sequence[Service], *, done: str = "") -> Page:
+    """Render the connections and requests of the subjects of one browser session, app by app. `done`: a word of ours in
+    the address for a finished action; any other word is ignored."""
+    cards = [(each, _card(layout, each.connection) if each.connection else None) for each in services]
+    said = layout.text.done_disconnected if done == "disconnected" else ""
+    return layout.page("connections", layout.text.title, done=said, services=cards, brand_of=brand_of)
 
 
-def render_disconnect(desk: Desk, connection: GrantConnection) -> Page:
+def render_disconnect(layout: UserLayout, connection: GrantConnection) -> Page:
     """Render the question before a connection ends."""
-    title = plain_phrase(desk.text.disconnect_title, app=connection.app.display_name)
-    return desk.page("connections_disconnect", title, card=_card(desk, connection), it=connection)
+    title = plain_phrase(layout.text.disconnect_title, app=connection.app.display_name)
+    return layout.page("connections_disconnect", title, card=_card(layout, connection), it=connection)
 
 
 def render_ending(ending: Ending, locale: Locale) -> Page:
-    """Render the page of a browser that no visit is open for."""
+    """Render the page of a browser that no browser session is open for."""
     text = CONNECTIONS[locale]
     title, lead = {
         "unopened": (text.unopened_title, text.unopened_lead),
@@ -80,27 +81,27 @@ def render_ending(ending: Ending, locale: Locale) -> Page:
 
 
 def render_end(kind: str, title: str, lead: str, locale: Locale) -> Page:
-    """Render the page at the end of a visit, or in its place."""
+    """Render the page at the end of a browser session, or in its place."""
     status = 200 if kind == "connected" else 401
     words: dict[str, Any] = {"kind": kind, "title": title, "heading": title, "lead": lead, "reference": ""}
     return page("outcome.html", locale, status=status, **words)
 
 
-def _card(desk: Desk, it: GrantConnection) -> dict[str, Any]:
+def _card(layout: UserLayout, it: GrantConnection) -> dict[str, Any]:
     """Return the words of one connection's card."""
     return {
         "it": it,
-        "state": _state(desk, it),
-        "scopes": [scope_line(it.app.provider, scope, desk.locale) for scope in it.grant.scopes[:SCOPES_SHOWN]],
+        "state": _state(layout, it),
+        "scopes": [scope_line(it.app.provider, scope, layout.locale) for scope in it.grant.scopes[:SCOPES_SHOWN]],
         "more": max(0, len(it.grant.scopes) - SCOPES_SHOWN),
         "path": f"/connections/{it.grant.id}",
     }
 
 
-def _state(desk: Desk, it: GrantConnection) -> tuple[str, Markup]:
+def _state(layout: UserLayout, it: GrantConnection) -> tuple[str, Markup]:
     """Return (its look, its words)."""
-    text, grant = desk.text, it.grant
-    until = Markup("") if grant.until is None else time_element(grant.until, desk.now, text)
+    text, grant = layout.text, it.grant
+    until = Markup("") if grant.until is None else time_element(grant.until, layout.now, text)
     if grant.health == "again":
         return "bad", phrase(text.state_again)
     if grant.health == "ending":

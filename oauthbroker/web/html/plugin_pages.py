@@ -28,9 +28,9 @@ class PluginPagesServed:
 
     async def view(self, page: PluginPage, request: Request, locale: Locale) -> PluginView:
         """Ask the plug-in for a page."""
-        visit = PluginPageRequest(path=request.path_params, query=request.query_params, words=self.words[locale])
+        page_request = PluginPageRequest(path=request.path_params, query=request.query_params, words=self.words[locale])
         try:
-            return await page.handler(visit)
+            return await page.handler(page_request)
         except SystemExit:
             raise RuntimeError("a plug-in wants to end the process") from None
 

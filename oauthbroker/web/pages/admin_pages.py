@@ -17,12 +17,12 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.plugins.plugin_pages import PluginPage, PluginPages
 from oauthbroker.web.gate import csrf
 from oauthbroker.web.html import admin_html as views
-from oauthbroker.web.html.admin_html import HOME, Office
+from oauthbroker.web.html.admin_html import HOME, AdminLayout
 from oauthbroker.web.html.form_routes import route
 from oauthbroker.web.html.plugin_pages import PluginPagesServed, pages_of_plugins
 from oauthbroker.web.html.readable_times import end_of_second, moment_of
 from oauthbroker.web.pages.admin_entrance import AdminEntrance
-from oauthbroker.web.pages.visitor_cookies import Visitor, VisitorHandler, Visitors
+from oauthbroker.web.pages.page_user_cookies import PageUser, PageUserHandler, PageUsers
 
 LINES = 200
 MOST_TEXT = 200
@@ -33,10 +33,12 @@ class AdminPages:
 
     def __init__(self, *, admin: Admin, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
         self._admin = admin
-        self._survey = admin.survey
-        self._visitors = Visitors(pages="admin", visits=admin.visits, settings=settings, mac=mac, clock=clock)
+        self._overview = admin.overview
+        self._page_users = PageUsers(
+            pages="admin", browser_sessions=admin.browser_sessions, settings=settings, mac=mac, clock=clock
+        )
         self._entrance = AdminEntrance(
-            admin=admin, visitors=self._visitors, mac=mac, loopback=settings.admin_loopback, office=self._office
+            admin=admin, page_users=self._page_users, mac=mac, loopback=settings.admin_loopback, layout=self._layout
         )
         self._plugins: tuple[PluginPagesServed, ...] = ()
 
@@ -70,11 +72,11 @@ class AdminPages:
 
     # looking
 
-    async def overview(self, request: Request, visitor: Visitor) -> Response:
-        office, apps = self._office(request, visitor.key), await self._survey.apps()
-        return views.render_overview(office, apps, trouble=self._survey.trouble is not None).response()
+    async def overview(self, request: Request, page_user: PageUser) -> Response:
+        layout, apps = self._layout(request, page_user.key), await self._overview.apps()
+        return views.render_overview(layout, apps, trouble=self._overview.trouble is not None).response()
 
-    async def grants(self, request: Request, visitor: Visitor) -> Response:
+    async def grants(self, request: Request, page_user: PageUser) -> Response:
         asked = request.query_params
         page = asked.get("page", "1")
         wanted = GrantFilter(
@@ -83,27 +85,29 @@ class AdminPages:
             text=_word(asked.get("q")),
             page=int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
         )
-        found = await self._survey.pages.numbered(wanted)
-        office = self._office(request, visitor.key)
-        return views.render_grants(office, found, wanted, self._survey.app_names).response()
+        found = await self._overview.pages.numbered(wanted)
+        layout = self._layout(request, page_user.key)
+        return views.render_grants(layout, found, wanted, self._overview.app_names).response()
 
-    async def grant(self, request: Request, visitor: Visitor) -> Response:
+    async def grant(self, request: Request, page_user: PageUser) -> Response:
         grant_id = request.path_params["grant"]
-        row, use = await self._survey.grant(grant_id)
-        office, name = self._office(request, visitor.key), self._survey.audit_name(grant_id)
-        return views.render_grant(office, row, use, name).response()
+        row, use = await self._overview.grant(grant_id)
+        layout, name = self._layout(request, page_user.key), self._overview.audit_name(grant_id)
+        return views.render_grant(layout, row, use, name).response()
 
-    async def waiting(self, request: Request, visitor: Visitor) -> Response:
-        return views.render_waiting(self._office(request, visitor.key), await self._survey.waiting()).response()
+    async def waiting(self, request: Request, page_user: PageUser) -> Response:
+        return views.render_waiting(self._layout(request, page_user.key), await self._overview.waiting()).response()
 
-    async def queues(self, request: Request, visitor: Visitor) -> Response:
-        queues, dead = await self._admin.letters.states(), await self._admin.letters.dead(most=MOST_SHOWN)
-        return views.render_queues(self._office(request, visitor.key), queues, dead).response()
+    async def queues(self, request: Request, page_user: PageUser) -> Response:
+        queues, dead = await self._admin.dead_letters.states(), await self._admin.dead_letters.dead(most=MOST_SHOWN)
+        return views.render_queues(self._layout(request, page_user.key), queues, dead).response()
 
-    async def circuits(self, request: Request, visitor: Visitor) -> Response:
-        return views.render_circuits(self._office(request, visitor.key), await self._survey.troubles.seen()).response()
+    async def circuits(self, request: Request, page_user: PageUser) -> Response:
+        return views.render_circuits(
+            self._layout(request, page_user.key), await self._overview.troubles.seen()
+        ).response()
 
-    async def audit(self, request: Request, visitor: Visitor) -> Response:
+    async def audit(self, request: Request, page_user: PageUser) -> Response:
         asked = request.query_params
         entries = AuditEntries(
             app=_word(asked.get("app")),
@@ -112,64 +116,68 @@ class AdminPages:
             since=moment_of(_word(asked.get("since"))),
             until=end_of_second(moment_of(_word(asked.get("until")))),
         )
-        lines = await self._survey.audit(LINES, entries)
-        known = await self._survey.named(lines)
-        office = self._office(request, visitor.key)
-        return views.render_audit(office, lines, known, entries, apps=self._survey.app_names).response()
+        lines = await self._overview.audit(LINES, entries)
+        known = await self._overview.named(lines)
+        layout = self._layout(request, page_user.key)
+        return views.render_audit(layout, lines, known, entries, apps=self._overview.app_names).response()
 
-    def _of_plugin(self, plugin: PluginPagesServed, page: PluginPage) -> VisitorHandler:
-        async def show(request: Request, visitor: Visitor) -> Response:
-            office = self._office(request, visitor.key)
-            return views.render_plugin(office, plugin, await plugin.view(page, request, office.locale)).response()
+    def _of_plugin(self, plugin: PluginPagesServed, page: PluginPage) -> PageUserHandler:
+        async def show(request: Request, page_user: PageUser) -> Response:
+            layout = self._layout(request, page_user.key)
+            return views.render_plugin(layout, plugin, await plugin.view(page, request, layout.locale)).response()
 
         return show
 
     # doing
 
-    async def ask_revoke(self, request: Request, visitor: Visitor) -> Response:
-        row, _ = await self._survey.grant(request.path_params["grant"])
-        return views.render_revoke(self._office(request, visitor.key), row).response()
+    async def ask_revoke(self, request: Request, page_user: PageUser) -> Response:
+        row, _ = await self._overview.grant(request.path_params["grant"])
+        return views.render_revoke(self._layout(request, page_user.key), row).response()
 
-    async def revoke(self, request: Request, visitor: Visitor) -> Response:
+    async def revoke(self, request: Request, page_user: PageUser) -> Response:
         grant_id = request.path_params["grant"]
-        await self._visitors.form(request, visitor.key, f"{HOME}/grants/{grant_id}/revoke")
-        await self._admin.revoke(visitor.visit, grant_id)
-        return self._visitors.see_other(f"{HOME}/grants/{grant_id}?done=revoked")
+        await self._page_users.form(request, page_user.key, f"{HOME}/grants/{grant_id}/revoke")
+        await self._admin.revoke(page_user.browser_session, grant_id)
+        return self._page_users.see_other(f"{HOME}/grants/{grant_id}?done=revoked")
 
-    async def cancel(self, request: Request, visitor: Visitor) -> Response:
+    async def cancel(self, request: Request, page_user: PageUser) -> Response:
         session_id = request.path_params["session"]
-        await self._visitors.form(request, visitor.key, f"{HOME}/waiting/{session_id}/cancel")
-        done = await self._admin.cancel(visitor.visit, session_id)
+        await self._page_users.form(request, page_user.key, f"{HOME}/waiting/{session_id}/cancel")
+        done = await self._admin.cancel(page_user.browser_session, session_id)
         return self._done("/waiting", "cancelled" if done else "nothing")
 
-    async def retry(self, request: Request, visitor: Visitor) -> Response:
-        fields = await self._visitors.form(request, visitor.key, HOME + "/queues/retry")
-        done = await self._admin.retry(visitor.visit, agent_of(fields.get("queue", "")), fields.get("event", ""))
+    async def retry(self, request: Request, page_user: PageUser) -> Response:
+        fields = await self._page_users.form(request, page_user.key, HOME + "/queues/retry")
+        done = await self._admin.retry(
+            page_user.browser_session, agent_of(fields.get("queue", "")), fields.get("event", "")
+        )
         return self._done("/queues", "retried" if done else "nothing")
 
-    async def ask_drop(self, request: Request, visitor: Visitor) -> Response:
+    async def ask_drop(self, request: Request, page_user: PageUser) -> Response:
         asked = (request.query_params.get("queue"), request.query_params.get("event"))
-        dead = await self._admin.letters.dead(agent_of(asked[0] or ""))
+        dead = await self._admin.dead_letters.dead(agent_of(asked[0] or ""))
         found = [letter for letter in dead if (letter.queue, letter.id) == asked]
         if not found:
             return self._done("/queues", "nothing")
-        return views.render_drop(self._office(request, visitor.key), found[0]).response()
+        return views.render_drop(self._layout(request, page_user.key), found[0]).response()
 
-    async def drop(self, request: Request, visitor: Visitor) -> Response:
-        fields = await self._visitors.form(request, visitor.key, HOME + "/queues/drop")
-        done = await self._admin.drop(visitor.visit, agent_of(fields.get("queue", "")), fields.get("event", ""))
+    async def drop(self, request: Request, page_user: PageUser) -> Response:
+        fields = await self._page_users.form(request, page_user.key, HOME + "/queues/drop")
+        done = await self._admin.drop(
+            page_user.browser_session, agent_of(fields.get("queue", "")), fields.get("event", "")
+        )
         return self._done("/queues", "dropped" if done else "nothing")
 
     def _done(self, place: str, word: str) -> Response:
-        return self._visitors.see_other(f"{HOME}{place}?done={word}")
+        return self._page_users.see_other(f"{HOME}{place}?done={word}")
 
-    def _office(self, request: Request, key: str) -> Office:
-        visitors = self._visitors
-        return Office(
-            locale=visitors.locale(request),
-            now=visitors.clock.now(),
-            url=visitors.url,
-            token=lambda path: visitors.field(key, path),
+    def _layout(self, request: Request, key: str) -> AdminLayout:
+        page_users = self._page_users
+        return AdminLayout(
+            locale=page_users.locale(request),
+            now=page_users.clock.now(),
+            url=page_users.url,
+            token=lambda path: page_users.field(key, path),
             done=request.query_params.get("done", ""),
             plugins=self._plugins,
         )

@@ -11,26 +11,26 @@ from oauthbroker.grants.connections import LINK_PATH, Connections
 from oauthbroker.model.settings import Settings
 from oauthbroker.web.gate import csrf
 from oauthbroker.web.html.connections_html import (
-    Desk,
     Ending,
+    UserLayout,
     render_connections,
     render_disconnect,
     render_ending,
     render_invitation,
 )
 from oauthbroker.web.html.form_routes import Handler, route
-from oauthbroker.web.pages.visitor_cookies import Visitor, VisitorHandler, Visitors
+from oauthbroker.web.pages.page_user_cookies import PageUser, PageUserHandler, PageUsers
 
 HOME = "/connections"
 
 
 class ConnectionsPages:
-    """The handlers. Each knows its visitor, asks `connections` for that visitor's own data, and renders a page."""
+    """The handlers. Each knows its user, asks `connections` for that user's own data, and renders a page."""
 
     def __init__(self, *, connections: Connections, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
         self._connections = connections
-        self._visitors = Visitors(
-            pages="connections", visits=connections.visits, settings=settings, mac=mac, clock=clock
+        self._page_users = PageUsers(
+            pages="connections", browser_sessions=connections.browser_sessions, settings=settings, mac=mac, clock=clock
         )
 
     def routes(self) -> list[BaseRoute]:
@@ -50,76 +50,78 @@ class ConnectionsPages:
         """Show the invitation's button. Changes nothing: chat applications fetch links before people do, and often."""
         ticket = request.path_params["ticket"]
         if await self._is_in_by(ticket, request):
-            return self._visitors.see_other(HOME)
-        await self._connections.visits.invited(ticket)
-        key = self._visitors.key(request)
-        page = render_invitation(self._desk(request, key, f"{LINK_PATH}/{ticket}"))
-        return page.response(set_cookies=[self._visitors.key_cookie(key)])
+            return self._page_users.see_other(HOME)
+        await self._connections.browser_sessions.invited(ticket)
+        key = self._page_users.key(request)
+        page = render_invitation(self._layout(request, key, f"{LINK_PATH}/{ticket}"))
+        return page.response(set_cookies=[self._page_users.key_cookie(key)])
 
     async def accept_invitation(self, request: Request) -> Response:
         """Accept the invitation: the link is used up, and this browser is admitted."""
         ticket = request.path_params["ticket"]
-        await self._visitors.form(request, self._visitors.key(request), f"{LINK_PATH}/{ticket}")
+        await self._page_users.form(request, self._page_users.key(request), f"{LINK_PATH}/{ticket}")
         if await self._is_in_by(ticket, request):
-            return self._visitors.see_other(HOME)
-        return self._visitors.enter(HOME, await self._connections.open(ticket))
+            return self._page_users.see_other(HOME)
+        return self._page_users.enter(HOME, await self._connections.open(ticket))
 
-    async def show(self, request: Request, visitor: Visitor) -> Response:
-        services = await self._connections.overview(visitor.visit)
-        desk, done = self._desk(request, visitor.key), request.query_params.get("done", "")
-        return render_connections(desk, services, done=done).response()
+    async def show(self, request: Request, page_user: PageUser) -> Response:
+        services = await self._connections.overview(page_user.browser_session)
+        layout, done = self._layout(request, page_user.key), request.query_params.get("done", "")
+        return render_connections(layout, services, done=done).response()
 
-    async def ask_disconnect(self, request: Request, visitor: Visitor) -> Response:
-        connection = await self._connections.find(visitor.visit, request.path_params["grant"])
-        return render_disconnect(self._desk(request, visitor.key), connection).response()
+    async def ask_disconnect(self, request: Request, page_user: PageUser) -> Response:
+        connection = await self._connections.find(page_user.browser_session, request.path_params["grant"])
+        return render_disconnect(self._layout(request, page_user.key), connection).response()
 
-    async def disconnect(self, request: Request, visitor: Visitor) -> Response:
+    async def disconnect(self, request: Request, page_user: PageUser) -> Response:
         grant = request.path_params["grant"]
-        await self._visitors.form(request, visitor.key, f"{HOME}/{grant}/disconnect")
-        await self._connections.disconnect(visitor.visit, grant)
-        return self._visitors.see_other(HOME + "?done=disconnected")
+        await self._page_users.form(request, page_user.key, f"{HOME}/{grant}/disconnect")
+        await self._connections.disconnect(page_user.browser_session, grant)
+        return self._page_users.see_other(HOME + "?done=disconnected")
 
-    def reconnect(self, way: str) -> VisitorHandler:
+    def reconnect(self, way: str) -> PageUserHandler:
         """Redirect to the connect page, which asks for consent as usual: with `switch` for another account."""
 
-        async def answer(request: Request, visitor: Visitor) -> Response:
+        async def answer(request: Request, page_user: PageUser) -> Response:
             grant = request.path_params["grant"]
-            await self._visitors.form(request, visitor.key, f"{HOME}/{grant}/{way}")
-            return self._visitors.go(await self._connections.reconnect(visitor.visit, grant, switch=way == "switch"))
+            await self._page_users.form(request, page_user.key, f"{HOME}/{grant}/{way}")
+            return self._page_users.go(
+                await self._connections.reconnect(page_user.browser_session, grant, switch=way == "switch")
+            )
 
         return answer
 
-    async def leave(self, request: Request, visitor: Visitor) -> Response:
-        return await self._visitors.leave(request, visitor, HOME)
+    async def leave(self, request: Request, page_user: PageUser) -> Response:
+        return await self._page_users.leave(request, page_user, HOME)
 
     async def show_left(self, request: Request) -> Response:
         return self._ending("left", request)
 
     async def _is_in_by(self, ticket: str, request: Request) -> bool:
         """Return whether that very link let this browser in: it was pressed twice, or the page was loaded anew."""
-        visitor = await self._visitors.admit(request)
-        return visitor is not None and self._connections.visits.is_of(visitor.visit, ticket)
+        page_user = await self._page_users.admit(request)
+        return page_user is not None and self._connections.browser_sessions.is_of(page_user.browser_session, ticket)
 
-    def _only(self, handler: VisitorHandler) -> Handler:
+    def _only(self, handler: PageUserHandler) -> Handler:
         """`handler` for browsers that were let in."""
 
         async def answer(request: Request) -> Response:
-            visitor = await self._visitors.admit(request)
-            if visitor is not None:
-                return await handler(request, visitor)
-            return self._ending("closed" if self._visitors.cookie(request) is not None else "unopened", request)
+            page_user = await self._page_users.admit(request)
+            if page_user is not None:
+                return await handler(request, page_user)
+            return self._ending("closed" if self._page_users.cookie(request) is not None else "unopened", request)
 
         return answer
 
     def _ending(self, ending: Ending, request: Request) -> Response:
-        return render_ending(ending, self._visitors.locale(request)).response()
+        return render_ending(ending, self._page_users.locale(request)).response()
 
-    def _desk(self, request: Request, key: str, form: str | None = None) -> Desk:
+    def _layout(self, request: Request, key: str, form: str | None = None) -> UserLayout:
         """`form`: the path of the page's only form; else each form names its own."""
-        visitors = self._visitors
-        return Desk(
-            locale=visitors.locale(request),
-            now=visitors.clock.now(),
-            url=visitors.url,
-            token=lambda path: visitors.field(key, form or path),
+        page_users = self._page_users
+        return UserLayout(
+            locale=page_users.locale(request),
+            now=page_users.clock.now(),
+            url=page_users.url,
+            token=lambda path: page_users.field(key, form or path),
         )

@@ -158,16 +158,16 @@ async def reached(way: Way, broker: Broker, url: str, key: Secret, turn: Turn) -
 
 
 @asynccontextmanager
-async def listening(app: Any, door: socket.socket) -> AsyncIterator[str]:
+async def listening(app: Any, listener: socket.socket) -> AsyncIterator[str]:
     """Serves an application behind a bound socket, in this event loop; its address."""
-    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as oauthbroker.serving does
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as oauthbroker.serving does
     server = uvicorn.Server(uvicorn.Config(app, **uvicorn_options(), lifespan="off"))
-    task = asyncio.create_task(server.serve(sockets=[door]))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         async with asyncio.timeout(60):
             while not server.started and not task.done():
                 await asyncio.sleep(0.01)
-        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         await task

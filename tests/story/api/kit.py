@@ -177,7 +177,7 @@ class Caller:
             elif message.get("body"):
                 exchange.parts.put_nowait(message["body"])
 
-        await self.harness.broker.web(scope, receive, send)
+        await self.harness.broker.asgi.app(scope, receive, send)
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ async def test_a_link_to_the_connections_is_minted_by_a_key_and_known_again_when
     await harness.broker.connections.open(ticket)
     opened = harness.audit.entries[-1]
     assert isinstance(opened, ConnectionsOpened)
-    assert [("POST /v1/connections", (await ids(harness))["runtime"], opened.visit)] == made(harness)
+    assert [("POST /v1/connections", (await ids(harness))["runtime"], opened.browser)] == made(harness)
     text = "".join(line_of(entry, at) for at, entry in harness.audit.lines)
     assert (False, False) == (ticket in text, ALICE in text)
 
@@ -186,11 +186,11 @@ async def state_of(harness: Harness) -> tuple[object, ...]:
     """What the acts change."""
     broker = harness.broker
     turns = [record.id async for record in broker.turns.shelf.all()]
-    visits = [visit.id async for visit in broker.connections.visits.shelf.all()]
+    browser_sessions = [browser_session.id async for browser_session in broker.connections.browser_sessions.shelf.all()]
     sessions = [each.record.id async for each in harness.repository.sessions() if each.record.open]
     grants = [each.record.revoked async for each in harness.repository.grants()]
     dead = [letter.id for letter in await harness.broker.dead_letters.dead()]
-    return turns, visits, sessions, grants, dead
+    return turns, browser_sessions, sessions, grants, dead
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)

@@ -204,7 +204,7 @@ class Watched(Caller):
     read = 0
 
     async def _run(self, exchange: Any, method: str, path: str, **more: Any) -> None:
-        web = self.harness.broker.web
+        web = self.harness.broker.asgi.app
 
         async def watching(scope: Any, receive: Any, send: Any) -> None:
             async def counted() -> Any:
@@ -219,7 +219,7 @@ class Watched(Caller):
 
 
 class _Harness:
-    """The harness with another front door."""
+    """The harness with another front listener."""
 
     def __init__(self, harness: Harness, web: Any) -> None:
         self.origin = harness.origin

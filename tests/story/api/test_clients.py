@@ -47,12 +47,12 @@ class Stage:
 @pytest.fixture
 async def stage(identity_provider: IdentityProvider, test_clock: TestClock, canaries: Canaries) -> AsyncIterator[Stage]:
     apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        host = f"127.0.0.1:{door.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host = f"127.0.0.1:{listener.getsockname()[1]}"
         settings = Settings(BASE, weaken=frozenset({"plainHttpProvider"}), allowed_hosts=(host,))
         async with (
             running(identity_provider, apps, clock=test_clock, tools=TOOLS, settings=settings) as harness,
-            listening(harness.broker.doors.api, door) as url,
+            listening(harness.broker.asgi.api, listener) as url,
         ):
             _, key = await harness.broker.api_keys.create("runtime", ["runtime", "operator"])
             canaries.add(key, "API key")
@@ -302,17 +302,17 @@ async def test_a_server_that_restarts_between_two_calls_is_no_trouble(
 ) -> None:
     """Same port, same store, another server; the sync client, as a blocking tool has it."""
     apps = [user_app(identity_provider)]
-    door = socket.create_server(("127.0.0.1", 0))
-    address = door.getsockname()
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = listener.getsockname()
     settings = Settings(BASE, weaken=frozenset({"plainHttpProvider"}), allowed_hosts=(f"127.0.0.1:{address[1]}",))
     async with running(identity_provider, apps, clock=test_clock, settings=settings) as harness:
         begun = await harness.broker.turns.begin(turn())
         oauth: SyncOAuth
-        async with listening(harness.broker.doors.api, door) as url:
+        async with listening(harness.broker.asgi.api, listener) as url:
             oauth = SyncOAuth(url, begun.token, Options(timeout=60))
             assert isinstance(await asyncio.to_thread(oauth.get_access_token, "mail"), AuthorizationRequired)
         gone = asyncio.create_task(asyncio.to_thread(oauth.get_access_token, "mail"))
         await asyncio.sleep(0.05)
-        async with listening(harness.broker.doors.api, socket.create_server(address)):
+        async with listening(harness.broker.asgi.api, socket.create_server(address)):
             assert isinstance(await gone, AuthorizationRequired)
         await asyncio.to_thread(oauth.close)

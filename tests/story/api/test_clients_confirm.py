@@ -22,11 +22,11 @@ async def served(
     idp: IdentityProvider, clock: TestClock, binding: Literal["runtimeConfirm", "channelCode"], canaries: Canaries
 ) -> AsyncIterator[tuple[Harness, str, str]]:
     """The harness, its API's address and a runtime's key."""
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        settings = settings_for(allowed_hosts=(f"127.0.0.1:{door.getsockname()[1]}",))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        settings = settings_for(allowed_hosts=(f"127.0.0.1:{listener.getsockname()[1]}",))
         async with (
             parking(idp, clock, binding, settings=settings) as harness,
-            listening(harness.broker.doors.api, door) as url,
+            listening(harness.broker.asgi.api, listener) as url,
         ):
             _, key = await harness.broker.api_keys.create("runtime", ["runtime"])
             canaries.add(key, "API key")

@@ -43,12 +43,12 @@ def page() -> dict[str, Any]:
 @pytest.fixture
 async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[tuple[Harness, str]]:
     app = global_app(identity_provider, "slack-bot", scopes=("chat:write", "channels:read"))
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        host = f"127.0.0.1:{door.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host = f"127.0.0.1:{listener.getsockname()[1]}"
         settings = Settings(BASE, weaken=frozenset({"plainHttpProvider"}), allowed_hosts=(host,))
         async with (
             running(identity_provider, [app], clock=test_clock, tools=TOOLS, settings=settings) as harness,
-            listening(harness.broker.doors.api, door) as url,
+            listening(harness.broker.asgi.api, listener) as url,
         ):
             yield harness, url
 

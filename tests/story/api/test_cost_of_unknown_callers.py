@@ -54,7 +54,7 @@ async def a_link_to_connections_that_nobody_made(api: Callers, clock: TestClock)
     return await api.stranger.get(f"/connections/open/{random_text(clock, 128)}{random_text(clock, 256)}")
 
 
-async def a_page_of_connections_without_a_visit(api: Callers, clock: TestClock) -> Answer:
+async def a_page_of_connections_without_a_browser_session(api: Callers, clock: TestClock) -> Answer:
     cookie = f"oab-connections={random_text(clock, 128)}{random_text(clock, 256)}"
     return await api.stranger.get("/connections", headers={"cookie": cookie})
 
@@ -77,7 +77,7 @@ TRIES: dict[Try, tuple[set[int], int]] = {
     a_session_that_nobody_can_cancel: ({200, 404}, 1),
     a_handle_that_nobody_got: ({400}, 1),
     a_link_to_connections_that_nobody_made: ({400, 404, 410}, 1),
-    a_page_of_connections_without_a_visit: ({401}, 1),
+    a_page_of_connections_without_a_browser_session: ({401}, 1),
     a_turn_that_has_ended: ({204}, 1),
 }
 

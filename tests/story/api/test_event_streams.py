@@ -22,13 +22,13 @@ EVENTS = "/v1/agents/planner/events"
 
 @asynccontextmanager
 async def listening(harness: Harness) -> AsyncIterator[tuple[int, uvicorn.Server]]:
-    with free_port() as door:
-        server = uvicorn.Server(uvicorn.Config(harness.broker.web, **uvicorn_options(), lifespan="off"))
-        serving = asyncio.create_task(server.serve(sockets=[door]))
+    with free_port() as listener:
+        server = uvicorn.Server(uvicorn.Config(harness.broker.asgi.app, **uvicorn_options(), lifespan="off"))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started:
             await asyncio.sleep(0.01)
         try:
-            yield door.getsockname()[1], server
+            yield listener.getsockname()[1], server
         finally:
             harness.broker.life.stop()
             server.should_exit = True

@@ -413,7 +413,7 @@ async def test_a_public_document_is_served_without_authentication_on_every_liste
     plugins = {"garden": PluginResources()}
     async with running(identity_provider, [], clock=test_clock, settings=settings, plugins=plugins) as harness:
         statuses = {}
-        for name, app in (("pages", harness.broker.doors.pages), ("api", harness.broker.doors.api)):
+        for name, app in (("pages", harness.broker.asgi.pages), ("api", harness.broker.asgi.api)):
             browser = Browser(apps={BASE: app})
             for path in ("/.well-known/garden-resource", "/v1/garden/open"):
                 statuses[name, path] = (await browser.open(BASE + path)).status

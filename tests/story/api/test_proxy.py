@@ -175,7 +175,7 @@ async def raw(here: Stage, path: str) -> Answer:
     async def send(message: Any) -> None:
         messages.append(message)
 
-    await asyncio.wait_for(here.harness.broker.web(scope, receive, send), 30)
+    await asyncio.wait_for(here.harness.broker.asgi.app(scope, receive, send), 30)
     headers = {name.decode().lower(): value.decode() for name, value in messages[0]["headers"]}
     return Answer(messages[0]["status"], headers, b"".join(each.get("body", b"") for each in messages[1:]))
 

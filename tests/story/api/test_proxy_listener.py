@@ -57,9 +57,9 @@ class Line:
 async def line(idp: IdentityProvider, clock: TestClock, handler: Handler) -> AsyncIterator[Line]:
     async with stage(idp, clock, handler) as behind:
         terms = Terms(json_log(io.StringIO(), SystemClock()))
-        with listen("127.0.0.1", 0) as door:
-            async with served(behind.harness.broker.doors.api, door, terms, grace_seconds=1) as server:
-                yield Line(behind, Site(door.getsockname()[1], server, io.StringIO()))
+        with listen("127.0.0.1", 0) as listener:
+            async with served(behind.harness.broker.asgi.api, listener, terms, grace_seconds=1) as server:
+                yield Line(behind, Site(listener.getsockname()[1], server, io.StringIO()))
 
 
 @pytest.fixture

@@ -183,7 +183,7 @@ def general(harness: Harness) -> Any:
     """The same application without its warm calls."""
 
     async def web(scope: Scope, receive: Receive, send: Send) -> None:
-        await harness.broker.web(scope, receive, send)
+        await harness.broker.asgi.app(scope, receive, send)
 
     return web
 
@@ -227,7 +227,7 @@ async def compared(harness: Harness, data: bytes) -> int:
     """Assert that both ways answer the same, and return how many of three came at once."""
     await said_thrice(harness, general(harness), data)  # what the first call ever changes
     expected, none = await said_thrice(harness, general(harness), data)
-    found, at_once = await said_thrice(harness, harness.broker.web, data)
+    found, at_once = await said_thrice(harness, harness.broker.asgi.app, data)
     assert expected == found
     assert 0 == none
     return at_once
@@ -268,7 +268,7 @@ async def test_every_way_to_send_it_is_answered_as_by_the_general_way(harness: H
 async def test_a_request_in_parts_and_two_in_one_piece_are_answered_in_order(harness: Harness, api: Callers) -> None:
     data = request((await tokens_of(harness, api))["turn"])
     cuts = [[data[:at], data[at:]] for at in range(0, len(data), 7)] + [[bytes([byte]) for byte in data]]
-    line, other = Line(harness.broker.web), Line(general(harness))
+    line, other = Line(harness.broker.asgi.app), Line(general(harness))
     for parts in [[data], [data], *cuts, [data]]:
         assert REQUEST_ID.sub(b"", await other.say(*parts)) == REQUEST_ID.sub(b"", await line.say(*parts))
     assert vouches() == bool(line.at_once)
@@ -284,7 +284,7 @@ async def test_a_request_in_parts_and_two_in_one_piece_are_answered_in_order(har
 @pytest.fixture
 async def line(harness: Harness, api: Callers) -> AsyncIterator[Line]:
     """A connection on which the call is warm, where the store vouches for its versions."""
-    line = Line(harness.broker.web)
+    line = Line(harness.broker.asgi.app)
     line.data = request((await api.begin())["turnToken"])
     for _ in range(3):
         assert (await line.say(line.data)).startswith(b"HTTP/1.1 200 OK\r\n")
@@ -367,7 +367,7 @@ async def test_what_strangers_send_takes_no_place_of_a_known_head(
     harness: Harness, api: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(known_heads, "MOST", 100)
-    listener, tokens = a_listener(harness.broker.web), await tokens_of(harness, api)
+    listener, tokens = a_listener(harness.broker.asgi.app), await tokens_of(harness, api)
     line, stranger = Line(listener), Line(listener)
     for _ in range(2):
         await line.say(request(tokens["turn"]))
@@ -404,7 +404,7 @@ async def test_a_log_that_takes_no_line_costs_no_answer(
     harness: Harness, line: Line, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     expected = REQUEST_ID.subn(b"", await line.say(line.data))
-    warm, stream = harness.broker.doors.both.state.warm_tokens, FailingStream(error)  # type: ignore[attr-defined]
+    warm, stream = harness.broker.asgi.app.state.warm_tokens, FailingStream(error)  # type: ignore[attr-defined]
     log = RequestLog(harness.clock, json_log(stream, harness.clock), harness.broker.metrics)
     monkeypatch.setattr(warm, "_log", log)
     line.at_once, traces = 0, Traces(harness)
@@ -442,7 +442,7 @@ def holders_of(token: str) -> list[object]:
 
 
 async def test_with_its_turn_a_remembered_answer_ends(harness: Harness, api: Callers) -> None:
-    begun, line = await api.begin(), Line(harness.broker.web)
+    begun, line = await api.begin(), Line(harness.broker.asgi.app)
     for _ in range(3):
         answer = await line.say(request(begun["turnToken"]))
     assert vouches() == bool(line.at_once)
@@ -458,7 +458,7 @@ async def test_with_its_turn_a_remembered_answer_ends(harness: Harness, api: Cal
 
 
 async def test_a_body_that_asks_in_vain_is_not_remembered(harness: Harness, api: Callers, line: Line) -> None:
-    warm = harness.broker.doors.both.state.warm_tokens  # type: ignore[attr-defined]
+    warm = harness.broker.asgi.app.state.warm_tokens  # type: ignore[attr-defined]
     before = len(warm._bodies)
     assert vouches() == (0 < before)
     for number in range(5):
@@ -475,7 +475,7 @@ async def test_a_tool_that_asks_for_another_account_is_refused_as_by_the_general
     token = (await tokens_of(harness, api))["Tool/mail"]
     assert vouches() == bool(await compared(harness, request(token)))
     body = ASK.replace(b"}", b',"switchAccount":true}')
-    line = Line(harness.broker.web)
+    line = Line(harness.broker.asgi.app)
     for data in (request(token), request(token), request(token, body), request(token, body)):
         answer = await line.say(data)
     assert b'"notAllowed"' in answer
@@ -483,7 +483,7 @@ async def test_a_tool_that_asks_for_another_account_is_refused_as_by_the_general
 
 
 async def test_a_call_that_the_general_way_answers_is_counted_once(harness: Harness, api: Callers, line: Line) -> None:
-    limits = harness.broker.doors.both.state.warm_tokens._limits  # type: ignore[attr-defined]
+    limits = harness.broker.asgi.app.state.warm_tokens._limits  # type: ignore[attr-defined]
     (before,) = [bucket.left for _, bucket in limits._known._buckets.items() if bucket.left != int(PER_MINUTE / 6) - 1]
     assert await harness.broker.revoke("mail", subject=ALICE)
     await line.say(line.data)
@@ -531,7 +531,7 @@ async def fill_the_audit(harness: Harness, _: str) -> None:
 
 
 async def call_too_often(harness: Harness, turn_id: str) -> None:
-    limits = harness.broker.doors.both.state.warm_tokens._limits  # type: ignore[attr-defined]
+    limits = harness.broker.asgi.app.state.warm_tokens._limits  # type: ignore[attr-defined]
     while limits.admits(turn_id):
         pass
 
@@ -555,7 +555,7 @@ async def test_what_ends_is_refused_on_the_next_request_of_an_open_connection(
     harness: Harness, api: Callers, end: Callable[[Harness, str], Awaitable[None]], status: int, code: str
 ) -> None:
     begun = await api.begin(ttlSeconds=TURN_SECONDS)
-    data, line = request(begun["toolTokens"]["Tool/both"]), Line(harness.broker.web)
+    data, line = request(begun["toolTokens"]["Tool/both"]), Line(harness.broker.asgi.app)
     for _ in range(4):
         assert (await line.say(data)).startswith(b"HTTP/1.1 200 OK\r\n")
     assert vouches() == (2 <= line.at_once), "the call is warm"
@@ -572,7 +572,7 @@ async def test_each_answer_has_its_audit_entry_its_count_and_its_place_in_the_li
     harness: Harness, api: Callers
 ) -> None:
     begun = await api.begin()
-    data, line = request(begun["turnToken"]), Line(harness.broker.web)
+    data, line = request(begun["turnToken"]), Line(harness.broker.asgi.app)
     for _ in range(2):
         await line.say(data)
     traces, before = Traces(harness), line.at_once
@@ -582,7 +582,7 @@ async def test_each_answer_has_its_audit_entry_its_count_and_its_place_in_the_li
     logged, audited, counts = traces.new()
     assert (20, 20) == (len(logged), len(audited))
     assert {20} == {counts[Metric.HTTP_REQUESTS, ("/v1/tokens", "POST", "2xx")], counts[Metric.TOKENS_READY, ("mail",)]}
-    limits = harness.broker.doors.both.state.warm_tokens._limits  # type: ignore[attr-defined]
+    limits = harness.broker.asgi.app.state.warm_tokens._limits  # type: ignore[attr-defined]
     left = 0
     while limits.admits(begun["turnId"]):
         left += 1

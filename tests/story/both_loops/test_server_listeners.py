@@ -17,7 +17,7 @@ import pytest
 
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.settings import ApiSocket, Settings
-from oauthbroker.serving.listeners import LONGEST_PATH, listen, listen_unix, open_doors
+from oauthbroker.serving.listeners import LONGEST_PATH, listen, listen_unix, open_listeners
 from oauthbroker.web.gate.request_limits import PEER
 from tests.kit.cli import free_port
 from tests.kit.raw_http import a_site, get
@@ -143,12 +143,12 @@ def test_a_path_of_just_the_longest_length_works(folder: Path) -> None:
         assert path.exists()
 
 
-def test_every_door_is_closed_when_one_cannot_be_opened(folder: Path) -> None:
+def test_every_listener_is_closed_when_one_cannot_be_opened(folder: Path) -> None:
     pages, api = free_port(), free_port()
     settings = Settings(
         listen_port=pages, api_host="127.0.0.1", api_port=api, api_socket=ApiSocket(str(folder / "no" / "api"))
     )
-    with pytest.raises(Refused), open_doors(settings):
+    with pytest.raises(Refused), open_listeners(settings):
         pass
     for port in (pages, api):
         listen("127.0.0.1", port).close()
@@ -159,8 +159,8 @@ def test_every_door_is_closed_when_one_cannot_be_opened(folder: Path) -> None:
 async def test_the_server_knows_which_user_is_at_the_other_end(folder: Path, uid: int) -> None:
     """From the kernel. No header of a caller names a user; on TCP there is none."""
     lies = ("X-Oauthbroker-Peer: 0", "oauthbroker.peer: 0", "Extensions: oauthbroker.peer")
-    with listen_unix(ApiSocket(str(folder / "api"), 0o666)) as door:
-        async with a_site(door=door):
+    with listen_unix(ApiSocket(str(folder / "api"), 0o666)) as listener:
+        async with a_site(listener=listener):
             done = await asyncio.to_thread(call, folder / "api", get("/", *lies, host="anything"), uid)
     answer = json.loads(done.stdout.partition(b"\r\n\r\n")[2])
     assert {PEER: {"uid": uid}} == answer["extensions"]
@@ -173,8 +173,8 @@ async def test_the_server_knows_which_user_is_at_the_other_end(folder: Path, uid
 @as_root
 @pytest.mark.parametrize(("mode", "enters"), [(0o660, False), (0o666, True)])
 async def test_who_has_no_right_to_the_socket_gets_no_connection(folder: Path, mode: int, *, enters: bool) -> None:
-    with listen_unix(ApiSocket(str(folder / "api"), mode)) as door:
-        async with a_site(door=door):
+    with listen_unix(ApiSocket(str(folder / "api"), mode)) as listener:
+        async with a_site(listener=listener):
             done = await asyncio.to_thread(call, folder / "api", get(), NOBODY)
     assert enters == done.stdout.startswith(b"HTTP/1.1 200")
     assert enters or b"PermissionError" in done.stderr
@@ -182,8 +182,8 @@ async def test_who_has_no_right_to_the_socket_gets_no_connection(folder: Path, m
 
 def test_an_answer_does_not_wait_for_the_callers_acknowledgement() -> None:
     """Headers and body leave in two writes: with Nagle's algorithm each answer on a kept connection took 40 ms more."""
-    with listen("127.0.0.1", 0) as door, socket.create_connection(door.getsockname()) as caller:
-        accepted, _ = door.accept()
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()) as caller:
+        accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert caller

@@ -32,9 +32,9 @@ def saying(*parts: bytes, status: int = 200, headers: list[tuple[bytes, bytes]] 
 async def asked(app: App, *parts: bytes, pause: float = 0) -> tuple[Said, list[dict[str, Any]]]:
     """What came back until the server hung up, without its date, and the server's lines."""
     stream = io.StringIO()
-    with listen("127.0.0.1", 0) as door:
-        async with served(app, door, Terms(json_log(stream, SystemClock())), grace_seconds=1) as server:
-            site = Site(door.getsockname()[1], server, stream)
+    with listen("127.0.0.1", 0) as listener:
+        async with served(app, listener, Terms(json_log(stream, SystemClock())), grace_seconds=1) as server:
+            site = Site(listener.getsockname()[1], server, stream)
             said = await site.say(*parts, pause=pause)
     lines = said.raw.split(b"\r\n")
     return Said(b"\r\n".join(line for line in lines if not line.startswith(b"date: "))), site.lines
@@ -177,9 +177,9 @@ async def test_a_disconnect_is_reported_to_the_application() -> None:
             pass
         gone.set()
 
-    with listen("127.0.0.1", 0) as door:
-        async with served(app, door, Terms(json_log(io.StringIO(), SystemClock())), grace_seconds=1):
-            _, writer = await asyncio.open_connection(*door.getsockname())
+    with listen("127.0.0.1", 0) as listener:
+        async with served(app, listener, Terms(json_log(io.StringIO(), SystemClock())), grace_seconds=1):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
             writer.write(LAST)
             await asyncio.sleep(0.1)
             assert not gone.is_set()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from oauthbroker import open_broker
-from oauthbroker.config import ConfigRefused
+from oauthbroker.config import ConfigInvalidError
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.cli import APP, BROKER, CLIENT_ID, SECRET, Desk, serving
@@ -85,8 +85,8 @@ def test_a_healthy_broker_has_green_lights_and_is_left_as_it_was(harness: Desk, 
 
 def test_who_needs_no_key_on_this_machine_is_named(harness: Desk):
     caller = f"{{uid: {os.getuid()}, roles: [runtime, operator]}}"
-    doors = f"  admin: {{loopback: true}}\n  api: {{socket: {{path: ../api.sock, callers: [{caller}]}}}}\n"
-    harness.write("broker", BROKER.format(base=harness.base, port=harness.port) + doors)
+    listeners = f"  admin: {{loopback: true}}\n  api: {{socket: {{path: ../api.sock, callers: [{caller}]}}}}\n"
+    harness.write("broker", BROKER.format(base=harness.base, port=harness.port) + listeners)
     warned = [text for check, text in findings(examined(harness), "warning") if check == "configuration"]
     assert any("Operators on this machine need no key" in text for text in warned)
     every = f"Every process of uid {os.getuid()} is operator and runtime over the Unix socket, without a key."
@@ -245,7 +245,7 @@ def past_its_values(desk: Desk) -> bool:
         try:
             async with open_broker("config", env={}, background=False):
                 return True
-        except ConfigRefused:
+        except ConfigInvalidError:
             return False
 
     return asyncio.run(opened())

@@ -36,10 +36,10 @@ def test_without_a_broker_the_status_is_one_and_the_sentence_says_what_to_do(des
 @contextmanager
 def answering(port: int, answer: bytes) -> Iterator[None]:
     """A program that is no broker listens at the port, and answers this once."""
-    with socket.create_server(("127.0.0.1", port)) as door:
+    with socket.create_server(("127.0.0.1", port)) as listener:
 
         def serve() -> None:
-            connection, _ = door.accept()
+            connection, _ = listener.accept()
             with connection:
                 connection.recv(4096)
                 connection.sendall(answer)

@@ -141,7 +141,7 @@ def told_of(desk: Desk, subject: str) -> tuple[Line, str]:
 def test_an_unused_imported_grant_shows_no_invented_end(desk: Desk, lines: list[Line]):
     imported(desk, [{name: lines[0][name] for name in ("app", "subject", "refreshToken")}])
     grant, rows = told_of(desk, ALICE)
-    assert ("live", "renewal", None, True) == tuple(grant[it] for it in ("state", "needs", "expiresAt", "refreshable"))
+    assert ("live", "refresh", None, True) == tuple(grant[it] for it in ("state", "needs", "expiresAt", "refreshable"))
     assert "refreshed on first use" in rows
     served(ALICE)
     grant, rows = told_of(desk, ALICE)
@@ -208,7 +208,7 @@ def test_refreshed_grants_are_not_set_back_by_a_repeated_run(desk: Desk, idp: Id
 
 def test_verifying_refreshes_each_one_once(desk: Desk, idp: IdentityProvider, lines: list[Line]):
     told = imported(desk, lines, "--verify")
-    assert (2, 0) == (told["verified"], told["notRenewed"])
+    assert (2, 0) == (told["verified"], told["notRefreshed"])
     assert 2 == idp.count("refresh_token")
     assert lines[0]["accessToken"] != served(ALICE).access_token.reveal()
     again = imported(desk, lines, "--verify")
@@ -237,7 +237,7 @@ def test_an_account_that_came_along_is_held_against_the_first_refresh(desk: Desk
 def test_a_provider_that_is_down_leaves_them_to_be_verified_later(desk: Desk, idp: IdentityProvider, lines: list[Line]):
     idp.script.refresh.answer(503, times=FOREVER)
     told = imported(desk, lines, "--verify", code=1)
-    assert (0, 2) == (told["verified"], told["notRenewed"])
+    assert (0, 2) == (told["verified"], told["notRefreshed"])
     idp.script.reset()
     assert 2 == imported(desk, lines, "--verify")["verified"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from oauthbroker import open_broker
 from oauthbroker.cli import COMMANDS
-from oauthbroker.config import ConfigRefused
+from oauthbroker.config import ConfigInvalidError
 from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import MAIN, REPOSITORY, Desk, command, environment
 from tests.kit.plugins_installed import SAMPLE, distribution, on_path
@@ -182,14 +182,14 @@ async def test_a_running_broker_has_the_resources_of_its_plugins_and_takes_new_o
             assert {"red", "blue"} == set(broker.bundle.plugins["sample"].of("Notebook"))
 
             ready.write("blue", NOTEBOOK.replace("name: red", "name: blue").replace("https:", "http:"))
-            with pytest.raises(ConfigRefused) as refused:
+            with pytest.raises(ConfigInvalidError) as refused:
                 await broker.reload()
             assert ["spec.servers.?.url"] == [each.path for each in refused.value.problems]
             assert {"red", "blue"} == set(broker.bundle.plugins["sample"].of("Notebook"))
 
 
 async def test_a_broker_does_not_start_without_a_value_of_a_plugin(ready: Desk):
-    with on_path(SAMPLE), pytest.raises(ConfigRefused) as refused:
+    with on_path(SAMPLE), pytest.raises(ConfigInvalidError) as refused:
         async with open_broker("config", env={}):
             pass
     assert ["environment HOME_TOKEN is not set"] == [each.what for each in refused.value.problems]
@@ -200,6 +200,6 @@ async def test_plugins_are_named_at_start_only(ready: Desk):
     with on_path(SAMPLE):
         async with open_broker("config", env={"HOME_TOKEN": "x"}) as broker:
             broker_file.write_text(broker_file.read_text("utf-8").replace("  plugins: [sample]\n", ""), "utf-8")
-            with pytest.raises(ConfigRefused) as refused:
+            with pytest.raises(ConfigInvalidError) as refused:
                 await broker.reload()
     assert ["spec.plugins"] == [each.path for each in refused.value.problems]

@@ -42,7 +42,7 @@ REFUSED: dict[str, tuple[str, Any, tuple[str, ...] | None, int, str]] = {
     ),
     "a text with NUL": (RESERVE, {**BOOKING, "notes": "a\0b"}, ("customer",), 400, "/notes nul"),
     "no caller": (RESERVE, BOOKING, None, 401, "unauthenticated"),
-    "a caller without a role": (RESERVE, BOOKING, ("guest",), 403, "notAllowed"),
+    "a caller without a role": (RESERVE, BOOKING, ("token_holder",), 403, "notAllowed"),
     "another caller of one key": (RESERVE, BOOKING, ("customer", "other"), 409, "idempotencyConflict"),
     "a reservation that is not there": (PAY, {**WHOLE, "reservationId": NOWHERE}, ("staff",), 404, "notFound"),
     "one that is not confirmed": (PAY, {**WHOLE, "reservationId": PENDING}, ("staff",), 422, "assertFailed"),

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from oauthbroker import open_broker
-from oauthbroker.config import ConfigRefused
+from oauthbroker.config import ConfigInvalidError
 from oauthbroker.testing import Canaries, IdentityProvider
 from tests.kit.cli import SECRET, Desk
 from tests.kit.running_broker import tree
@@ -35,7 +35,7 @@ def complaints(desk: Desk) -> str:
 
     try:
         asyncio.run(start())
-    except ConfigRefused as refused:
+    except ConfigInvalidError as refused:
         return str(refused)
     return ""
 

@@ -49,7 +49,7 @@ def health(desk: Desk) -> dict[str, Any]:
     return dict(json.loads(use(desk, "health", "--json").out))
 
 
-def test_the_doors_of_a_plugin_in_two_workers(desk: Desk, idp: IdentityProvider, key: str) -> None:
+def test_the_listeners_of_a_plugin_in_two_workers(desk: Desk, idp: IdentityProvider, key: str) -> None:
     service = Service(desk.port, key)
     user = f"idp:user:{idp.account('alice').sub}"
     with serving(desk, "--workers", "2", PYTHONPATH=INSTALLED) as process:

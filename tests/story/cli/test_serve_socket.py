@@ -47,7 +47,7 @@ def test_a_runtime_of_a_known_user_and_its_tools_speak_over_the_socket(
 
 
 def test_without_the_socket_the_api_is_nowhere(desk: Desk, address: str) -> None:
-    """Its own door is its only one: the people's listener does not know it."""
+    """Its own listener is its only one: the people's listener does not know it."""
 
     async def ask() -> object:
         async with OAuth(desk.base, "oabt." + "l" * 22 + "." + "s" * 43, Options(timeout=60)) as oauth:

@@ -1,4 +1,4 @@
-"""`oauthbroker serve --workers`: several processes behind the same doors, on one store."""
+"""`oauthbroker serve --workers`: several processes behind the same listeners, on one store."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_when_no_worker_can_run_the_parent_gives_up(desk: Desk, idp: IdentityPro
 def test_workers_do_not_outlive_a_parent_that_was_killed(desk: Desk, idp: IdentityProvider):
     """The Unix socket that it left is replaced by the next one."""
     desk.ready_to_serve(idp)
-    path = with_doors(desk)
+    path = with_listeners(desk)
     with serving(desk, "--workers", "2") as process:
         wait_until_all_serve(desk, 2)
         children = children_of(process.pid)
@@ -187,11 +187,11 @@ def test_the_parent_removes_the_folder_of_the_workers_figures(desk: Desk, idp: I
     assert [] == list(temporary.iterdir())
 
 
-def with_doors(desk: Desk) -> Path:
-    """The configuration with doors of the API's own; the path of its socket."""
+def with_listeners(desk: Desk) -> Path:
+    """The configuration with listeners of the API's own; the path of its socket."""
     socket_ = f"socket: {{path: ../api.sock, callers: [{{uid: {os.getuid()}}}]}}"
-    doors = f"  api: {{listen: {{port: {free_port()}}}, {socket_}}}\n"
-    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + doors)
+    listeners = f"  api: {{listen: {{port: {free_port()}}}, {socket_}}}\n"
+    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + listeners)
     return desk.folder / "api.sock"
 
 
@@ -206,10 +206,10 @@ def over(path: Path, request: str = "GET /healthz HTTP/1.1\r\nHost: x") -> bytes
 @slow
 @pytest.mark.case("79", "83")
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_each_door_has_behind_it_what_belongs_there(desk: Desk, idp: IdentityProvider, workers: str):
+def test_each_listener_has_behind_it_what_belongs_there(desk: Desk, idp: IdentityProvider, workers: str):
     """Pages and callbacks for people; the API for programs; over the socket a user of this machine needs no key."""
     desk.ready_to_serve(idp)
-    path = with_doors(desk)
+    path = with_listeners(desk)
     api = int((desk.folder / "config" / "broker.yaml").read_text().partition("api: {listen: {port: ")[2].split("}")[0])
     with serving(desk, "--workers", workers):
         assert 404 == status(desk.port, "/v1/apps")
@@ -237,7 +237,7 @@ def status(port: int, path: str, host: str | None = None) -> int:
 @slow
 def test_a_socket_that_cannot_be_made_refuses_the_start(desk: Desk, idp: IdentityProvider):
     desk.ready_to_serve(idp)
-    path = with_doors(desk)
+    path = with_listeners(desk)
     path.write_text("mine")
     for workers in ("1", "2"):
         done = command("serve", "--workers", workers, cwd=desk.folder)

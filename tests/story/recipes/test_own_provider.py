@@ -88,7 +88,7 @@ async def outcome(lumen: IdentityProvider, account: str = "alice") -> tuple[str,
         asked = await oauth.get_access_token("OAuthApp/lumen")
         assert isinstance(asked, AuthorizationRequired)
         [base] = re.findall(r"(.+)/connect/", asked.authorization_url)
-        await connect_through(Browser(apps={base: broker.web}), lumen, asked.authorization_url, account)
+        await connect_through(Browser(apps={base: broker.asgi.app}), lumen, asked.authorization_url, account)
         return str((await oauth.get_access_token("OAuthApp/lumen")).status), (
             await broker.wait(asked.auth_session_id)
         ).code

@@ -39,8 +39,8 @@ from tests.unit.records import kit
 SUBJECTS = {"user": "idp:user:alice"}
 
 
-def visits_on(store: Any, clock: TestClock) -> BrowserSessions:
-    return BrowserSessions(shelf=Repository(store).shelf("visits", BrowserSession.from_plaintext), clock=clock)
+def browser_sessions_on(store: Any, clock: TestClock) -> BrowserSessions:
+    return BrowserSessions(shelf=Repository(store).shelf("browsersessions", BrowserSession.from_plaintext), clock=clock)
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def store(clock: TestClock) -> MemoryStore:
         cookie_hash=st.none() | kit.names,
     )
 )
-def test_a_visit_is_read_as_it_was_written(visit: BrowserSession) -> None:
-    assert visit == BrowserSession.from_plaintext(visit.to_plaintext())
+def test_a_browser_session_is_read_as_it_was_written(browser_session: BrowserSession) -> None:
+    assert browser_session == BrowserSession.from_plaintext(browser_session.to_plaintext())
 
 
 @pytest.mark.case("59")
@@ -100,44 +100,46 @@ def test_a_use_is_read_as_it_was_written(use: GrantUse) -> None:
 
 async def test_of_many_who_press_the_button_at_once_one_comes_in(tmp_path: Path, clock: TestClock) -> None:
     """In two processes of one store."""
-    doors = [visits_on(open_file_store(tmp_path, clock=clock), clock) for _ in range(2)]
-    ticket, _ = await doors[0].invite(SUBJECTS)
+    listeners = [browser_sessions_on(open_file_store(tmp_path, clock=clock), clock) for _ in range(2)]
+    ticket, _ = await listeners[0].invite(SUBJECTS)
     Canaries.active().add(ticket, "ticket")
-    tries = await asyncio.gather(*(doors[n % 2].open(ticket.reveal()) for n in range(20)), return_exceptions=True)
+    tries = await asyncio.gather(*(listeners[n % 2].open(ticket.reveal()) for n in range(20)), return_exceptions=True)
     came_in = [each for each in tries if not isinstance(each, BaseException)]
     assert 1 == len(came_in)
     assert {Code.STATE_UNKNOWN} == {each.code for each in tries if isinstance(each, BrokerError)}
     cookie = came_in[0].cookie.reveal()
-    assert [came_in[0].visit.id] * 2 == [getattr(await door.admit(cookie, "connections"), "id", "") for door in doors]
+    assert [came_in[0].browser_session.id] * 2 == [
+        getattr(await listener.admit(cookie, "connections"), "id", "") for listener in listeners
+    ]
 
 
-async def test_a_visit_tells_nothing_when_it_is_printed(store: MemoryStore, clock: TestClock) -> None:
-    visits = visits_on(store, clock)
-    ticket, _ = await visits.invite(SUBJECTS)
-    arrival = await visits.open(ticket.reveal())
+async def test_a_browser_session_tells_nothing_when_it_is_printed(store: MemoryStore, clock: TestClock) -> None:
+    browser_sessions = browser_sessions_on(store, clock)
+    ticket, _ = await browser_sessions.invite(SUBJECTS)
+    arrival = await browser_sessions.open(ticket.reveal())
     for secret in (
         ticket.reveal()[22:],
         arrival.cookie.reveal()[22:],
         "idp:user:alice",
-        str(arrival.visit.cookie_hash),
+        str(arrival.browser_session.cookie_hash),
     ):
         assert secret not in repr(arrival)
 
 
 async def test_the_number_of_links_is_bounded(store: MemoryStore, clock: TestClock) -> None:
-    visits = visits_on(store, clock)
-    visits._counted = MOST
+    browser_sessions = browser_sessions_on(store, clock)
+    browser_sessions._counted = MOST
     with pytest.raises(BrokerError) as refused:
-        await visits.invite(SUBJECTS)
+        await browser_sessions.invite(SUBJECTS)
     assert Code.RATE_LIMITED is refused.value.code
-    await visits.sweep()
-    await visits.invite(SUBJECTS)
-    visits._counted = MOST
-    await visits.sweep()
-    await visits.invite(SUBJECTS)
+    await browser_sessions.sweep()
+    await browser_sessions.invite(SUBJECTS)
+    browser_sessions._counted = MOST
+    await browser_sessions.sweep()
+    await browser_sessions.invite(SUBJECTS)
 
 
-async def test_visits_are_read_through_once_in_five_minutes_however_often_they_are_swept(
+async def test_browser_sessions_are_read_through_once_in_five_minutes_however_often_they_are_swept(
     store: MemoryStore, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scan, scans = store.scan, list[str]()
@@ -147,13 +149,13 @@ async def test_visits_are_read_through_once_in_five_minutes_however_often_they_a
         return scan(kind)
 
     monkeypatch.setattr(store, "scan", counted)
-    visits = visits_on(store, clock)
-    await visits.invite(SUBJECTS)
+    browser_sessions = browser_sessions_on(store, clock)
+    await browser_sessions.invite(SUBJECTS)
     for _ in range(40):  # twenty minutes of rounds
-        await visits.sweep()
+        await browser_sessions.sweep()
         clock.advance(30)
     assert 4 == len(scans)
-    assert not [visit async for visit in visits.shelf.all()]
+    assert not [browser_session async for browser_session in browser_sessions.shelf.all()]
 
 
 # uses

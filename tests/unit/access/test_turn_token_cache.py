@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.access.turn_token_cache import Guest, Known, KnownTokens
+from oauthbroker.access.turn_token_cache import Known, KnownTokens, TurnTokenHolder
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.turn import Turn
@@ -22,11 +22,11 @@ BUNDLES = {name: Bundle(Settings(locale=name), {}) for name in ("en", "ko")}
 
 def token_of(locator: str, bundle: Bundle, size: int = 1) -> Known:
     turn = Turn("planner", "thread")
-    guest = Guest(turn=turn, turn_id=f"turn-{locator}", expires_at=NOW)
+    token_holder = TurnTokenHolder(turn=turn, turn_id=f"turn-{locator}", expires_at=NOW)
     return Known(
         record=TurnRecord(locator=locator, turn=turn, created_at=NOW, expires_at=NOW),
         bundle=bundle,
-        guest=guest,
+        token_holder=token_holder,
         size=size,
     )
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.access import turns as turns_module
-from oauthbroker.access.turn_token_cache import Guest, Known
+from oauthbroker.access.turn_token_cache import Known, TurnTokenHolder
 from oauthbroker.access.turns import Turns, token_digest
 from oauthbroker.audit import AuditEntry, TurnBegun, TurnEnded
 from oauthbroker.audit.memory import AuditList
@@ -69,14 +69,14 @@ async def code_of(turns: Turns, token: Secret | str) -> Code | None:
     return None
 
 
-def allowed(guest: Guest) -> dict[str, tuple[str, ...] | None] | None:
-    return None if guest.declared is None else {auth.app: auth.scopes for auth in guest.declared}
+def allowed(token_holder: TurnTokenHolder) -> dict[str, tuple[str, ...] | None] | None:
+    return None if token_holder.declared is None else {auth.app: auth.scopes for auth in token_holder.declared}
 
 
 async def test_a_token_brings_back_its_turn_and_nothing_else(turns: Turns) -> None:
     begun = await turns.begin(ALICE, tools={"Tool/mail": None})
-    guest = await turns.admit(begun.token.reveal())
-    assert (guest.turn, guest.tool, guest.declared) == (ALICE, None, None)
+    token_holder = await turns.admit(begun.token.reveal())
+    assert (token_holder.turn, token_holder.tool, token_holder.declared) == (ALICE, None, None)
     of_tool = await turns.admit(begun.tool_tokens["Tool/mail"].reveal())
     assert (of_tool.turn, of_tool.tool, allowed(of_tool)) == (ALICE, "Tool/mail", {"mail": ("read",)})
 
@@ -147,16 +147,16 @@ async def test_a_tool_that_gets_no_token_gets_none_by_a_narrower_name(
     turns.config.take(Bundle(Settings(), APPS, {"Tool/mail": (declared,)} if declared else {}))
     begun = await turns.begin(ALICE, tools={"Tool/mail": (said,) if said else None})
     token = begun.tool_tokens["Tool/mail"]
-    guest = await turns.admit((token if apps is None else narrow(token, apps=apps)).reveal())
-    assert (INJECTED,) == guest.declared
+    token_holder = await turns.admit((token if apps is None else narrow(token, apps=apps)).reveal())
+    assert (INJECTED,) == token_holder.declared
 
 
 @pytest.mark.case("79")
 async def test_a_sub_tool_may_what_both_may_and_is_the_one_that_the_runtime_named(turns: Turns) -> None:
     begun = await turns.begin(ALICE, tools={"Tool/all": None})
     sub = narrow(begun.tool_tokens["Tool/all"], tool="Tool/mail")
-    guest = await turns.admit(sub.reveal())
-    assert (guest.tool, allowed(guest)) == ("Tool/all", {"mail": ("read",)})
+    token_holder = await turns.admit(sub.reveal())
+    assert (token_holder.tool, allowed(token_holder)) == ("Tool/all", {"mail": ("read",)})
 
 
 @pytest.mark.case("79")
@@ -259,12 +259,12 @@ async def test_a_token_has_one_holder_until_the_turn_or_the_configuration_change
     token = begun.token.reveal()
     digest = token_digest(token.encode())
     assert turns.holder(digest) is None
-    guest = await turns.admit(token)
-    assert guest is await turns.admit(token) is turns.holder(digest)
+    token_holder = await turns.admit(token)
+    assert token_holder is await turns.admit(token) is turns.holder(digest)
     turns.config.take(replace(turns.config.bundle))
     assert turns.holder(digest) is None
     newer = await turns.admit(token)
-    assert newer is not guest
+    assert newer is not token_holder
     assert newer is turns.holder(digest)
     clock.advance(61)
     assert turns.holder(digest) is None
@@ -408,9 +408,9 @@ def _arguments(step: dict[str, Any], now: datetime) -> dict[str, Any]:
     return {"expires_at": now + timedelta(seconds=step["seconds"])} if "seconds" in step else step
 
 
-def _no_more(before: Guest, after: Guest, apps: dict[str, OAuthApp]) -> bool:
-    def reach(guest: Guest) -> set[tuple[str, str]]:
-        declared = guest.declared if guest.declared is not None else tuple(ToolAuth(app) for app in apps)
+def _no_more(before: TurnTokenHolder, after: TurnTokenHolder, apps: dict[str, OAuthApp]) -> bool:
+    def reach(token_holder: TurnTokenHolder) -> set[tuple[str, str]]:
+        declared = token_holder.declared if token_holder.declared is not None else tuple(ToolAuth(app) for app in apps)
         return {
             (auth.app, scope)
             for auth in declared

@@ -31,10 +31,10 @@ async def test_a_circuit_of_several_workers_is_one_row_with_the_longest_wait() -
     ours.own[2].failed("mail", BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=10))
     ours.own[0].failed("mail", BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=10))
     found = {(each.trouble, each.circuit.app): each for each in await ours.seen()}
-    assert {("revocations", "mail"): 1, ("renewals", "mail"): 3, ("renewals", "files"): 1} == {
+    assert {("revocations", "mail"): 1, ("refreshes", "mail"): 3, ("refreshes", "files"): 1} == {
         place: each.workers for place, each in found.items()
     }
-    assert 89 < found["renewals", "mail"].circuit.seconds_left < 91
+    assert 89 < found["refreshes", "mail"].circuit.seconds_left < 91
 
 
 async def test_ended_and_unreadable_circuits_are_skipped() -> None:

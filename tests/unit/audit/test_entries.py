@@ -26,7 +26,7 @@ from tests.kit.running_broker import Harness, running, turn, user_app
 KNOWN_FIELDS = {
     "app", "grant", "agent", "tool", "degraded", "forced", "session", "reason", "code", "revoked", "provider", "name", "action",
     "connector", "turn", "key", "instance", "missing", "since", "epoch",
-    "visit", "operator", "target", "event", "how", "route", "caller", "replaced",
+    "browser", "operator", "target", "event", "how", "route", "caller", "replaced",
     "method", "host", "status", "sent", "received",
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load, resolve
+from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load, resolve
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle
 
@@ -106,8 +106,8 @@ def write(folder: Path, **texts: str) -> Path:
     return folder
 
 
-def refused(path: Path) -> ConfigRefused:
-    with pytest.raises(ConfigRefused) as caught:
+def refused(path: Path) -> ConfigInvalidError:
+    with pytest.raises(ConfigInvalidError) as caught:
         load(path)
     return caught.value
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.config import ConfigRefused, load, resolve
+from oauthbroker.config import ConfigInvalidError, load, resolve
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import IdentityRule, Operators
 from tests.unit.config.bundles import APP, BROKER, GLOBAL, edited, problems_in, write
@@ -91,7 +91,7 @@ def test_operators_of_a_login_are_named_by_subject_or_claim(tmp_path: Path) -> N
 
 def test_a_login_whose_secret_is_not_there_is_a_problem_with_a_place(tmp_path: Path) -> None:
     loaded = load(write(tmp_path / "b", app=APP, broker=BROKER + LOGIN))
-    with pytest.raises(ConfigRefused) as caught:
+    with pytest.raises(ConfigInvalidError) as caught:
         resolve(loaded, {"ACME_SECRET": "b"}, {})
     assert ["spec.login.client.clientSecret"] == [problem.path for problem in caught.value.problems]
 

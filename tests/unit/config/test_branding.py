@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.config import ConfigRefused, load
+from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.model.settings import Branding, Logo
 from tests.kit.images import PNG
 from tests.unit.config.bundles import write
@@ -25,7 +25,7 @@ def branding(folder: Path, spec: str, logo: bytes | None = None) -> Branding:
 
 
 def problem(folder: Path, spec: str, logo: bytes | None = None) -> tuple[str, str]:
-    with pytest.raises(ConfigRefused) as refused:
+    with pytest.raises(ConfigInvalidError) as refused:
         branding(folder, spec, logo)
     (found,) = refused.value.problems
     return found.path, found.what

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from oauthbroker.config import ConfigRefused, load
+from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft
 from oauthbroker.config.checks.api import api_of
 from oauthbroker.config.problems.problems import Problems
@@ -79,7 +79,7 @@ def draft(folder: Path, app: Mapping[str, Any]) -> AppDraft:
 
 
 def refusal(folder: Path, app: Mapping[str, Any]) -> str:
-    with pytest.raises(ConfigRefused) as caught:
+    with pytest.raises(ConfigInvalidError) as caught:
         load(write(folder / "b", app=yaml.safe_dump(app)))
     return str(caught.value)
 
@@ -122,7 +122,7 @@ def test_a_half_overridden_preset_is_refused_or_told(preset: Preset, mode: str, 
     own = {PAGE: f"{ENTERPRISE}/authorize", "tokenUrl": f"{ENTERPRISE}/token"}
     try:
         found = draft(tmp_path, app_of(preset, mode, **own))
-    except ConfigRefused as error:
+    except ConfigInvalidError as error:
         refused = str(error)
     else:
         refused = ""
@@ -211,7 +211,7 @@ def test_a_tool_without_a_token_needs_the_hosts_of_the_installation(tmp_path: Pa
     tool = {"apiVersion": "agents.example.io/v1alpha1", "kind": "Tool", "metadata": {"name": "t"}}
     tool["spec"] = {"auth": {"oauthAppRef": "OAuthApp/my-github-oauthApp", "delivery": "injected"}}
     drafts(tmp_path, app_of(GITHUB, "oauthApp"), tool)
-    with pytest.raises(ConfigRefused, match=r"injection for an OAuthApp without api\.hosts"):
+    with pytest.raises(ConfigInvalidError, match=r"injection for an OAuthApp without api\.hosts"):
         drafts(tmp_path, app_of(GITHUB, "oauthApp", **own), tool)
 
 

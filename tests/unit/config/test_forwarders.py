@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.config import load, resolve
-from oauthbroker.config.problems.problems import ConfigRefused
+from oauthbroker.config.problems.problems import ConfigInvalidError
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.forwarders import Forwarder, Nats, Webhook
 from tests.unit.config.bundles import BROKER, CANARY, HEAD, edited, problems_in, unmarked, write
@@ -149,7 +149,7 @@ def test_forwarders_are_read_with_their_secrets(tmp_path: Path):
 )
 def test_a_secret_that_cannot_sign_is_a_problem_at_its_place(secret: str, tmp_path: Path):
     loaded = load(write(tmp_path / "config", broker=BROKER, hook=HOOK))
-    with pytest.raises(ConfigRefused) as caught:
+    with pytest.raises(ConfigInvalidError) as caught:
         resolve(loaded, {"HOOK_SECRET": secret}, {("hook", "next"): Secret(WHSEC)})
     (problem,) = caught.value.problems
     assert ("not a secret of Standard Webhooks", "spec.webhook.secrets[0]") == (problem.what, problem.path)

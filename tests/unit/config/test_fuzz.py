@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.config import ConfigRefused, load
+from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.config.reading.shape import _words
 from tests.kit.forms import examples
 from tests.kit.plugins_installed import SAMPLE, on_path
@@ -89,7 +89,7 @@ def test_a_bundle_with_anything_anywhere_loads_or_is_refused(
     outcome: Any = None
     try:
         load(file)
-    except ConfigRefused as error:
+    except ConfigInvalidError as error:
         outcome = error
     assert outcome is None or outcome.problems
     assert outcome is None or CANARY not in everything_said(outcome)

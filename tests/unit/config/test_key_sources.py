@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.config import ConfigRefused, load
+from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.model.settings import KeySource, Settings
 from tests.unit.config.bundles import write
 
@@ -71,7 +71,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("keys", REFUSED)
 def test_a_key_that_cannot_be_used_as_written_is_refused_at_its_place(tmp_path: Path, keys: str):
-    with pytest.raises(ConfigRefused) as refused:
+    with pytest.raises(ConfigInvalidError) as refused:
         settings(tmp_path, keys)
     told = [str(problem) for problem in refused.value.problems]
     assert any(REFUSED[keys] in each and "keys" in each for each in told), told

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.config import ConfigRefused
+from oauthbroker.config import ConfigInvalidError
 from oauthbroker.plugins import PluginResources, read_resources
 from tests.unit.config.bundles import APP, BROKER, HEAD, write
 
@@ -35,7 +35,7 @@ def test_the_resources_of_the_plugin_are_read_in_the_order_of_the_files_and_no_o
     ],
 )
 def test_each_problem_is_told_with_its_place(tmp_path: Path, plugin: str, text: str, what: str) -> None:
-    with pytest.raises(ConfigRefused) as refused:
+    with pytest.raises(ConfigInvalidError) as refused:
         read_resources(write(tmp_path, hotel=text) / "hotel.yaml", plugin)
     (problem,) = refused.value.problems
     assert what in problem.what
@@ -43,5 +43,5 @@ def test_each_problem_is_told_with_its_place(tmp_path: Path, plugin: str, text: 
 
 
 def test_a_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
-    with pytest.raises(ConfigRefused, match="no such file"):
+    with pytest.raises(ConfigInvalidError, match="no such file"):
         read_resources(tmp_path / "missing.yaml", "actions")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oauthbroker import ConfigRefused
+from oauthbroker import ConfigInvalidError
 from oauthbroker.plugins import SourcePlace, read_yaml
 
 FLOW = "name: lend\nsteps:\n  - {read: Book, limit: 10}\n  - send: 'yes'\n---\nkind: Policy\nname: second\n"
@@ -37,14 +37,14 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_readers_of_yaml_take_differently_is_refused_with_its_line(case: str) -> None:
     text, lines = REFUSED[case]
-    with pytest.raises(ConfigRefused) as refused:
+    with pytest.raises(ConfigInvalidError) as refused:
         read_yaml(text, "flow.yaml")
     assert {"flow.yaml"} == {each.file for each in refused.value.problems}
     assert lines == {each.line for each in refused.value.problems}
 
 
 def test_a_problem_names_known_keys_only_because_a_value_may_stand_in_their_place() -> None:
-    with pytest.raises(ConfigRefused) as refused:
+    with pytest.raises(ConfigInvalidError) as refused:
         read_yaml("steps:\n  s3cret: yes\n", "flow.yaml", words=["steps"])
     (problem,) = refused.value.problems
     assert "steps.?" == problem.path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.config import ConfigRefused, load
+from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.testing import Authority
 from tests.unit.config.bundles import APP, write
 
@@ -80,7 +80,7 @@ def test_a_wrong_authority_is_refused_at_its_place(
     pem = corp.file.read_bytes()
     corp.file.unlink() if content is None else corp.file.write_bytes(content.replace(b"{pem}", pem))
     folder = write(tmp_path / "b", app=with_ca("../ca/corp.pem"))
-    with pytest.raises(ConfigRefused) as caught:
+    with pytest.raises(ConfigInvalidError) as caught:
         load(folder)
     (problem,) = caught.value.problems
     assert ("spec.providerCa", what) == (problem.path, problem.what)
@@ -91,6 +91,6 @@ def test_a_wrong_authority_is_refused_at_its_place(
 @pytest.mark.parametrize("path", ['" "', '"\\0"', "../ca", "../ca/pipe"])
 def test_a_special_file_is_refused_without_waiting(corp: Authority, tmp_path: Path, path: str) -> None:
     os.mkfifo(tmp_path / "ca" / "pipe")
-    with pytest.raises(ConfigRefused) as caught:
+    with pytest.raises(ConfigInvalidError) as caught:
         load(write(tmp_path / "b", app=with_ca(path)))
     assert ["spec.providerCa"] == [problem.path for problem in caught.value.problems]

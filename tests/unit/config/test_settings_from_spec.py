@@ -8,7 +8,7 @@ from typing import Any
 import platformdirs
 import pytest
 
-from oauthbroker.config import ConfigRefused, load, load_settings, resolve
+from oauthbroker.config import ConfigInvalidError, load, load_settings, resolve
 from oauthbroker.model.settings import Limits, Settings
 from tests.unit.config.bundles import APP, BROKER, edited, write
 
@@ -129,7 +129,7 @@ INTO = {
 @pytest.mark.parametrize("folder, what", INTO.values(), ids=INTO.keys())
 def test_the_environment_cannot_put_the_key_into(folder: str, what: str, tmp_path: Any):
     loaded = load(write(tmp_path / "c", broker=HEAD + "  store: {root: ../store}\n"))
-    with pytest.raises(ConfigRefused) as caught:
+    with pytest.raises(ConfigInvalidError) as caught:
         resolve(loaded, {"OAUTHBROKER_KEY_FILE": str(tmp_path / folder / "sub" / "kek")}, {})
     assert f"the key would lie in the {what}" == caught.value.problems[0].what
 
@@ -138,7 +138,7 @@ def test_the_environment_cannot_put_the_key_into(folder: str, what: str, tmp_pat
 def test_a_link_does_not_hide_that_the_key_lies_in(folder: str, what: str, tmp_path: Any):
     (tmp_path / folder).mkdir()
     tmp_path.joinpath("elsewhere").symlink_to(folder)
-    with pytest.raises(ConfigRefused) as caught:
+    with pytest.raises(ConfigInvalidError) as caught:
         load(write(tmp_path / "c", broker=HEAD + "  store: {root: ../store}\n  keys: {file: ../elsewhere/kek}\n"))
     assert ("spec.keys.file", f"the key would lie in the {what}") == (
         caught.value.problems[0].path,
@@ -160,7 +160,7 @@ def test_no_further_key_and_no_token_of_a_key_service_lies_in(folder: str, what:
     (tmp_path / folder).mkdir()
     tmp_path.joinpath("elsewhere").symlink_to(folder)
     keys = PLACES[path].format("../elsewhere/secret")
-    with pytest.raises(ConfigRefused) as caught:
+    with pytest.raises(ConfigInvalidError) as caught:
         load(write(tmp_path / "c", broker=HEAD + f"  store: {{root: ../store}}\n  keys: {{{keys}}}\n"))
     assert [(path, f"the key would lie in the {what}")] == [(it.path, it.what) for it in caught.value.problems]
 
@@ -178,24 +178,24 @@ def test_a_store_inside_the_bundle_is_refused_links_followed(root: str, tmp_path
     tmp_path.joinpath("linked").symlink_to("c")
     folder = write(tmp_path / "c", broker=HEAD + f"  store: {{root: {root}}}\n", app=APP + "  wrong: 1\n")
     what = "the store would lie in the bundle, which is copied for every changeset"
-    with pytest.raises(ConfigRefused) as caught:
+    with pytest.raises(ConfigInvalidError) as caught:
         load(folder)
     assert ("spec.store.root", what) in [(it.path, it.what) for it in caught.value.problems]
-    with pytest.raises(ConfigRefused, match=what):
+    with pytest.raises(ConfigInvalidError, match=what):
         load_settings(folder)
 
 
 def test_a_bundle_that_is_reached_by_a_link_is_the_folder_behind_it(tmp_path: Any):
     write(tmp_path / "c", broker=HEAD + f"  store: {{root: {tmp_path}/c/store}}\n")
     tmp_path.joinpath("linked").symlink_to("c")
-    with pytest.raises(ConfigRefused, match="the store would lie in the bundle"):
+    with pytest.raises(ConfigInvalidError, match="the store would lie in the bundle"):
         load(tmp_path / "linked")
 
 
 def test_a_default_store_that_a_link_puts_into_the_bundle_is_refused_too(tmp_path: Any):
     folder = write(tmp_path / "c", app=APP)
     tmp_path.joinpath("store").symlink_to("c")
-    with pytest.raises(ConfigRefused, match="the store would lie in the bundle"):
+    with pytest.raises(ConfigInvalidError, match="the store would lie in the bundle"):
         load(folder)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from joserfc.jwk import ECKey
 
-from oauthbroker.config import ConfigRefused, load, resolve
+from oauthbroker.config import ConfigInvalidError, load, resolve
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle
 from tests.unit.config.bundles import (
@@ -32,9 +32,9 @@ PLAIN = edited(APP, ("{valueFrom: {env: ACME_SECRET}}", f"{{value: {CANARY}}}"))
 NEVER_SET: dict[tuple[str, str], Secret] = {}
 
 
-def refused_values(path: Any, env: dict[str, str], secrets: dict[tuple[str, str], Secret]) -> ConfigRefused:
+def refused_values(path: Any, env: dict[str, str], secrets: dict[tuple[str, str], Secret]) -> ConfigInvalidError:
     loaded = load(path)
-    with pytest.raises(ConfigRefused) as caught:
+    with pytest.raises(ConfigInvalidError) as caught:
         resolve(loaded, env, secrets)
     return caught.value
 
@@ -206,5 +206,5 @@ def test_who_wants_some_apps_only_is_asked_for_their_values_only(tmp_path: Any):
     bundle = resolve(loaded, {"ACME_SECRET": "here"}, NEVER_SET, only={"acme", "gone"})
     assert (["acme"], {}) == (list(bundle.apps), dict(bundle.connectors))
     assert Secret("here") == bundle.apps["acme"].client.client_secret
-    with pytest.raises(ConfigRefused):
+    with pytest.raises(ConfigInvalidError):
         resolve(loaded, {"ACME_SECRET": "here"}, NEVER_SET, only={"shared"})

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.config import ConfigRefused, load
+from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.reading import yaml_reader
 from oauthbroker.config.reading.files import MAX_BYTES, MAX_FILES
@@ -293,7 +293,7 @@ def test_any_bytes_load_or_are_refused(tmp_path_factory: pytest.TempPathFactory,
     outcome: Any = None
     try:
         load(file)
-    except ConfigRefused as error:
+    except ConfigInvalidError as error:
         outcome = error
     assert outcome is None or (outcome.problems and outcome.__cause__ is outcome.__context__ is None)
 

@@ -83,7 +83,7 @@ def test_a_login_has_a_user_id_and_a_user_is_of_a_known_type() -> None:
         assert "UNAUTHORIZED_ACTION" == told(CART, user_context={"user_type": user_type})[1]
     assert "Unknown user_type: admin" == told(CART, user_context={"user_type": "admin"})[0]
     with pytest.raises(ValueError, match=r"actions\.A\.userTypes\.0: not a type of spec\.userTypes"):
-        rulebook({"userTypes": ["guest"], "actions": {"A": {"userTypes": ["gest"]}}})
+        rulebook({"userTypes": ["token_holder"], "actions": {"A": {"userTypes": ["gest"]}}})
 
 
 ENTRY = {"product_id": "prod_1", "quantity": 2}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.config import ConfigRefused, load
+from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.protocol.messages import ProviderRequest
@@ -67,7 +67,7 @@ def test_a_listed_network_is_admitted_and_its_neighbour_is_not() -> None:
 
 @given(st.ip_addresses(v=4))
 def test_a_wrapped_address_is_judged_by_the_address_inside(address: ipaddress.IPv4Address) -> None:
-    """No IPv6 spelling of an IPv4 address opens a door that the address itself does not."""
+    """No IPv6 spelling of an IPv4 address opens a listener that the address itself does not."""
     plain = ProviderNetworks().admits(str(address))
     assert plain or not any(ProviderNetworks().admits(each) for each in wrapped(address).values())
 
@@ -121,7 +121,7 @@ def test_a_listed_way_of_translating_leads_to_no_inner_address_that_is_not_liste
 )
 def test_an_endpoint_at_an_inner_address_is_refused_when_it_is_loaded(tmp_path: Path, host: str) -> None:
     text = APP.replace("https://acme.example/token", f"https://{host}/token")
-    with pytest.raises(ConfigRefused) as caught:
+    with pytest.raises(ConfigInvalidError) as caught:
         load(write(tmp_path / "b", app=text))
     (problem,) = caught.value.problems
     assert ("spec.endpoints.tokenUrl", "an address inside your own network") == (problem.path, problem.what)

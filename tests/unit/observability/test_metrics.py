@@ -160,5 +160,5 @@ async def _refreshes(harness: Harness, disk: UnwellStore) -> None:
 
     refresh.alter(fill)
     assert isinstance(await harness.ask(), Ready)
-    while not harness.broker.metrics.value(Metric.RENEWALS, "mail"):
+    while not harness.broker.metrics.value(Metric.REFRESHES, "mail"):
         await asyncio.sleep(0.001)

@@ -247,5 +247,5 @@ def test_a_written_state_is_read_back_unchanged(refresh_state: RefreshState) -> 
 def test_a_grant_of_before_reads_as_one_that_was_never_refreshed() -> None:
     """Records that this version did not write have no such field."""
     body = grant_with().to_plaintext()
-    assert b"renewal" not in body
+    assert b"refresh" not in body
     assert RefreshState() == Grant.from_plaintext(body).refresh_state

@@ -59,48 +59,48 @@ def log() -> io.StringIO:
 
 
 @pytest.fixture
-def keeper(clock: Sleeping, log: io.StringIO) -> RetryStore:
+def retry_store(clock: Sleeping, log: io.StringIO) -> RetryStore:
     return RetryStore(back=Bell(), clock=clock, metrics=Metrics(), log=json_log(log, clock))
 
 
-def kept(keeper: RetryStore, store: Store) -> asyncio.Task[Any]:
+def kept(retry_store: RetryStore, store: Store) -> asyncio.Task[Any]:
     reservation = Reservation(Key("grants", "0" * 64))
-    return asyncio.create_task(keeper.keep(GRANT, reservation, store.write, lambda _: None))
+    return asyncio.create_task(retry_store.keep(GRANT, reservation, store.write, lambda _: None))
 
 
 async def test_a_token_is_tried_again_for_hours_with_bounded_pauses_and_bounded_words(
-    keeper: RetryStore, clock: Sleeping, log: io.StringIO
+    retry_store: RetryStore, clock: Sleeping, log: io.StringIO
 ) -> None:
     store, tries = Store(), int(HOURS * 3600 / LONGEST_PAUSE)
-    keeping = kept(keeper, store)
+    keeping = kept(retry_store, store)
     await until(lambda: store.tries > tries, pause=0)
-    assert (1, LONGEST_PAUSE) == (keeper.unstored, max(clock.slept))
+    assert (1, LONGEST_PAUSE) == (retry_store.unstored, max(clock.slept))
     assert len(log.getvalue().splitlines()) < HOURS * 60 + 10, "a line a minute"
     store.takes = True
     assert (GRANT, None) == await keeping
-    assert 0 == keeper.unstored
+    assert 0 == retry_store.unstored
 
 
 async def test_a_store_that_is_back_is_tried_at_once_also_if_it_came_back_during_a_try(
-    keeper: RetryStore, clock: Sleeping
+    retry_store: RetryStore, clock: Sleeping
 ) -> None:
     clock.runs, store = False, Store()
-    keeping = kept(keeper, store)
+    keeping = kept(retry_store, store)
     for tries in range(1, 5):
         while (store.tries, len(clock.slept)) != (tries, tries):
             await asyncio.sleep(0)
         store.takes = tries == 4
-        keeper.back.ring()
+        retry_store.back.ring()
     assert (GRANT, None) == await keeping
 
 
 async def test_closing_tries_once_more_and_then_names_the_lost_token_loudly(
-    keeper: RetryStore, clock: Sleeping, log: io.StringIO
+    retry_store: RetryStore, clock: Sleeping, log: io.StringIO
 ) -> None:
     clock.runs, store = False, Store()
-    keeping = kept(keeper, store)
+    keeping = kept(retry_store, store)
     await until(lambda: len(clock.slept) == 1)
-    keeper.close()
+    retry_store.close()
     assert (GRANT, Code.STORE_UNAVAILABLE) == await keeping
     last = log.getvalue().splitlines()[-1]
     assert (2, True, True) == (store.tries, '"error"' in last, "never stored" in last)

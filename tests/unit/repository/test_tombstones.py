@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.access.api_keys import ApiKeys
-from oauthbroker.access.browser_sessions import VISIT_SECONDS, BrowserSessions
+from oauthbroker.access.browser_sessions import BROWSER_SESSION_SECONDS, BrowserSessions
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
@@ -42,7 +42,7 @@ class Worker:
     repository: Repository
     turns: Turns
     keys: ApiKeys
-    visits: BrowserSessions
+    browser_sessions: BrowserSessions
 
     @classmethod
     def on(cls, folder: Path, clock: TestClock, kinds: tuple[str, ...] = KINDS) -> Worker:
@@ -58,7 +58,7 @@ class Worker:
                 audit=audit,
             ),
             ApiKeys(shelf=repository.shelf("apikeys", ApiKey.from_plaintext), clock=clock, audit=audit),
-            BrowserSessions(shelf=repository.shelf("visits", BrowserSession.from_plaintext), clock=clock),
+            BrowserSessions(shelf=repository.shelf("browsersessions", BrowserSession.from_plaintext), clock=clock),
         )
 
     async def sweep(self, clock: TestClock) -> int:
@@ -108,17 +108,21 @@ async def a_rotated_key(worker: Worker, clock: TestClock) -> Right:
     return Right("apikeys", refusing(lambda w: w.keys.check(text.reveal())), rotate)
 
 
-async def a_visit(worker: Worker, _: TestClock) -> Right:
-    arrival = await worker.visits.enter("operator", "key-1")
+async def a_browser_session(worker: Worker, _: TestClock) -> Right:
+    arrival = await worker.browser_sessions.enter("operator", "key-1")
     cookie = arrival.cookie.reveal()
-    return Right("visits", lambda w: _is(w.visits.admit(cookie, "admin")), lambda w: w.visits.end(arrival.visit))
+    return Right(
+        "browsersessions",
+        lambda w: _is(w.browser_sessions.admit(cookie, "admin")),
+        lambda w: w.browser_sessions.end(arrival.browser_session),
+    )
 
 
 async def _is(found: Awaitable[BrowserSession | None]) -> bool:
     return await found is not None
 
 
-RIGHTS = pytest.mark.parametrize("right", [a_turn, a_removed_key, a_rotated_key, a_visit])
+RIGHTS = pytest.mark.parametrize("right", [a_turn, a_removed_key, a_rotated_key, a_browser_session])
 Making = Callable[[Worker, TestClock], Awaitable[Right]]
 
 
@@ -172,7 +176,7 @@ async def test_an_end_that_was_cut_off_before_the_record_went_is_an_end(
         raise BrokerError(Code.STORE_UNAVAILABLE)
 
     with monkeypatch.context() as patch:
-        for shelf in (ours.turns.shelf, ours.keys.shelf, ours.visits.shelf):
+        for shelf in (ours.turns.shelf, ours.keys.shelf, ours.browser_sessions.shelf):
             patch.setattr(shelf, "remove", full)
             patch.setattr(shelf, "change", full)
         with pytest.raises(BrokerError):
@@ -200,20 +204,20 @@ async def test_a_removed_key_that_is_put_back_is_listed_as_expired_and_can_be_re
 @pytest.mark.case("68")
 async def test_a_tombstone_goes_when_its_record_would_have_ended_by_itself(tmp_path: Path, clock: TestClock) -> None:
     worker = Worker.on(tmp_path, clock)
-    turn, visit = await a_turn(worker, clock), await a_visit(worker, clock)
+    turn, browser_session = await a_turn(worker, clock), await a_browser_session(worker, clock)
     lasting, rotated = await a_removed_key(worker, clock), await a_rotated_key(worker, clock)
-    for each in (turn, visit, lasting):
+    for each in (turn, browser_session, lasting):
         copied(tmp_path, each.kind)
         await each.end(worker)
     await rotated.end(worker)
     assert 0 == await worker.sweep(clock)
     clock.advance(840)
     assert 1 == await worker.sweep(clock), "the turn's, 900 seconds after it began"
-    clock.advance(VISIT_SECONDS)
+    clock.advance(BROWSER_SESSION_SECONDS)
     assert 1 == await worker.sweep(clock)
     clock.advance(10 * 365 * 24 * 3600)
     assert 0 == await worker.sweep(clock), "a key without an end would work for ever"
-    for each in (turn, visit, lasting):
+    for each in (turn, browser_session, lasting):
         put_back(tmp_path, each.kind)
         assert not await each.is_good(Worker.on(tmp_path, clock))
     clock.advance(1)

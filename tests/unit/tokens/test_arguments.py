@@ -221,8 +221,8 @@ async def test_a_turn_may_be_the_specifications_json(of: TurnLike) -> None:
     async with harness_with(connected=True) as harness:
         assert isinstance(await harness.broker.oauth(of).get_access_token("mail"), Ready)
         begun = await harness.broker.turns.begin(of)
-        guest = await harness.broker.turns.admit(begun.token.reveal())
-        assert ALICE == guest.turn.resume_target.auth.subjects["user"]
+        token_holder = await harness.broker.turns.admit(begun.token.reveal())
+        assert ALICE == token_holder.turn.resume_target.auth.subjects["user"]
 
 
 async def test_a_fault_of_the_broker_is_answered_and_the_log_says_where_and_nothing_of_its_text() -> None:

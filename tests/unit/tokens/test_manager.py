@@ -25,7 +25,7 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.format.port import Key
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.tokens.decision import AskPerson, Decision, Need, RefreshToken, Refuse, UseToken, decide, settle
+from oauthbroker.tokens.decision import Decision, Need, RefreshToken, Refuse, RequestConsent, UseToken, decide, settle
 from oauthbroker.tokens.token_call import MAX_MIN_TTL
 from tests.kit.running_broker import ALICE, Harness, global_app, running, turn, user_app
 from tests.kit.samples import NOW, grant_with, token_with
@@ -62,21 +62,21 @@ TABLE: list[tuple[str, Grant | None, Need, Decision]] = [
     ("8 the default and not a second more", lives(DEFAULT), need("read"), UseToken(degraded=True)),
     ("8 its last second", lives(1), need("read"), UseToken(degraded=True)),
     # 11: a person has to agree
-    ("11 nothing there", None, need("read"), AskPerson("noGrant")),
-    ("11 nothing there, nothing asked", None, need(), AskPerson("noGrant")),
-    ("11 revoked", grant_with(revoked=True), need("read"), AskPerson("revoked")),
-    ("11 revoked and erased", grant_with(revoked=True, token=None), need("read"), AskPerson("revoked")),
-    ("11 erased", grant_with(token=None), need("read"), AskPerson("revoked")),
-    ("11 one scope is missing", LIVE, need("read", "admin"), AskPerson("scopes")),
-    ("11 all are missing", grant_with(scopes=()), need("read"), AskPerson("scopes")),
-    ("11 over", lives(0), need("read"), AskPerson("expired")),
-    ("11 long over", lives(-3600), need("read"), AskPerson("expired")),
-    ("11 shorter than asked, though longer ones exist", lives(100), need("read", ttl=200), AskPerson("expired")),
-    ("11 over, no time asked", lives(0), need("read", ttl=0), AskPerson("expired")),
+    ("11 nothing there", None, need("read"), RequestConsent("noGrant")),
+    ("11 nothing there, nothing asked", None, need(), RequestConsent("noGrant")),
+    ("11 revoked", grant_with(revoked=True), need("read"), RequestConsent("revoked")),
+    ("11 revoked and erased", grant_with(revoked=True, token=None), need("read"), RequestConsent("revoked")),
+    ("11 erased", grant_with(token=None), need("read"), RequestConsent("revoked")),
+    ("11 one scope is missing", LIVE, need("read", "admin"), RequestConsent("scopes")),
+    ("11 all are missing", grant_with(scopes=()), need("read"), RequestConsent("scopes")),
+    ("11 over", lives(0), need("read"), RequestConsent("expired")),
+    ("11 long over", lives(-3600), need("read"), RequestConsent("expired")),
+    ("11 shorter than asked, though longer ones exist", lives(100), need("read", ttl=200), RequestConsent("expired")),
+    ("11 over, no time asked", lives(0), need("read", ttl=0), RequestConsent("expired")),
     # what comes first
-    ("revoked is said before scopes", grant_with(revoked=True, scopes=()), need("read"), AskPerson("revoked")),
-    ("scopes before the time", grant_with(token=token_with(-1)), need("write"), AskPerson("scopes")),
-    ("scopes before an impossible time", LIVE, need("admin", ttl=99_999), AskPerson("scopes")),
+    ("revoked is said before scopes", grant_with(revoked=True, scopes=()), need("read"), RequestConsent("revoked")),
+    ("scopes before the time", grant_with(token=token_with(-1)), need("write"), RequestConsent("scopes")),
+    ("scopes before an impossible time", LIVE, need("admin", ttl=99_999), RequestConsent("scopes")),
 ]
 
 
@@ -102,16 +102,21 @@ REFRESHABLE: list[tuple[str, Grant | None, Need, Decision]] = [
     ("7 it seems to outlive its lifetime", refreshable(90_000), need("read"), RefreshToken()),
     ("7 refused once in unclear words", refreshable(-1, refused_at=NOW), need("read"), RefreshToken()),
     ("7 with nothing but a spare", grant_with(token=token_with(-1), refresh_state=SPARE), need("read"), RefreshToken()),
-    ("11 dead though a little is left", refreshable(DEFAULT, ended="dead"), need("read"), AskPerson("expired")),
-    ("11 dead", refreshable(-1, ended="dead"), need("read"), AskPerson("expired")),
-    ("11 its last answer was lost", refreshable(-1, ended="uncertain"), need("read"), AskPerson("refreshUncertain")),
+    ("11 dead though a little is left", refreshable(DEFAULT, ended="dead"), need("read"), RequestConsent("expired")),
+    ("11 dead", refreshable(-1, ended="dead"), need("read"), RequestConsent("expired")),
+    (
+        "11 its last answer was lost",
+        refreshable(-1, ended="uncertain"),
+        need("read"),
+        RequestConsent("refreshUncertain"),
+    ),
     (
         "11 another account came back",
         refreshable(3600, ended="quarantined"),
         need("read"),
-        AskPerson("revoked"),
+        RequestConsent("revoked"),
     ),
-    ("11 scopes are not refreshed", refreshable(-1), need("admin"), AskPerson("scopes")),
+    ("11 scopes are not refreshed", refreshable(-1), need("admin"), RequestConsent("scopes")),
     ("5 dead, and lives long enough all the same", refreshable(3600, ended="dead"), need("read"), UseToken()),
 ]
 
@@ -159,15 +164,15 @@ SETTLED: list[tuple[str, Refreshed, Need, Decision]] = [
     ("9 down, nothing is left", Refreshed(refreshable(-1), DOWN), need("read"), Refuse(DOWN.code, 7)),
     ("9 busy", Refreshed(refreshable(-1), BUSY), need("read"), Refuse(BUSY.code, 60)),
     ("10 misconfigured", Refreshed(refreshable(-1), OURS), need("read"), Refuse(OURS.code)),
-    ("11 dead", Refreshed(refreshable(-1, ended="dead"), REAUTH), need("read"), AskPerson("expired")),
+    ("11 dead", Refreshed(refreshable(-1, ended="dead"), REAUTH), need("read"), RequestConsent("expired")),
     (
         "11 uncertain",
         Refreshed(refreshable(-1, ended="uncertain"), REAUTH),
         need("read"),
-        AskPerson("refreshUncertain"),
+        RequestConsent("refreshUncertain"),
     ),
-    ("11 revoked meanwhile", Refreshed(grant_with(revoked=True)), need("read"), AskPerson("revoked")),
-    ("11 gone meanwhile", Refreshed(None), need("read"), AskPerson("noGrant")),
+    ("11 revoked meanwhile", Refreshed(grant_with(revoked=True)), need("read"), RequestConsent("revoked")),
+    ("11 gone meanwhile", Refreshed(None), need("read"), RequestConsent("noGrant")),
     (
         "another account",
         Refreshed(refreshable(60, ended="quarantined"), OTHER),
@@ -208,9 +213,9 @@ def is_absurd(grant: Grant, left: float) -> bool:
 
 
 LINES: list[Line] = [
-    (lambda grant, want, left: grant.revoked or grant.token is None, AskPerson("revoked")),
-    (lambda grant, want, left: grant.refresh_state.ended == "quarantined", AskPerson("revoked")),
-    (lambda grant, want, left: bool(want.scopes - set(grant.scopes)), AskPerson("scopes")),
+    (lambda grant, want, left: grant.revoked or grant.token is None, RequestConsent("revoked")),
+    (lambda grant, want, left: grant.refresh_state.ended == "quarantined", RequestConsent("revoked")),
+    (lambda grant, want, left: bool(want.scopes - set(grant.scopes)), RequestConsent("scopes")),
     (lambda grant, want, left: left > floor(grant, want) and not is_absurd(grant, left), UseToken()),
     (
         lambda grant, want, left: want.ttl is not None and want.ttl >= (grant.token.lifetime_seconds or INFINITE),  # type: ignore[union-attr]
@@ -221,8 +226,8 @@ LINES: list[Line] = [
         lambda grant, want, left: want.ttl is None and left > 0 and not grant.refresh_state.ended,
         UseToken(degraded=True),
     ),
-    (lambda grant, want, left: grant.refresh_state.ended == "uncertain", AskPerson("refreshUncertain")),
-    (lambda grant, want, left: True, AskPerson("expired")),
+    (lambda grant, want, left: grant.refresh_state.ended == "uncertain", RequestConsent("refreshUncertain")),
+    (lambda grant, want, left: True, RequestConsent("expired")),
 ]
 
 
@@ -258,7 +263,7 @@ def test_the_first_line_that_fits_wins(
 
 def test_a_token_never_becomes_ready_again_by_waiting() -> None:
     """As time passes, one grant is ready, then degraded, then expired, and never goes back."""
-    grant, order = lives(1000, 1000), [UseToken(), UseToken(degraded=True), AskPerson("expired")]
+    grant, order = lives(1000, 1000), [UseToken(), UseToken(degraded=True), RequestConsent("expired")]
     seen = [decide(grant, need("read"), NOW + timedelta(seconds=second)) for second in range(0, 1200, 10)]
     assert order == [answer for answer, _ in itertools.groupby(seen)]
 
@@ -495,7 +500,7 @@ def _reopened(store: MemoryStore) -> MemoryStore:
 @pytest.mark.parametrize(
     "left, rests, expected",
     [
-        (-1, True, AskPerson("expired")),
+        (-1, True, RequestConsent("expired")),
         (-1, False, RefreshToken()),
         (200, True, UseToken(degraded=True)),
         (200, False, RefreshToken()),

@@ -169,8 +169,8 @@ async def test_the_printed_tools_are_called_with_the_base_tools_as_entry(tmp_pat
         assert found == await called("file-system__read", path=path, maxBytes=most)
     assert "FileNotFoundError" == await called("file-system__read", path="없음")
     assert {"stdout": "한글", "exitCode": 0} == await called("bash__exec", command="cat 메모")
-    assert "RequestRefused" == await called("http-fetch__get", url="https://example.com/", headers={"X": 1})
-    assert "RequestRefused" == await called("http-fetch__post", url="http://example.com/", body={"a": "한"})
+    assert "RequestRefusedError" == await called("http-fetch__get", url="https://example.com/", headers={"X": 1})
+    assert "RequestRefusedError" == await called("http-fetch__post", url="http://example.com/", body={"a": "한"})
 
 
 FLAWS = {  # (old, new with @@ at the place, the flaw)

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from oauthbroker import (
-    AuthorizationNeeded,
     AuthorizationRequired,
+    AuthorizationRequiredError,
     BrokerError,
     Code,
     Failed,
-    RequestRefused,
+    RequestRefusedError,
     Secret,
 )
 from oauthbroker.tools.bundle.spec import ToolResourceSpec
@@ -284,7 +284,9 @@ async def test_a_tool_that_declared_an_app_gets_the_capability(waits: bool, owne
 
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize(
-    "ends", [lambda: ASKED, lambda: (_ for _ in ()).throw(AuthorizationNeeded(ASKED))], ids=["returned", "raised"]
+    "ends",
+    [lambda: ASKED, lambda: (_ for _ in ()).throw(AuthorizationRequiredError(ASKED))],
+    ids=["returned", "raised"],
 )
 async def test_a_call_that_needs_consent_tells_the_model_what_to_do(ends: Any, waits: bool):
     async def waiting(ctx: object, args: object) -> Any:
@@ -300,7 +302,7 @@ async def test_a_call_that_needs_consent_tells_the_model_what_to_do(ends: Any, w
     "ends",
     [
         lambda: REFUSED,
-        lambda: (_ for _ in ()).throw(RequestRefused(REFUSED)),
+        lambda: (_ for _ in ()).throw(RequestRefusedError(REFUSED)),
         lambda: (_ for _ in ()).throw(BrokerError(Code.APP_FORBIDDEN)),
     ],
 )

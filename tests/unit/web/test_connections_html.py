@@ -27,7 +27,7 @@ from oauthbroker.records.use import GrantUse
 from oauthbroker.refresh.circuit import OpenCircuit
 from oauthbroker.web.html import admin_html as admin
 from oauthbroker.web.html.connections_html import (
-    Desk,
+    UserLayout,
     render_connections,
     render_disconnect,
     render_ending,
@@ -85,8 +85,10 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
         expires_at=NOW,
         agent_title=word,
     )
-    desk = Desk(locale=locale, now=NOW, url=lambda path: "https://broker.example" + path, token=lambda _: "c" * 43)
-    office = admin.Office(locale=locale, now=NOW, url=desk.url, token=desk.token, done=word)
+    layout = UserLayout(
+        locale=locale, now=NOW, url=lambda path: "https://broker.example" + path, token=lambda _: "c" * 43
+    )
+    layout = admin.AdminLayout(locale=locale, now=NOW, url=layout.url, token=layout.token, done=word)
     row = a_view(word)
     circuit = OpenCircuit(app=word, grant=GRANT, code=Code.PROVIDER_UNREACHABLE, seconds_left=12.3, failures=3)
     state = AppState(
@@ -94,7 +96,7 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
         app=an_app(word),
         light="warn",
         counts=Counter({"again": 1}),
-        circuits=(Seen("renewals", circuit),),
+        circuits=(Seen("refreshes", circuit),),
         failure=(NOW, word),
     )
     letter = DeadLetter(id=word, agent=word, swarm=word, instance=word, attempts=5, type=word, app=word, made=NOW)
@@ -104,24 +106,24 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
         seq=1, at=to_iso(NOW), type=word, fields={word: word, "agent": word, "grant": "grant-x"}, genuine=False
     )
     return [
-        render_connections(desk, [Service(an_app(word), it, (request,))], done=word),
-        render_disconnect(desk, it),
-        admin.render_login(office, from_here=True),
-        admin.render_overview(office, [state], trouble=True),
+        render_connections(layout, [Service(an_app(word), it, (request,))], done=word),
+        render_disconnect(layout, it),
+        admin.render_login(layout, from_here=True),
+        admin.render_overview(layout, [state], trouble=True),
         admin.render_grants(
-            office,
+            layout,
             Found(rows=(row,), count=101, page=2, pages=3),
             GrantFilter(app=word, health=word, text=word, page=2),
             [word],
         ),
-        admin.render_grant(office, row, use, word),
-        admin.render_revoke(office, row),
-        admin.render_waiting(office, [waiting]),
-        admin.render_queues(office, [QueueDepth(agent=word, waiting=1, leased=2, dead=3, oldest=NOW)], [letter]),
-        admin.render_drop(office, letter),
-        admin.render_circuits(office, [Seen("renewals", circuit, 2)]),
+        admin.render_grant(layout, row, use, word),
+        admin.render_revoke(layout, row),
+        admin.render_waiting(layout, [waiting]),
+        admin.render_queues(layout, [QueueDepth(agent=word, waiting=1, leased=2, dead=3, oldest=NOW)], [letter]),
+        admin.render_drop(layout, letter),
+        admin.render_circuits(layout, [Seen("refreshes", circuit, 2)]),
         admin.render_audit(
-            office,
+            layout,
             [line],
             {"grant-x": row},
             AuditEntries(app=word, type=word, grant=word, since=NOW, until=NOW),
@@ -132,21 +134,21 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
 
 def still_pages(locale: Locale) -> list[Page]:
     """Those on which nothing from elsewhere has a place."""
-    desk = Desk(locale=locale, now=NOW, url=lambda path: path, token=lambda _: "c" * 43)
-    office = admin.Office(locale=locale, now=NOW, url=desk.url, token=desk.token)
+    layout = UserLayout(locale=locale, now=NOW, url=lambda path: path, token=lambda _: "c" * 43)
+    layout = admin.AdminLayout(locale=locale, now=NOW, url=layout.url, token=layout.token)
     return [
-        render_invitation(desk),
+        render_invitation(layout),
         render_ending("unopened", locale),
         render_ending("closed", locale),
         render_ending("left", locale),
-        admin.render_left(office),
-        admin.render_overview(office, [], trouble=False),
-        admin.render_grants(office, Found(rows=(), count=0, page=1, pages=1), GrantFilter(), []),
-        admin.render_waiting(office, []),
-        admin.render_queues(office, [], []),
-        admin.render_circuits(office, []),
-        admin.render_audit(office, [], {}, AuditEntries(), apps=[]),
-        render_connections(desk, []),
+        admin.render_left(layout),
+        admin.render_overview(layout, [], trouble=False),
+        admin.render_grants(layout, Found(rows=(), count=0, page=1, pages=1), GrantFilter(), []),
+        admin.render_waiting(layout, []),
+        admin.render_queues(layout, [], []),
+        admin.render_circuits(layout, []),
+        admin.render_audit(layout, [], {}, AuditEntries(), apps=[]),
+        render_connections(layout, []),
     ]
 
 
@@ -154,9 +156,9 @@ def still_pages(locale: Locale) -> list[Page]:
 def test_an_imported_connection_says_so_where_no_agent_asked_for_it(locale: Locale, said: str) -> None:
     it = a_connection("word")
     grant = replace(it.grant, agent=None, agent_title=None)
-    desk = Desk(locale=locale, now=NOW, url=lambda path: path, token=lambda _: "c" * 43)
+    layout = UserLayout(locale=locale, now=NOW, url=lambda path: path, token=lambda _: "c" * 43)
     taken_over, lost = (
-        render_connections(desk, [Service(it.app, replace(it, grant=replace(grant, imported=imported)), ())])
+        render_connections(layout, [Service(it.app, replace(it, grant=replace(grant, imported=imported)), ())])
         for imported in (True, False)
     )
     assert f"<dd>{said}</dd>" in taken_over.html
@@ -199,27 +201,27 @@ def test_no_page_of_people_runs_loads_or_styles_anything_inline(page: Page) -> N
 
 
 def test_a_login_that_failed_says_so_aloud() -> None:
-    office = admin.Office(locale="en", now=NOW, url=lambda path: path, token=lambda _: "c" * 43)
-    page = admin.render_login(office, from_here=False, wrong=office.text.login_wrong, status=401)
+    layout = admin.AdminLayout(locale="en", now=NOW, url=lambda path: path, token=lambda _: "c" * 43)
+    page = admin.render_login(layout, from_here=False, wrong=layout.text.login_wrong, status=401)
     document = Document(page.html)
     (said,) = [e for e in document.elements if e.attributes.get("role") == "alert"]
-    assert (401, office.text.login_wrong) == (page.status, said.text)
+    assert (401, layout.text.login_wrong) == (page.status, said.text)
     assert "password" in [e.attributes.get("type") for e in document.all("input")]
 
 
 @pytest.mark.parametrize("word", ["revoked", "cancelled", "retried", "dropped", "nothing"])
 def test_an_action_is_reported_in_the_pages_own_words(word: str) -> None:
-    office = admin.Office(locale="en", now=NOW, url=lambda path: path, token=lambda _: "c" * 43, done=word)
+    layout = admin.AdminLayout(locale="en", now=NOW, url=lambda path: path, token=lambda _: "c" * 43, done=word)
     (said,) = [
-        e for e in Document(admin.render_waiting(office, []).html).elements if e.attributes.get("role") == "status"
+        e for e in Document(admin.render_waiting(layout, []).html).elements if e.attributes.get("role") == "status"
     ]
-    assert said.text == getattr(office.text, f"done_{word}")
+    assert said.text == getattr(layout.text, f"done_{word}")
 
 
 @pytest.mark.parametrize("word", ["", "x", "__class__", "revoked ", "<b>"])
 def test_an_unknown_action_is_not_reported(word: str) -> None:
-    office = admin.Office(locale="en", now=NOW, url=lambda path: path, token=lambda _: "c" * 43, done=word)
-    page = admin.render_waiting(office, [])
+    layout = admin.AdminLayout(locale="en", now=NOW, url=lambda path: path, token=lambda _: "c" * 43, done=word)
+    page = admin.render_waiting(layout, [])
     assert not [e for e in Document(page.html).elements if e.attributes.get("role") == "status"]
 
 

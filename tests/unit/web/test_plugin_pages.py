@@ -14,7 +14,7 @@ from oauthbroker.plugins.running_plugin import RunningPlugin, flaw_of
 from oauthbroker.web.html.plugin_pages import pages_of_plugins
 
 
-async def show(visit: PluginPageRequest) -> PluginView:
+async def show(page_request: PluginPageRequest) -> PluginView:
     raise NotImplementedError
 
 

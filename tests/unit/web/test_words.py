@@ -27,7 +27,7 @@ PREFIX = re.compile(r"(light|state|done)_\w+")  # words that `admin_html` finds 
 
 def section_of(file: Path) -> str:
     """The section whose words a module or a template calls `text`."""
-    if file.stem.startswith(("admin_", "office")):
+    if file.stem.startswith(("admin_", "layout")):
         return "admin"
     return "connections" if file.stem.startswith(("connections", "people", "readable_times")) else "pages"
 
@@ -39,7 +39,7 @@ def names_in(file: Path) -> Iterator[tuple[str, str]]:
             if isinstance(read.node, nodes.Name) and read.node.name == "text":
                 yield section_of(file), read.attr
         return
-    of = {"desk": "connections"} if section_of(file) == "admin" else {}
+    of = {"layout": "connections"} if section_of(file) == "admin" else {}
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         match node:
             case ast.Attribute(value=ast.Name(id="text") | ast.Attribute(attr="text"), attr=name):

@@ -1,4 +1,4 @@
-"""A plug-in that uses every door. Its declaration imports nothing else of it."""
+"""A plug-in that uses every name. Its declaration imports nothing else of it."""
 
 from __future__ import annotations
 

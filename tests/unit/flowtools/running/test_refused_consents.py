@@ -15,7 +15,7 @@ pytestmark = pytest.mark.rule("run-parks")
 REQUEST = ("httpRequest", {"url": "https://api.example.com/v1", "oauthAppRef": "OAuthApp/mail", "method": "POST"})
 
 
-class Asking:
+class ConsentRequests:
     """The way to an API whose user has to consent: each look opens another session."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Asking:
     ("declined", "state", "code"), [("s1", "parked", None), ("s2", "failed", "consentRefused")], ids=["earlier", "last"]
 )
 def test_a_refusal_counts_for_the_session_that_the_run_waits_for(tmp_path, declined, state, code):
-    world = world_in(tmp_path, ports=Ports(requests=Asking()))
+    world = world_in(tmp_path, ports=Ports(requests=ConsentRequests()))
     flow = world.flow({"r": REQUEST}, [], idempotencyKey="input.id")
     first = world.runs.call(flow, {"id": "a"}, STAFF)
     again = world.runs.call(flow, {"id": "a"}, STAFF)

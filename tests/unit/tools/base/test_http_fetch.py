@@ -115,7 +115,8 @@ UNREACHABLE = [
 
 
 @pytest.mark.parametrize(
-    ("url", "name"), [*((url, "RequestRefused") for url in REFUSED), *((url, "Unreachable") for url in UNREACHABLE)]
+    ("url", "name"),
+    [*((url, "RequestRefusedError") for url in REFUSED), *((url, "Unreachable") for url in UNREACHABLE)],
 )
 async def test_a_url_that_is_not_https_or_not_public_is_refused_and_nothing_is_sent(url, name):
     async with RawServer(says(200, b"inside")) as server:

@@ -24,7 +24,7 @@ ENTRY = """\
 import asyncio
 from datetime import UTC, datetime
 
-from oauthbroker import AuthorizationNeeded, AuthorizationRequired, BrokerError, Code, Failed, RequestRefused
+from oauthbroker import AuthorizationRequiredError, AuthorizationRequired, BrokerError, Code, Failed, RequestRefusedError
 from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.tools import Submitted, ToolFailure
 
@@ -48,16 +48,16 @@ ENDS = {
     "json": lambda: {"sky": ["clear", 1, None]},
     "consent": lambda: ASKED,
     "consent with a code": lambda: WITH_CODE,
-    "consent, raised": lambda: thrown(AuthorizationNeeded(ASKED)),
+    "consent, raised": lambda: thrown(AuthorizationRequiredError(ASKED)),
     "refused": lambda: REFUSED,
-    "refused, raised": lambda: thrown(RequestRefused(REFUSED)),
+    "refused, raised": lambda: thrown(RequestRefusedError(REFUSED)),
     "broker error": lambda: thrown(BrokerError(Code.APP_FORBIDDEN)),
     "submitted": lambda: Submitted("job-7"),
     "failure": lambda: thrown(ToolFailure("No city.", name="City", code="E_CITY", suggestion="Another.", help_url="https://h.example")),
     "exception": lambda: thrown(ValueError("wrong")),
     "long exception": lambda: thrown(ValueError("x" * 1_000_000)),
     "exit": lambda: thrown(SystemExit(3)),
-    "group": lambda: thrown(ExceptionGroup("two", [AuthorizationNeeded(ASKED)])),
+    "group": lambda: thrown(ExceptionGroup("two", [AuthorizationRequiredError(ASKED)])),
     "a dictionary like consent": lambda: ASKED.to_json(),
     "set": lambda: {1, 2},
     "date": lambda: datetime(2027, 1, 1, tzinfo=UTC),

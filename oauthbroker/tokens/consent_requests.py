@@ -19,11 +19,11 @@ from oauthbroker.tokens.token_call import Caller, TokenCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class ConsentRequests:
     """Opens the auth sessions of token calls."""
 
     opening: Opening
-    way_out: AuthorizationUrls
+    authorization_urls: AuthorizationUrls
     metrics: Metrics
     settings: Settings
 
@@ -65,5 +65,5 @@ class Asking:
         """Return the link of the connect page, which is safe in a chat, or the provider's own if the app says
         `direct`."""
         if session.link == "direct" and session.attempt.cookie is None:
-            return (await self.way_out.lasting(app, session.attempt, session.scopes)).reveal()
+            return (await self.authorization_urls.lasting(app, session.attempt, session.scopes)).reveal()
         return connect_link(self.settings.public_base_url, session.ticket)

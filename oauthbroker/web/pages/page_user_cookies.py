@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oauthbroker.access.browser_sessions import VISIT_SECONDS, BrowserSessions, NewBrowserSession
+from oauthbroker.access.browser_sessions import BROWSER_SESSION_SECONDS, BrowserSessions, NewBrowserSession
 from oauthbroker.core.clock import Clock
 from oauthbroker.model.settings import Settings
 from oauthbroker.records.browser_session import BrowserSession, Pages
@@ -20,45 +20,45 @@ _LOCATOR_LENGTH = 22
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class PageUser:
     """A person who was let in. `key` is this browser's, and goes into forms as their MAC only."""
 
-    visit: BrowserSession
+    browser_session: BrowserSession
     key: str = field(repr=False)
 
 
-VisitorHandler = Callable[[Request, Visitor], Awaitable[Response]]
+PageUserHandler = Callable[[Request, PageUser], Awaitable[Response]]
 
 
-class Visitors(Browsers):
+class PageUsers(Browsers):
     """The browsers of one kind of pages."""
 
     def __init__(
-        self, *, pages: Pages, visits: BrowserSessions, settings: Settings, mac: csrf.Mac, clock: Clock
+        self, *, pages: Pages, browser_sessions: BrowserSessions, settings: Settings, mac: csrf.Mac, clock: Clock
     ) -> None:
         super().__init__(settings, mac, clock)
         self.pages: Pages = pages
-        self.visits = visits
+        self.browser_sessions = browser_sessions
 
-    async def admit(self, request: Request) -> Visitor | None:
+    async def admit(self, request: Request) -> PageUser | None:
         cookie = self.cookie(request)
-        visit = await self.visits.admit(cookie, self.pages)
-        if visit is None or cookie is None:
+        browser_session = await self.browser_sessions.admit(cookie, self.pages)
+        if browser_session is None or cookie is None:
             return None
         note_known(request.scope)
-        return Visitor(visit, cookie[_LOCATOR_LENGTH:])
+        return PageUser(browser_session, cookie[_LOCATOR_LENGTH:])
 
     def cookie(self, request: Request) -> str | None:
-        """Return the cookie that speaks for a visitor; None from a browser without one."""
+        """Return the cookie that speaks for a user; None from a browser without one."""
         return self.session(request, self.pages)
 
     def enter(self, home: str, arrival: NewBrowserSession, *cookies: str) -> Response:
-        """Redirect to the first page, with the new visitor's cookie and others of ours."""
-        mine = self.session_cookie(self.pages, arrival.cookie.reveal(), VISIT_SECONDS)
+        """Redirect to the first page, with the new user's cookie and others of ours."""
+        mine = self.session_cookie(self.pages, arrival.cookie.reveal(), BROWSER_SESSION_SECONDS)
         return self.see_other(home, mine, *cookies)
 
-    async def leave(self, request: Request, visitor: Visitor, home: str) -> Response:
-        """End the visit, and remove the cookie."""
-        await self.form(request, visitor.key, home + "/leave")
-        await self.visits.end(visitor.visit)
+    async def leave(self, request: Request, page_user: PageUser, home: str) -> Response:
+        """End the browser session, and remove the cookie."""
+        await self.form(request, page_user.key, home + "/leave")
+        await self.browser_sessions.end(page_user.browser_session)
         return self.see_other(home + "/left", self.session_cookie(self.pages, "", 0))
