@@ -37,7 +37,7 @@ from oauthbroker.model.apps import Bundle
 from oauthbroker.model.settings import ApiSocket, Limits, Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
-from oauthbroker.serving.connection_seats import Terms
+from oauthbroker.serving.connection_slots import Terms
 from oauthbroker.serving.event_loop import run_serving
 from oauthbroker.serving.listeners import listen, listen_unix
 from oauthbroker.serving.server import served

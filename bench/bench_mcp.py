@@ -112,8 +112,8 @@ class Ours:
 
     async def client(self, life: float) -> httpx2.AsyncClient:
         found = await self.repository.grant("mail", ALICE)
-        held = with_token(self.server.port, ALICE, self.server.give(), life)
-        await self.repository.save_grant(held, expect=found.generation if found else 0)
+        versioned = with_token(self.server.port, ALICE, self.server.give(), life)
+        await self.repository.save_grant(versioned, expect=found.generation if found else 0)
         turn = Turn("planner", "1", auth=TurnAuth(subjects={"user": ALICE}))
         return httpx2.AsyncClient(transport=McpTransport(self.broker, turn, "OAuthApp/mail"))
 
@@ -126,8 +126,8 @@ class Sdk:
     name: str = "OAuthClientProvider"
 
     async def client(self, life: float) -> httpx2.AsyncClient:
-        held = OAuthToken(access_token=self.server.give(), token_type="Bearer", refresh_token="r" * 200)
-        provider = mcp_provider(self.server.url, Stored(held, mcp_client()))
+        versioned = OAuthToken(access_token=self.server.give(), token_type="Bearer", refresh_token="r" * 200)
+        provider = mcp_provider(self.server.url, Stored(versioned, mcp_client()))
         await provider._initialize()  # noqa: SLF001  (its own way leaves out the end of a stored token)
         provider.context.token_expiry_time = time.time() + life
         return httpx2.AsyncClient(auth=provider, timeout=60)

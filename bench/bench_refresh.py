@@ -127,20 +127,20 @@ async def of_one_refresh(folder: Path, *, quick: bool) -> None:
     with child("bench.slow_server", "0") as provider:
         port = provider.answer()["port"]
         bundle, url = Bundle(settings, {"mail": app_at(port)}), f"http://127.0.0.1:{port}{ENDPOINT}"
-        held = await repository.save_grant(with_token(port, subject, "t" * 900, 3600), expect=0)
+        versioned = await repository.save_grant(with_token(port, subject, "t" * 900, 3600), expect=0)
         writes, answers, refreshes = list[float](), list[float](), list[float]()
         bare = httpx2.AsyncClient(limits=httpx2.Limits(max_keepalive_connections=0))
         async with open_broker(bundle, env={}, store=store, log=log, background=False) as broker, bare:
             ask = asking(broker, "mail", subject)
             for number in range(repeats):
                 began = time.perf_counter()
-                held = await repository.save_grant(held.record, expect=held.generation)
+                versioned = await repository.save_grant(versioned.record, expect=versioned.generation)
                 ended = with_token(port, subject, str(number).ljust(900, "t"), -60)
-                held = await repository.save_grant(ended, expect=held.generation)
+                versioned = await repository.save_grant(ended, expect=versioned.generation)
                 writes.append((time.perf_counter() - began) * MS)
                 answers.append(await timed(bare.post(url, data=FORM), MS))
                 refreshes.append(await timed(ask(), MS))
-                held = await refreshed(repository, subject)
+                versioned = await refreshed(repository, subject)
     show(TWO_WRITES, writes, "ms")
     show("the provider's answer alone", answers, "ms")
     show("a whole refresh, provider on this machine", refreshes, "ms", {TWO_WRITES: writes})
@@ -149,10 +149,10 @@ async def of_one_refresh(folder: Path, *, quick: bool) -> None:
 
 
 async def refreshed(repository: Repository, subject: str) -> Versioned[Grant]:
-    held = await repository.grant("mail", subject)
-    if held is None or held.record.token is None or not held.record.token.lives(60, datetime.now(UTC)):
+    versioned = await repository.grant("mail", subject)
+    if versioned is None or versioned.record.token is None or not versioned.record.token.lives(60, datetime.now(UTC)):
         raise SystemExit("the call was not a refresh")
-    return held
+    return versioned
 
 
 async def main(*, quick: bool) -> None:

@@ -36,8 +36,8 @@ class Ours:
 
     name = "oauthbroker"
 
-    def __init__(self, held: Child, repository: Repository, server: SlowServer) -> None:
-        self._held, self._repository, self._server = held, repository, server
+    def __init__(self, versioned: Child, repository: Repository, server: SlowServer) -> None:
+        self._held, self._repository, self._server = versioned, repository, server
 
     async def round(self, count: int, life: float) -> float:
         await self.store(life)
@@ -50,8 +50,8 @@ class Ours:
 
     async def store(self, life: float) -> None:
         found = await self._repository.grant("mail", ALICE)
-        held = with_token(self._server.port, ALICE, self._server.give(), life)
-        await self._repository.save_grant(held, expect=found.generation if found else 0)
+        versioned = with_token(self._server.port, ALICE, self._server.give(), life)
+        await self._repository.save_grant(versioned, expect=found.generation if found else 0)
 
 
 class Sdk:
@@ -59,8 +59,8 @@ class Sdk:
 
     name = "MCP SDK"
 
-    def __init__(self, held: Child, server: SlowServer) -> None:
-        self._held, self._server = held, server
+    def __init__(self, versioned: Child, server: SlowServer) -> None:
+        self._held, self._server = versioned, server
 
     async def round(self, count: int, life: float) -> float:
         return await seconds(self._held, do="calls", token=self._server.give(), count=count, life=life)
@@ -69,8 +69,8 @@ class Sdk:
         return await seconds(self._held, do="restarted", token="ended")
 
 
-async def seconds(held: Child, **request: Any) -> float:
-    found = await asyncio.to_thread(held.ask, **request)
+async def seconds(versioned: Child, **request: Any) -> float:
+    found = await asyncio.to_thread(versioned.ask, **request)
     return float(found["seconds"])
 
 

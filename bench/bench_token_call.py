@@ -115,8 +115,8 @@ async def main(*, quick: bool) -> None:
         store = open_file_store(root, kinds=KINDS, lease_kinds=LEASES)
         repository = Repository(store)
         await fill(root, many)
-        held = await repository.save_grant(grant(SUBJECT), expect=0)
-        file = root / "store" / "data" / "grants" / held.entry.key.name
+        versioned = await repository.save_grant(grant(SUBJECT), expect=0)
+        file = root / "store" / "data" / "grants" / versioned.entry.key.name
         bundle = Bundle(Settings(store_root=str(root / "store")), {"mail": app()})
         log = os.open(root / "limit.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         async with open_running(bundle, env={}, clock=SystemClock(), store=store, background=False) as running:

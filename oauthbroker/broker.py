@@ -170,7 +170,7 @@ class Broker:
         """Finish a connection with the subject that is logged in on the runtime's page, and return its outcome
         (`owner.binding: runtimeConfirm`). Raises `stateUnknown` for an unknown, used or expired handle,
         `ownerBindingFailed` for another subject."""
-        return await self._services.parked_codes.confirm(handle, subject)
+        return await self._services.pending_codes.confirm(handle, subject)
 
     async def relay_code(self, turn: TurnLike, code: str, *, apps: Collection[AppRef] | None = None) -> SessionOutcome:
         """Finish a connection with the code that the user sent in the turn's conversation, and return its outcome
@@ -178,7 +178,7 @@ class Broker:
         `stateUnknown`.
 
         Relay only a user's own words, never those of a tool or a model: a tool can open the link and read the code."""
-        return await self._services.parked_codes.relay(turn, code, apps)
+        return await self._services.pending_codes.relay(turn, code, apps)
 
     async def cancel(self, auth_session_id: str) -> bool:
         """Cancel an authorization because the user declined in the conversation. Its link ends; no event follows. False
@@ -198,8 +198,8 @@ class Broker:
         """Revoke a subject's grants and remove all its records, once every provider knows; the audit log stays.
 
         `done` is False while a provider has still to be told, a browser is connecting, or work of a plug-in for
-        the subject goes on: call again later. A busy provider is waited for up to `patience` seconds. `erasure.look`
-        finds the records and changes nothing.
+        the subject goes on: call again later. A busy provider is waited for up to `patience` seconds.
+        `erasure.find_records` finds the records and changes nothing.
         """
         return await self.erasure.erase(subject, patience=patience)
 

@@ -9,8 +9,8 @@ from oauthbroker.access.oauth_contexts import OAuthContexts
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.mcp_clients import McpClients
-from oauthbroker.authorization.parked_codes import ParkedCodes
 from oauthbroker.authorization.pending_blocks import Pending
+from oauthbroker.authorization.pending_codes import PendingCodes
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.lifecycle import Life
 from oauthbroker.events.dead_letters import DeadLetters
@@ -32,7 +32,7 @@ class Services:
     api_keys: ApiKeys
     pending: Pending
     outcomes: Outcomes
-    parked_codes: ParkedCodes
+    pending_codes: PendingCodes
     connections: Connections
     sessions: SessionList
     grants: Grants

@@ -11,7 +11,7 @@ from oauthbroker.audit import ApiKeyChanged
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import LONG_AGO, Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Pass
 from oauthbroker.core.secret import Secret, digest_of
 from oauthbroker.model.settings import Role
 from oauthbroker.records.api_key import ApiKey, roles_of
@@ -28,7 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 class ApiKeys:
     """Creates, rotates, removes and checks keys. All processes see a change at once."""
 
-    shelf: RecordStore[ApiKey]
+    records: RecordStore[ApiKey]
     clock: Clock
     audit: AuditWriter
     _swept: float | None = None
@@ -50,7 +50,7 @@ class ApiKeys:
             secret_hash=digest_of(secret),
         )
         self.audit.write(ApiKeyChanged(key=key.id, name=name, action="created"), now)
-        await self.shelf.add(key)
+        await self.records.add(key)
         return key, Secret(f"{PREFIX}.{key.locator}.{secret}")
 
     async def rotate(
@@ -68,16 +68,16 @@ class ApiKeys:
         for key in there:
             if key.expires_at is None or key.expires_at > end:
                 self.audit.write(ApiKeyChanged(key=key.id, name=name, action="expiring"), now)
-                await self.shelf.write_tombstone(key.locator, end, now)
-                await self.shelf.change(key.locator, lambda old: old.ended(end, now))
+                await self.records.write_tombstone(key.locator, end, now)
+                await self.records.change(key.locator, lambda old: old.ended(end, now))
         return made
 
     async def remove(self, key_id: str) -> bool:
         """Remove a key. A damaged one is removed too; its name is unknown then. False if there is none of that id."""
         locator = key_id.removeprefix("key-")
-        key, now = await self.shelf.get(locator), self.clock.now()
+        key, now = await self.records.get(locator), self.clock.now()
         entry = ApiKeyChanged(key=f"key-{locator}", name=key.name if key is not None else "", action="removed")
-        return await self.shelf.end(locator, lambda: self.audit.write(entry, now))
+        return await self.records.end(locator, lambda: self.audit.write(entry, now))
 
     async def sweep(self) -> int:
         """End the keys whose overlap is over, and return how many. This is durable, because a clock that was set back
@@ -87,24 +87,24 @@ class ApiKeys:
             return 0
         self._swept = monotonic
         over = [key for key in await self.list() if key.is_rotated_out(now)]
-        this_round = Round()
+        this_pass = Pass()
         for key in over:
-            with this_round.entry():
-                await self.shelf.write_tombstone(key.locator, LONG_AGO, None)
-                await self.shelf.change(key.locator, lambda old: old.ended(LONG_AGO, None))
-        this_round.over()
+            with this_pass.entry():
+                await self.records.write_tombstone(key.locator, LONG_AGO, None)
+                await self.records.change(key.locator, lambda old: old.ended(LONG_AGO, None))
+        this_pass.over()
         return len(over)
 
     async def list(self) -> list[ApiKey]:
         """Return all keys by name, then age. Expired keys are included until removed, as are restored copies of ended
         ones."""
-        found = [await self.shelf.get(key.locator) async for key in self.shelf.all()]
+        found = [await self.records.get(key.locator) async for key in self.records.all()]
         return sorted((key for key in found if key is not None), key=lambda key: (key.name, key.created_at))
 
     async def check(self, text: str) -> ApiKey:
         """Return the valid key with this text. Raises `unauthenticated` for any other text, without a reason."""
         found = _TEXT.fullmatch(text)
-        key = await self.shelf.get(found[1]) if found else None
+        key = await self.records.get(found[1]) if found else None
         if found is None or key is None or not key.matches(found[2]) or not key.alive_at(self.clock.now()):
             raise BrokerError(Code.UNAUTHENTICATED)
         return key

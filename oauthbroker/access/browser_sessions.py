@@ -41,7 +41,7 @@ class NewBrowserSession:
 class BrowserSessions:
     """One per broker."""
 
-    shelf: RecordStore[BrowserSession]
+    records: RecordStore[BrowserSession]
     clock: Clock
     _counted: int = 0
     _swept: float | None = None
@@ -66,7 +66,7 @@ class BrowserSessions:
         )
         if noted is not None:
             await noted(browser_session.id)
-        await self.shelf.add(browser_session)
+        await self.records.add(browser_session)
         self._counted += 1
         return Secret(browser_session.locator + secret), browser_session.expires_at
 
@@ -92,7 +92,7 @@ class BrowserSessions:
         def opened(there: BrowserSession) -> BrowserSession | None:
             return there.opened(cookie, until) if there.is_invited_by(secret, now) else None
 
-        changed = await self.shelf.change(browser_session.locator, opened) if browser_session is not None else None
+        changed = await self.records.change(browser_session.locator, opened) if browser_session is not None else None
         if changed is None:
             raise BrokerError(Code.STATE_UNKNOWN)
         return NewBrowserSession(changed, Secret(changed.locator + cookie))
@@ -116,7 +116,7 @@ class BrowserSessions:
         )
         if noted is not None:
             await noted(browser_session.id)
-        await self.shelf.add(browser_session)
+        await self.records.add(browser_session)
         return NewBrowserSession(browser_session, Secret(browser_session.locator + cookie))
 
     async def admit(self, cookie: str | None, pages: Pages) -> BrowserSession | None:
@@ -138,7 +138,7 @@ class BrowserSessions:
 
     async def end(self, browser_session: BrowserSession) -> None:
         """End a browser session: its cookie is refused from now on, in every process."""
-        await self.shelf.end(browser_session.locator)
+        await self.records.end(browser_session.locator)
 
     async def sweep(self) -> int:
         """Remove ended browser sessions, count the others, and return how many were removed. Reads the store every five
@@ -147,12 +147,12 @@ class BrowserSessions:
         if self._swept is not None and monotonic - self._swept < SWEEP_SECONDS and self._counted < MOST:
             return 0
         self._swept, now = monotonic, self.clock.now()
-        there = [browser_session async for browser_session in self.shelf.all()]
+        there = [browser_session async for browser_session in self.records.all()]
         over = [browser_session for browser_session in there if browser_session.is_past(now)]
         self._counted = len(there) - len(over)
-        await self.shelf.remove_each(browser_session.locator for browser_session in over)
+        await self.records.remove_each(browser_session.locator for browser_session in over)
         return len(over)
 
     async def _find(self, text: str) -> tuple[BrowserSession | None, str]:
         found = _TEXT.fullmatch(text)
-        return (None, "") if found is None else (await self.shelf.get(found[1]), found[2])
+        return (None, "") if found is None else (await self.records.get(found[1]), found[2])

@@ -37,7 +37,7 @@ Tools = Mapping[str, Sequence[ToolAuth] | None]
 class Turns:
     """Begins and ends turns, and admits holders of their tokens. All workers of a store see every turn and end."""
 
-    shelf: RecordStore[TurnRecord]
+    records: RecordStore[TurnRecord]
     config: CurrentConfig
     clock: Clock
     audit: AuditWriter
@@ -77,7 +77,7 @@ class Turns:
         if noted is not None:
             await noted(record.id)
         self.audit.write(TurnBegun(turn=record.id, agent=kept.agent_name), now)
-        await self.shelf.add(record)
+        await self.records.add(record)
         token = TurnToken.first(record.locator, self._root(record.locator)).to_text()
         tool_tokens = {tool: narrow(token, tool=tool) for tool in record.tools}
         return BegunTurn(turn_id=record.id, token=token, tool_tokens=tool_tokens, expires_at=record.expires_at)
@@ -87,7 +87,7 @@ class Turns:
         takes no entry; the turn then goes on and can be ended again."""
         locator, now = turn_id.removeprefix("turn-"), self.clock.now()
         entry = TurnEnded(turn=f"turn-{locator}")
-        if not LOCATOR.fullmatch(locator) or not await self.shelf.end(locator, lambda: self.audit.write(entry, now)):
+        if not LOCATOR.fullmatch(locator) or not await self.records.end(locator, lambda: self.audit.write(entry, now)):
             return False
         self._known.forget_turns([locator])
         return True
@@ -113,19 +113,19 @@ class Turns:
         if (
             known is None
             or known.bundle is not self.config.bundle
-            or self.shelf.fresh(known.locator) is not known.record
+            or self.records.fresh(known.locator) is not known.record
             or self._is_over(known.token_holder.expires_at, known.record)
         ):
             return None
         return known.token_holder
 
     async def _check_holds(self, locator: str, expires_at: datetime) -> None:
-        record = await self.shelf.get(locator)
+        record = await self.records.get(locator)
         if record is None or self._is_over(expires_at, record):
             raise BrokerError(Code.TURN_ENDED)
 
     async def _is_newest(self, record: TurnRecord) -> bool:
-        return await self.shelf.get(record.locator) is record
+        return await self.records.get(record.locator) is record
 
     def _is_over(self, expires_at: datetime, record: TurnRecord) -> bool:
         return has_passed(min(expires_at, record.expires_at), record.created_at, self.clock.now())
@@ -134,7 +134,7 @@ class Turns:
         made = TurnToken.parse(token)
         if not made.signed_with(self._root(made.locator)):
             raise BrokerError(Code.UNAUTHENTICATED)
-        record = await self.shelf.get(made.locator)
+        record = await self.records.get(made.locator)
         if record is None:
             raise BrokerError(Code.TURN_ENDED)
         return Known(
@@ -150,14 +150,14 @@ class Turns:
             return 0
         self._swept = self.clock.monotonic()
         now = self.clock.now()
-        ends = {it.locator: has_passed(it.expires_at, it.created_at, now) async for it in self.shelf.all()}
+        ends = {it.locator: has_passed(it.expires_at, it.created_at, now) async for it in self.records.all()}
         over = [locator for locator, ended in ends.items() if ended]
         self._known.forget_turns([*over, *(self._known.turns() - ends.keys())])
-        await self.shelf.remove_each(over)
+        await self.records.remove_each(over)
         return len(over)
 
     def _root(self, locator: str) -> bytes:
-        return self.shelf.mac("turn-token", locator)
+        return self.records.mac("turn-token", locator)
 
     def _token_holder(self, record: TurnRecord, token: TurnToken) -> TurnTokenHolder:
         """Apply every caveat: a call is permitted if all of them permit it."""

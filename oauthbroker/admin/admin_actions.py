@@ -68,7 +68,7 @@ class Admin:
             return True
         if self.login.operators is not None:
             return browser_session.key == self.login.digest
-        key = await self.api_keys.shelf.get(browser_session.key.removeprefix("key-"))
+        key = await self.api_keys.records.get(browser_session.key.removeprefix("key-"))
         return key is not None and "operator" in key.roles and key.alive_at(self.clock.now())
 
     async def _enter(self, operator: str, key: str, proved_at: datetime | None = None) -> NewBrowserSession:
@@ -100,11 +100,11 @@ class Admin:
     async def cancel(self, browser_session: BrowserSession, session_id: str) -> bool:
         """Withdraws a request; no event. False when there is nothing left to withdraw. Raises `requestInvalid`."""
         locator = locator_of(session_id)
-        held = await self.overview.repository.session(locator)
-        if held is None:
+        versioned = await self.overview.repository.session(locator)
+        if versioned is None:
             return False
         return await self.connect.cancel(
-            locator, lambda: self._note(browser_session, held.record.app, "cancel", session_id)
+            locator, lambda: self._note(browser_session, versioned.record.app, "cancel", session_id)
         )
 
     async def retry(self, browser_session: BrowserSession, agent: str, event_id: str) -> bool:

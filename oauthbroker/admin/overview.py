@@ -95,8 +95,8 @@ class Survey:
         """Return a grant as it is now, and its last use. Raises `grantNotFound`."""
         for row in await self.pages.recent():
             if row.id == grant_id:
-                held = await self.repository.grant(row.app, row.subject)
-                return (row if held is None else self._view(held.record)), await self.uses.last(grant_id)
+                versioned = await self.repository.grant(row.app, row.subject)
+                return (row if versioned is None else self._view(versioned.record)), await self.uses.last(grant_id)
         raise BrokerError(Code.GRANT_NOT_FOUND)
 
     def _view(self, grant: Grant) -> GrantView:
@@ -109,7 +109,7 @@ class Survey:
     async def waiting(self) -> list[AuthSession]:
         """Return the authorizations that wait for a person, the first to expire first."""
         now = self.clock.now()
-        found = [held.record async for held in self.repository.sessions()]
+        found = [versioned.record async for versioned in self.repository.sessions()]
         return sorted((it for it in found if it.open and it.expires_at > now), key=lambda it: it.expires_at)
 
     async def audit(self, count: int, entries: AuditEntries) -> list[AuditLine]:

@@ -50,7 +50,7 @@ class PluginAuditTypes:
 
     _members: dict[type, Members] = field(default_factory=dict)
 
-    def take(self, plugin: str, types: object) -> None:
+    def register(self, plugin: str, types: object) -> None:
         """Add the types of a plug-in. Raises `configInvalid`, with a note that names the flaw."""
         for each in types if isinstance(types, tuple | list) else (types,):
             if not (isinstance(each, type) and issubclass(each, PluginAuditEntry) and each.plugin == plugin):

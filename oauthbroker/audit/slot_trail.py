@@ -24,7 +24,7 @@ class Budget:
 
     left: int
 
-    def take(self, most: int) -> int:
+    def spend(self, most: int) -> int:
         size = min(self.left, most)
         self.left -= size
         return size
@@ -154,7 +154,7 @@ def _pairs(descriptor: int, budget: Budget) -> Iterator[tuple[bytes, bytes | Non
     """Yield (a line, the one before it), the newest first; None before the first line of a file."""
     position = os.lseek(descriptor, 0, os.SEEK_END)
     rest, whole = b"", False
-    while size := budget.take(min(BLOCK, position)):
+    while size := budget.spend(min(BLOCK, position)):
         position -= size
         rest = read(descriptor, position, size) + rest
         if not whole:  # without a line break it is not a complete line

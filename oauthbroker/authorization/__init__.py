@@ -1,1 +1,1 @@
-"""From a need to a grant: sessions, the connect pages' service, callbacks, device codes, logins and parked codes."""
+"""From a need to a grant: sessions, the connect pages' service, callbacks, device codes, logins and pending codes."""

@@ -68,19 +68,19 @@ class Logins:
         provider is not called, and the session stays open for its own user.
         """
         params = parse_callback(query)
-        held = await self.repository.session(params.locator)
+        versioned = await self.repository.session(params.locator)
         cookie = cookie_of(params.locator)
         try:
-            login, app = self._login(), self._app_of(held)
-            valid = await self._judge(params, held, login, cookie)
+            login, app = self._login(), self._app_of(versioned)
+            valid = await self._judge(params, versioned, login, cookie)
         except BrokerError as error:
             refused = error
         else:
-            assert held is not None  # noqa: S101  (_judge refuses None)
-            return await self.exchange.see_through(self._log_in(app, login, held, valid))
-        if held is not None and _is_of(held.record, params):
-            await self._end_refused(held, refused, params)
-        if refused.code in SILENT and (held is None or not _fits(held.record, cookie)):
+            assert versioned is not None  # noqa: S101  (_judge refuses None)
+            return await self.exchange.see_through(self._log_in(app, login, versioned, valid))
+        if versioned is not None and _is_of(versioned.record, params):
+            await self._end_refused(versioned, refused, params)
+        if refused.code in SILENT and (versioned is None or not _fits(versioned.record, cookie)):
             raise BrokerError(Code.STATE_UNKNOWN, note=refused.code.value)
         raise refused
 
@@ -90,14 +90,14 @@ class Logins:
             raise BrokerError(Code.STATE_UNKNOWN, note="no login of the broker's own")
         return login
 
-    def _app_of(self, held: Versioned[AuthSession] | None) -> OAuthApp:
-        app = self.apps.get(held.record.app) if held is not None else None
-        if app is None or app.owner.vouching != "brokerLogin":
+    def _app_of(self, versioned: Versioned[AuthSession] | None) -> OAuthApp:
+        app = self.apps.get(versioned.record.app) if versioned is not None else None
+        if app is None or app.owner.confirmation != "brokerLogin":
             raise BrokerError(Code.STATE_UNKNOWN)
         return app
 
     async def _judge(
-        self, params: CallbackParams, held: Versioned[AuthSession] | None, login: BrokerLogin, cookie: str | None
+        self, params: CallbackParams, versioned: Versioned[AuthSession] | None, login: BrokerLogin, cookie: str | None
     ) -> ValidCallback:
         """Validate the response, in the order of `validate_callback`:
 
@@ -108,12 +108,12 @@ class Logins:
         Raises stateUnknown, stateUsed, stateExpired, ownerBindingFailed, issuerMismatch, and what
         `check_response` raises.
         """
-        if held is None or not _is_of(held.record, params):  # (1)
+        if versioned is None or not _is_of(versioned.record, params):  # (1)
             raise BrokerError(Code.STATE_UNKNOWN)
-        session, under_way = held.record, held.record.login
+        session, under_way = versioned.record, versioned.record.login
         if not session.open or session.taken or under_way is None or under_way.used:  # (2)
             raise BrokerError(Code.STATE_USED)
-        app = self._app_of(held)
+        app = self._app_of(versioned)
         outdated = under_way.digest != login.digest() or session.config_digest != app.digest()
         if session.is_past(self.clock.now()) or outdated:
             raise BrokerError(Code.STATE_EXPIRED)
@@ -122,36 +122,38 @@ class Logins:
         promised = params.code is not None and await self.discovery.issuer_promised(login.app)
         return check_response(params, login.app.endpoints.issuer, promised=promised)  # (4) (5)
 
-    async def _end_refused(self, held: Versioned[AuthSession], refused: BrokerError, params: CallbackParams) -> None:
+    async def _end_refused(
+        self, versioned: Versioned[AuthSession], refused: BrokerError, params: CallbackParams
+    ) -> None:
         """Fail the session when its state arrives from another browser or issuer, as at the app's own callback. A
         refused login is only marked as used: the link stays valid for its user."""
-        login, code = held.record.login, refused.code
-        if not held.record.open or held.record.taken or login is None or login.used:
+        login, code = versioned.record.login, refused.code
+        if not versioned.record.open or versioned.record.taken or login is None or login.used:
             return
         if code in {Code.OWNER_BINDING_FAILED, Code.ISSUER_MISMATCH}:
-            await self.finish.fail(held, code)
+            await self.finish.fail(versioned, code)
         elif refused is params.refused:
-            await self._spend(held, login)
-            await self._note_refused(held.record, code)
+            await self._spend(versioned, login)
+            await self._note_refused(versioned.record, code)
 
     async def _log_in(
-        self, app: OAuthApp, login: BrokerLogin, held: Versioned[AuthSession], valid: ValidCallback
+        self, app: OAuthApp, login: BrokerLogin, versioned: Versioned[AuthSession], valid: ValidCallback
     ) -> LoggedIn:
         """Redeem the login's code once, then create the attempt for the provider."""
-        under_way = held.record.login
+        under_way = versioned.record.login
         assert under_way is not None  # noqa: S101  (_judge refuses None)
-        held = await self._spend(held, under_way)
+        versioned = await self._spend(versioned, under_way)
         try:
-            _check_same(await self._who(login, under_way, valid.code), held.record.subject)
+            _check_same(await self._who(login, under_way, valid.code), versioned.record.subject)
         except BrokerError as error:
             refused = error.with_traceback(None)  # the traceback's frames hold the token response
         else:
-            return await self._let_through(app, held)
-        await self._note_refused(held.record, refused.code)
-        if refused.code is Code.SUBJECT_MISMATCH and held.record.login is not None:
+            return await self._let_through(app, versioned)
+        await self._note_refused(versioned.record, refused.code)
+        if refused.code is Code.SUBJECT_MISMATCH and versioned.record.login is not None:
             with suppress(Conflict):
-                missed = held.record.with_login(held.record.login.missed())
-                await self.repository.save_session(missed, expect=held.generation)
+                missed = versioned.record.with_login(versioned.record.login.missed())
+                await self.repository.save_session(missed, expect=versioned.generation)
         raise refused
 
     async def _who(self, login: BrokerLogin, under_way: Login, code: Secret) -> str:
@@ -165,22 +167,22 @@ class Logins:
         claims = await self.claims.redeem(login.app, under_way.attempt, code, max_age_seconds=login.max_age_seconds)
         return render(rule.template, claims)
 
-    async def _let_through(self, app: OAuthApp, held: Versioned[AuthSession]) -> LoggedIn:
-        session, login = held.record, held.record.login
+    async def _let_through(self, app: OAuthApp, versioned: Versioned[AuthSession]) -> LoggedIn:
+        session, login = versioned.record, versioned.record.login
         assert login is not None  # noqa: S101  (it was spent just now)
         cookie = Secret(random_text(self.clock, 256))
         attempt = new_attempt(self.clock, session.locator, cookie=cookie)
         url = await self.authorization_urls.now(app, attempt, session.scopes)
         passed = session.with_login(login.passed(url, session.expires_at), attempt)
-        return LoggedIn((await self._save(held, passed)).record, cookie)
+        return LoggedIn((await self._save(versioned, passed)).record, cookie)
 
-    async def _spend(self, held: Versioned[AuthSession], login: Login) -> Versioned[AuthSession]:
-        return await self._save(held, held.record.with_login(login.spent()))
+    async def _spend(self, versioned: Versioned[AuthSession], login: Login) -> Versioned[AuthSession]:
+        return await self._save(versioned, versioned.record.with_login(login.spent()))
 
-    async def _save(self, held: Versioned[AuthSession], session: AuthSession) -> Versioned[AuthSession]:
+    async def _save(self, versioned: Versioned[AuthSession], session: AuthSession) -> Versioned[AuthSession]:
         """Save the session. Raises `stateUsed` if another callback, another attempt or the session's end came first."""
         try:
-            return await self.repository.save_session(session, expect=held.generation)
+            return await self.repository.save_session(session, expect=versioned.generation)
         except Conflict:
             lost = BrokerError(Code.STATE_USED)
         raise lost

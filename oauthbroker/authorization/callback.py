@@ -1,4 +1,4 @@
-"""Handle the provider's callback: validate it, then redeem the code, or park it until the browser's user is
+"""Handle the provider's callback: validate it, then redeem the code, or keep it pending until the browser's user is
 confirmed."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp, Vouching
+from oauthbroker.model.apps import OAuthApp, OwnerConfirmation
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.callback_checks import (
@@ -23,8 +23,8 @@ from oauthbroker.protocol.callback_checks import (
     validate_callback,
 )
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.records import AuthSession, Parked
-from oauthbroker.records.parked_code import PARKED_SECONDS, code_of
+from oauthbroker.records import AuthSession, PendingCode
+from oauthbroker.records.pending_code import PENDING_CODE_SECONDS, code_of
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 
 # A browser that did not start the session gets the same answer for all of these as for a state that never existed. A
@@ -48,64 +48,70 @@ class Callback:
 
     async def receive(self, app: OAuthApp, query: bytes, cookie_of: CookieJar) -> AuthSession:
         """Handle one callback on `app`'s own path (RFC 6749 section 4.1.2).
-        Return the session: its grant is stored, or its code is parked.
+        Return the session: its grant is stored, or its code is pending.
 
         Raises a `BrokerError` that may be shown to the user. Unknown, used, expired and foreign states look the same
         (`stateUnknown`) to a browser that did not start the session.
         """
         params = parse_callback(query)
-        held = await self.repository.session(params.locator)
+        versioned = await self.repository.session(params.locator)
         cookie = cookie_of(params.locator)
         try:
-            valid = await self._judge(params, held, app, cookie)
+            valid = await self._judge(params, versioned, app, cookie)
         except BrokerError as error:
             refused = error
         else:
-            assert held is not None  # noqa: S101  (validate_callback refuses None)
-            vouching = app.owner.vouching
-            if vouching is None or vouching == "brokerLogin":
-                return await self.exchange.see_through(self.exchange.redeem(app, held, valid, vouching))
-            return await self.exchange.see_through(self._park(held, valid, vouching))
-        if held is not None:
-            await self._end_refused(held, refused, params)
-        if refused.code in SILENT and (held is None or not cookie_fits(held.record.attempt, cookie)):
+            assert versioned is not None  # noqa: S101  (validate_callback refuses None)
+            confirmation = app.owner.confirmation
+            if confirmation is None or confirmation == "brokerLogin":
+                return await self.exchange.see_through(self.exchange.redeem(app, versioned, valid, confirmation))
+            return await self.exchange.see_through(self._keep_code(versioned, valid, confirmation))
+        if versioned is not None:
+            await self._end_refused(versioned, refused, params)
+        if refused.code in SILENT and (versioned is None or not cookie_fits(versioned.record.attempt, cookie)):
             raise BrokerError(Code.STATE_UNKNOWN, note=refused.code.value)
         raise refused
 
-    async def _park(self, held: Versioned[AuthSession], valid: ValidCallback, kind: Vouching) -> AuthSession:
-        """Park the code without a request to the provider. One callback wins, as for a claim; the others raise
+    async def _keep_code(
+        self, versioned: Versioned[AuthSession], valid: ValidCallback, kind: OwnerConfirmation
+    ) -> AuthSession:
+        """Keep the code pending, without a request to the provider. One callback wins, as for a claim; the others raise
         `stateUsed`."""
         if kind == "channelCode":  # 40 bits, which a user can read out
             proof = code_of(self.clock.random_bytes(5))
         else:  # a handle: the session's locator and 256 bits
-            proof = held.record.locator + random_text(self.clock, 256)
-        until = self.clock.now() + timedelta(seconds=PARKED_SECONDS)
-        parked = Parked(kind=kind, code=valid.code, proof=Secret(proof), until=until)
+            proof = versioned.record.locator + random_text(self.clock, 256)
+        until = self.clock.now() + timedelta(seconds=PENDING_CODE_SECONDS)
+        pending_code = PendingCode(kind=kind, code=valid.code, proof=Secret(proof), until=until)
         try:
-            return (await self.repository.save_session(held.record.park(parked), expect=held.generation)).record
+            return (
+                await self.repository.save_session(
+                    versioned.record.with_pending_code(pending_code), expect=versioned.generation
+                )
+            ).record
         except Conflict:
             lost = BrokerError(Code.STATE_USED)
         raise lost
 
     async def _judge(
-        self, params: CallbackParams, held: Versioned[AuthSession] | None, app: OAuthApp, cookie: str | None
+        self, params: CallbackParams, versioned: Versioned[AuthSession] | None, app: OAuthApp, cookie: str | None
     ) -> ValidCallback:
         """Validate the response. The provider's metadata is fetched only for a known state with a code; an error
         response is judged without it."""
-        known = held is not None and held.record.attempt.state.matches(params.state.reveal())
+        known = versioned is not None and versioned.record.attempt.state.matches(params.state.reveal())
         promised = await self.discovery.issuer_promised(app) if known and params.code is not None else False
         valid = validate_callback(
             params,
-            held.record if held is not None else None,
+            versioned.record if versioned is not None else None,
             app,
             cookie,
             issuer=app.endpoints.issuer,
             issuer_promised=promised,
             now=self.clock.now(),
         )
-        if held is not None and held.record.config_digest != app.digest():
+        if versioned is not None and versioned.record.config_digest != app.digest():
             raise BrokerError(Code.STATE_EXPIRED, note="the app's configuration changed meanwhile")
-        if held is not None and app.owner.vouching == "brokerLogin" and not self._knows_who(held.record):
+        if versioned is not None and app.owner.confirmation == "brokerLogin" and not self._knows_who(versioned.record):
             raise BrokerError(Code.OWNER_BINDING_FAILED, note="the subject has not logged in")
         return valid
 
@@ -116,17 +122,19 @@ class Callback:
             return False
         return session.login.counts(login.digest(), self.clock.now())
 
-    async def _end_refused(self, held: Versioned[AuthSession], refused: BrokerError, params: CallbackParams) -> None:
+    async def _end_refused(
+        self, versioned: Versioned[AuthSession], refused: BrokerError, params: CallbackParams
+    ) -> None:
         """Fail or expire the session of a refused callback. A callback with another session's state changes nothing."""
-        session, code = held.record, refused.code
+        session, code = versioned.record, refused.code
         if not session.open or session.taken or not session.attempt.state.matches(params.state.reveal()):
             return
         if code is Code.PROVIDER_DENIED:
-            await self.finish.fail(held, code, event="auth.denied")
+            await self.finish.fail(versioned, code, event="auth.denied")
         elif refused is params.refused:
             self.log.warning("an authorization was refused", app=session.app, code=code.value, note=refused.note)
-            await self.finish.fail(held, code)
+            await self.finish.fail(versioned, code)
         elif code in {Code.OWNER_BINDING_FAILED, Code.ISSUER_MISMATCH}:
-            await self.finish.fail(held, code)
+            await self.finish.fail(versioned, code)
         elif code is Code.STATE_EXPIRED:
-            await self.finish.lapse(held)
+            await self.finish.lapse(versioned)

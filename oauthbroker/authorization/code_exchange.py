@@ -15,7 +15,7 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import UnderWay
-from oauthbroker.model.apps import OAuthApp, Vouching
+from oauthbroker.model.apps import OAuthApp, OwnerConfirmation
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.callback_checks import ValidCallback
@@ -54,7 +54,11 @@ class Exchange:
         await self._under_way.close()
 
     async def redeem(
-        self, app: OAuthApp, held: Versioned[AuthSession], valid: ValidCallback, confirmed: Vouching | None = None
+        self,
+        app: OAuthApp,
+        versioned: Versioned[AuthSession],
+        valid: ValidCallback,
+        confirmed: OwnerConfirmation | None = None,
     ) -> AuthSession:
         """Claim, exchange, verify and commit. A failure ends the session and stores nothing.
 
@@ -62,9 +66,9 @@ class Exchange:
         one that wins the claim, `storeLocked` where a stopped process would keep the grant from being stored (the same
         callback may come again), and the errors of the exchange and the checks.
         """
-        await self.finish.repository.check_writable(app.name, held.record.subject)
+        await self.finish.repository.check_writable(app.name, versioned.record.subject)
         seconds = PROVIDER_CALLS * self.limits.provider_seconds
-        claimed = await self.finish.claim(held, seconds, confirmed=confirmed is not None)
+        claimed = await self.finish.claim(versioned, seconds, confirmed=confirmed is not None)
         if claimed is None or not isinstance(session := claimed.record, ClaimedSession):
             raise BrokerError(Code.STATE_USED)
         issued = IssuedTokens()

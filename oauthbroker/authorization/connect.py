@@ -41,19 +41,19 @@ class Connect:
     clock: Clock
     audit: AuditWriter
 
-    async def look(self, ticket: str) -> Versioned[AuthSession]:
+    async def session_of_ticket(self, ticket: str) -> Versioned[AuthSession]:
         """Return the open session of a ticket. Changes nothing, because chat applications fetch links before users open
         them.
 
         Raises `stateUnknown` for any other ticket. The reason is not revealed.
         """
-        held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
-        if held is None or held.record.ticket is None or not held.record.ticket.matches(ticket):
+        versioned = await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
+        if versioned is None or versioned.record.ticket is None or not versioned.record.ticket.matches(ticket):
             raise BrokerError(Code.STATE_UNKNOWN)
-        session = held.record
+        session = versioned.record
         if not session.open or session.taken or session.is_past(self.clock.now()):
             raise BrokerError(Code.STATE_UNKNOWN)
-        return held
+        return versioned
 
     async def session_of(self, locator: str, cookie: str) -> AuthSession | None:
         """Return the session that this browser took to the provider or to the broker's login, ended ones included. None
@@ -66,37 +66,39 @@ class Connect:
 
     async def outcome_of(self, locator: str) -> AuthSession | None:
         """Return the session for a browser that has proved by other means that it belongs to it."""
-        held = await self.repository.session(locator)
-        return held.record if held is not None else None
+        versioned = await self.repository.session(locator)
+        return versioned.record if versioned is not None else None
 
     async def grant_of(self, session: AuthSession) -> Grant | None:
         """Return the active grant that this session created. None if another one has replaced it."""
-        held = await self.repository.grant(session.app, session.subject)
-        is_of = held is not None and held.record.auth_session_id == session.id and not held.record.revoked
-        return held.record if held is not None and is_of else None
+        versioned = await self.repository.grant(session.app, session.subject)
+        is_of = (
+            versioned is not None and versioned.record.auth_session_id == session.id and not versioned.record.revoked
+        )
+        return versioned.record if versioned is not None and is_of else None
 
     async def shown(self, ticket: str) -> AuthSession:
         """Return the session that a link's page shows: an open one. In the device code flow also a claimed or ended
         one, because users reload that page. Raises `stateUnknown`."""
-        held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
-        if held is None:
+        versioned = await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
+        if versioned is None:
             raise BrokerError(Code.STATE_UNKNOWN)
-        session = held.record
+        session = versioned.record
         if session.device is not None:
             is_current = session.ticket is not None and session.ticket.matches(ticket)
             if is_current or session.device.was_shown_under(ticket):
                 return session
-        return (await self.look(ticket)).record
+        return (await self.session_of_ticket(ticket)).record
 
     async def scopes_now(self, app: OAuthApp, session: AuthSession) -> tuple[str, ...]:
         """Return the scopes to ask the user for: the session's, and those of a grant stored since it was opened.
         Consenting to the second of two links then removes no scope of the first."""
-        held = await self.repository.grant(app.name, session.subject)
-        if held is None or held.record.revoked or session.switch_account or session.device is not None:
+        versioned = await self.repository.grant(app.name, session.subject)
+        if versioned is None or versioned.record.revoked or session.switch_account or session.device is not None:
             return session.scopes
-        if held.record.registration != app.registration:
+        if versioned.record.registration != app.registration:
             return session.scopes
-        return union_in_app_order(app, held.record.scopes, session.scopes)
+        return union_in_app_order(app, versioned.record.scopes, session.scopes)
 
     async def start(self, app: OAuthApp, ticket: str, login: BrokerLogin | None = None) -> Departure:
         """Start an attempt for this browser: new state, verifier, nonce and cookie in one write. The last browser wins.
@@ -108,77 +110,77 @@ class Connect:
         """
         await self.discovery.endpoints(app)
         for tried in range(8):
-            held = await self.look(ticket)
-            await self._check_startable(app, held)
+            versioned = await self.session_of_ticket(ticket)
+            await self._check_startable(app, versioned)
             if tried == 0:
-                self.audit.write(ConnectStarted(app=app.name, session=held.record.id), self.clock.now())
+                self.audit.write(ConnectStarted(app=app.name, session=versioned.record.id), self.clock.now())
             cookie = Secret(random_text(self.clock, 256))
-            attempt = new_attempt(self.clock, held.record.locator, cookie=cookie)
+            attempt = new_attempt(self.clock, versioned.record.locator, cookie=cookie)
             try:
                 if login is None:
-                    session, url = await self._to_provider(app, held, attempt)
+                    session, url = await self._to_provider(app, versioned, attempt)
                 else:
-                    session, url = await self._to_login(app, held, attempt, login)
+                    session, url = await self._to_login(app, versioned, attempt, login)
             except Conflict:
                 continue
             return Departure(url, cookie, session)
         raise BrokerError(Code.STORE_LOCKED)
 
     async def _to_provider(
-        self, app: OAuthApp, held: Versioned[AuthSession], attempt: Attempt
+        self, app: OAuthApp, versioned: Versioned[AuthSession], attempt: Attempt
     ) -> tuple[AuthSession, Secret]:
-        held = await self._counted(app, held)
-        session = held.record.attempted(attempt, await self.scopes_now(app, held.record))
+        versioned = await self._counted(app, versioned)
+        session = versioned.record.attempted(attempt, await self.scopes_now(app, versioned.record))
         url = await self.authorization_urls.now(
             app.asking_which_account() if session.tries else app, attempt, session.scopes
         )
-        await self.repository.save_session(session, expect=held.generation)
+        await self.repository.save_session(session, expect=versioned.generation)
         return session, url
 
     async def _to_login(
-        self, app: OAuthApp, held: Versioned[AuthSession], attempt: Attempt, login: BrokerLogin
+        self, app: OAuthApp, versioned: Versioned[AuthSession], attempt: Attempt, login: BrokerLogin
     ) -> tuple[AuthSession, Secret]:
-        was_wrong = held.record.login is not None and held.record.login.wrong
+        was_wrong = versioned.record.login is not None and versioned.record.login.wrong
         client = login.asking(again=was_wrong)
-        held = await self._counted(client, held)
-        scopes = await self.scopes_now(app, held.record)
-        session = held.record.logging_in(Login(attempt=attempt, digest=login.digest(), wrong=was_wrong), scopes)
+        versioned = await self._counted(client, versioned)
+        scopes = await self.scopes_now(app, versioned.record)
+        session = versioned.record.logging_in(Login(attempt=attempt, digest=login.digest(), wrong=was_wrong), scopes)
         url = await self.authorization_urls.now(client, attempt, client.scopes)
-        await self.repository.save_session(session, expect=held.generation)
+        await self.repository.save_session(session, expect=versioned.generation)
         return session, url
 
-    async def _check_startable(self, app: OAuthApp, held: Versioned[AuthSession]) -> None:
-        if held.record.device is not None:
+    async def _check_startable(self, app: OAuthApp, versioned: Versioned[AuthSession]) -> None:
+        if versioned.record.device is not None:
             raise BrokerError(Code.REQUEST_INVALID, note="a device code takes no browser to the provider")
-        if held.record.config_digest != app.digest():
-            await self.finish.lapse(held)
+        if versioned.record.config_digest != app.digest():
+            await self.finish.lapse(versioned)
             raise BrokerError(Code.STATE_UNKNOWN)
-        if held.record.worn_out:
+        if versioned.record.worn_out:
             raise BrokerError(Code.STATE_UNKNOWN, note="the link's button was pressed too often")
 
-    async def _counted(self, app: OAuthApp, held: Versioned[AuthSession]) -> Versioned[AuthSession]:
+    async def _counted(self, app: OAuthApp, versioned: Versioned[AuthSession]) -> Versioned[AuthSession]:
         """Count one more start. It is written before it costs the provider a request, else along with the attempt."""
-        session = held.record.pressed()
+        session = versioned.record.pressed()
         if not await self.authorization_urls.pushes(app):
-            return held._replace(record=session)
-        return await self.repository.save_session(session, expect=held.generation)
+            return versioned._replace(record=session)
+        return await self.repository.save_session(session, expect=versioned.generation)
 
     async def decline(self, ticket: str) -> AuthSession:
         """Record that the user declined on the broker's page. Raises `stateUnknown`."""
         for _ in range(8):
-            held = await self._undeclined(ticket)
-            if await self.finish.fail(held, Code.PROVIDER_DENIED, event="auth.denied"):
-                return held.record
+            versioned = await self._undeclined(ticket)
+            if await self.finish.fail(versioned, Code.PROVIDER_DENIED, event="auth.denied"):
+                return versioned.record
         raise BrokerError(Code.STORE_LOCKED)
 
     async def _undeclined(self, ticket: str) -> Versioned[AuthSession]:
         """Return the open session, as `look` does. Makes the end of an ended session durable before raising
         `stateUnknown`."""
         try:
-            return await self.look(ticket)
+            return await self.session_of_ticket(ticket)
         except BrokerError:
-            held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
-            if held is not None and not held.record.open:
+            versioned = await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
+            if versioned is not None and not versioned.record.open:
                 await self.repository.sync("sessions")
             raise
 
@@ -186,16 +188,18 @@ class Connect:
         """Withdraw the request, without an event. False when the session has ended or is claimed. `noted` audits the
         caller of an open one first: if it raises, nothing changes."""
         for attempt in range(8):
-            held = await self.repository.session(locator)
-            if held is None:
+            versioned = await self.repository.session(locator)
+            if versioned is None:
                 return False
-            if not held.record.open or held.record.claim is not None:
+            if not versioned.record.open or versioned.record.claim is not None:
                 await self.repository.sync("sessions")
                 return False
             if attempt == 0:
                 if noted is not None:
                     await noted()
-                self.audit.write(RequestWithdrawn(app=held.record.app, session=held.record.id), self.clock.now())
-            if await self.finish.lapse(held):
+                self.audit.write(
+                    RequestWithdrawn(app=versioned.record.app, session=versioned.record.id), self.clock.now()
+                )
+            if await self.finish.lapse(versioned):
                 return True
         raise BrokerError(Code.STORE_LOCKED)

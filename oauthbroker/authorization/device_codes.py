@@ -38,7 +38,7 @@ class DeviceCodes:
         Raises the errors of `device_response`; after failures at once, while the circuit is open. Raises
         `deviceCodeUnsupported` for an app that cannot verify the owner of the tokens, or whose binding needs a browser.
         """
-        if app.owner.vouching is not None or (app.subject_mode == "user" and app.owner.user_identity is None):
+        if app.owner.confirmation is not None or (app.subject_mode == "user" and app.owner.user_identity is None):
             raise BrokerError(Code.DEVICE_CODE_UNSUPPORTED)
         circuit = f"device code {app.name}"
         self.circuits.check(circuit)

@@ -2,8 +2,8 @@
 
 Every process of a store knows every open code: those it opened at once, others by the sweeper. So another process goes
 on when one dies. The record holds the time of the next poll and is written before each poll. The process that holds the
-pair's flight and reads a due record polls; a process that cannot store the result does not. The same process keeps
-polling: the stored time lets others take over only when an answer is long overdue.
+pair's provider lease and reads a due record polls; a process that cannot store the result does not. The same process
+keeps polling: the stored time lets others take over only when an answer is long overdue.
 """
 
 from __future__ import annotations
@@ -130,14 +130,14 @@ class Polling:
 
     async def _poll(self, locator: str) -> float | None:
         """Return the seconds until the next poll of this session, None when it is not polled here any longer."""
-        held = await self._still_waiting(locator)
-        app = self.apps.get(held.record.app) if held is not None else None
-        if held is None or app is None:
+        versioned = await self._still_waiting(locator)
+        app = self.apps.get(versioned.record.app) if versioned is not None else None
+        if versioned is None or app is None:
             return None
-        if (early := self._early(held)) > 0:
+        if (early := self._early(versioned)) > 0:
             return early
         try:
-            async with self.repository.flight(app.name, held.record.subject, wait=BUSY_SECONDS):
+            async with self.repository.provider_lease(app.name, versioned.record.subject, wait=BUSY_SECONDS):
                 return await self._poll_alone(app, locator)
         except BrokerError as error:
             if error.code is not Code.STORE_LOCKED:
@@ -145,44 +145,44 @@ class Polling:
         return BUSY_SECONDS
 
     async def _poll_alone(self, app: OAuthApp, locator: str) -> float | None:
-        """Read the session again under the flight, store the time of the next poll, then poll."""
-        held = await self._still_waiting(locator)
-        if held is None:
+        """Read the session again under the provider lease, store the time of the next poll, then poll."""
+        versioned = await self._still_waiting(locator)
+        if versioned is None:
             return None
-        if held.record.config_digest != app.digest():
-            return None if await self.finish.lapse(held) else BUSY_SECONDS
-        if (early := self._early(held)) > 0:
+        if versioned.record.config_digest != app.digest():
+            return None if await self.finish.lapse(versioned) else BUSY_SECONDS
+        if (early := self._early(versioned)) > 0:
             return early
-        await self.repository.check_writable(app.name, held.record.subject)
-        device, sent_at = _device(held), self.clock.now()
-        is_sure = not device.unsure or self._has_heard(held)
+        await self.repository.check_writable(app.name, versioned.record.subject)
+        device, sent_at = _device(versioned), self.clock.now()
+        is_sure = not device.unsure or self._has_heard(versioned)
         asking = device.asking(sent_at + timedelta(seconds=device.interval + self.limits.provider_seconds))
-        held = await self.repository.save_session(held.record.polled(asking), expect=held.generation)
+        versioned = await self.repository.save_session(versioned.record.polled(asking), expect=versioned.generation)
         try:
             answer = await self._ask(app, device)
         except BrokerError as error:
             refused = error
         else:
             if isinstance(answer, DevicePending):
-                return await self._go_on(held, slower=answer.slower)
-            await self._redeem(app, held, answer, sent_at)
+                return await self._go_on(versioned, slower=answer.slower)
+            await self._redeem(app, versioned, answer, sent_at)
             return None
-        return await self._refused(app, held, refused, is_sure=is_sure)
+        return await self._refused(app, versioned, refused, is_sure=is_sure)
 
     async def _still_waiting(self, locator: str) -> Versioned[AuthSession] | None:
         """Return the session if it still waits for the user. The sweeper ends expired ones."""
-        held = await self.repository.session(locator)
-        if held is None or held.record.device is None or held.record.device.code is None:
+        versioned = await self.repository.session(locator)
+        if versioned is None or versioned.record.device is None or versioned.record.device.code is None:
             return None
-        session = held.record
+        session = versioned.record
         waits = session.open and session.claim is None and session.expires_at > self.clock.now()
-        return held if waits else None
+        return versioned if waits else None
 
-    def _early(self, held: Versioned[AuthSession]) -> float:
+    def _early(self, versioned: Versioned[AuthSession]) -> float:
         """Return the seconds until the provider may be polled again, at most until the session expires."""
-        session = held.record
-        early = self._until(_device(held).next_poll_at, session)
-        if self._has_heard(held):
+        session = versioned.record
+        early = self._until(_device(versioned).next_poll_at, session)
+        if self._has_heard(versioned):
             early = self._heard[session.locator].again_at - self.clock.monotonic()
         return min(early, (session.expires_at - self.clock.now()).total_seconds())
 
@@ -191,9 +191,9 @@ class Polling:
         wait = min(moment - self.clock.now(), session.expires_at - session.created_at).total_seconds()
         return wait if moment - self.clock.now() <= timedelta(seconds=LONGEST_WAIT) + SET_BACK else 0.0
 
-    def _has_heard(self, held: Versioned[AuthSession]) -> bool:
-        heard = self._heard.get(held.record.locator)
-        return heard is not None and heard.generation == held.generation
+    def _has_heard(self, versioned: Versioned[AuthSession]) -> bool:
+        heard = self._heard.get(versioned.record.locator)
+        return heard is not None and heard.generation == versioned.generation
 
     async def _ask(self, app: OAuthApp, device: Device) -> TokenResponse | DevicePending:
         code = device.code
@@ -216,45 +216,45 @@ class Polling:
             raise TransportFailed(refused.note, sent=False)
         raise refused
 
-    async def _go_on(self, held: Versioned[AuthSession], *, slower: bool) -> float:
+    async def _go_on(self, versioned: Versioned[AuthSession], *, slower: bool) -> float:
         """Schedule the next poll after `authorization_pending` or `slow_down` (RFC 8628 section 3.5). The code is
         unused, so an earlier lost response held no token."""
-        session, device = held.record, _device(held)
+        session, device = versioned.record, _device(versioned)
         self._faults.pop(session.locator, None)
         interval = device.interval + (SLOW_DOWN_SECONDS if slower else 0)
         if slower:
             answered = device.answered(self.clock.now() + timedelta(seconds=interval), interval)
-            held = await self.repository.save_session(session.polled(answered), expect=held.generation)
-        return self._note_heard(held, interval)
+            versioned = await self.repository.save_session(session.polled(answered), expect=versioned.generation)
+        return self._note_heard(versioned, interval)
 
-    def _note_heard(self, held: Versioned[AuthSession], wait: float) -> float:
-        self._heard[held.record.locator] = _Heard(held.generation, self.clock.monotonic() + wait)
+    def _note_heard(self, versioned: Versioned[AuthSession], wait: float) -> float:
+        self._heard[versioned.record.locator] = _Heard(versioned.generation, self.clock.monotonic() + wait)
         return wait
 
     async def _refused(
-        self, app: OAuthApp, held: Versioned[AuthSession], refused: BrokerError, *, is_sure: bool
+        self, app: OAuthApp, versioned: Versioned[AuthSession], refused: BrokerError, *, is_sure: bool
     ) -> float | None:
-        session, code = held.record, refused.code
+        session, code = versioned.record, refused.code
         if code in {Code.PROVIDER_UNREACHABLE, Code.PROVIDER_RATE_LIMITED}:
-            return await self._back_off(app, held, refused, is_sure=is_sure)
+            return await self._back_off(app, versioned, refused, is_sure=is_sure)
         if code is Code.STATE_EXPIRED or (code is Code.EXCHANGE_FAILED and session.expires_at <= self.clock.now()):
-            await self.finish.lapse(held, event="auth.expired" if self.expired_events else None)
+            await self.finish.lapse(versioned, event="auth.expired" if self.expired_events else None)
         elif code is Code.PROVIDER_DENIED:
-            await self.finish.fail(held, code, event="auth.denied")
+            await self.finish.fail(versioned, code, event="auth.denied")
         else:
             if code is Code.EXCHANGE_FAILED and not is_sure:
                 code = Code.EXCHANGE_UNCERTAIN  # the code is used, and its tokens were in a lost response
             self.log.warning("a device code came to nothing", app=app.name, code=code.value, note=refused.note)
             issued = refused.issued if isinstance(refused, RefusedTokens) else IssuedTokens()
-            await self.finish.give_up(app, held, code, issued)
+            await self.finish.give_up(app, versioned, code, issued)
         return None
 
     async def _back_off(
-        self, app: OAuthApp, held: Versioned[AuthSession], refused: BrokerError, *, is_sure: bool
+        self, app: OAuthApp, versioned: Versioned[AuthSession], refused: BrokerError, *, is_sure: bool
     ) -> float:
         """Double the interval after every failure in a row, or wait as long as the provider asks (RFC 8628 section
         3.5)."""
-        session, device = held.record, _device(held)
+        session, device = versioned.record, _device(versioned)
         faults = self._faults[session.locator] = self._faults.get(session.locator, 0) + 1
         doubled = min(device.interval * 2 ** min(faults, 16), max(LONGEST_BACKOFF, device.interval))
         wait = max(doubled, refused.retry_after_seconds or 0)
@@ -263,24 +263,26 @@ class Polling:
             app=app.name, code=refused.code.value, note=refused.note, again_in=wait,
         )  # fmt: skip
         at = self.clock.now() + timedelta(seconds=wait)
-        held = await self.repository.save_session(session.polled(device.postponed(at)), expect=held.generation)
+        versioned = await self.repository.save_session(
+            session.polled(device.postponed(at)), expect=versioned.generation
+        )
         not_sent = isinstance(refused, TransportFailed) and not refused.sent
         if is_sure and (not_sent or refused.code is Code.PROVIDER_RATE_LIMITED):
-            self._note_heard(held, wait)
+            self._note_heard(versioned, wait)
         return float(wait)
 
     async def _redeem(
-        self, app: OAuthApp, held: Versioned[AuthSession], answer: TokenResponse, sent_at: datetime
+        self, app: OAuthApp, versioned: Versioned[AuthSession], answer: TokenResponse, sent_at: datetime
     ) -> None:
         """Claim, verify and commit, as for a callback. A failure ends the session and stores nothing."""
         claimed, code, note = None, Code.STATE_USED, "the session ended while the provider answered"
         try:
-            claimed = await self.finish.claim(held, PROVIDER_CALLS * self.limits.provider_seconds)
+            claimed = await self.finish.claim(versioned, PROVIDER_CALLS * self.limits.provider_seconds)
         except BrokerError as error:
             code, note = error.code, error.note
         if claimed is None:
             self.log.warning("tokens came too late to be kept", app=app.name, code=code.value, note=note)
-            await self.finish.drop(app, held.record, code, answer.issued)
+            await self.finish.drop(app, versioned.record, code, answer.issued)
             return
         try:
             verified = await self.finish.verify(app, claimed.record, answer, sent_at)
@@ -294,7 +296,7 @@ class Polling:
         await self.finish.give_up(app, claimed, code, answer.issued)
 
 
-def _device(held: Versioned[AuthSession]) -> Device:
-    device = held.record.device
+def _device(versioned: Versioned[AuthSession]) -> Device:
+    device = versioned.record.device
     assert device is not None  # noqa: S101  (only sessions that have one are looked at)
     return device

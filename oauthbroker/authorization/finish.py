@@ -17,7 +17,7 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.new_grant import Verified, granted_event, next_grant, session_event
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Bell, to_its_end
+from oauthbroker.core.lifecycle import Notifier, to_its_end
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.owner_check import check_pin, judge_owner
 from oauthbroker.model.scope_ceiling import granted_scopes
@@ -50,18 +50,18 @@ class Finish:
     open_sessions: OpenSessions
     clients: Clients
     revoke: Revoke
-    outbox: Bell
+    outbox: Notifier
     log: Log
 
     async def claim(
-        self, held: Versioned[AuthSession], seconds: float, *, confirmed: bool = False
+        self, versioned: Versioned[AuthSession], seconds: float, *, confirmed: bool = False
     ) -> Versioned[AuthSession] | None:
         """Claim the right to finish a session: one caller wins across all processes, the others get None. No other
         caller may recover the session for `seconds`."""
         until = self.clock.now() + timedelta(seconds=seconds)
-        claimed = held.record.claimed(random_text(self.clock, 128), until, confirmed=confirmed)
+        claimed = versioned.record.claimed(random_text(self.clock, 128), until, confirmed=confirmed)
         try:
-            return await self.repository.save_session(claimed, expect=held.generation)
+            return await self.repository.save_session(claimed, expect=versioned.generation)
         except Conflict:
             return None
 
@@ -85,20 +85,22 @@ class Finish:
             return Verified(tokens=tokens, owner=owner, scopes=scopes, missing=missing)
         raise refused
 
-    async def commit(self, app: OAuthApp, held: Versioned[AuthSession], verified: Verified, sent_at: datetime) -> None:
+    async def commit(
+        self, app: OAuthApp, versioned: Versioned[AuthSession], verified: Verified, sent_at: datetime
+    ) -> None:
         """Store the grant with its event, and end the session and every other one that the grant satisfies.
 
         Raises `subjectMismatch` when another account is pinned, and `exchangeUncertain` when the claim expired and
         another caller ended the session. Then nothing is stored.
         """
-        session = held.record
+        session = versioned.record
         async with self.repository.pair(session.app, session.subject):
             now_there = await self.repository.session(session.locator)
-            if now_there is None or now_there.generation != held.generation:
+            if now_there is None or now_there.generation != versioned.generation:
                 raise BrokerError(Code.EXCHANGE_UNCERTAIN, note="the session was ended meanwhile")
             stored = await self._keep(app, session, verified, sent_at)
             with suppress(BrokerError):  # the grant is durable: `recover` can finish the rest
-                await self._complete_all(stored.record, held)
+                await self._complete_all(stored.record, versioned)
         self.open_sessions.ended(session.locator)
         self.metrics.add(Metric.CONNECTIONS_COMPLETED, app.name)
         grant = stored.record
@@ -107,7 +109,7 @@ class Finish:
             self.log.warning(
                 "a provider does not list scopes", app=app.name, grant=grant.id[:15], scopes=list(grant.unlisted)
             )
-        self.outbox.ring()
+        self.outbox.notify()
 
     async def _keep(
         self, app: OAuthApp, session: AuthSession, verified: Verified, sent_at: datetime
@@ -130,62 +132,64 @@ class Finish:
                 return await self._store(grant, before.generation if before else 0)
         raise Conflict
 
-    async def fail(self, held: Versioned[AuthSession], code: Code, *, event: EventType | None = "auth.failed") -> bool:
+    async def fail(
+        self, versioned: Versioned[AuthSession], code: Code, *, event: EventType | None = "auth.failed"
+    ) -> bool:
         """End a session without a grant, in one write with its event. False if the record changed meanwhile; then
         nothing is written."""
-        session = held.record
+        session = versioned.record
         notice = session_event(session, event, self.clock.now(), code=code.value) if event is not None else None
         async with self.repository.pair(session.app, session.subject):
-            return await to_its_end(asyncio.ensure_future(self._fail(held, code, notice)))
+            return await to_its_end(asyncio.ensure_future(self._fail(versioned, code, notice)))
 
-    async def _fail(self, held: Versioned[AuthSession], code: Code, notice: AgentEvent | None) -> bool:
+    async def _fail(self, versioned: Versioned[AuthSession], code: Code, notice: AgentEvent | None) -> bool:
         """Fail a session under the pair's lease. On cancellation it still runs to its end: the audit entry is written,
         and the event does not wait for the next sweep."""
-        session, now = held.record, self.clock.now()
+        session, now = versioned.record, self.clock.now()
         try:
-            await self.repository.save_session(session.failed(now, code, notice), expect=held.generation)
+            await self.repository.save_session(session.failed(now, code, notice), expect=versioned.generation)
         except (Conflict, ValueError):
             return False
         self.open_sessions.ended(session.locator)
         self.metrics.add(Metric.CONNECTIONS_FAILED, code.value)
-        self.outbox.ring()
+        self.outbox.notify()
         self.audit.write(ConnectFailed(app=session.app, session=session.id, code=code.value), now)
         await self._forget_waiting(session.app, session.subject, {session.locator})  # readers skip ended sessions
         return True
 
-    async def give_up(self, app: OAuthApp, held: Versioned[AuthSession], code: Code, issued: IssuedTokens) -> None:
+    async def give_up(self, app: OAuthApp, versioned: Versioned[AuthSession], code: Code, issued: IssuedTokens) -> None:
         """End a session without a grant, and drop the tokens received for it even if that fails."""
         try:
-            await self.fail(held, code)
+            await self.fail(versioned, code)
         finally:
             if issued:
-                await self.drop(app, held.record, code, issued)
+                await self.drop(app, versioned.record, code, issued)
 
-    async def lapse(self, held: Versioned[AuthSession], *, event: EventType | None = None) -> bool:
+    async def lapse(self, versioned: Versioned[AuthSession], *, event: EventType | None = None) -> bool:
         """End an unclaimed session that expired, was superseded or cancelled. The caller holds no lock.
 
         False if the record changed meanwhile; then nothing is written.
         """
-        session = held.record
+        session = versioned.record
         async with self.repository.pair(session.app, session.subject):
-            if not await self.lapse_locked(held, event=event):
+            if not await self.lapse_locked(versioned, event=event):
                 return False
             await self._forget_waiting(session.app, session.subject, {session.locator})
-        self.outbox.ring()
+        self.outbox.notify()
         return True
 
-    async def lapse_locked(self, held: Versioned[AuthSession], *, event: EventType | None = None) -> bool:
+    async def lapse_locked(self, versioned: Versioned[AuthSession], *, event: EventType | None = None) -> bool:
         """Do the same for a caller that holds the pair's lease and updates the waiting list itself."""
-        session = held.record
+        session = versioned.record
         notice = session_event(session, event, self.clock.now()) if event is not None else None
         try:
-            await self.repository.save_session(session.lapsed(self.clock.now(), notice), expect=held.generation)
+            await self.repository.save_session(session.lapsed(self.clock.now(), notice), expect=versioned.generation)
         except (Conflict, ValueError):
             return False
         self.open_sessions.ended(session.locator)
         return True
 
-    async def recover(self, held: Versioned[AuthSession]) -> bool:
+    async def recover(self, versioned: Versioned[AuthSession]) -> bool:
         """End a claimed session whose worker is gone: completed if the grant carries its id, else failed after the
         claim has expired.
 
@@ -193,18 +197,18 @@ class Finish:
         an open session means that the worker has stopped, and the session can be completed at once.
         False while the claim is valid. Raises `Conflict` when another caller ends the session at the same time.
         """
-        session = held.record
+        session = versioned.record
         async with self.repository.pair(session.app, session.subject):
             grant = await self.repository.grant(session.app, session.subject)
             granted = grant is not None and _carries(grant.record, session)
             if granted and grant is not None:
-                await self._complete_all(grant.record, held)
+                await self._complete_all(grant.record, versioned)
         over = session.claim is None or not session.claim.holds(self.clock.now())
         if granted:
             self.open_sessions.ended(session.locator)
-            self.outbox.ring()
+            self.outbox.notify()
         elif over:
-            await self.fail(held, Code.EXCHANGE_UNCERTAIN)
+            await self.fail(versioned, Code.EXCHANGE_UNCERTAIN)
         return granted or over
 
     async def drop(self, app: OAuthApp, session: AuthSession, code: Code, issued: IssuedTokens) -> None:
@@ -245,12 +249,12 @@ class Finish:
                 break
         return there
 
-    async def _complete_all(self, grant: Grant, held: Versioned[AuthSession]) -> None:
+    async def _complete_all(self, grant: Grant, versioned: Versioned[AuthSession]) -> None:
         """Complete all sessions. The one that created the grant is last: until then `recover` finds it."""
         if not grant.revoked:
-            await self._complete_others(grant, held.record)
-        done = held.record.completed(self.clock.now())
-        await self.repository.save_session(done, expect=held.generation)
+            await self._complete_others(grant, versioned.record)
+        done = versioned.record.completed(self.clock.now())
+        await self.repository.save_session(done, expect=versioned.generation)
 
     async def _complete_others(self, grant: Grant, first: AuthSession) -> None:
         """Complete every other session of the pair that this grant satisfies. Its event is stored in its own record."""
@@ -260,25 +264,25 @@ class Finish:
                 gone.add(other.record.locator)
         await self._forget_waiting(grant.app, grant.subject, gone)
 
-    async def _complete_other(self, grant: Grant, held: Versioned[AuthSession] | None) -> bool:
+    async def _complete_other(self, grant: Grant, versioned: Versioned[AuthSession] | None) -> bool:
         """Complete one session. On a conflict, such as a browser starting an attempt, it is read again."""
         for _ in range(8):
-            if held is None or not held.record.open or held.record.claim is not None:
+            if versioned is None or not versioned.record.open or versioned.record.claim is not None:
                 return False
-            session = held.record
+            session = versioned.record
             if session.switch_account or not set(session.scopes) <= set(grant.scopes):
                 return False
             done = session.completed(self.clock.now(), granted_event(session, grant, self.clock.now()))
             try:
-                await self.repository.save_session(done, expect=held.generation)
+                await self.repository.save_session(done, expect=versioned.generation)
             except Conflict:
-                held = await self.repository.session(session.locator)
+                versioned = await self.repository.session(session.locator)
                 continue
             return True
         return False
 
     async def _forget_waiting(self, app: str, subject: str, gone: set[str]) -> None:
-        left = [held.record.locator for held in await self.repository.waiting(app, subject)]
+        left = [versioned.record.locator for versioned in await self.repository.waiting(app, subject)]
         await self.repository.waiting_lists.save(app, subject, [locator for locator in left if locator not in gone])
 
 

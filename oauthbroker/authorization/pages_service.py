@@ -11,18 +11,18 @@ from oauthbroker.authorization.broker_login import LoggedIn, Logins
 from oauthbroker.authorization.callback import Callback, CookieJar
 from oauthbroker.authorization.connect import Connect, Departure
 from oauthbroker.authorization.mcp_clients import McpClients
-from oauthbroker.authorization.parked_codes import ParkedCodes
+from oauthbroker.authorization.pending_codes import PendingCodes
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import LOGIN_NAME, BrokerLogin, OAuthApp, Vouching
+from oauthbroker.model.apps import LOGIN_NAME, BrokerLogin, OAuthApp, OwnerConfirmation
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.model.turn_titles import agent_title, subject_title
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, parse_callback
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.records import AuthSession, Parked
+from oauthbroker.records import AuthSession, PendingCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,20 +66,21 @@ class AuthorizationEnd:
 
 @dataclass(frozen=True, slots=True)
 class CallbackArrival:
-    """A browser came back with a code. `parked`: the code is redeemed only after the browser's user is confirmed."""
+    """A browser came back with a code. `code_is_pending`: the code is redeemed only after the browser's user is
+    confirmed."""
 
     locator: str
-    parked: bool
+    code_is_pending: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The next step of a browser whose code is parked, or that has logged in: go to `url`, or show `code`. Neither: the
-    code is being redeemed."""
+    """The next step of a browser whose code is pending, or that has logged in: go to `url`, or show `code`. Neither:
+    the code is being redeemed."""
 
     app: OAuthApp
     until: datetime
-    kind: Vouching | None = None
+    kind: OwnerConfirmation | None = None
     url: Secret | None = None
     code: Secret | None = None
     locale: Locale | None = None
@@ -103,7 +104,7 @@ class PagesService:
     connect: Connect
     callback: Callback
     logins: Logins
-    parking: ParkedCodes
+    pending_codes: PendingCodes
     mcp_clients: McpClients
     discovery: Discovery
     clock: Clock
@@ -124,7 +125,7 @@ class PagesService:
         else:
             place = (await self.discovery.endpoints(app)).authorization_url
         scopes = await self.connect.scopes_now(app, session)
-        login = await self.login_endpoint() if app.owner.vouching == "brokerLogin" else ""
+        login = await self.login_endpoint() if app.owner.confirmation == "brokerLogin" else ""
         return Invitation(
             app=app,
             agent_name=session.resume.agent_name,
@@ -196,11 +197,11 @@ class PagesService:
     async def depart(self, ticket: str) -> Departure:
         """Send this browser to the provider, or to the broker's own login first. Raises `stateUnknown`;
         `appMisconfigured` if the browser could not go on after coming back."""
-        session = (await self.connect.look(ticket)).record
+        session = (await self.connect.session_of_ticket(ticket)).record
         app = await self._app(session.app)
-        if app.owner.vouching == "runtimeConfirm":
+        if app.owner.confirmation == "runtimeConfirm":
             self._runtime_page(app)
-        if app.owner.vouching == "brokerLogin":
+        if app.owner.confirmation == "brokerLogin":
             return await self.connect.start(app, ticket, self._login_of(app))
         return await self.connect.start(app, ticket)
 
@@ -211,7 +212,7 @@ class PagesService:
 
     async def arrive(self, app: OAuthApp, query: bytes, cookie_of: CookieJar) -> CallbackArrival:
         """Handle the provider's redirect to `app`'s path. Return the session that was completed, or whose code is
-        parked.
+        pending.
 
         Raises the codes of cases 1 to 45 (tests/CASES.md).
         """
@@ -219,7 +220,7 @@ class PagesService:
         app = self.apps.get(app.name, app)
         with span(Span.CALLBACK, app=app.name):
             session = await self.callback.receive(app, query, cookie_of)
-        return CallbackArrival(session.locator, session.parked is not None)
+        return CallbackArrival(session.locator, session.pending_code is not None)
 
     async def log_in(self, query: bytes, cookie_of: CookieJar) -> LoggedIn:
         """Handle the redirect of the broker's own login. Return the session of the expected user, whose browser goes on
@@ -234,27 +235,27 @@ class PagesService:
     async def next_step(self, locator: str, cookie: str | None) -> Step | AuthorizationEnd:
         """Return the next step of a browser that has brought back a code or has logged in. Changes nothing. Raises
         `stateUnknown`, also for another browser."""
-        session = await self.parking.look(locator, cookie)
+        session = await self.pending_codes.session_of_browser(locator, cookie)
         app = await self._app(session.app)
         if not session.open:
             return _ending(app, session)
-        if session.parked is None:
+        if session.pending_code is None:
             way_on = session.login.way_on if session.login is not None else None
-            kind: Vouching | None = "brokerLogin" if way_on is not None else None
+            kind: OwnerConfirmation | None = "brokerLogin" if way_on is not None else None
             return Step(app=app, until=session.expires_at, kind=kind, url=way_on, locale=session.resume.locale)
-        return replace(self._step(app, session.parked), locale=session.resume.locale)
+        return replace(self._step(app, session.pending_code), locale=session.resume.locale)
 
     def client_document(self, app_name: str) -> dict[str, Any] | None:
         """Return the document of an app's client at MCP servers. None for an app without one."""
         app = self.apps.get(app_name)
         return None if app is None else self.mcp_clients.document(app)
 
-    def _step(self, app: OAuthApp, parked: Parked) -> Step:
-        if parked.kind == "channelCode":
-            return Step(app=app, until=parked.until, kind=parked.kind, code=parked.proof)
+    def _step(self, app: OAuthApp, pending_code: PendingCode) -> Step:
+        if pending_code.kind == "channelCode":
+            return Step(app=app, until=pending_code.until, kind=pending_code.kind, code=pending_code.proof)
         page = self._runtime_page(app)
-        url = f"{page}{'&' if '?' in page else '?'}handle={parked.proof.reveal()}"
-        return Step(app=app, until=parked.until, kind=parked.kind, url=Secret(url))
+        url = f"{page}{'&' if '?' in page else '?'}handle={pending_code.proof.reveal()}"
+        return Step(app=app, until=pending_code.until, kind=pending_code.kind, url=Secret(url))
 
     def _runtime_page(self, app: OAuthApp) -> str:
         """Return the runtime's page that confirms users, from the configuration only. No request can name a page."""

@@ -81,21 +81,21 @@ class Pending:
             except BrokerError:
                 continue
             found += [
-                (app, held.record)
-                for held in await self.repository.waiting(app.name, subject)
-                if held.record.resume.address == turn.resume_target.address
-                and not held.record.taken
-                and not held.record.is_past(self.clock.now())
+                (app, versioned.record)
+                for versioned in await self.repository.waiting(app.name, subject)
+                if versioned.record.resume.address == turn.resume_target.address
+                and not versioned.record.taken
+                and not versioned.record.is_past(self.clock.now())
             ]
         return found
 
     async def _is_declined(self, app: OAuthApp, session: AuthSession) -> bool:
         if session.reason == "scopesDeclined":
             return True
-        held = await self.repository.grant(app.name, session.subject)
-        if held is None or held.record.revoked or session.switch_account:
+        versioned = await self.repository.grant(app.name, session.subject)
+        if versioned is None or versioned.record.revoked or session.switch_account:
             return False
-        return not set(session.scopes).difference(held.record.scopes).isdisjoint(held.record.declined)
+        return not set(session.scopes).difference(versioned.record.scopes).isdisjoint(versioned.record.declined)
 
     async def cancel(self, auth_session_id: str) -> bool:
         """Withdraw a request. False when it has ended or is claimed. Raises `requestInvalid`."""

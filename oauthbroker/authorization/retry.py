@@ -54,7 +54,7 @@ class RetryService:
         code = self._why(app, session) if session is not None and app is not None else None
         if session is None or app is None or code is None:
             return None
-        knows_who = app.owner.vouching == "brokerLogin" and not session.open and code is Code.SUBJECT_MISMATCH
+        knows_who = app.owner.confirmation == "brokerLogin" and not session.open and code is Code.SUBJECT_MISMATCH
         at_login = session.open and code in OTHER_ACCOUNT
         return Offer(
             app=app,
@@ -64,14 +64,14 @@ class RetryService:
             at_login=at_login,
         )
 
-    async def take(self, locator: str, cookie: str | None) -> str:
+    async def retry_session(self, locator: str, cookie: str | None) -> str:
         """Return the ticket of the link for the retry. Raises `stateUnknown` if none is offered, `rateLimited`, and the
         errors of opening a session."""
         offer = await self.offer(locator, cookie)
         session = await self.connect.session_of(locator, cookie or "")
         if offer is None or session is None:
             raise BrokerError(Code.STATE_UNKNOWN)
-        if not (session.open and session.ticket is not None and session.parked is None):
+        if not (session.open and session.ticket is not None and session.pending_code is None):
             wish = Wish(
                 subject=session.subject,
                 scopes=session.scopes,
@@ -80,7 +80,7 @@ class RetryService:
                 switch_account=session.switch_account,
                 tries=session.tries + 1,
             )
-            opened = await self.opening.open(offer.app, wish, lambda _: True)
+            opened = await self.opening.open_session(offer.app, wish, lambda _: True)
             session = opened or session
         if session.ticket is None:
             raise BrokerError(Code.STATE_UNKNOWN)
@@ -94,13 +94,13 @@ class RetryService:
             return self._why_not_yet(session)
         if session.failure in OTHER_ACCOUNT:
             return session.failure
-        is_over = app.owner.vouching == "channelCode" and session.was_parked and session.status == "failed"
+        is_over = app.owner.confirmation == "channelCode" and session.had_pending_code and session.status == "failed"
         return Code.OWNER_BINDING_FAILED if is_over else None
 
     def _why_not_yet(self, session: AuthSession) -> Code | None:
         """Return the code of an open session that a retry may help: another account logged in, or the code expired and
         was not swept yet."""
-        if session.parked is not None and session.parked.kind == "channelCode":
+        if session.pending_code is not None and session.pending_code.kind == "channelCode":
             return Code.OWNER_BINDING_FAILED if session.is_past(self.clock.now()) else None
         was_wrong = session.login is not None and session.login.wrong and not session.worn_out and not session.taken
         return Code.SUBJECT_MISMATCH if was_wrong and not session.is_past(self.clock.now()) else None

@@ -62,7 +62,9 @@ class Opening:
     log: Log
     _told: dict[str, str] = field(default_factory=dict)
 
-    async def open(self, app: OAuthApp, wish: Wish, still_needed: Callable[[Grant | None], bool]) -> AuthSession | None:
+    async def open_session(
+        self, app: OAuthApp, wish: Wish, still_needed: Callable[[Grant | None], bool]
+    ) -> AuthSession | None:
         """Return the session to send a user to: the waiting one of the same wish while more than half its life is left,
         else a new one. None when a grant arrived meanwhile: decide again.
 
@@ -84,7 +86,7 @@ class Opening:
 
         A provider that does not answer now does not prevent a link: it may answer when the user follows it.
         """
-        login = self.config.bundle.login if app.owner.vouching == "brokerLogin" else None
+        login = self.config.bundle.login if app.owner.confirmation == "brokerLogin" else None
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 for client in (app, login.app) if login is not None else (app,):
@@ -106,9 +108,9 @@ class Opening:
     async def _open_device(
         self, app: OAuthApp, wish: Wish, still_needed: Callable[[Grant | None], bool]
     ) -> AuthSession | None:
-        """Open a session of the device code flow. The provider is called outside the pair's write lease. The flight
-        limits this to one request across processes; later callers find the session."""
-        async with self.repository.flight(app.name, wish.subject):
+        """Open a session of the device code flow. The provider is called outside the pair's write lease. The provider
+        lease limits this to one request across processes; later callers find the session."""
+        async with self.repository.provider_lease(app.name, wish.subject):
             grant = await self.repository.grant(app.name, wish.subject)
             if not still_needed(grant.record if grant is not None else None):
                 return None
@@ -148,8 +150,8 @@ class Opening:
     async def _reusable(self, app: OAuthApp, wish: Wish, waiting: list[Versioned[AuthSession]]) -> AuthSession | None:
         """Return the session of the same wish. It and its entry on the waiting list are durable then: the sync after an
         earlier write of either may have failed."""
-        for held in waiting:
-            session = held.record
+        for versioned in waiting:
+            session = versioned.record
             fits = _same_wish(session, wish) and not session.taken and session.config_digest == app.digest()
             fits = fits and not session.worn_out and not session.is_past(self.clock.now())
             half = (session.expires_at - session.created_at) / 2
@@ -165,7 +167,7 @@ class Opening:
     def _check_capacity(self, app: OAuthApp, wish: Wish, alive: list[Versioned[AuthSession]]) -> None:
         """Limit the open sessions of a pair. Otherwise a tool that varies its scopes could displace the links of
         others."""
-        here = sum(held.record.resume.address == wish.resume.address for held in alive)
+        here = sum(versioned.record.resume.address == wish.resume.address for versioned in alive)
         if here >= self.limits.sessions_per_conversation or len(alive) >= self.limits.sessions_per_subject:
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
         self.open_sessions.check(app.name, self.clock.now())
@@ -180,7 +182,7 @@ class Opening:
         entry = AuthorizationRequested(
             app=session.app, grant=grant, session=session.id, agent=wish.resume.agent_name, reason=wish.reason
         )
-        listed = [*(held.record.locator for held in alive), session.locator]
+        listed = [*(versioned.record.locator for versioned in alive), session.locator]
         self.open_sessions.admit(session.locator, session.app, session.expires_at, now)
         try:
             self.audit.write(entry, now)  # no entry, no session: it would be reused without one
@@ -189,10 +191,10 @@ class Opening:
         except BrokerError:
             self.open_sessions.ended(session.locator)
             raise
-        for held in alive:
-            older = held.record
+        for versioned in alive:
+            older = versioned.record
             if _same_wish(older, wish) and not older.under_way and older.device is None:
-                await self.finish.lapse_locked(held)
+                await self.finish.lapse_locked(versioned)
         return session
 
     def _new_session(self, app: OAuthApp, wish: Wish, device: tuple[Device, datetime] | None) -> AuthSession:
@@ -236,5 +238,5 @@ def _with_scopes_of_others(app: OAuthApp, wish: Wish, waiting: list[Versioned[Au
     Consenting to the second then removes no scope of the first."""
     if wish.switch_account:
         return wish.scopes
-    others = [held.record.scopes for held in waiting if not held.record.switch_account]
+    others = [versioned.record.scopes for versioned in waiting if not versioned.record.switch_account]
     return union_in_app_order(app, wish.scopes, *others)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import SET_BACK, Clock
 from oauthbroker.core.errors import Code
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Pass
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.settings import Limits
 from oauthbroker.records import AuthSession, EventType
@@ -41,55 +41,55 @@ class Sweep:
         """End sessions whose app was removed or changed; return how many. Claimed sessions are left to be finished.
         Sessions that cannot be changed are handled as in `once`."""
 
-        async def end(held: Versioned[AuthSession]) -> bool:
-            session, app = held.record, apps.get(held.record.app)
+        async def end(versioned: Versioned[AuthSession]) -> bool:
+            session, app = versioned.record, apps.get(versioned.record.app)
             outdated = app is None or app.digest() != session.config_digest
             if not session.open or session.claim is not None or not outdated:
                 return False
-            return await self.finish.lapse(held, event=self._expired)
+            return await self.finish.lapse(versioned, event=self._expired)
 
         return await self._each(end)
 
     async def _each(self, work: Callable[[Versioned[AuthSession]], Awaitable[bool]]) -> int:
         """Apply `work` to each session and return for how many it was true."""
-        touched, this_round = 0, Round()
-        async for held in self.repository.sessions():
-            with this_round.entry(), suppress(Conflict):
-                touched += await work(held)
-        this_round.over()
+        touched, this_pass = 0, Pass()
+        async for versioned in self.repository.sessions():
+            with this_pass.entry(), suppress(Conflict):
+                touched += await work(versioned)
+        this_pass.over()
         return touched
 
     @property
     def _expired(self) -> EventType | None:
         return "auth.expired" if self.expired_events else None
 
-    async def _tend(self, held: Versioned[AuthSession]) -> bool:
-        session, now = held.record, self.clock.now()
+    async def _tend(self, versioned: Versioned[AuthSession]) -> bool:
+        session, now = versioned.record, self.clock.now()
         if session.open and session.claim is not None:
-            return await self.finish.recover(held)
+            return await self.finish.recover(versioned)
         if session.open and self._is_past(session, now):
-            if session.parked is not None:  # the user consented, but the browser was not confirmed
-                return await self.finish.fail(held, Code.OWNER_BINDING_FAILED)
-            lapsed = await self.finish.lapse(held, event=self._expired)
+            if session.pending_code is not None:  # the user consented, but the browser was not confirmed
+                return await self.finish.fail(versioned, Code.OWNER_BINDING_FAILED)
+            lapsed = await self.finish.lapse(versioned, event=self._expired)
             if lapsed and self.unused is not None:
                 await self.unused(session.app)
             return lapsed
         if session.open and session.device is not None:
             if session.created_at > now + SET_BACK:
-                held = await self.repository.save_session(session.dated_back(now), expect=held.generation)
+                versioned = await self.repository.save_session(session.dated_back(now), expect=versioned.generation)
             if self.watch is not None:
-                self.watch(held.record)
+                self.watch(versioned.record)
         if session.open or session.outbox is not None:
             return False
-        return await self._tend_finished(held, session.finished_at or now, now)
+        return await self._tend_finished(versioned, session.finished_at or now, now)
 
-    async def _tend_finished(self, held: Versioned[AuthSession], finished_at: datetime, now: datetime) -> bool:
+    async def _tend_finished(self, versioned: Versioned[AuthSession], finished_at: datetime, now: datetime) -> bool:
         if finished_at > now + SET_BACK:  # the clock was set back since: keep it for the usual time, from now
-            await self.repository.save_session(replace(held.record, finished_at=now), expect=held.generation)
+            await self.repository.save_session(replace(versioned.record, finished_at=now), expect=versioned.generation)
             return True
         if finished_at + timedelta(seconds=self.limits.keep_finished_seconds) > now:
             return False
-        await self.repository.drop_session(held)
+        await self.repository.drop_session(versioned)
         return True
 
     def _is_past(self, session: AuthSession, now: datetime) -> bool:

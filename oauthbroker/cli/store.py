@@ -20,7 +20,7 @@ from oauthbroker.observability.logging import Log, json_log
 
 if TYPE_CHECKING:
     from oauthbroker.model.settings import Settings
-    from oauthbroker.store.moving.copying import CopiedKind
+    from oauthbroker.store.migration.copying import CopiedKind
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 _PLACE = "A folder, or env:NAME for the PostgreSQL database whose URL the variable NAME has."
@@ -64,7 +64,7 @@ def copy_command(
     is closed, the rest is copied, every record is opened and compared, and TO opens. After a crash, the same command
     goes on. Both use the same key. Then write TO into spec.store, and start the brokers.
     """
-    from oauthbroker.wiring.moving import copy_store
+    from oauthbroker.wiring.migration import copy_store
 
     settings, log = _settings(config)
     copied = copy_store(
@@ -93,7 +93,7 @@ def verify_command(place: Place = "", as_json: AsJson = False, config: ConfigPat
 
     Brokers may work meanwhile, and nothing is changed. Status 1: a record has a fault. Leftovers are harmless.
     """
-    from oauthbroker.wiring.moving import verify_store
+    from oauthbroker.wiring.migration import verify_store
     from oauthbroker.wiring.storage import word_of
 
     settings, log = _settings(config)
@@ -178,7 +178,7 @@ def reopen_command(
     refresh tokens here are spent, and a provider may revoke the whole grant when one is used again. So move back with
     `store copy`. Only if the other store is lost, or no broker ever used it, use --abandon here.
     """
-    from oauthbroker.wiring.moving import reopen_store
+    from oauthbroker.wiring.migration import reopen_store
     from oauthbroker.wiring.storage import word_of
 
     settings, _ = _settings(config)

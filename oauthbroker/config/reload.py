@@ -81,7 +81,7 @@ class Reload:
             raise refused
 
     async def _take(self, bundle: Bundle) -> frozenset[str]:
-        changed = self.in_use.take(bundle)
+        changed = self.in_use.adopt(bundle)
         self.follow(changed)
         self.log.info("reloaded", apps=len(self.in_use.apps), changed=sorted(changed))
         try:

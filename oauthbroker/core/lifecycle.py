@@ -1,4 +1,4 @@
-"""Wake and end the long waits of a broker, and finish the work under way when it shuts down. Rounds of background work
+"""Wake and end the long waits of a broker, and finish the work under way when it shuts down. Passes of background work
 wait for no lock for long."""
 
 from __future__ import annotations
@@ -15,41 +15,42 @@ T = TypeVar("T")
 LOCK_SECONDS, NEXT_LOCK_SECONDS = 0.5, 0.02
 
 
-class Bell:
+class Notifier:
     """Notifies the waiting tasks of this process of changes; other processes poll."""
 
-    def __init__(self, then: Bell | None = None) -> None:
-        """`then` is rung each time that this one is."""
-        self._rung = asyncio.Event()
+    def __init__(self, then: Notifier | None = None) -> None:
+        """`then` is signal each time that this one is."""
+        self._signal = asyncio.Event()
         self._then = then
 
-    def ring(self) -> None:
-        self._rung.set()
-        self._rung = asyncio.Event()
+    def notify(self) -> None:
+        self._signal.set()
+        self._signal = asyncio.Event()
         if self._then is not None:
-            self._then.ring()
+            self._then.notify()
 
     def listen(self) -> asyncio.Event:
-        """Return the current signal. Call it before reading and pass it to `wait`, which then misses no ring."""
-        return self._rung
+        """Return the current signal. Call it before reading and pass it to `wait`, which then misses no
+        notification."""
+        return self._signal
 
-    async def wait(self, seconds: float, rung: asyncio.Event | None = None) -> None:
-        """Return when the bell rings, has rung since `listen` returned `rung`, or after `seconds`."""
+    async def wait(self, seconds: float, signal: asyncio.Event | None = None) -> None:
+        """Return when the notifier rings, has signal since `listen` returned `signal`, or after `seconds`."""
         try:
             async with asyncio.timeout(max(seconds, 0)):
-                await (rung or self._rung).wait()
+                await (signal or self._signal).wait()
         except TimeoutError:
             return
 
 
 class Life:
-    """One broker's. It stops once, and rings `outbox` then for the tasks that wait for something else."""
+    """One broker's. It stops once, and notifies `outbox` then for the tasks that wait for something else."""
 
     __slots__ = ("_outbox", "_over")
 
-    def __init__(self, outbox: Bell | None = None) -> None:
+    def __init__(self, outbox: Notifier | None = None) -> None:
         self._over = asyncio.Event()
-        self._outbox = outbox or Bell()
+        self._outbox = outbox or Notifier()
 
     @property
     def stopping(self) -> bool:
@@ -59,18 +60,18 @@ class Life:
         """Refuse new waits. Idempotent."""
         if not self.stopping:
             self._over.set()
-            self._outbox.ring()
+            self._outbox.notify()
 
     async def over(self) -> None:
         """Returns when the broker stops."""
         await self._over.wait()
 
 
-class Round:
-    """One round of background work on many records. No record holds up another one, and no stopped process the round.
+class Pass:
+    """One pass of background work on many records. No record holds up another one, and no stopped process the pass.
 
     It waits half a second for a lock of the store. After the first lock that stayed held it waits hardly at all for
-    others, because a stopped process may hold many, and it does not try a held lock twice. The next round comes back.
+    others, because a stopped process may hold many, and it does not try a held lock twice. The next pass comes back.
     """
 
     __slots__ = ("_failed", "held", "seconds")
@@ -81,13 +82,13 @@ class Round:
         self.seconds = LOCK_SECONDS
 
     @contextmanager
-    def hurried(self) -> Iterator[None]:
+    def lock_budget(self) -> Iterator[None]:
         """Shorten every wait for a lock in the body, also in tasks that it starts."""
-        before = _round.set(self)
+        before = _pass.set(self)
         try:
             yield
         finally:
-            _round.reset(before)
+            _pass.reset(before)
 
     @contextmanager
     def collected(self) -> Iterator[None]:
@@ -101,7 +102,7 @@ class Round:
     @contextmanager
     def entry(self) -> Iterator[None]:
         """Do both."""
-        with self.collected(), self.hurried():
+        with self.collected(), self.lock_budget():
             yield
 
     def over(self) -> None:
@@ -110,13 +111,13 @@ class Round:
             raise self._failed
 
 
-_round: ContextVar[Round | None] = ContextVar("round", default=None)
+_pass: ContextVar[Pass | None] = ContextVar("pass", default=None)
 
 
 def seconds_to_wait(lock: str, most: float) -> float:
-    """Return how long to wait for a lock of the store: `most`, or less in a round. Raises `storeLocked` for a lock that
-    has stayed held in this round."""
-    current = _round.get()
+    """Return how long to wait for a lock of the store: `most`, or less in a pass. Raises `storeLocked` for a lock that
+    has stayed held in this pass."""
+    current = _pass.get()
     if current is None:
         return most
     if lock in current.held:
@@ -125,8 +126,8 @@ def seconds_to_wait(lock: str, most: float) -> float:
 
 
 def note_held(lock: str) -> None:
-    """Remember for the rest of the round that a lock stayed held."""
-    current = _round.get()
+    """Remember for the rest of the pass that a lock stayed held."""
+    current = _pass.get()
     if current is not None:
         current.held.add(lock)
         current.seconds = NEXT_LOCK_SECONDS

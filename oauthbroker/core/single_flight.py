@@ -11,50 +11,56 @@ from oauthbroker.core.lifecycle import UnderWay
 R = TypeVar("R")
 
 
-class Flight(Generic[R]):
-    """Work under way. It may `land` before it is over: all callers that wait, or come until then, get that result."""
+class InFlightCall(Generic[R]):
+    """Work under way. It may `finish` before it is over: all callers that wait, or come until then, get that result."""
 
-    __slots__ = ("_landed",)
+    __slots__ = ("_result",)
 
     def __init__(self) -> None:
-        self._landed: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._result: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
-    def land(self, result: R) -> None:
-        """End the flight. Only the first call counts."""
-        if not self._landed.done():
-            self._landed.set_result(result)
+    def finish(self, result: R) -> None:
+        """End the call. Only the first call counts."""
+        if not self._result.done():
+            self._result.set_result(result)
 
-    async def landing(self) -> R:
-        return await asyncio.shield(self._landed)
+    async def result(self) -> R:
+        return await asyncio.shield(self._result)
 
 
 class SingleFlight(Generic[R]):
     """Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._flights: dict[Hashable, Flight[R]] = {}
+        self._calls: dict[Hashable, InFlightCall[R]] = {}
         self._under_way = UnderWay()
 
-    async def join(self, key: Hashable, work: Callable[[Flight[R]], Awaitable[R]], otherwise: Callable[[], R]) -> R:
+    async def join(
+        self, key: Hashable, work: Callable[[InFlightCall[R]], Awaitable[R]], otherwise: Callable[[], R]
+    ) -> R:
         """Return the result of the work for this key; `work` is begun unless it is under way. It must not raise: should
         it be cancelled or break all the same, `otherwise` is the answer. Raises `brokerUnreachable` for work that would
         have to be begun when it is closing."""
-        flight = self._flights.get(key)
-        if flight is None:
-            flight = Flight()
-            self._under_way.begin(self._fly(key, flight, work, otherwise))
-            self._flights[key] = flight
-        return await flight.landing()
+        in_flight = self._calls.get(key)
+        if in_flight is None:
+            in_flight = InFlightCall()
+            self._under_way.begin(self._run(key, in_flight, work, otherwise))
+            self._calls[key] = in_flight
+        return await in_flight.result()
 
     async def close(self) -> None:
         """Begins nothing more, and waits for everything under way."""
         await self._under_way.close()
 
-    async def _fly(
-        self, key: Hashable, flight: Flight[R], work: Callable[[Flight[R]], Awaitable[R]], otherwise: Callable[[], R]
+    async def _run(
+        self,
+        key: Hashable,
+        in_flight: InFlightCall[R],
+        work: Callable[[InFlightCall[R]], Awaitable[R]],
+        otherwise: Callable[[], R],
     ) -> None:
         try:
-            flight.land(await work(flight))
+            in_flight.finish(await work(in_flight))
         finally:
-            del self._flights[key]
-            flight.land(otherwise())
+            del self._calls[key]
+            in_flight.finish(otherwise())

@@ -34,17 +34,18 @@ class Inspection:
 
     async def grants(self) -> list[GrantView]:
         """Return the grants, with the last use of each as far as it was written."""
-        uses = self.repository.shelf("uses", GrantUse.from_plaintext).all() if "uses" in self.kinds else None
+        uses = self.repository.records("uses", GrantUse.from_plaintext).all() if "uses" in self.kinds else None
         used = {} if uses is None else {use.grant: use.at async for use in uses}
         now = self.clock.now()
         return [
-            GrantView.of(held.record, None, now, used.get(held.record.id)) async for held in self.repository.grants()
+            GrantView.of(versioned.record, None, now, used.get(versioned.record.id))
+            async for versioned in self.repository.grants()
         ]
 
     async def sessions(self) -> Sessions:
         now, waiting, stuck = self.clock.now(), 0, 0
-        async for held in self.repository.sessions():
-            session = held.record
+        async for versioned in self.repository.sessions():
+            session = versioned.record
             if session.open:
                 waiting += not session.is_past(now)
                 stuck += session.claim is not None and not session.claim.holds(now)

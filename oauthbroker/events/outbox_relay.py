@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.core.lifecycle import Bell, Round
+from oauthbroker.core.lifecycle import Notifier, Pass
 from oauthbroker.events.port import QueueFull, Queues, address_of
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.records import AgentEvent, AuthSession, Grant
@@ -31,8 +31,12 @@ class _Work:
 
     @property
     def pair(self) -> tuple[str, str]:
-        held = self.grant or self.session
-        return (held.record.app, held.record.subject) if held is not None else (self.due.app, self.due.subject)
+        versioned = self.grant or self.session
+        return (
+            (versioned.record.app, versioned.record.subject)
+            if versioned is not None
+            else (self.due.app, self.due.subject)
+        )
 
     @property
     def events(self) -> tuple[AgentEvent, ...]:
@@ -51,10 +55,10 @@ def _in_order(found: Iterable[_Work]) -> list[tuple[AgentEvent, _Work]]:
 class Relay:
     """Moves events from outboxes to queues. Reads only the records marked as due."""
 
-    def __init__(self, *, repository: Repository, queues: Queues, bell: Bell) -> None:
+    def __init__(self, *, repository: Repository, queues: Queues, notifier: Notifier) -> None:
         self._repository = repository
         self._queues = queues
-        self._bell = bell
+        self._notifier = notifier
         self._one_at_a_time = asyncio.Lock()
 
     async def once(self) -> int:
@@ -65,41 +69,41 @@ class Relay:
         only the later ones of its conversation, or of its agent if the queue is full.
         """
         async with self._one_at_a_time:
-            this_round = Round()
-            found, until = await self._found(this_round)
-            await self._queue(found, until, this_round)
-            self._bell.ring()
-            settled = await self._settle(found, this_round)
-        this_round.over()
+            this_pass = Pass()
+            found, until = await self._found(this_pass)
+            await self._queue(found, until, this_pass)
+            self._notifier.notify()
+            settled = await self._settle(found, this_pass)
+        this_pass.over()
         return settled
 
-    async def _found(self, this_round: Round) -> tuple[list[_Work], int]:
+    async def _found(self, this_pass: Pass) -> tuple[list[_Work], int]:
         """Return the due records, and the number of the last event that may be queued.
 
         Records change while they are read. An event that was stored after the reading began may have been found, and an
-        earlier one of its conversation overlooked, so it waits for the next round.
+        earlier one of its conversation overlooked, so it waits for the next pass.
         """
         order = self._repository.event_order
         for _ in range(2):
             until = await order.newest()
-            found = await self._read(this_round)
+            found = await self._read(this_pass)
             newest = max((event.order for work in found for event in work.events), default=0)
             if newest <= until or not await order.catch_up(newest):
                 return found, until
         return found, newest  # the last number was lost, and cannot be stored
 
-    async def _read(self, this_round: Round) -> list[_Work]:
+    async def _read(self, this_pass: Pass) -> list[_Work]:
         """Return the due records, except grants that only wait for their provider."""
         found = list[_Work]()
         for due in await self._repository.due(lambda _, pending: not pending.has_events):
-            with this_round.entry():
+            with this_pass.entry():
                 grant = await self._repository.due_grant(due)
                 session = await self._repository.due_session(due) if grant is None else None
                 if grant is None or grant.record.outbox or not grant.record.unfinished:
                     found.append(_Work(due=due, grant=grant, session=session))
         return found
 
-    async def _queue(self, found: Iterable[_Work], until: int, this_round: Round) -> None:
+    async def _queue(self, found: Iterable[_Work], until: int, this_pass: Pass) -> None:
         """Queue every event up to that number before any record is settled, so that no locked pair delays one."""
         stuck = set[str]()
         for event, work in _in_order(found):
@@ -108,7 +112,7 @@ class Relay:
             agent, address = event.target.agent_name, address_of(event)
             if not stuck.isdisjoint({agent, address}):
                 continue
-            with this_round.entry():
+            with this_pass.entry():
                 try:
                     with span(Span.RELAY, app=work.due.app):
                         await self._queues.enqueue(event)
@@ -117,12 +121,12 @@ class Relay:
                     raise
                 work.queued.add(event.id)
 
-    async def _settle(self, found: Iterable[_Work], this_round: Round) -> int:
+    async def _settle(self, found: Iterable[_Work], this_pass: Pass) -> int:
         """Settle the records whose events were all queued, and return how many."""
         settled = 0
         for work in found:
             if len(work.queued) == len(work.events):
-                with this_round.entry(), suppress(Conflict):
+                with this_pass.entry(), suppress(Conflict):
                     settled += await self._settle_one(work)
         return settled
 
@@ -145,26 +149,26 @@ class Relay:
     async def _settle_grant(self, grant: Grant, queued: set[str]) -> bool:
         """Remove queued events from the outbox once their session has ended. Until then the event proves that the
         session succeeded."""
-        held = await self._repository.grant(grant.app, grant.subject)
-        if held is None:
+        versioned = await self._repository.grant(grant.app, grant.subject)
+        if versioned is None:
             return True
-        left = held.record
-        for event in held.record.outbox:
+        left = versioned.record
+        for event in versioned.record.outbox:
             if event.id in queued and await self._is_over(event.payload.get("authSessionId", "")):
                 left = left.sent(event.id)
-        if left is not held.record:
-            left = (await self._repository.save_grant(left, expect=held.generation)).record
+        if left is not versioned.record:
+            left = (await self._repository.save_grant(left, expect=versioned.generation)).record
         return not left.unfinished
 
     async def _is_over(self, session_id: str) -> bool:
         """Return whether the session has ended. An unreadable one counts as ended."""
-        held = await readable(self._repository.session(session_id.removeprefix("as-")))
-        return held is None or not held.record.open
+        versioned = await readable(self._repository.session(session_id.removeprefix("as-")))
+        return versioned is None or not versioned.record.open
 
     async def _settle_session(self, session: AuthSession) -> bool:
-        held = await self._repository.session(session.locator)
-        if held is not None and held.record.outbox is not None:
-            if held.record.outbox != session.outbox:  # a newer event: the next round queues it
+        versioned = await self._repository.session(session.locator)
+        if versioned is not None and versioned.record.outbox is not None:
+            if versioned.record.outbox != session.outbox:  # a newer event: the next pass queues it
                 return False
-            await self._repository.save_session(held.record.sent(), expect=held.generation)
+            await self._repository.save_session(versioned.record.sent(), expect=versioned.generation)
         return True

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from oauthbroker.core.clock import Clock, SystemClock, random_text
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Bell, to_its_end
+from oauthbroker.core.lifecycle import Notifier, to_its_end
 from oauthbroker.events import queue_index
 from oauthbroker.events.entry_queues import EntryQueues, State
 from oauthbroker.events.port import BACKOFF_SECONDS, DeadEvent, EventLease, QueueDepth, QueueFull
@@ -41,12 +41,12 @@ class PostgresQueues:
         clock: Clock,
         limits: Limits,
         metrics: Metrics,
-        bell: Bell | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
-        """`bell` rings when a queue has changed, in this process or another one. A `clock` other than the system's
-        gives the time in place of the database."""
+        """`notifier` notifies when a queue has changed, in this process or another one. A `clock` other than the
+        system's gives the time in place of the database."""
         self._rows, self._clock, self._limits, self._metrics = QueueRows(repository), clock, limits, metrics
-        self._bell, self._entries = bell or Bell(), EntryQueues(repository)
+        self._notifier, self._entries = notifier or Notifier(), EntryQueues(repository)
         self._took_over = False
         self._capacity: dict[str, int] = {}  # events that an agent's queue certainly took when it was last counted
         self._settlements = 0
@@ -209,12 +209,12 @@ class PostgresQueues:
         return 0
 
     def listen(self) -> asyncio.Event:
-        self._rows.feed.begin(self._bell.ring)
-        return self._bell.listen()
+        self._rows.feed.begin(self._notifier.notify)
+        return self._notifier.listen()
 
     async def wait(self, signal: asyncio.Event, seconds: float) -> None:
         pause = SLOW_POLL_SECONDS if self._rows.feed.state == "live" else POLL_SECONDS
-        await self._bell.wait(min(seconds, pause), signal)
+        await self._notifier.wait(min(seconds, pause), signal)
 
     async def _changed(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         return await self._rows.change(statement, {"now": self._now(), **values})

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.core.lifecycle import Bell, Round
+from oauthbroker.core.lifecycle import Notifier, Pass
 from oauthbroker.events.port import (
     BACKOFF_SECONDS,
     DeadEvent,
@@ -36,15 +36,21 @@ class StoreQueues:
     """`Queues` in a `Store`. Safe for several processes."""
 
     def __init__(
-        self, *, repository: Repository, clock: Clock, limits: Limits, metrics: Metrics, bell: Bell | None = None
+        self,
+        *,
+        repository: Repository,
+        clock: Clock,
+        limits: Limits,
+        metrics: Metrics,
+        notifier: Notifier | None = None,
     ) -> None:
-        """`bell` rings when anything has changed in this process; others are polled."""
+        """`notifier` notifies when anything has changed in this process; others are polled."""
         self._repository = repository
         self._storage = QueueStorage(repository)
         self._clock = clock
         self._limits = limits
         self._metrics = metrics
-        self._bell = bell or Bell()
+        self._notifier = notifier or Notifier()
         self._full: set[str] = set()  # agents whose queue has refused an event
 
     async def enqueue(self, event: AgentEvent) -> bool:
@@ -209,11 +215,11 @@ class StoreQueues:
         kept: dict[str, list[str]] = {}
         async for event in self._repository.events.all():
             kept.setdefault(event.target.agent_name, []).append(event.id)
-        dropped, this_round = 0, Round()
+        dropped, this_pass = 0, Pass()
         for agent, event_ids in kept.items():
-            with this_round.entry():
+            with this_pass.entry():
                 dropped += await self._tidy(agent, event_ids)
-        this_round.over()
+        this_pass.over()
         return dropped
 
     async def _tidy(self, agent: str, event_ids: Iterable[str]) -> int:
@@ -229,10 +235,10 @@ class StoreQueues:
         return len(gone)
 
     def listen(self) -> asyncio.Event:
-        return self._bell.listen()
+        return self._notifier.listen()
 
     async def wait(self, signal: asyncio.Event, seconds: float) -> None:
-        await self._bell.wait(min(seconds, POLL_SECONDS), signal)
+        await self._notifier.wait(min(seconds, POLL_SECONDS), signal)
 
 
 def _check_capacity(index: Index, item: Item) -> None:

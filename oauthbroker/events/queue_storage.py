@@ -57,7 +57,7 @@ class QueueStorage:
         self._repository = repository
         self._parts = repository.queue_parts
         self._cache = Bounded[tuple[str, int], _ParsedPart](
-            CACHED, most_bytes=CACHED_BYTES, size_of=lambda held: held.size
+            CACHED, most_bytes=CACHED_BYTES, size_of=lambda cached: cached.size
         )
         self._begun: set[str] = set()  # agents that have parts: no head is ever deleted, a missing one is damage
         self._looked, self._looking = False, asyncio.Lock()
@@ -103,8 +103,8 @@ class QueueStorage:
             await self._parts.drop(agent, number)
 
     async def _put(self, agent: str, number: int, part: Head | Segment) -> None:
-        held, body = self._cache.pop((agent, number)), part.to_plaintext()
-        expect = held.entry.generation if held is not None else await self._parts.generation(agent, number)
+        cached, body = self._cache.pop((agent, number)), part.to_plaintext()
+        expect = cached.entry.generation if cached is not None else await self._parts.generation(agent, number)
         entry = await self._parts.put(agent, number, body, expect=expect)
         self._cache.keep((agent, number), _ParsedPart(part, entry.without_body(), len(body)))
         self._begun.add(agent)
@@ -115,8 +115,10 @@ class QueueStorage:
         with suppress(_Damaged):
             for _ in range(TRIES):
                 index = await self._found(agent)
-                held = self._cache.get((agent, HEAD))
-                if held is None or await self._parts.is_current(held.entry):  # no segment was retired while it was read
+                cached = self._cache.get((agent, HEAD))
+                if cached is None or await self._parts.is_current(
+                    cached.entry
+                ):  # no segment was retired while it was read
                     return index
         async with self.changing(agent) as index:
             return index
@@ -172,12 +174,12 @@ class QueueStorage:
         return segment or Segment(agent=agent, number=number)
 
     async def _part(self, agent: str, number: int, read: Callable[[bytes], P]) -> P | None:
-        held = self._cache.get((agent, number))
-        if held is None or not self._parts.unchanged(held.entry):
-            held = await self._opened(agent, number, read)
-            if held is None and number == HEAD and agent in self._begun:
+        cached = self._cache.get((agent, number))
+        if cached is None or not self._parts.unchanged(cached.entry):
+            cached = await self._opened(agent, number, read)
+            if cached is None and number == HEAD and agent in self._begun:
                 raise _Damaged(None)
-        return held.part if held is not None else None  # type: ignore[return-value]
+        return cached.part if cached is not None else None  # type: ignore[return-value]
 
     async def _opened(self, agent: str, number: int, read: Callable[[bytes], P]) -> _ParsedPart | None:
         self._cache.pop((agent, number))
@@ -191,10 +193,10 @@ class QueueStorage:
             return None
         part = opened(read, entry)
         in_place(entry, self._parts.key(part.agent or agent, part.number if isinstance(part, Segment) else HEAD))
-        held = _ParsedPart(part, entry.without_body(), len(entry.body))
-        self._cache.keep((agent, number), held)
+        cached = _ParsedPart(part, entry.without_body(), len(entry.body))
+        self._cache.keep((agent, number), cached)
         self._begun.add(agent)
-        return held
+        return cached
 
     async def _rebuilt(self, agent: str) -> Index:
         """Rebuild the index from the stored events. An event whose segment or head still opens keeps its place and

@@ -9,7 +9,7 @@ from typing import Any
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Bell, Life
+from oauthbroker.core.lifecycle import Life, Notifier
 from oauthbroker.events.foreign_events import namespaced_event
 from oauthbroker.events.port import EventLease, Queues
 from oauthbroker.model.connect_links import locator_of
@@ -24,11 +24,11 @@ POLL_SECONDS = 0.2
 class Events:
     """`broker.events`: the queues as agents use them."""
 
-    def __init__(self, *, queues: Queues, clock: Clock, bell: Bell, life: Life, config: CurrentConfig) -> None:
+    def __init__(self, *, queues: Queues, clock: Clock, notifier: Notifier, life: Life, config: CurrentConfig) -> None:
         self._queues = queues
         self._config = config
         self._clock = clock
-        self._bell = bell
+        self._notifier = notifier
         self._life = life
 
     async def lease(self, agent: str, *, wait: float = 0, gone: asyncio.Event | None = None) -> EventLease | None:
@@ -81,14 +81,14 @@ class Events:
             clock=self._clock,
         )
         await self._queues.enqueue(event)
-        self._bell.ring()
+        self._notifier.notify()
         return event.id
 
     async def settle(self, agent: str, event_id: str, lease: str, *, done: bool) -> bool:
         """Settle a delivery from another process by its ids: `ack` if `done`, else `nack`. False when the lease is not
         valid."""
         settled = await (self._queues.ack if done else self._queues.nack)(agent, event_id, lease)
-        self._bell.ring()  # the conversation's next event may be free now
+        self._notifier.notify()  # the conversation's next event may be free now
         return settled
 
     async def unsettled(self, agent: str, leases: Collection[str]) -> set[str]:
@@ -138,10 +138,10 @@ async def _hand_over(delivery: EventLease, callback: Callable[[EventLease], Awai
 class Outcomes:
     """`broker.wait`: the outcomes of sessions, for callers that do not use the queue."""
 
-    def __init__(self, *, repository: Repository, clock: Clock, bell: Bell, life: Life) -> None:
+    def __init__(self, *, repository: Repository, clock: Clock, notifier: Notifier, life: Life) -> None:
         self._repository = repository
         self._clock = clock
-        self._bell = bell
+        self._notifier = notifier
         self._life = life
 
     async def wait(self, auth_session_id: str, timeout: float) -> SessionOutcome:
@@ -152,31 +152,31 @@ class Outcomes:
         """
         deadline = self._clock.monotonic() + timeout
         while True:
-            rung = self._bell.listen()
+            signal = self._notifier.listen()
             outcome = await self.now(auth_session_id)
             left = deadline - self._clock.monotonic()
             if outcome.status != "pending" or left <= 0 or self._life.stopping:
                 return outcome
-            await self._bell.wait(min(left, POLL_SECONDS), rung)
+            await self._notifier.wait(min(left, POLL_SECONDS), signal)
 
     async def concern(self, auth_session_id: str, turn: Turn, may_ask: Callable[[str], bool]) -> bool:
         """Return whether the session belongs to the turn's conversation, to one of its subjects, and to an app for
         which `may_ask` is true. Raises `requestInvalid` for a malformed id."""
-        held = await self._repository.session(locator_of(auth_session_id))
-        if held is None or not may_ask(held.record.app):
+        versioned = await self._repository.session(locator_of(auth_session_id))
+        if versioned is None or not may_ask(versioned.record.app):
             return False
-        session, subjects = held.record, turn.resume_target.auth.subjects
+        session, subjects = versioned.record, turn.resume_target.auth.subjects
         return session.resume.address == turn.resume_target.address and session.subject == subjects.get(
             session.subject_mode
         )
 
     async def now(self, auth_session_id: str) -> SessionOutcome:
-        held = await self._repository.session(locator_of(auth_session_id))
-        if held is None:
+        versioned = await self._repository.session(locator_of(auth_session_id))
+        if versioned is None:
             return SessionOutcome("expired", auth_session_id=auth_session_id)
-        session = held.record
+        session = versioned.record
         if session.open and session.claim is None and session.is_past(self._clock.now()):
-            if session.parked is not None:  # the sweeper will write this outcome
+            if session.pending_code is not None:  # the sweeper will write this outcome
                 return SessionOutcome("failed", Code.OWNER_BINDING_FAILED, auth_session_id)
             return SessionOutcome("expired", auth_session_id=auth_session_id)
         return SessionOutcome(session.status, session.failure, auth_session_id)

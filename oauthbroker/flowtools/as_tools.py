@@ -16,7 +16,7 @@ from oauthbroker import AuthorizationRequiredError, BrokerError, Code
 from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.journal import ESCALATED, PARKED, SUCCEEDED, UNKNOWN
+from oauthbroker.flowtools.running.journal import ESCALATED, SUCCEEDED, UNKNOWN, WAITING
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.running.resuming import to_its_end
 from oauthbroker.flowtools.specification.failures import Actor
@@ -28,7 +28,7 @@ SECONDS: Final = 3600.0  # the most of a call: nodes have limits of their own, a
 _WORDS: Final = {
     ESCALATED: "A person has to decide first. Do not call it again.",
     UNKNOWN: "An answer was lost, so it may have taken effect. Do not call it again; tell the user.",
-    PARKED: "It waits for a user's consent.",
+    WAITING: "It waits for a user's consent.",
 }
 
 

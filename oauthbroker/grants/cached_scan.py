@@ -39,7 +39,7 @@ class Snapshot(Generic[T]):
         """Read after this was called; calls during another reading share the next one."""
         return await self._after(self._begun)
 
-    async def fresh_unhurried(self) -> T:
+    async def fresh_after_pause(self) -> T:
         """Return a new reading, a while after the last one: for callers that may ask for missing things in a loop."""
         before = self._begun
         if self._kept is not None:

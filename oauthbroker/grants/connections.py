@@ -111,9 +111,9 @@ class Connections:
 
     async def _service(self, app: OAuthApp, subject: str) -> Service | None:
         """Return an app's entry. None if nothing is connected and nothing waits."""
-        held = await self.repository.grant(app.name, subject)
-        connected = held is not None and not held.record.revoked
-        connection = await self._connection(app, held.record) if held is not None and connected else None
+        versioned = await self.repository.grant(app.name, subject)
+        connected = versioned is not None and not versioned.record.revoked
+        connection = await self._connection(app, versioned.record) if versioned is not None and connected else None
         requests = tuple(
             self._request(app, each.record)
             for each in await self.repository.waiting(app.name, subject)
@@ -153,7 +153,7 @@ class Connections:
         action = "switchAccount" if switch else "agreeAgain"
         entry = PageAction(app=app.name, browser=browser_session.id, operator=None, action=action, target=grant.id)
         self.audit.write(entry, self.clock.now())
-        session = await self.opening.open(app, wish, lambda _: True)
+        session = await self.opening.open_session(app, wish, lambda _: True)
         if session is None:
             raise BrokerError(Code.STORE_LOCKED)
         return connect_link(self.settings.public_base_url, session.ticket)
@@ -161,10 +161,10 @@ class Connections:
     async def _own(self, browser_session: BrowserSession, grant_id: str) -> Grant:
         for app in list(self.apps.values()):
             subject = browser_session.subject(app.subject_mode)
-            held = await readable(self.repository.grant(app.name, subject)) if subject is not None else None
-            if held is not None and held.record.id == grant_id:
-                if not held.record.revoked:
-                    return held.record
+            versioned = await readable(self.repository.grant(app.name, subject)) if subject is not None else None
+            if versioned is not None and versioned.record.id == grant_id:
+                if not versioned.record.revoked:
+                    return versioned.record
                 await self.repository.sync("grants")  # it may have ended a moment ago: the answer says that it is gone
         raise BrokerError(Code.GRANT_NOT_FOUND)
 

@@ -22,7 +22,7 @@ from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Pass
 from oauthbroker.events.port import Queues
 from oauthbroker.grants.plugin_erasure import PluginErasure
 from oauthbroker.model.subject import is_subject
@@ -33,7 +33,7 @@ from oauthbroker.repository.versioned import readable
 from oauthbroker.revocation.bulk import BulkRevocation, Pair
 from oauthbroker.tokens.grant_uses import Uses
 
-FLIGHT_SECONDS = 20.0
+LEASE_WAIT_SECONDS = 20.0
 AT_ONCE = 8  # records that are changed concurrently
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Traces:
 
     @property
     def connecting(self) -> int:
-        return sum(held.record.open and held.record.claim is not None for held in self.sessions)
+        return sum(versioned.record.open and versioned.record.claim is not None for versioned in self.sessions)
 
     @property
     def ready(self) -> bool:
@@ -120,7 +120,7 @@ class Erasure:
     audit: AuditWriter
     _running: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
-    async def look(self, subject: str) -> Traces:
+    async def find_records(self, subject: str) -> Traces:
         """Find every record of a subject. Reads each record of the store once. Raises `requestInvalid` for no
         subject."""
         found = await self._begun(subject)
@@ -139,7 +139,7 @@ class Erasure:
             seen = await self._begun(subject)
             await self._stop(seen)
             seen.of_plugins = await self.plugins.erase(subject, dry_run=False)
-        figures = await self.revocations.end([(it.app, it.subject) for it in seen.grants], patience=patience)
+        figures = await self.revocations.revoke_grants([(it.app, it.subject) for it in seen.grants], patience=patience)
         for code in figures.failed.values():
             raise BrokerError(code)
         async with one_at_a_time:
@@ -170,7 +170,9 @@ class Erasure:
     async def _add_requests(self, found: Traces) -> None:
         """Find the turns and the authorizations."""
         subject = found.subject
-        found.turns = [record.id async for record in self.turns.shelf.all() if record.turn.resume_target.is_of(subject)]
+        found.turns = [
+            record.id async for record in self.turns.records.all() if record.turn.resume_target.is_of(subject)
+        ]
         async for session in self.repository.sessions():
             if session.record.subject == subject or session.record.resume.is_of(subject):
                 found.sessions.append(session)
@@ -184,13 +186,17 @@ class Erasure:
         left = await self.plugins.erase(seen.subject, dry_run=False)  # also of what began meanwhile
         now.of_plugins = SubjectRecords(records=max(seen.of_plugins.records, left.records), ending=left.ending)
         now.turns = sorted({*seen.turns, *now.turns})
-        sessions = [await readable(self.repository.session(held.record.locator)) for held in now.sessions]
-        now.sessions = [held for held in sessions if held is not None]
+        sessions = [await readable(self.repository.session(versioned.record.locator)) for versioned in now.sessions]
+        now.sessions = [versioned for versioned in sessions if versioned is not None]
         tagged = self.repository.grants_with(seen.subject)
-        there = {held.record.app: held.record async for held in tagged if held.record.subject == seen.subject}
+        there = {
+            versioned.record.app: versioned.record
+            async for versioned in tagged
+            if versioned.record.subject == seen.subject
+        }
         for app in {grant.app for grant in seen.grants} - there.keys():
-            if (held := await readable(self.repository.grant(app, seen.subject))) is not None:
-                there[app] = held.record
+            if (versioned := await readable(self.repository.grant(app, seen.subject))) is not None:
+                there[app] = versioned.record
         now.grants = list(there.values())
         await self._add_the_rest(now)
         return now
@@ -203,36 +209,36 @@ class Erasure:
             if event.payload.get("subject") == subject or event.target.is_of(subject):
                 found.events.append(event)
         found.browser_sessions = [
-            it.locator async for it in self.browser_sessions.shelf.all() if subject in dict(it.subjects).values()
+            it.locator async for it in self.browser_sessions.records.all() if subject in dict(it.subjects).values()
         ]
         found.plugin_values = [(it.plugin, it.key) async for it in self.repository.plugin_values.about(subject)]
 
     async def _stop(self, found: Traces) -> None:
         """Keep new grants from coming: end the subject's turns, and withdraw its open authorizations."""
         await _each(self.turns.end, found.turns)
-        await _each(self._withdraw, _by_pair(held for held in found.sessions if held.record.open))
+        await _each(self._withdraw, _by_pair(versioned for versioned in found.sessions if versioned.record.open))
 
     async def _withdraw(self, sessions: Sequence[Versioned[AuthSession]]) -> None:
         """Withdraw the open sessions of a pair. What a dead process left claimed is settled; `connecting` counts a
         claim that stays."""
-        this_round = Round()
-        for held in sessions:
-            if held.record.claim is None:
-                await self.connect.cancel(held.record.locator)
+        this_pass = Pass()
+        for versioned in sessions:
+            if versioned.record.claim is None:
+                await self.connect.cancel(versioned.record.locator)
                 continue
-            with this_round.entry(), suppress(Conflict):
-                await self.finish.recover(held)
+            with this_pass.entry(), suppress(Conflict):
+                await self.finish.recover(versioned)
         with suppress(BrokerError):
-            this_round.over()
+            this_pass.over()
 
     async def _remove(self, found: Traces) -> bool:
-        await _each(self.browser_sessions.shelf.end, found.browser_sessions)
+        await _each(self.browser_sessions.records.end, found.browser_sessions)
         await _each(lambda place: self.repository.plugin_values.remove(*place), found.plugin_values)
         own = {grant.id for grant in found.grants}
         await _each(self.uses.forget, sorted(set(found.uses) - own))
         await _each(self._remove_sessions, _by_pair(found.sessions))
         done = await _each(self._remove_grant, found.grants)
-        unsent = [held.record.outbox for held in found.sessions if held.record.outbox is not None]
+        unsent = [versioned.record.outbox for versioned in found.sessions if versioned.record.outbox is not None]
         await self._remove_events([*found.events, *unsent, *(event for it in found.grants for event in it.outbox)])
         return all(done)
 
@@ -241,29 +247,30 @@ class Erasure:
         pair = (sessions[0].record.app, sessions[0].record.subject)
         async with self.repository.pair(*pair):
             await self._forget_waiting(*pair)
-            for held in sessions:
-                newest = await self.repository.session(held.record.locator)
+            for versioned in sessions:
+                newest = await self.repository.session(versioned.record.locator)
                 if newest is not None and not newest.record.open:
                     await self.repository.erase_session(newest)
 
     async def _remove_grant(self, grant: Grant) -> bool:
-        """False when the grant is alive again. No refresh or revocation is under way while the flight is held."""
+        """False when the grant is alive again. No refresh or revocation is under way while the provider lease is
+        held."""
         pair = (grant.app, grant.subject)
-        async with self.repository.flight(*pair, wait=FLIGHT_SECONDS), self.repository.pair(*pair):
-            held = await self.repository.grant(*pair)
-            if held is not None and (not held.record.revoked or held.record.to_be_told):
+        async with self.repository.provider_lease(*pair, wait=LEASE_WAIT_SECONDS), self.repository.pair(*pair):
+            versioned = await self.repository.grant(*pair)
+            if versioned is not None and (not versioned.record.revoked or versioned.record.to_be_told):
                 return False
             await self.uses.forget(grant.id)
-            if held is not None:
+            if versioned is not None:
                 self.audit.write(GrantErased(app=grant.app, grant=grant.id), self.clock.now())
                 await self._forget_waiting(*pair)
-                await self.repository.erase_grant(held)
+                await self.repository.erase_grant(versioned)
         return True
 
     async def _forget_waiting(self, app: str, subject: str) -> None:
         """Keep the open sessions of the pair alone in its list, under its lease."""
         waiting = await self.repository.waiting(app, subject)
-        await self.repository.waiting_lists.save(app, subject, [held.record.locator for held in waiting])
+        await self.repository.waiting_lists.save(app, subject, [versioned.record.locator for versioned in waiting])
 
     async def _remove_events(self, events: Iterable[AgentEvent]) -> None:
         by_agent: dict[str, set[str]] = defaultdict(set)
@@ -289,8 +296,8 @@ async def _each(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R
 def _by_pair(sessions: Iterable[Versioned[AuthSession]]) -> list[list[Versioned[AuthSession]]]:
     """Group sessions by the pair whose lease they are changed under."""
     found: dict[Pair, list[Versioned[AuthSession]]] = defaultdict(list)
-    for held in sessions:
-        found[held.record.app, held.record.subject].append(held)
+    for versioned in sessions:
+        found[versioned.record.app, versioned.record.subject].append(versioned)
     return list(found.values())
 
 

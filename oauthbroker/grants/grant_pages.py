@@ -95,7 +95,7 @@ class GrantPages:
         """Return a grant, as of some seconds ago if it was there then, else as of now. An id of no grant is waited for,
         so that many of them are looked for together."""
         found = _found(await self._all.recent(), grant_id)
-        return found if found is not None else _found(await self._all.fresh_unhurried(), grant_id)
+        return found if found is not None else _found(await self._all.fresh_after_pause(), grant_id)
 
     async def _read_all(self) -> list[GrantView]:
         return await self._sorted(self._read(None, None))

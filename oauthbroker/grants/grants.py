@@ -45,8 +45,8 @@ class GrantList:
 
     async def views(self, app: str | None = None, subject: str | None = None) -> AsyncIterator[GrantView]:
         """Yield the same as views, found by their tags. `app` is a name."""
-        async for held in self._found(app, subject):
-            grant = held.record
+        async for versioned in self._found(app, subject):
+            grant = versioned.record
             if app in {None, grant.app} and subject in {None, grant.subject}:
                 yield GrantView.of(grant, self._apps.get(grant.app), self._clock.now())
 
@@ -65,8 +65,8 @@ class GrantList:
     async def record(self, grant_id: str) -> Grant | None:
         """Return the record itself, revoked or not, for `records.display`; None where no grant has that id."""
         found = await self.find(grant_id)
-        held = await self._repository.grant(found.app, found.subject) if found is not None else None
-        return held.record if held is not None else None
+        versioned = await self._repository.grant(found.app, found.subject) if found is not None else None
+        return versioned.record if versioned is not None else None
 
 
 class SessionList:
@@ -90,8 +90,8 @@ class SessionList:
 
     async def find(self, session_id: str) -> AuthSession | None:
         """Find a session by authSessionId. Raises `requestInvalid` for a text that is no id."""
-        held = await self._repository.session(locator_of(session_id))
-        return held.record if held is not None else None
+        versioned = await self._repository.session(locator_of(session_id))
+        return versioned.record if versioned is not None else None
 
 
 class Grants(GrantList):
@@ -151,7 +151,7 @@ class Grants(GrantList):
     ) -> RevocationFigures:
         """Revoke the grants of these (app, subject); `figures` is kept up to date, and `on_change` called, while it
         runs."""
-        return await self._revocations.end(pairs, figures, patience=patience, on_change=on_change)
+        return await self._revocations.revoke_grants(pairs, figures, patience=patience, on_change=on_change)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

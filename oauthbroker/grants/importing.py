@@ -1,4 +1,4 @@
-"""Grants of another system, taken over as if users had consented here. The author of the file vouches for it, until
+"""Grants of another system, taken over as if users had consented here. The author of the file confirms it, until
 the provider's own answers say whose they are.
 
 Idempotent by design: a grant remembers the line it came from. So a run that was killed is simply repeated.
@@ -40,12 +40,12 @@ class Importing:
     clock: Clock
     audit: AuditWriter
 
-    async def take(self, incoming: Incoming, *, replace: bool = False) -> Fate:
+    async def import_grant(self, incoming: Incoming, *, replace: bool = False) -> Fate:
         """Stores it, unless there is a grant that should stay. Raises store codes and `oauthAppNotFound`."""
         app = self._app(incoming)
         async with self.repository.pair(app.name, incoming.subject):
-            held = await self.repository.grant(app.name, incoming.subject)
-            old = held.record if held is not None else None
+            versioned = await self.repository.grant(app.name, incoming.subject)
+            old = versioned.record if versioned is not None else None
             if old is not None and not old.revoked and old.imported == incoming.mark:
                 await self.repository.sync("grants")
                 return "there"
@@ -56,15 +56,15 @@ class Importing:
             self.audit.write(entry, self.clock.now())  # no entry, no grant
             if forgotten(old, grant, app):
                 self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider="none"), self.clock.now())
-            await self.repository.save_grant(grant, expect=held.generation if held is not None else 0)
+            await self.repository.save_grant(grant, expect=versioned.generation if versioned is not None else 0)
         return "imported" if old is None else "replaced"
 
     async def verify(self, incoming: Incoming) -> Code | None:
         """Refresh it once, now, unless that has happened before: it shows that the token lives and, where the answer
         tells, whose it is. Return None when all is well, else the code."""
         app = self._app(incoming)
-        held = await self.repository.grant(app.name, incoming.subject)
-        grant = held.record if held is not None else None
+        versioned = await self.repository.grant(app.name, incoming.subject)
+        grant = versioned.record if versioned is not None else None
         if grant is None or grant.revoked or grant.imported != incoming.mark:
             return None
         if grant.refresh_state.ended:
@@ -73,7 +73,7 @@ class Importing:
         if token is None or token.access_token != (incoming.access_token or Secret("")):
             return None
         early = token.lives(0, self.clock.now())
-        job = RefreshJob(app=app, subject=incoming.subject, seen=held, early=early)
+        job = RefreshJob(app=app, subject=incoming.subject, seen=versioned, early=early)
         trouble = (await self.refresh.refresh(job)).trouble
         return trouble.code if trouble is not None else None
 

@@ -23,7 +23,7 @@ class Allowance:
     def __init__(self, most_bytes: int = MOST_BYTES, most_values: int = MOST_VALUES) -> None:
         self._bytes_left, self._values = most_bytes, ValueCounter(most_values)
 
-    def take(self, piece: bytes) -> None:
+    def spend(self, piece: bytes) -> None:
         """Count a piece. Raises AnswerTooLarge."""
         self._bytes_left -= len(piece)
         if self._bytes_left < 0 or not self._values.feed(piece):
@@ -49,9 +49,9 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         assert isinstance(self._answer.stream, httpx2.AsyncByteStream)  # noqa: S101  (of an async client)
-        self._allowance.take(b"\n")  # an answer that ends within a text does not change how the next one is counted
+        self._allowance.spend(b"\n")  # an answer that ends within a text does not change how the next one is counted
         async for piece in self._answer.stream:
-            self._allowance.take(piece)
+            self._allowance.spend(piece)
             yield piece
 
     async def aclose(self) -> None:

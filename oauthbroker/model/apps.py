@@ -25,15 +25,15 @@ AuthMethod = Literal["client_secret_basic", "client_secret_post", "private_key_j
 AssertionType = Literal["JWT", "client-authentication+jwt"]
 AssertionAudience = Literal["issuer", "tokenEndpoint", "endpoint"]
 Binding = Literal["providerIdentity", "runtimeConfirm", "channelCode", "brokerLogin", "localOperator"]
-Vouching = Literal["runtimeConfirm", "channelCode", "brokerLogin"]
+OwnerConfirmation = Literal["runtimeConfirm", "channelCode", "brokerLogin"]
 Link = Literal["connect", "direct"]
 Pushing = Literal["auto", "required", "never"]
 IdentitySource = Literal["tokenResponse", "idToken", "userInfo"]
 Prompt = Literal["login", "select_account"]
 ANYONE: Literal["anyone"] = "anyone"
 LOGIN_NAME = "broker:login"  # in metrics, spans and findings; no app can be called so
-# Who brought the code is vouched for before it is redeemed: while it is parked, or by a login before there is one.
-VOUCHING: Mapping[str, Vouching] = {
+# Who brought the code is confirmed before it is redeemed: while it is pending, or by a login before there is one.
+CONFIRMATIONS: Mapping[str, OwnerConfirmation] = {
     "runtimeConfirm": "runtimeConfirm",
     "channelCode": "channelCode",
     "brokerLogin": "brokerLogin",
@@ -116,9 +116,9 @@ class Owner:
     confirm_url: str = ""
 
     @property
-    def vouching(self) -> Vouching | None:
+    def confirmation(self) -> OwnerConfirmation | None:
         """Return the binding, if the browser's user must be confirmed before the code is redeemed."""
-        return VOUCHING.get(self.binding)
+        return CONFIRMATIONS.get(self.binding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ class CurrentConfig:
         self._learnt[name] = configured, self.apps[name]
         return self.apps[name]
 
-    def take(self, bundle: Bundle) -> frozenset[str]:
+    def adopt(self, bundle: Bundle) -> frozenset[str]:
         """Replace the configuration. Return the names of the apps that are new, gone or different."""
         before = dict(self.apps)
         self.bundle, self.trouble = bundle, None

@@ -38,9 +38,9 @@ def judge_owner(app: OAuthApp, subject: str, facts: OwnerFacts, *, confirmed: bo
     for that gets no grant without it, even if the provider's facts match.
 
     Raises `subjectMismatch` (another account, tenant or team), `subjectForbidden` (global mode, not an
-    authorizer), `subjectUnverifiable` (nothing to compare with, and no other binding that vouches).
+    authorizer), `subjectUnverifiable` (nothing to compare with, and no other binding that confirms).
     """
-    if app.owner.vouching is not None and not confirmed:
+    if app.owner.confirmation is not None and not confirmed:
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
     if app.subject_mode == "global":
         return _judge_global(app, subject, facts)
@@ -53,13 +53,13 @@ def _judge_user(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdict:
             raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
         if facts.user_identity != subject:
             raise BrokerError(Code.SUBJECT_MISMATCH)
-    elif app.owner.binding != "localOperator" and app.owner.vouching is None:  # nothing vouches
+    elif app.owner.binding != "localOperator" and app.owner.confirmation is None:  # nothing confirms
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
     return OwnerVerdict(_pin(app, facts, facts.user_identity), facts.user_identity)
 
 
 def _speaks_of(app: OAuthApp, subject: str) -> bool:
-    """Tell whether `identity.user` can be compared with this subject. Where the binding itself vouches for the browser,
+    """Tell whether `identity.user` can be compared with this subject. Where the binding itself confirms the browser,
     a subject may be an account of the runtime's own, in a spelling that the provider's accounts never have."""
     rule = app.owner.user_identity
     if rule is None or app.owner.binding == "providerIdentity":

@@ -10,7 +10,7 @@ LASTS_SECONDS = 300.0  # a lock that is held for longer than any work needs: its
 
 
 class HeldLocks:
-    """The rounds of background work that only found a lock held. They are no fault, and say nothing in the log until
+    """The passes of background work that only found a lock held. They are no fault, and say nothing in the log until
     they have done so for long, one after the other."""
 
     __slots__ = ("_clock", "_log", "_since")
@@ -20,11 +20,11 @@ class HeldLocks:
         self._since: dict[str, tuple[float, float]] = {}
 
     def worked(self, task: str) -> None:
-        """Note a round of this task that found no lock held."""
+        """Note a pass of this task that found no lock held."""
         self._since.pop(task, None)
 
     def met(self, task: str, error: BaseException) -> bool:
-        """Note a round that failed. Return whether it only found a lock held; else the caller logs it."""
+        """Note a pass that failed. Return whether it only found a lock held; else the caller logs it."""
         if not (isinstance(error, BrokerError) and error.code is Code.STORE_LOCKED):
             self.worked(task)
             return False

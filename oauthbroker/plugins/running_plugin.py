@@ -110,14 +110,14 @@ class PluginRoute:
 
 
 class Works(Protocol):
-    """Run one round of background work."""
+    """Run one pass of background work."""
 
     def __call__(self) -> Awaitable[object]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """Work that the broker does when it starts, and again `seconds` after the end of each round. A round that fails is
+    """Work that the broker does when it starts, and again `seconds` after the end of each pass. A pass that fails is
     logged."""
 
     name: str

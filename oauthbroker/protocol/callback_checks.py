@@ -38,7 +38,7 @@ class CallbackParams:
 @dataclass(frozen=True, slots=True)
 class ValidCallback:
     """A code that belongs to this session, app and browser. Only `check_response` (after all checks of a callback)
-    and `unparked` (for a code that passed them) create one."""
+    and `confirmed_callback` (for a code that passed them) create one."""
 
     code: Secret
 
@@ -99,7 +99,9 @@ def validate_callback(
         raise BrokerError(Code.STATE_USED)
     if session.is_past(now):  # (5)
         raise BrokerError(Code.STATE_EXPIRED)
-    if (needs_cookie(session) or app.owner.vouching is not None) and not cookie_fits(session.attempt, cookie):  # (6)
+    if (needs_cookie(session) or app.owner.confirmation is not None) and not cookie_fits(
+        session.attempt, cookie
+    ):  # (6)
         raise BrokerError(Code.OWNER_BINDING_FAILED)
     return check_response(params, issuer, promised=issuer_promised)  # (7) (8)
 
@@ -120,12 +122,12 @@ def check_response(params: CallbackParams, issuer: str, *, promised: bool) -> Va
     return ValidCallback(params.code)
 
 
-def unparked(session: AuthSession, now: datetime) -> ValidCallback:
-    """Return the parked code of a session, whose callback was valid. Raises `stateUnknown` when there is none or it
+def confirmed_callback(session: AuthSession, now: datetime) -> ValidCallback:
+    """Return the pending code of a session, whose callback was valid. Raises `stateUnknown` when there is none or it
     has expired."""
-    if not session.open or session.parked is None or session.is_past(now):
+    if not session.open or session.pending_code is None or session.is_past(now):
         raise BrokerError(Code.STATE_UNKNOWN)
-    return ValidCallback(session.parked.code)
+    return ValidCallback(session.pending_code.code)
 
 
 def needs_cookie(session: AuthSession) -> bool:

@@ -79,7 +79,7 @@ class Discovery:
         """Return the provider's public keys. They are refetched when none has the id `kid`. Raises as `endpoints`
         does."""
         url = await self._keys_url(app)
-        keys = await self._shelf(app, url).get(lambda: self._fetch_keys(app, url))
+        keys = await self._cached_keys(app, url).get(lambda: self._fetch_keys(app, url))
         if kid is not None and all(key.kid != kid for key in keys):
             keys = await self.newer_keys(app, keys)
         return keys
@@ -91,7 +91,7 @@ class Discovery:
         Returns `seen` itself when the last refetch was less than a minute ago.
         """
         url = await self._keys_url(app)
-        return await self._shelf(app, url).refresh(seen, lambda: self._fetch_keys(app, url))
+        return await self._cached_keys(app, url).refresh(seen, lambda: self._fetch_keys(app, url))
 
     async def _keys_url(self, app: OAuthApp) -> str:
         url = (await self.endpoints(app)).jwks_url
@@ -99,7 +99,7 @@ class Discovery:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the provider's key set has no address")
         return url
 
-    def _shelf(self, app: OAuthApp, url: str) -> DocumentCache[Keys]:
+    def _cached_keys(self, app: OAuthApp, url: str) -> DocumentCache[Keys]:
         return self._keys.setdefault((url, app.provider_ca), DocumentCache(self._clock))
 
     async def _fetch_keys(self, app: OAuthApp, url: str) -> Keys:

@@ -8,7 +8,7 @@ from oauthbroker.records.browser_attempt import Attempt, Login
 from oauthbroker.records.device_authorization import Device
 from oauthbroker.records.event import AgentEvent, EventType
 from oauthbroker.records.grant import Grant, RevocationState, grant_id
-from oauthbroker.records.parked_code import Parked
+from oauthbroker.records.pending_code import PendingCode
 from oauthbroker.records.refresh_state import Intent, RefreshState
 from oauthbroker.records.retired_tokens import Retired
 from oauthbroker.records.token import Token
@@ -24,7 +24,7 @@ __all__ = [
     "Grant",
     "Intent",
     "Login",
-    "Parked",
+    "PendingCode",
     "RefreshState",
     "Retired",
     "RevocationState",

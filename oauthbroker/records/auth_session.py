@@ -2,7 +2,7 @@ r"""AuthSessionRecord (specification 12.5.5): one authorization under way, and i
 
     pending --claimed()--> pending with a claim --completed()--> completed
        |  |                        ^    \--failed()--> failed
-       |  \--park()--> pending and parked --failed()--> failed, --lapsed()--> expired
+       |  \--with_pending_code()--> pending, code pending --failed()--> failed, --lapsed()--> expired
        |--failed()--> failed     |--lapsed()--> expired
 Every transition returns the next record; the one-time secrets end with the session.
 """
@@ -26,7 +26,7 @@ from oauthbroker.records.codec import APART, OPTIONAL, named
 from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
 from oauthbroker.records.device_authorization import Device
 from oauthbroker.records.event import AgentEvent
-from oauthbroker.records.parked_code import Parked
+from oauthbroker.records.pending_code import PendingCode
 
 SessionStatus = Literal["pending", "completed", "failed", "expired"]
 NO_CLAIM_LASTS = timedelta(hours=1)  # no claim lasts longer; one that seems to was written under a fast clock
@@ -38,7 +38,7 @@ MAX_PRESSES = 20  # of a link's button; each press may cost the provider a reque
 class Claim:
     """The one callback that may redeem the code, and until when no other process looks at the session.
 
-    `confirmed`: the code was parked, and its browser was confirmed.
+    `confirmed`: the code was pending, and its browser was confirmed.
     """
 
     by: str
@@ -54,9 +54,9 @@ class AuthSession:
     """One authorization under way. `locator` is public (`as-<locator>`), the ticket and the state are secret.
 
     `device` is set in the device code flow, which has no browser attempt. `presses` counts how often its link's button
-    was pressed. `parked` is a code that waits for the confirmation of its browser. `login` is set from the button on
-    where a broker login comes first: until it is passed no attempt is valid. `tries` counts the sessions before it that
-    ended with the wrong account, or without their code. `was_parked`: it ended while its code waited.
+    was pressed. `pendingCode` is a code that waits for the confirmation of its browser. `login` is set from the button
+    on where a broker login comes first: until it is passed no attempt is valid. `tries` counts the sessions before it
+    that ended with the wrong account, or without their code. `had_pending_code`: it ended while its code waited.
     """
 
     locator: str = field(metadata=APART)
@@ -81,10 +81,10 @@ class AuthSession:
     outbox: AgentEvent | None = None
     device: Device | None = field(default=None, metadata=APART)
     presses: int = field(default=0, metadata=OPTIONAL)
-    parked: Parked | None = field(default=None, metadata=OPTIONAL)
+    pending_code: PendingCode | None = field(default=None, metadata=OPTIONAL)
     login: Login | None = field(default=None, metadata=OPTIONAL)
     tries: int = field(default=0, metadata=OPTIONAL)
-    was_parked: bool = field(default=False, metadata=OPTIONAL)
+    had_pending_code: bool = field(default=False, metadata=OPTIONAL)
 
     @property
     def id(self) -> str:
@@ -97,7 +97,7 @@ class AuthSession:
     @property
     def taken(self) -> bool:
         """Tell whether a browser has come back with it: its link and its state are used up."""
-        return self.claim is not None or self.parked is not None
+        return self.claim is not None or self.pending_code is not None
 
     @property
     def under_way(self) -> bool:
@@ -106,10 +106,10 @@ class AuthSession:
         return self.taken or at_login or self.attempt.cookie is not None
 
     def is_past(self, now: datetime) -> bool:
-        """Tell whether it has expired. A parked code has its own expiry, independent of the link's. A device code
+        """Tell whether it has expired. A pending code has its own expiry, independent of the link's. A device code
         also ends when the provider says so, by the provider's clock."""
-        if self.parked is not None:
-            return self.parked.is_past(now)
+        if self.pending_code is not None:
+            return self.pending_code.is_past(now)
         if self.device is not None:
             return self.expires_at <= now
         return has_passed(self.expires_at, self.created_at, now)
@@ -120,7 +120,7 @@ class AuthSession:
         return self.presses >= MAX_PRESSES
 
     def __repr__(self) -> str:
-        mark = ", claimed" if self.claim else ", parked" if self.parked else ""
+        mark = ", claimed" if self.claim else ", code pending" if self.pending_code else ""
         return f"{type(self).__name__}({self.id[:9]}..., {self.status}{mark})"
 
     def pressed(self) -> AuthSession:
@@ -152,21 +152,21 @@ class AuthSession:
         device = self.device.dated_back(at) if self.device is not None else None
         return replace(self, device=device, created_at=at, expires_at=at + (self.expires_at - self.created_at))
 
-    def park(self, parked: Parked) -> AuthSession:
-        """Park the code that the right browser brought. The printed status stays `pending`."""
+    def with_pending_code(self, pending_code: PendingCode) -> AuthSession:
+        """Keep the code pending that the right browser brought. The printed status stays `pending`."""
         if not self.open or self.taken:
             raise ValueError("the session does not wait for a browser")
-        return replace(self, parked=parked)
+        return replace(self, pending_code=pending_code)
 
     def tried(self) -> AuthSession:
         """Count a try of a channel code."""
-        return replace(self, parked=self.parked.tried() if self.parked is not None else None)
+        return replace(self, pending_code=self.pending_code.tried() if self.pending_code is not None else None)
 
     def claimed(self, by: str, until: datetime, *, confirmed: bool = False) -> ClaimedSession:
-        """Claim the right to redeem the code, for one callback or for the confirmation of a parked code. The claimed
-        session no longer holds the parked code. The printed status stays `pending`."""
+        """Claim the right to redeem the code, for one callback or for the confirmation of a pending code. The claimed
+        session no longer holds the pending code. The printed status stays `pending`."""
         fields = {slot: getattr(self, slot) for slot in AuthSession.__dataclass_fields__}
-        return ClaimedSession(**{**fields, "claim": Claim(by, until, confirmed), "parked": None, "login": None})
+        return ClaimedSession(**{**fields, "claim": Claim(by, until, confirmed), "pendingCode": None, "login": None})
 
     def completed(self, at: datetime, event: AgentEvent | None = None) -> AuthSession:
         return self._ended("completed", at, None, event)
@@ -197,8 +197,8 @@ class AuthSession:
             ticket=None,
             attempt=attempt,
             device=self.device.spent(self.ticket) if self.device is not None else None,
-            parked=None,
-            was_parked=self.parked is not None,
+            pending_code=None,
+            had_pending_code=self.pending_code is not None,
             login=None,
         )
 

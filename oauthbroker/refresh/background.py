@@ -11,7 +11,7 @@ from dataclasses import replace
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Pass
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
 from oauthbroker.records.refresh_state import Intent
@@ -29,7 +29,7 @@ MEND_REST = 50  # times what the last look took: it costs a fiftieth of a core a
 
 
 class BackgroundRefresh:
-    """Runs one round at a time. Reads the grants that are marked due and those whose tokens this process has handed
+    """Runs one pass at a time. Reads the grants that are marked due and those whose tokens this process has handed
     out; only `mend` reads every record."""
 
     def __init__(
@@ -59,26 +59,26 @@ class BackgroundRefresh:
 
     async def ahead(self) -> int:
         """Refresh the noted grants whose tokens end soon; return how many. A grant not used again is forgotten."""
-        now, this_round = self._clock.monotonic(), Round()
+        now, this_pass = self._clock.monotonic(), Pass()
         near = [(pair, grant) for pair, (grant, at) in self._watched.items() if at <= now]
         for pair, _ in near:
             self._watched.pop(pair)
-        return sum(await asyncio.gather(*(self._refresh_unless_newer(grant, this_round) for _, grant in near)))
+        return sum(await asyncio.gather(*(self._refresh_unless_newer(grant, this_pass) for _, grant in near)))
 
     async def recover(self) -> int:
         """Settle every intent whose attempt is over; return how many. Run it soon after a crash: many providers accept
         a spent refresh token again for some seconds only. An attempt that another process has under way is left alone
-        until a later round."""
-        left, this_round = [], Round()
+        until a later pass."""
+        left, this_pass = [], Pass()
         dues = await self._repository.due(lambda _, pending: not self._may_settle(pending.intent))
         for number, due in enumerate(dues, start=1):
             if number % BREATH == 0:
                 await asyncio.sleep(0)
             with suppress(BrokerError):  # the relay reports it
-                held = await self._repository.due_grant(due)
-                if held is not None and self._may_settle(held.record.refresh_state.intent):
-                    left.append(held)
-        return sum(await asyncio.gather(*(self._refresh(held, this_round) for held in left)))
+                versioned = await self._repository.due_grant(due)
+                if versioned is not None and self._may_settle(versioned.record.refresh_state.intent):
+                    left.append(versioned)
+        return sum(await asyncio.gather(*(self._refresh(versioned, this_pass) for versioned in left)))
 
     async def restore(self) -> int:
         """Store again the grants of which the store has lost the newest version; return how many."""
@@ -91,50 +91,50 @@ class BackgroundRefresh:
         """Mark records with pending work that lost their marker, and tag grants that lack a tag; return how many. Reads
         every record, so it works at most every ten minutes, however often it is called. A record that cannot be marked
         now delays no other one; then the store code is raised at the end, and the next look comes sooner."""
-        began, mended, this_round = self._clock.monotonic(), 0, Round()
+        began, mended, this_pass = self._clock.monotonic(), 0, Pass()
         if began < self._mend_at:
             return 0
         self._mend_at = began + MEND_SECONDS
         async for mend in mends(self._repository):
-            with this_round.entry():
+            with this_pass.entry():
                 mended += await mend()
         self._mend_at = began + (MEND_REST + 1) * (self._clock.monotonic() - began)
-        this_round.over()
+        this_pass.over()
         self._mend_at += MEND_SECONDS
         return mended
 
     def _may_settle(self, intent: Intent | None) -> bool:
         return intent is not None and not intent.pauses(self._clock.now())
 
-    async def _refresh_unless_newer(self, seen: Grant, this_round: Round) -> bool:
-        held = await self._repository.grant(seen.app, seen.subject)
-        token = None if held is None else held.record.token
-        if held is None or token is None or seen.token is None:
+    async def _refresh_unless_newer(self, seen: Grant, this_pass: Pass) -> bool:
+        versioned = await self._repository.grant(seen.app, seen.subject)
+        token = None if versioned is None else versioned.record.token
+        if versioned is None or token is None or seen.token is None:
             return False
         if replace(token, refresh_token=None) != replace(seen.token, refresh_token=None):
             return False
-        alone = held.record.flow == "client_credentials"
-        return (alone or bool(held.record.refresh_tokens)) and await self._refresh(held, this_round)
+        alone = versioned.record.flow == "client_credentials"
+        return (alone or bool(versioned.record.refresh_tokens)) and await self._refresh(versioned, this_pass)
 
-    async def _refresh(self, held: Versioned[Grant], this_round: Round) -> bool:
-        grant = held.record
+    async def _refresh(self, versioned: Versioned[Grant], this_pass: Pass) -> bool:
+        grant = versioned.record
         app = self._apps.get(grant.app)
         if app is None or app.registration != grant.registration:
             return False
         async with self._at_once:
-            if not await self._is_free(grant, this_round):
+            if not await self._is_free(grant, this_pass):
                 if (pair := (grant.app, grant.subject)) not in self._watched:
                     self._watched.keep(pair, (grant, self._clock.monotonic()))
                 return False
-            job = RefreshJob(app=app, subject=grant.subject, seen=held)
+            job = RefreshJob(app=app, subject=grant.subject, seen=versioned)
             return (await self._transaction.refresh(job)).trouble is None
 
-    async def _is_free(self, grant: Grant, this_round: Round) -> bool:
-        """Return whether no other process refreshes or writes it right now. A stopped one would hold up the whole round
-        for as long as a flight may last."""
+    async def _is_free(self, grant: Grant, this_pass: Pass) -> bool:
+        """Return whether no other process refreshes or writes it right now. A stopped one would hold up the whole pass
+        for as long as a refresh may last."""
         try:
-            with this_round.hurried():
-                async with self._repository.flight(grant.app, grant.subject):
+            with this_pass.lock_budget():
+                async with self._repository.provider_lease(grant.app, grant.subject):
                     await self._repository.check_writable(grant.app, grant.subject)
         except BrokerError as error:
             if error.code is not Code.STORE_LOCKED:

@@ -74,7 +74,7 @@ class Circuits:
         self._rows_of_failing: dict[str, asyncio.Semaphore] = {}
 
     @asynccontextmanager
-    async def turn(self, app: str, grant: str = "", *, wait: float) -> AsyncIterator[None]:
+    async def permit(self, app: str, grant: str = "", *, wait: float) -> AsyncIterator[None]:
         """Hold one of the places for calls that an app may have under way. Raises as `check` does once it has a place,
         and `providerUnreachable` after `wait` seconds without one. Grants that failed last get half of the places: an
         account whose calls hang must not hold all."""

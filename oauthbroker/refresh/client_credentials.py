@@ -33,8 +33,8 @@ class ClientCredentials:
     clock: Clock
     audit: AuditWriter
 
-    async def __call__(self, job: RefreshJob, held: Versioned[Grant] | None) -> Grant | None:
-        """Replace the grant that is `held` and return the new one; the newer one if another writer was first.
+    async def __call__(self, job: RefreshJob, versioned: Versioned[Grant] | None) -> Grant | None:
+        """Replace the grant that is `versioned` and return the new one; the newer one if another writer was first.
 
         (1) Reserve space on the disk, so that no token is fetched in vain. (2) Count a forced refresh, also if it
         fails. (3) Ask the provider. (4) Store the new grant.
@@ -43,28 +43,28 @@ class ClientCredentials:
         """
         app, repository = job.app, self.repository
         endpoints = await self.discovery.endpoints(app)
-        reserved = repository.reserve_for_first(*job.pair) if held is None else repository.reserve_for(held)
+        reserved = repository.reserve_for_first(*job.pair) if versioned is None else repository.reserve_for(versioned)
         async with reserved as reservation:  # (1)
-            if job.forced and held is not None:
-                counted = await self._counted(held)  # (2)
+            if job.forced and versioned is not None:
+                counted = await self._counted(versioned)  # (2)
                 if counted is None:
                     there = await repository.grant(*job.pair)
                     return there.record if there is not None else None
-                held = counted
-            grant = await self._ask(job, endpoints, held.record if held is not None else None)  # (3)
-            stored = await self._store(app, grant, held, reservation)  # (4)
+                versioned = counted
+            grant = await self._ask(job, endpoints, versioned.record if versioned is not None else None)  # (3)
+            stored = await self._store(app, grant, versioned, reservation)  # (4)
         if grant.token is not None and (stored is None or awaits(stored, app.registration)):
             await self.late(app, job.subject, refresh=None, access=grant.token.access_token)
         return stored
 
-    async def _counted(self, held: Versioned[Grant]) -> Versioned[Grant] | None:
+    async def _counted(self, versioned: Versioned[Grant]) -> Versioned[Grant] | None:
         """Count a forced refresh in the grant before the request, because a provider that returns the same token again,
         or none, must not be asked more often than another one. None if another writer was first."""
-        grant = held.record
+        grant = versioned.record
         noted = replace(grant, refresh_state=grant.refresh_state.forced_at(self.clock.now()))
         async with self.repository.pair(grant.app, grant.subject):
             with suppress(Conflict):
-                return await self.repository.save_grant(noted, expect=held.generation)
+                return await self.repository.save_grant(noted, expect=versioned.generation)
         return None
 
     async def _ask(self, job: RefreshJob, endpoints: Endpoints, old: Grant | None) -> Grant:
@@ -95,13 +95,13 @@ class ClientCredentials:
         return passed_on(old, replace(grant, outbox=old.outbox), app)
 
     async def _store(
-        self, app: OAuthApp, grant: Grant, held: Versioned[Grant] | None, reservation: Reservation
+        self, app: OAuthApp, grant: Grant, versioned: Versioned[Grant] | None, reservation: Reservation
     ) -> Grant | None:
         async with self.repository.pair(grant.app, grant.subject):
             there = await self.repository.grant(grant.app, grant.subject)
-            before = held.generation if held is not None else 0
+            before = versioned.generation if versioned is not None else 0
             if (there.generation if there is not None else 0) != before:
                 return there.record if there is not None else None
-            if forgotten(held.record if held is not None else None, grant, app):
+            if forgotten(versioned.record if versioned is not None else None, grant, app):
                 self.audit.write(GrantRevoked(app=grant.app, grant=grant.id, provider="none"), self.clock.now())
             return (await self.repository.save_grant(grant, expect=before, reservation=reservation)).record

@@ -9,7 +9,7 @@ from itertools import chain, count, repeat
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Bell
+from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.records import Grant
@@ -23,10 +23,10 @@ Write = Callable[[Reservation | None], Awaitable[Grant | None]]
 
 @dataclass(slots=True, kw_only=True)
 class RetryStore:
-    """Tries again while the store refuses, as long as the process lives: it has the only copy. `back` rings when a
+    """Tries again while the store refuses, as long as the process lives: it has the only copy. `back` notifies when a
     store that was away is back."""
 
-    back: Bell
+    back: Notifier
     clock: Clock
     metrics: Metrics
     log: Log
@@ -42,7 +42,7 @@ class RetryStore:
         """Give each token that is not stored yet one last try, at once."""
         self._closing.set()
 
-    async def keep(
+    async def keep_grant(
         self, after: Grant, reservation: Reservation, write: Write, meanwhile: Callable[[Code], None]
     ) -> tuple[Grant | None, Code | None]:
         """Return (the stored grant, None), or (`after`, the code) if the broker closed before it was stored.
@@ -52,7 +52,7 @@ class RetryStore:
         """
         left: Reservation | None = reservation
         for number, pause in zip(count(), chain(FIRST_PAUSES, repeat(LONGEST_PAUSE))):
-            rung, is_last = self.back.listen(), self._closing.is_set()
+            signal, is_last = self.back.listen(), self._closing.is_set()
             try:
                 stored = await write(left)
             except BrokerError as error:
@@ -66,7 +66,7 @@ class RetryStore:
             meanwhile(code)
             if is_last:
                 break
-            await self._rest(pause, rung)
+            await self._rest(pause, signal)
         self.log.error("a refreshed token was never stored", app=after.app, grant=after.id[:15])
         return after, Code.STORE_UNAVAILABLE
 
@@ -75,9 +75,9 @@ class RetryStore:
         if number <= len(FIRST_PAUSES) or number % _SAID_AGAIN == 0:
             self.log.warning("a refreshed token is not stored yet", app=after.app, grant=after.id[:15], code=code.value)
 
-    async def _rest(self, seconds: float, rung: asyncio.Event) -> None:
+    async def _rest(self, seconds: float, signal: asyncio.Event) -> None:
         """Wait until the next try: until the store is back, or the broker closes, but no longer than this."""
-        waits = self.clock.sleep(seconds), self._closing.wait(), rung.wait()
+        waits = self.clock.sleep(seconds), self._closing.wait(), signal.wait()
         tasks = [asyncio.ensure_future(each) for each in waits]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

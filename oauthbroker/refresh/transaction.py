@@ -15,7 +15,7 @@ from oauthbroker.audit import RefreshFailed, TokenRefreshed
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.core.single_flight import Flight, SingleFlight
+from oauthbroker.core.single_flight import InFlightCall, SingleFlight
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
@@ -33,7 +33,7 @@ from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.writeback import Refreshed, Writeback
 from oauthbroker.repository.repository import Lease, Repository, Versioned
 
-PROVIDER_CALLS = 4  # discovery, two refresh tokens, keys: how long a flight may last, and so how long to wait for one
+PROVIDER_CALLS = 4  # discovery, two refresh tokens, keys: how long a refresh may last, and so how long to wait for one
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class RefreshTransaction:
     clock: Clock
     limits: Limits
     log: Log
-    _flights: SingleFlight[Refreshed] = field(default_factory=SingleFlight)
+    _single_flight: SingleFlight[Refreshed] = field(default_factory=SingleFlight)
 
     @property
     def failures(self) -> Failures:
@@ -63,9 +63,9 @@ class RefreshTransaction:
         cancelled does not cancel the refresh.
         """
         try:
-            return await self._flights.join(  # (1) one flight in this process
+            return await self._single_flight.join(  # (1) one call in this process
                 job.pair,
-                lambda flight: self._settle(job, flight),
+                lambda in_flight: self._settle(job, in_flight),
                 lambda: Refreshed(None, BrokerError(Code.STORE_UNAVAILABLE)),
             )
         except BrokerError as error:
@@ -75,39 +75,41 @@ class RefreshTransaction:
     async def close(self) -> None:
         """Begin no further refresh and wait for those under way. Tokens that are not stored yet get one more try."""
         self.writeback.retry_store.close()
-        await self._flights.close()
+        await self._single_flight.close()
 
-    async def _settle(self, job: RefreshJob, flight: Flight[Refreshed]) -> Refreshed:
+    async def _settle(self, job: RefreshJob, in_flight: InFlightCall[Refreshed]) -> Refreshed:
         """Run steps 2 to 9. Trouble becomes part of the answer, with the grant as it is then."""
         try:
             with span(Span.REFRESH, app=job.app.name):
-                async with self._lease(job) as lease:  # (2) one flight in all processes
-                    return await (self._without_lease(job) if lease is None else self._under_lease(job, flight, lease))
+                async with self._lease(job) as lease:  # (2) one call in all processes
+                    return await (
+                        self._without_lease(job) if lease is None else self._under_lease(job, in_flight, lease)
+                    )
         except BrokerError as error:
             trouble = error.with_traceback(None)
         return Refreshed(await self._newest_or_none(job), trouble)
 
-    async def _under_lease(self, job: RefreshJob, flight: Flight[Refreshed], lease: Lease) -> Refreshed:
-        held = await self._newest(job)  # (3) read again
-        if job.settled_by(held):
-            return Refreshed(_record(held))
+    async def _under_lease(self, job: RefreshJob, in_flight: InFlightCall[Refreshed], lease: Lease) -> Refreshed:
+        versioned = await self._newest(job)  # (3) read again
+        if job.settled_by(versioned):
+            return Refreshed(_record(versioned))
         if job.app.flow == "clientCredentials":
-            return await self._by_client_credentials(job, held)
-        if held is None or not job.can_send(held.record):
-            return Refreshed(_record(held))
+            return await self._by_client_credentials(job, versioned)
+        if versioned is None or not job.can_send(versioned.record):
+            return Refreshed(_record(versioned))
         if not await lease.holds():  # nothing may be sent yet: the store has lost its last writes
             return await self._without_lease(job)
-        return await self._by_refresh_token(job, held, flight, lease)
+        return await self._by_refresh_token(job, versioned, in_flight, lease)
 
     async def _by_refresh_token(
-        self, job: RefreshJob, held: Versioned[Grant], flight: Flight[Refreshed], lease: Lease
+        self, job: RefreshJob, versioned: Versioned[Grant], in_flight: InFlightCall[Refreshed], lease: Lease
     ) -> Refreshed:
-        self.failures.check_pause(held.record, forced=job.forced)
+        self.failures.check_pause(versioned.record, forced=job.forced)
         async with self._turn(job):  # (10) the app's circuit lets us ask
             endpoints = await self._endpoints(job.app)
-            async with self.repository.reserve_for(held, now=False) as reservation:
+            async with self.repository.reserve_for(versioned, now=False) as reservation:
                 # (4) space on the disk, (5) the intent is sealed
-                begun = await self.writeback.begin(held, reservation, forced=job.forced)
+                begun = await self.writeback.begin(versioned, reservation, forced=job.forced)
                 if begun is None:  # a revocation or a new consent came since step 3
                     return Refreshed(_record(await self._newest(job)))
                 try:
@@ -125,24 +127,28 @@ class RefreshTransaction:
                         return await self._without_lease(job)
                     self.failures.worked(begun, redeemed.token)
                     return await self.writeback.commit(
-                        job, flight, begun, redeemed, reservation
+                        job, in_flight, begun, redeemed, reservation
                     )  # (8) store, (9) then answer
                 verdict = self.failures.refused(begun, refused)
-                return await self.writeback.refuse(job, flight, begun, verdict, reservation)
+                return await self.writeback.refuse(job, in_flight, begun, verdict, reservation)
 
     async def _may_send(self, job: RefreshJob, begun: Grant, lease: Lease, secret: Secret) -> bool:
         """Read the grant again, right before a refresh token is sent: it is still the grant's, and so is the intent. A
         process that was frozen or cut off may have lost both without a word. Then ask whether the lease is held."""
-        held = await self._newest(job)
-        if held is None or not held.record.is_attempted_as(begun) or secret not in held.record.refresh_tokens:
+        versioned = await self._newest(job)
+        if (
+            versioned is None
+            or not versioned.record.is_attempted_as(begun)
+            or secret not in versioned.record.refresh_tokens
+        ):
             return False
         return await lease.holds()
 
-    async def _by_client_credentials(self, job: RefreshJob, held: Versioned[Grant] | None) -> Refreshed:
+    async def _by_client_credentials(self, job: RefreshJob, versioned: Versioned[Grant] | None) -> Refreshed:
         app = job.app.name
         async with self._turn(job):
             try:
-                fetched = await self.fetch(job, held)
+                fetched = await self.fetch(job, versioned)
             except BrokerError as error:
                 code = error.code.value
                 self.failures.not_fetched(app, job.grant, error)
@@ -159,12 +165,12 @@ class RefreshTransaction:
 
     @asynccontextmanager
     async def _lease(self, job: RefreshJob) -> AsyncIterator[Lease | None]:
-        """Hold the flight lease of the pair. Yields None where another process keeps it for longer than we wait."""
+        """Hold the provider lease of the pair. Yields None where another process keeps it for longer than we wait."""
         async with AsyncExitStack() as stack:
             lease: Lease | None = None
             try:
                 wait = PROVIDER_CALLS * self.limits.provider_seconds
-                lease = await stack.enter_async_context(self.repository.flight(*job.pair, wait=wait))
+                lease = await stack.enter_async_context(self.repository.provider_lease(*job.pair, wait=wait))
             except BrokerError as error:
                 if error.code is not Code.STORE_LOCKED:
                     raise
@@ -172,13 +178,13 @@ class RefreshTransaction:
 
     async def _without_lease(self, job: RefreshJob) -> Refreshed:
         """Return what another process has made of the grant. Raises `refreshInProgress` where it is not done."""
-        held = await self._newest(job)
-        if job.settled_by(held):
-            return Refreshed(_record(held))
+        versioned = await self._newest(job)
+        if job.settled_by(versioned):
+            return Refreshed(_record(versioned))
         raise BrokerError(Code.REFRESH_IN_PROGRESS, retry_after_seconds=1)
 
     def _turn(self, job: RefreshJob) -> AbstractAsyncContextManager[None]:
-        return self.circuits.turn(job.app.name, job.grant, wait=self.limits.provider_seconds)
+        return self.circuits.permit(job.app.name, job.grant, wait=self.limits.provider_seconds)
 
     async def _endpoints(self, app: OAuthApp) -> Endpoints:
         try:
@@ -198,5 +204,5 @@ class RefreshTransaction:
             return None
 
 
-def _record(held: Versioned[Grant] | None) -> Grant | None:
-    return held.record if held is not None else None
+def _record(versioned: Versioned[Grant] | None) -> Grant | None:
+    return versioned.record if versioned is not None else None

@@ -12,7 +12,7 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.core.single_flight import Flight
+from oauthbroker.core.single_flight import InFlightCall
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
@@ -75,29 +75,38 @@ class Writeback:
         since the caller looked."""
         app, subject = looked.record.app, looked.record.subject
         async with self.repository.pair(app, subject):
-            held = await self.repository.grant(app, subject)
-            if held is None or held.record.token != looked.record.token or not held.record.refresh_tokens:
+            versioned = await self.repository.grant(app, subject)
+            if (
+                versioned is None
+                or versioned.record.token != looked.record.token
+                or not versioned.record.refresh_tokens
+            ):
                 return None
             now = self.clock.now()
-            refresh_state = held.record.refresh_state
-            if refresh_state.intent is None and await self.repository.may_lack_newer(held):
+            refresh_state = versioned.record.refresh_state
+            if refresh_state.intent is None and await self.repository.may_lack_newer(versioned):
                 refresh_state = replace(refresh_state, intent=Intent("", now))  # of an attempt that the store has lost
             refresh_state = refresh_state.begun(random_text(self.clock, 128), now)
             if forced:
                 refresh_state = refresh_state.forced_at(now)
-            begun = replace(held.record, refresh_state=refresh_state)
-            return (await self.repository.save_grant(begun, expect=held.generation, ahead=ahead)).record
+            begun = replace(versioned.record, refresh_state=refresh_state)
+            return (await self.repository.save_grant(begun, expect=versioned.generation, ahead=ahead)).record
 
     async def commit(
-        self, job: RefreshJob, flight: Flight[Refreshed], begun: Grant, redeemed: Redeemed, reservation: Reservation
+        self,
+        job: RefreshJob,
+        in_flight: InFlightCall[Refreshed],
+        begun: Grant,
+        redeemed: Redeemed,
+        reservation: Reservation,
     ) -> Refreshed:
         """Store the token of the answer. A revocation or a login that came meanwhile wins."""
         write = partial(self._store, job, begun, redeemed)
-        return await self._keep(flight, self._with(redeemed, begun), None, reservation, write)
+        return await self._keep(in_flight, self._with(redeemed, begun), None, reservation, write)
 
     async def _keep(
         self,
-        flight: Flight[Refreshed],
+        in_flight: InFlightCall[Refreshed],
         after: Grant,
         trouble: BrokerError | None,
         reservation: Reservation,
@@ -106,39 +115,41 @@ class Writeback:
         """Store a grant. Until that works, serve it from memory."""
 
         def meanwhile(code: Code) -> None:
-            flight.land(Refreshed(after, trouble or BrokerError(code)))
+            in_flight.finish(Refreshed(after, trouble or BrokerError(code)))
 
-        grant, why_not = await self.retry_store.keep(after, reservation, write, meanwhile)
+        grant, why_not = await self.retry_store.keep_grant(after, reservation, write, meanwhile)
         return Refreshed(grant, trouble or (BrokerError(why_not) if why_not is not None else None))
 
     async def _store(
         self, job: RefreshJob, begun: Grant, redeemed: Redeemed, reservation: Reservation | None
     ) -> Grant | None:
         async with self.repository.pair(begun.app, begun.subject):
-            held = await self.repository.grant(begun.app, begun.subject)
-            if held is not None and held.record.awaits_answer_of(begun):
-                grant = self._with(redeemed, held.record)
-                if not held.record.is_attempted_as(begun):
-                    grant = grant.beside(held.record.refresh_state, begun)
-                held = await self.repository.save_grant(grant, expect=held.generation, reservation=reservation)
+            versioned = await self.repository.grant(begun.app, begun.subject)
+            if versioned is not None and versioned.record.awaits_answer_of(begun):
+                grant = self._with(redeemed, versioned.record)
+                if not versioned.record.is_attempted_as(begun):
+                    grant = grant.beside(versioned.record.refresh_state, begun)
+                versioned = await self.repository.save_grant(
+                    grant, expect=versioned.generation, reservation=reservation
+                )
                 entry = TokenRefreshed(app=begun.app, grant=begun.id, forced=job.forced)
                 await self.note(entry, Metric.REFRESHES, begun.app)
-                return held.record
-            if held is not None and (adopted := held.record.adopting(begun, redeemed.token)) is not None:
+                return versioned.record
+            if versioned is not None and (adopted := versioned.record.adopting(begun, redeemed.token)) is not None:
                 access = Retired.of(None, redeemed.token.access_token, self.clock.now())
                 adopted = with_late(adopted, replace(access, registration=job.app.registration), job.app, begun)
                 return (
-                    await self.repository.save_grant(adopted, expect=held.generation, reservation=reservation)
+                    await self.repository.save_grant(adopted, expect=versioned.generation, reservation=reservation)
                 ).record
             await self.repository.sync("grants")  # it may be the one that a failed write has put there
-        is_over = held is None or awaits(held.record, job.app.registration)
+        is_over = versioned is None or awaits(versioned.record, job.app.registration)
         refresh, access_token, instead_of = (
             redeemed.refresh_token,
             redeemed.token.access_token,
             None if is_over else begun,
         )
         await self.late(job.app, begun.subject, refresh=refresh, access=access_token, begun=instead_of)
-        return held.record if held is not None else None
+        return versioned.record if versioned is not None else None
 
     def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
         return grant.refreshed(redeemed.token, redeemed.scopes, self.clock.now(), redeemed.provider_data)
@@ -146,7 +157,7 @@ class Writeback:
     async def refuse(
         self,
         job: RefreshJob,
-        flight: Flight[Refreshed],
+        in_flight: InFlightCall[Refreshed],
         begun: Grant,
         verdict: RefusalVerdict,
         reservation: Reservation,
@@ -160,7 +171,7 @@ class Writeback:
         after = begun.refused(refresh_state, self.clock.now(), rejected=job.rejected is not None)
         write = partial(self._write_down, begun, after)
         if refused.spare is not None and not refresh_state.ended:  # perhaps the only one that lives: kept like a token
-            refreshed = await self._keep(flight, after, trouble, reservation, write)
+            refreshed = await self._keep(in_flight, after, trouble, reservation, write)
         else:
             refreshed = Refreshed(after, trouble)  # an intent that stays says no more than that the token may be spent
             with suppress(BrokerError):
@@ -186,12 +197,14 @@ class Writeback:
 
     async def _write_down(self, begun: Grant, after: Grant, reservation: Reservation | None) -> Grant | None:
         async with self.repository.pair(begun.app, begun.subject):
-            held = await self.repository.grant(begun.app, begun.subject)
-            changed = held.record.after_refusal(begun, after) if held is not None else None
-            if held is None or changed is None:
+            versioned = await self.repository.grant(begun.app, begun.subject)
+            changed = versioned.record.after_refusal(begun, after) if versioned is not None else None
+            if versioned is None or changed is None:
                 await self.repository.sync("grants")
-                return held.record if held is not None else None
-            return (await self.repository.save_grant(changed, expect=held.generation, reservation=reservation)).record
+                return versioned.record if versioned is not None else None
+            return (
+                await self.repository.save_grant(changed, expect=versioned.generation, reservation=reservation)
+            ).record
 
     async def _drop_unwanted(
         self, app: OAuthApp, begun: Grant, refused: RefreshRefused, refresh_state: RefreshState, grant: Grant | None

@@ -15,7 +15,7 @@ from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.grant_tags import people_of
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.store.moving.verifying import Expected
+from oauthbroker.store.migration.verifying import Expected
 
 _Parts = tuple[str, ...]
 _Tags = list[tuple[str, str]]

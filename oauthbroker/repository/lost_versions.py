@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Pass
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Repository
 
@@ -14,17 +14,17 @@ _AT_ONCE = 4
 async def restore(repository: Repository) -> list[Grant]:
     """Store them again, and return them. If the store may have lost its last writes, compare all that are remembered,
     else those that were met since."""
-    seen, restored, this_round = repository.newest_seen, list[Grant](), Round()
+    seen, restored, this_pass = repository.newest_seen, list[Grant](), Pass()
     if await repository.lost_writes():
         pairs = seen.pairs()
         for first in range(0, len(pairs), _AT_ONCE):
             await asyncio.gather(*(repository.stored_grant(*pair) for pair in pairs[first : first + _AT_ONCE]))
     for app, subject in sorted(seen.behind):
-        with this_round.entry():
+        with this_pass.entry():
             async with repository.pair(app, subject):
                 seen.behind.discard((app, subject))
-                held = await repository.stored_grant(app, subject)
-                if held is not None and (app, subject) in seen.behind:
-                    restored.append((await repository.save_grant(held.record, expect=held.generation)).record)
-    this_round.over()
+                versioned = await repository.stored_grant(app, subject)
+                if versioned is not None and (app, subject) in seen.behind:
+                    restored.append((await repository.save_grant(versioned.record, expect=versioned.generation)).record)
+    this_pass.over()
     return restored

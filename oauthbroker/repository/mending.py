@@ -33,8 +33,8 @@ async def _mark_grant(repository: Repository, seen: Versioned[Grant]) -> bool:
     """Mark a grant. False if it is marked, or has no pending work now."""
     app, subject = seen.record.app, seen.record.subject
     async with repository.pair(app, subject):
-        held = await repository.grant(app, subject)
-        left = held is not None and held.record.unfinished
+        versioned = await repository.grant(app, subject)
+        left = versioned is not None and versioned.record.unfinished
         return left and await repository.markers.mark(seen.entry.key, app, subject)
 
 
@@ -42,6 +42,6 @@ async def _mark_session(repository: Repository, seen: Versioned[AuthSession]) ->
     """Mark a session. False if it is marked, or has no event now."""
     app, subject = seen.record.app, seen.record.subject
     async with repository.pair(app, subject):
-        held = await repository.session(seen.record.locator)
-        left = held is not None and held.record.outbox is not None
+        versioned = await repository.session(seen.record.locator)
+        left = versioned is not None and versioned.record.outbox is not None
         return left and await repository.markers.mark(seen.entry.key, app, subject)

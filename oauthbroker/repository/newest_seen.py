@@ -28,7 +28,7 @@ _Line = tuple[datetime, str | None, str, str]
 class SeenGrant:
     """The newest version of a grant, the consents and the tokens that it replaced, and when it was seen."""
 
-    held: Versioned[Grant]
+    versioned: Versioned[Grant]
     lines: frozenset[_Line]
     replaced: tuple[Token, ...]
     at: float
@@ -45,19 +45,21 @@ class NewestSeen:
     def pairs(self) -> list[Pair]:
         return [pair for pair, seen in self._seen.items() if self._is_recent(seen)]
 
-    def note(self, held: Versioned[Grant]) -> bool:
+    def note(self, versioned: Versioned[Grant]) -> bool:
         """Remember a version that was stored or read. False if a newer one is remembered."""
-        if self.newer_than(held) is not None:
+        if self.newer_than(versioned) is not None:
             return False
-        pair, line = _pair(held.record), _line(held.record)
+        pair, line = _pair(versioned.record), _line(versioned.record)
         lines, replaced, before = frozenset({line}), tuple[Token, ...](), self._recent(pair)
-        if before is not None and (held.generation > before.held.generation or _same_token(held, before.held)):
-            last = before.held.record.token
+        if before is not None and (
+            versioned.generation > before.versioned.generation or _same_token(versioned, before.versioned)
+        ):
+            last = before.versioned.record.token
             known = (*before.replaced, last) if last is not None else before.replaced
             lines |= before.lines
-            replaced = tuple(token for token in known if not _same(token, held.record.token))[-_MOST_REPLACED:]
-        kept = Versioned(held.record, held.entry.without_body())
-        self._seen.keep(pair, SeenGrant(held=kept, lines=lines, replaced=replaced, at=self._monotonic()))
+            replaced = tuple(token for token in known if not _same(token, versioned.record.token))[-_MOST_REPLACED:]
+        kept = Versioned(versioned.record, versioned.entry.without_body())
+        self._seen.keep(pair, SeenGrant(versioned=kept, lines=lines, replaced=replaced, at=self._monotonic()))
         self.behind.discard(pair)
         return True
 
@@ -73,7 +75,7 @@ class NewestSeen:
         if seen is None or not _is_ancestor(found, seen):
             return None
         self.behind.add(pair)
-        now, there = seen.held.record, found.record
+        now, there = seen.versioned.record, found.record
         known = {event.id for event in now.outbox}
         return replace(now, outbox=(*(event for event in there.outbox if event.id not in known), *now.outbox))
 
@@ -86,7 +88,7 @@ class NewestSeen:
 
 
 def _is_ancestor(found: Versioned[Grant], seen: SeenGrant) -> bool:
-    there, now = found.record, seen.held.record
+    there, now = found.record, seen.versioned.record
     if there.revoked or _line(there) not in seen.lines:
         return False
     if now.revoked or _line(there) != _line(now):  # wins over a late answer, which brings a token that is not known
@@ -96,7 +98,7 @@ def _is_ancestor(found: Versioned[Grant], seen: SeenGrant) -> bool:
         return _lacks_spare(there.refresh_state, now.refresh_state)
     if there.updated_at > now.updated_at + SET_BACK:
         return False
-    return any(_same(there.token, token) for token in seen.replaced) or _is_before(found.entry, seen.held.entry)
+    return any(_same(there.token, token) for token in seen.replaced) or _is_before(found.entry, seen.versioned.entry)
 
 
 def _lacks_spare(there: RefreshState, now: RefreshState) -> bool:

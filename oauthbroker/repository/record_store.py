@@ -12,7 +12,7 @@ from typing import Generic, Protocol, Self, TypeVar, runtime_checkable
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import LONG_AGO
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Pass
 from oauthbroker.records.tombstone import Tombstone
 from oauthbroker.repository.tombstones import KIND as TOMBSTONES
 from oauthbroker.repository.tombstones import Tombstones
@@ -33,7 +33,7 @@ CACHED = 10_000
 CACHED_BYTES = 16 * 1024 * 1024  # as stored; parsed JSON takes up to eight times as much memory
 
 
-class Shelved(Protocol):
+class StoredRecord(Protocol):
     """A record that a `RecordStore` can hold."""
 
     @property
@@ -54,7 +54,7 @@ class EndingRecord(Protocol):
         ...
 
 
-R = TypeVar("R", bound=Shelved)
+R = TypeVar("R", bound=StoredRecord)
 First = Callable[[], object]
 
 
@@ -192,11 +192,11 @@ class RecordStore(Generic[R]):
     async def remove_each(self, locators: Iterable[str]) -> None:
         """Remove several records. One that cannot be removed blocks no other one; the store code is raised at the
         end."""
-        this_round = Round()
+        this_pass = Pass()
         for locator in locators:
-            with this_round.entry():
+            with this_pass.entry():
                 await self.remove(locator)
-        this_round.over()
+        this_pass.over()
 
     async def replace(self, record: R) -> None:
         """Overwrite an unreadable record. Only for records on which no other state depends."""

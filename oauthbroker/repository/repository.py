@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.core.lifecycle import Bell
+from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.repository.due_markers import Markers
@@ -24,7 +24,7 @@ from oauthbroker.repository.grant_tags import GrantTags, people_of
 from oauthbroker.repository.newest_seen import NewestSeen
 from oauthbroker.repository.plugin_values import PluginValues
 from oauthbroker.repository.queue_parts import QueueParts
-from oauthbroker.repository.record_store import RecordStore, Shelved
+from oauthbroker.repository.record_store import RecordStore, StoredRecord
 from oauthbroker.repository.stored_secrets import StoredSecrets
 from oauthbroker.repository.tombstones import KIND as TOMBSTONES
 from oauthbroker.repository.tombstones import Tombstones
@@ -67,7 +67,7 @@ KINDS = (
     "uses",
     "plugins", "clients", TOMBSTONES,
 )  # fmt: skip
-LEASES = ("pair", "flight", "queue", "plugin", "registration", "forwarding")
+LEASES = ("pair", "provider", "queue", "plugin", "registration", "forwarding")
 PAIR_WAIT_SECONDS = 20.0
 WRITABLE_SECONDS = 10.0  # before a provider call, when nothing is lost yet
 ANSWER_BYTES = 64 * 1024
@@ -76,7 +76,7 @@ CACHED_BYTES = 4 * 1024 * 1024  # as stored; the objects take up to four times a
 PROBE_BYTES = 4 * 1024
 
 R = TypeVar("R")
-S = TypeVar("S", bound=Shelved)
+S = TypeVar("S", bound=StoredRecord)
 
 
 class Repository:
@@ -100,10 +100,10 @@ class Repository:
         self.secrets = StoredSecrets(store, on_damage)
         self.waiting_lists = WaitingLists(store, on_damage)
         self.plugin_values = PluginValues(store, on_damage)
-        self.clients = self.shelf("clients", RegisteredClient.from_plaintext)
+        self.clients = self.records("clients", RegisteredClient.from_plaintext)
         self.event_order = EventOrder(store, on_damage, self._newest_in_outboxes)
         self._cache = Bounded[tuple[str, str], Versioned[Grant]](
-            CACHED, most_bytes=CACHED_BYTES, size_of=lambda held: len(held.entry.body)
+            CACHED, most_bytes=CACHED_BYTES, size_of=lambda versioned: len(versioned.entry.body)
         )
         self.newest_seen = NewestSeen()
         self._history: str | None = None  # as it was last looked at
@@ -112,9 +112,11 @@ class Repository:
         """Return the write lock of one (app, subject). Never held during a provider call."""
         return self._store.lease(self._store.key("pair", app, subject), wait=wait)
 
-    def flight(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[Lease]:
+    def provider_lease(
+        self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS
+    ) -> AbstractAsyncContextManager[Lease]:
         """Return the lock for a provider call that changes a grant. It blocks no write."""
-        return self._store.lease(self._store.key("flight", app, subject), wait=wait)
+        return self._store.lease(self._store.key("provider", app, subject), wait=wait)
 
     def registration(self, app: str, *, wait: float) -> AbstractAsyncContextManager[Lease]:
         """Return the lock for the requests that register a client for an app."""
@@ -137,13 +139,13 @@ class Repository:
         return self._store.key("grants", app, subject)
 
     @property
-    def back(self) -> Bell:
-        """Rings when the store is back after it was away."""
+    def back(self) -> Notifier:
+        """Notifies when the store is back after it was away."""
         return self._store.back
 
     @property
     def degraded(self) -> bool:
-        """Whether the shared store was away a moment ago, and versions were vouched for without it."""
+        """Whether the shared store was away a moment ago, and versions were confirmed without it."""
         return self.shared is not None and self.shared.degraded
 
     def is_newest(self, version: Entry) -> bool:
@@ -156,9 +158,11 @@ class Repository:
 
     async def grant(self, app: str, subject: str) -> Versioned[Grant] | None:
         """Return the newest grant of a pair, tombstones included. A damaged one is reported and returned as None."""
-        held = self._cache.get((app, subject))
-        if held is not None and (self._store.unchanged(held.entry) or await self._store.is_current(held.entry)):
-            return held
+        versioned = self._cache.get((app, subject))
+        if versioned is not None and (
+            self._store.unchanged(versioned.entry) or await self._store.is_current(versioned.entry)
+        ):
+            return versioned
         return await self.stored_grant(app, subject)
 
     async def stored_grant(self, app: str, subject: str) -> Versioned[Grant] | None:
@@ -180,14 +184,14 @@ class Repository:
         self._cache.clear()
         return True
 
-    async def may_lack_newer(self, held: Versioned[Grant]) -> bool:
+    async def may_lack_newer(self, versioned: Versioned[Grant]) -> bool:
         """Tell whether the store may have lost a newer version of this grant."""
-        return await self._store.outlived(held.entry)
+        return await self._store.outlived(versioned.entry)
 
-    def reserve_for(self, held: Versioned[Grant], *, now: bool = True) -> AbstractAsyncContextManager[Reservation]:
+    def reserve_for(self, versioned: Versioned[Grant], *, now: bool = True) -> AbstractAsyncContextManager[Reservation]:
         """Reserve disk space for the grant's next version, with the largest provider response added. Without `now`,
         `save_grant` takes it as its `ahead`."""
-        return self._store.reserve(held.entry.key, len(held.entry.body) + ANSWER_BYTES, now=now)
+        return self._store.reserve(versioned.entry.key, len(versioned.entry.body) + ANSWER_BYTES, now=now)
 
     def reserve_for_first(self, app: str, subject: str) -> AbstractAsyncContextManager[Reservation]:
         """Do the same for a pair without a grant."""
@@ -215,48 +219,48 @@ class Repository:
             raise
         return self._remember(Versioned(grant, entry))
 
-    def _remember(self, held: Versioned[Grant]) -> Versioned[Grant]:
+    def _remember(self, versioned: Versioned[Grant]) -> Versioned[Grant]:
         """Cache a version that was read or written, unless a newer one is remembered."""
-        pair = (held.record.app, held.record.subject)
-        if self.shared is None or self.newest_seen.note(held):  # a store of one host loses no acknowledged write
-            self._cache.keep(pair, held)
+        pair = (versioned.record.app, versioned.record.subject)
+        if self.shared is None or self.newest_seen.note(versioned):  # a store of one host loses no acknowledged write
+            self._cache.keep(pair, versioned)
         else:
             self._cache.pop(pair)
-        return held
+        return versioned
 
-    async def erase_grant(self, held: Versioned[Grant]) -> None:
+    async def erase_grant(self, versioned: Versioned[Grant]) -> None:
         """Remove a grant or its tombstone with its marker, under the pair's lease."""
-        await self.markers.unmark(held.entry.key)
-        await self._store.delete(held.entry.key, expect=held.generation)
-        self.newest_seen.forget(held.record)
-        await self._store.untag(held.entry, self._tags.of(held.record))
+        await self.markers.unmark(versioned.entry.key)
+        await self._store.delete(versioned.entry.key, expect=versioned.generation)
+        self.newest_seen.forget(versioned.record)
+        await self._store.untag(versioned.entry, self._tags.of(versioned.record))
 
     async def grants(self) -> AsyncIterator[Versioned[Grant]]:
         """Yield every readable grant. A damaged one hides no other."""
-        async for held in readable_records(self._store.scan("grants"), self._open_grant, self._on_damage):
-            yield held
+        async for versioned in readable_records(self._store.scan("grants"), self._open_grant, self._on_damage):
+            yield versioned
 
     async def grants_of_app(self, app: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
         """Yield the readable grants of an app. The others are noted in `unread`, unless their seal does not open."""
-        async for held in self._with(self._tags.app(app), unread):
-            yield held
+        async for versioned in self._with(self._tags.app(app), unread):
+            yield versioned
 
     async def grants_with(self, who: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
         """Do the same for grants that belong to a subject, or that it agreed to."""
-        async for held in self._with(self._tags.who(who), unread):
-            yield held
+        async for versioned in self._with(self._tags.who(who), unread):
+            yield versioned
 
     async def _with(self, tag: Tag, unread: Unread | None) -> AsyncIterator[Versioned[Grant]]:
         """Yield the readable grants with a tag. A tag that the grant has no longer is removed."""
-        async for held in readable_records(self._store.find(tag), self._open_grant, self._on_damage, unread):
-            if tag in self._tags.of(held.record):
-                yield held
+        async for versioned in readable_records(self._store.find(tag), self._open_grant, self._on_damage, unread):
+            if tag in self._tags.of(versioned.record):
+                yield versioned
             else:
-                await self._store.untag(held.entry, [tag])
+                await self._store.untag(versioned.entry, [tag])
 
     async def retag(self, seen: Sequence[Versioned[Grant]]) -> int:
         """Give grants the tags that they lack. Return how many lacked one."""
-        return await self._store.retag([(held.entry, self._tags.of(held.record)) for held in seen])
+        return await self._store.retag([(versioned.entry, self._tags.of(versioned.record)) for versioned in seen])
 
     def _open_grant(self, entry: Entry, app: str | None = None, subject: str | None = None) -> Versioned[Grant]:
         """Parse a grant, and check that it is in its place. An entry that was read as that of a pair has its key."""
@@ -283,18 +287,18 @@ class Repository:
             await self.markers.mark(key, session.app, session.subject)
         return Versioned(session, await self._store.put(key, session.to_plaintext(), expect=expect))
 
-    async def drop_session(self, held: Versioned[AuthSession]) -> None:
-        await self._store.delete(held.entry.key, expect=held.generation)
+    async def drop_session(self, versioned: Versioned[AuthSession]) -> None:
+        await self._store.delete(versioned.entry.key, expect=versioned.generation)
 
-    async def erase_session(self, held: Versioned[AuthSession]) -> None:
+    async def erase_session(self, versioned: Versioned[AuthSession]) -> None:
         """Remove a session with its marker, under the pair's lease."""
-        await self.markers.unmark(held.entry.key)
-        await self.drop_session(held)
+        await self.markers.unmark(versioned.entry.key)
+        await self.drop_session(versioned)
 
     async def sessions(self) -> AsyncIterator[Versioned[AuthSession]]:
         """Yield every readable session. A damaged one hides no other."""
-        async for held in readable_records(self._store.scan("sessions"), self._open_session, self._on_damage):
-            yield held
+        async for versioned in readable_records(self._store.scan("sessions"), self._open_session, self._on_damage):
+            yield versioned
 
     def _open_session(self, entry: Entry) -> Versioned[AuthSession]:
         session = opened(AuthSession.from_plaintext, entry)
@@ -306,14 +310,14 @@ class Repository:
         found = []
         for locator in await self.waiting_lists.of(app, subject):
             try:
-                held = await self.session(locator)
+                versioned = await self.session(locator)
             except BrokerError as error:
                 if error.retryable:
                     raise
                 self._on_damage(place(self.session_key(locator)), error.code)
                 continue
-            if held is not None and held.record.open:
-                found.append(held)
+            if versioned is not None and versioned.record.open:
+                found.append(versioned)
         return found
 
     # pending work
@@ -325,9 +329,9 @@ class Repository:
 
     async def due_grant(self, due: Due) -> Versioned[Grant] | None:
         entry = await self._store.get(due.key) if due.key.kind == "grants" else None
-        held = None if entry is None else self._open_grant(entry)
-        self.markers.note(due, held)
-        return held
+        versioned = None if entry is None else self._open_grant(entry)
+        self.markers.note(due, versioned)
+        return versioned
 
     async def due_session(self, due: Due) -> Versioned[AuthSession] | None:
         entry = await self._store.get(due.key) if due.key.kind == "sessions" else None
@@ -345,7 +349,7 @@ class Repository:
 
     # records with a locator of their own
 
-    def shelf(self, kind: str, read: Callable[[bytes], S]) -> RecordStore[S]:
+    def records(self, kind: str, read: Callable[[bytes], S]) -> RecordStore[S]:
         return RecordStore(
             store=self._store, kind=kind, read=read, on_damage=self._on_damage, tombstones=self.tombstones
         )

@@ -21,8 +21,8 @@ from oauthbroker.store.file.seen_file import Age, read_seen, write_seen
 from oauthbroker.store.format.port import Conflict, Store
 from oauthbroker.store.format.seal import UNOPENED
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.store.moving.copying import body_of
-from oauthbroker.store.moving.raw import RawStore
+from oauthbroker.store.migration.copying import body_of
+from oauthbroker.store.migration.raw import RawStore
 
 PLACE: Final = ("oauthbroker", "age")  # no plug-in has this name
 
@@ -43,7 +43,7 @@ class StoreAge:
             check_age((await self._found())[0], seen)
 
     async def grow(self) -> None:
-        """Raise the number, and note it here. If another process raises it meanwhile, the next round notes it."""
+        """Raise the number, and note it here. If another process raises it meanwhile, the next pass notes it."""
         age, generation = await self._found()
         seen = await on_thread(partial(read_seen, self.data, self.store_id))
         check_age(age, seen)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from oauthbroker.core.clock import CertainTime, Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Pass
 from oauthbroker.records.tombstone import Tombstone
 from oauthbroker.repository.versioned import Versioned, opened, readable_records, replaceable, write_over
 from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Store
@@ -49,14 +49,14 @@ class Tombstones:
         if self._swept is not None and clock.monotonic() - self._swept < SWEEP_SECONDS:
             return 0
         self._certain = self._certain or CertainTime(clock)
-        self._swept, now, gone, this_round = clock.monotonic(), self._certain.now(), 0, Round()
+        self._swept, now, gone, this_pass = clock.monotonic(), self._certain.now(), 0, Pass()
         found = readable_records(self._store.scan(KIND), _versioned, self._on_damage)
         async for tombstone, entry in found:
             if tombstone.is_over(now):
-                with this_round.entry(), suppress(Conflict):
+                with this_pass.entry(), suppress(Conflict):
                     await self._store.delete(entry.key, expect=entry.generation)
                     gone += 1
-        this_round.over()
+        this_pass.over()
         return gone
 
 

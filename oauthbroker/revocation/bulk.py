@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from oauthbroker.core.clock import Clock, has_passed
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Pass
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.repository.repository import Conflict, Due, DueWork, Repository, Untold
 from oauthbroker.revocation.pending_revocations import Told, can_tell, told_by_others
@@ -54,20 +54,20 @@ class BulkRevocation:
         self._apps = apps
         self._clock = clock
 
-    async def round(self) -> None:
+    async def run_pass(self) -> None:
         """Send the pending revocations of all apps, concurrently: no provider delays another one.
 
         After a refusal an app's provider is asked again in an hour, because only an operator can repair that. A record
         that cannot be read or is being changed delays no other one; the store code is raised at the end.
         """
-        by_app, this_round = defaultdict[str, list[Due]](list), Round()
+        by_app, this_pass = defaultdict[str, list[Due]](list), Pass()
         for due in await self._repository.due(lambda due, pending: self._rests(due.app, pending)):
             if due.key.kind == "grants":
                 by_app[due.app].append(due)
-        await asyncio.gather(*(self._round_of(name, dues, this_round) for name, dues in by_app.items()))
-        this_round.over()
+        await asyncio.gather(*(self._pass_of(name, dues, this_pass) for name, dues in by_app.items()))
+        this_pass.over()
 
-    async def end(
+    async def revoke_grants(
         self,
         pairs: Iterable[Pair],
         figures: RevocationFigures | None = None,
@@ -88,7 +88,7 @@ class BulkRevocation:
         for start in range(0, len(chosen), AT_ONCE):
             await asyncio.gather(*(self._write_tombstone(pair, figures) for pair in chosen[start : start + AT_ONCE]))
             on_change(figures)
-        self._revoke.outbox.ring()
+        self._revoke.outbox.notify()
         by_app: dict[str, deque[Pair]] = defaultdict(deque)
         for pair in chosen:
             if pair not in figures.failed:
@@ -138,34 +138,34 @@ class BulkRevocation:
         """Tell the provider of one grant. Return its state there, and whether asking again soon may change that."""
         app = self._apps.get(pair[0])
         try:
-            held = await self._repository.grant(*pair)
-            if held is None or not held.record.to_be_told:
-                return told_by_others(held), True
-            told = await self._revoke.resume(app, held, wait=self._revoke.limits.provider_seconds)
+            versioned = await self._repository.grant(*pair)
+            if versioned is None or not versioned.record.to_be_told:
+                return told_by_others(versioned), True
+            told = await self._revoke.resume(app, versioned, wait=self._revoke.limits.provider_seconds)
             there = await self._repository.grant(*pair)
             return told, there is not None and not self._rests(pair[0], DueWork.of(there.record))
         except (BrokerError, Conflict):  # the store failed; the tombstone is stored
             return "later", True
 
-    async def _round_of(self, name: str, dues: Sequence[Due], this_round: Round) -> None:
+    async def _pass_of(self, name: str, dues: Sequence[Due], this_pass: Pass) -> None:
         """Send one app's pending revocations."""
         refused = 0
         for due in dues:
             if refused >= REFUSALS_IN_A_ROW or self._revoke.circuits.pause(name):
                 break
-            with this_round.collected(), suppress(Conflict):
-                told = await self._resume(due, this_round)
+            with this_pass.collected(), suppress(Conflict):
+                told = await self._resume(due, this_pass)
                 if told is not None:
                     refused = refused + 1 if told == "refused" else 0
 
-    async def _resume(self, due: Due, this_round: Round) -> Told | None:
+    async def _resume(self, due: Due, this_pass: Pass) -> Told | None:
         """Tell the provider of one grant, if that is due and the outcome can be stored."""
-        held = await self._repository.due_grant(due)
-        if held is None or self._rests(due.app, DueWork.of(held.record)):
+        versioned = await self._repository.due_grant(due)
+        if versioned is None or self._rests(due.app, DueWork.of(versioned.record)):
             return None
-        with this_round.hurried():
+        with this_pass.lock_budget():
             await self._repository.check_writable(due.app, due.subject)
-        return await self._revoke.resume(self._apps.get(due.app), held)
+        return await self._revoke.resume(self._apps.get(due.app), versioned)
 
     def _rests(self, app: str, pending: DueWork) -> bool:
         """Return whether the provider need not or must not be told now: nothing is pending, the pause after a refusal

@@ -23,7 +23,7 @@ class LateTokens:
 
     revoke: Revoke
 
-    async def end(
+    async def revoke_tokens(
         self,
         app: OAuthApp,
         subject: str,
@@ -35,36 +35,36 @@ class LateTokens:
         """Revoke tokens that arrived after their grant was ended. They join its record before the provider is told, so
         that neither a crash nor a busy provider loses one.
 
-        The caller holds the grant's flight. Beside a living grant, which has replaced `begun` or was refreshed by
-        another attempt, they wait in its record for its end as long as the provider may treat both as one grant.
+        The caller holds the grant's provider lease. Beside a living grant, which has replaced `begun` or was refreshed
+        by another attempt, they wait in its record for its end as long as the provider may treat both as one grant.
         """
-        held: Versioned[Grant] | None = None
+        versioned: Versioned[Grant] | None = None
         code = Code.RECORD_CORRUPT
         try:
             async with self.revoke.repository.pair(app.name, subject):
-                held = await self.revoke.repository.grant(app.name, subject)
-                if held is not None:
+                versioned = await self.revoke.repository.grant(app.name, subject)
+                if versioned is not None:
                     late = replace(Retired.of(refresh, access, self.revoke.clock.now()), registration=app.registration)
-                    held = await self._join(app, held, late, begun)
+                    versioned = await self._join(app, versioned, late, begun)
         except (BrokerError, Conflict) as error:
-            held, code = None, error.code if isinstance(error, BrokerError) else Code.STORE_LOCKED
-        if held is None:
+            versioned, code = None, error.code if isinstance(error, BrokerError) else Code.STORE_LOCKED
+        if versioned is None:
             late = Retired.of(refresh, access, self.revoke.clock.now())
             await self._end_unstored(app, subject, late, code, may_tell=begun is None)
             return
-        if held.record.to_be_told:
-            with suppress(BrokerError):  # the record holds them: a later round goes on
-                await self.revoke.end_tokens(app, held.record)
+        if versioned.record.to_be_told:
+            with suppress(BrokerError):  # the record holds them: a later pass goes on
+                await self.revoke.end_tokens(app, versioned.record)
 
     async def _join(
-        self, app: OAuthApp, held: Versioned[Grant], late: Retired, begun: Grant | None
+        self, app: OAuthApp, versioned: Versioned[Grant], late: Retired, begun: Grant | None
     ) -> Versioned[Grant]:
-        grant = with_late(held.record, late, app, begun)
-        if grant == held.record:
-            return held
-        if forgotten(held.record, grant, app):
+        grant = with_late(versioned.record, late, app, begun)
+        if grant == versioned.record:
+            return versioned
+        if forgotten(versioned.record, grant, app):
             await self.revoke.note(GrantRevoked(app=grant.app, grant=grant.id, provider="none"))
-        return await self.revoke.repository.save_grant(grant, expect=held.generation)
+        return await self.revoke.repository.save_grant(grant, expect=versioned.generation)
 
     async def _end_unstored(self, app: OAuthApp, subject: str, late: Retired, code: Code, *, may_tell: bool) -> None:
         """Revoke late tokens that could not be stored. Without the record, shared grants are unknown: only a revocation

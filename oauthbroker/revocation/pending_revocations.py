@@ -36,12 +36,12 @@ def with_newer(there: Grant, seen: Grant, newer: Token) -> Grant:
     return there.owing(replace(late, registration=seen.registration, authorized_by=seen.authorized_by))
 
 
-def told_by_others(held: Versioned[Grant] | None) -> Told:
+def told_by_others(versioned: Versioned[Grant] | None) -> Told:
     """Return the grant's state at the provider after another caller told it. A login that replaced the grant leaves
     nothing to tell."""
-    if held is None or not held.record.revoked:
-        return "done" if held is None or not held.record.to_be_told else "later"
-    return "later" if held.record.to_be_told else _READ.get(held.record.revocation, "done")
+    if versioned is None or not versioned.record.revoked:
+        return "done" if versioned is None or not versioned.record.to_be_told else "later"
+    return "later" if versioned.record.to_be_told else _READ.get(versioned.record.revocation, "done")
 
 
 def in_order(ended: Retired | IssuedTokens | None) -> list[tuple[Hint, Secret]]:

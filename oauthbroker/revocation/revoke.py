@@ -11,7 +11,7 @@ from oauthbroker.audit import GrantEnded, GrantRevoked
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import SET_BACK, CertainTime, Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Bell, to_its_end
+from oauthbroker.core.lifecycle import Notifier, to_its_end
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
@@ -50,7 +50,7 @@ class Revoke:
     limits: Limits
     shared_grants: SharedGrants
     circuits: Circuits
-    outbox: Bell
+    outbox: Notifier
     log: Log
 
     async def tokens(self, app: OAuthApp, issued: IssuedTokens) -> bool:
@@ -72,21 +72,21 @@ class Revoke:
 
     async def _write_tombstone(self, name: str, subject: str) -> Versioned[Grant] | None:
         async with self.repository.pair(name, subject):
-            held = await self.repository.grant(name, subject)
-            if held is None or held.record.revoked:
+            versioned = await self.repository.grant(name, subject)
+            if versioned is None or versioned.record.revoked:
                 await self.repository.sync("grants")
                 return None
             now = self.clock.now()
-            tombstone = held.record.tombstoned(now)
+            tombstone = versioned.record.tombstoned(now)
             if event := _revoked_event(tombstone, self.clock):
                 tombstone = replace(tombstone, outbox=(*tombstone.outbox, event))
-            return await to_its_end(asyncio.ensure_future(self._ended(tombstone, held.generation)))
+            return await to_its_end(asyncio.ensure_future(self._ended(tombstone, versioned.generation)))
 
     async def _ended(self, tombstone: Grant, generation: int) -> Versioned[Grant]:
         """Store the tombstone and its audit entry. A caller that is cancelled between the two waits for both."""
-        held = await self.repository.save_grant(tombstone, expect=generation)
+        versioned = await self.repository.save_grant(tombstone, expect=generation)
         await self.note(GrantEnded(app=tombstone.app, grant=tombstone.id))
-        return held
+        return versioned
 
     async def grant(self, app: OAuthApp | None, name: str, subject: str) -> Told | None:
         """End the grant of (name, subject) and return its state at the provider. None without an active grant.
@@ -94,27 +94,27 @@ class Revoke:
         `app` is None if it is not configured: then the provider hears of it when the app is configured again. The grant
         is unusable as soon as the tombstone is written. A provider that does not answer is told later (`resume`).
         """
-        held = await self.write_tombstone(name, subject)
-        if held is None:
+        versioned = await self.write_tombstone(name, subject)
+        if versioned is None:
             return None
-        self.outbox.ring()
-        told = await self.resume(app, held, wait=self.limits.provider_seconds)
-        self.outbox.ring()
+        self.outbox.notify()
+        told = await self.resume(app, versioned, wait=self.limits.provider_seconds)
+        self.outbox.notify()
         return told
 
     async def resume(self, app: OAuthApp | None, seen: Versioned[Grant], *, wait: float = 0) -> Told:
         """Tell the provider of a tombstone and erase its tokens, or of retired tokens. `later` if this is still
         pending.
 
-        One caller at a time: after waiting `wait` seconds for the flight, a caller leaves the work to the one that
-        holds it.
+        One caller at a time: after waiting `wait` seconds for the provider lease, a caller leaves the work to the one
+        that holds it.
         """
         pair = (seen.record.app, seen.record.subject)
         try:
-            async with self.repository.flight(*pair, wait=wait):
-                held = await self.repository.grant(*pair)
-                if held is not None and held.record.to_be_told:
-                    return await self.end_tokens(app, held.record)
+            async with self.repository.provider_lease(*pair, wait=wait):
+                versioned = await self.repository.grant(*pair)
+                if versioned is not None and versioned.record.to_be_told:
+                    return await self.end_tokens(app, versioned.record)
         except BrokerError as error:
             if error.code is not Code.STORE_LOCKED:
                 raise
@@ -252,18 +252,18 @@ class Revoke:
 
     async def _stands(self, grant: Grant) -> bool:
         """Return whether the grant is as it was read. A new login may share the grant that these tokens would end."""
-        held = await self.repository.grant(grant.app, grant.subject)
-        found = parts_of(held.record) if held is not None else ()
+        versioned = await self.repository.grant(grant.app, grant.subject)
+        found = parts_of(versioned.record) if versioned is not None else ()
         return any((part.registration, part.revoked) == (grant.registration, grant.revoked) for part in found)
 
     async def _change(self, seen: Grant, change: Callable[[Grant], Grant]) -> bool:
         """Change the record's pending revocations and save it. A new login's own values stay."""
         async with self.repository.pair(seen.app, seen.subject):
-            held = await self.repository.grant(seen.app, seen.subject)
-            if held is None or not held.record.to_be_told:
+            versioned = await self.repository.grant(seen.app, seen.subject)
+            if versioned is None or not versioned.record.to_be_told:
                 return False
             try:
-                await self.repository.save_grant(change(held.record), expect=held.generation)
+                await self.repository.save_grant(change(versioned.record), expect=versioned.generation)
             except Conflict:
                 return False
         return True

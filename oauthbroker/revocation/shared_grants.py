@@ -42,8 +42,8 @@ class SharedGrants:
             return False
         unread: Unread = {}
         for who in sorted({who for _, who in ties}):
-            async for held in self._repository.grants_with(who, unread):
-                if _is_active(held.record, ties):
+            async for versioned in self._repository.grants_with(who, unread):
+                if _is_active(versioned.record, ties):
                     return True
         if await self._is_near(app, grant, ties):
             return True
@@ -61,8 +61,8 @@ class SharedGrants:
         """
         now = self._clock.now()
         for pair in self._near(app, grant) if _ties(grant) else ():
-            for held in await self._repository.waiting(*pair):
-                claim = held.record.claim
+            for versioned in await self._repository.waiting(*pair):
+                claim = versioned.record.claim
                 if claim is not None and claim.holds(now):
                     return True
         return False
@@ -94,13 +94,13 @@ class SharedGrants:
         unread: BrokerError | None = None
         for pair in self._near(app, grant):
             try:
-                held = await self._repository.grant(*pair)
+                versioned = await self._repository.grant(*pair)
             except BrokerError as error:
                 if error.retryable:
                     raise
                 unread = BrokerError(error.code, note=f"grants/{self._repository.grant_key(*pair).name[:8]}")
                 continue
-            if held is not None and _is_active(held.record, ties):
+            if versioned is not None and _is_active(versioned.record, ties):
                 return True
         if unread is not None:
             raise unread

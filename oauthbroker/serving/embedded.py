@@ -66,7 +66,7 @@ class EmbeddedApp:
 
     def __init__(self, broker: Broker, listeners: Listeners) -> None:
         settings, web = broker.bundle.settings, broker.asgi
-        self._app: ASGIApp = web.pages if settings.api_apart else web.both
+        self._app: ASGIApp = web.pages if settings.api_apart else web.app
         self.state = getattr(self._app, "state", None)  # with the warm calls of the API
         host, port = listeners.pages.getsockname()[:2]
         host = _WILDCARDS.get(host, host)

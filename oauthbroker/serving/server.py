@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from oauthbroker.broker import Broker
 from oauthbroker.observability.logging import Log
-from oauthbroker.serving.connection_seats import Terms
+from oauthbroker.serving.connection_slots import Terms
 from oauthbroker.serving.http1.connection import ListenerConfig
 from oauthbroker.serving.http1.warm_connection import WarmConnection
 from oauthbroker.serving.listeners import Listeners

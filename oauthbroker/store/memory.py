@@ -9,7 +9,7 @@ from itertools import islice
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Bell, seconds_to_wait
+from oauthbroker.core.lifecycle import Notifier, seconds_to_wait
 from oauthbroker.store.format.entry_names import check_key, check_kinds, check_tags, entry_names, labelled_mac, tag_of
 from oauthbroker.store.format.port import Conflict, Entry, Key, Lease, Reservation, Tag
 from oauthbroker.store.format.seal import MAX_BODY
@@ -36,7 +36,7 @@ class MemoryStore:
         self._tags: dict[Tag, set[str]] = {}
         self._lease_kinds = frozenset(lease_kinds)
         self._gates = TaskGates()
-        self.back = Bell()  # never away
+        self.back = Notifier()  # never away
         self._closed = False
 
     def __repr__(self) -> str:

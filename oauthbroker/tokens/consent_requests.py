@@ -43,7 +43,7 @@ class ConsentRequests:
         wish = Wish(
             subject=call.subject, scopes=scopes, resume=target, reason=reason, switch_account=call.switch_account
         )
-        session = await self.opening.open(app, wish, is_needed)
+        session = await self.opening.open_session(app, wish, is_needed)
         if session is None or session.config_digest != app.digest():
             return None
         self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Pass
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.record_store import RecordStore
 from oauthbroker.repository.repository import Conflict
@@ -24,8 +24,8 @@ MOST_NOTED = 10_000
 class Uses:
     """The notes of one process, and what all processes of the store have written."""
 
-    def __init__(self, shelf: RecordStore[GrantUse], clock: Clock) -> None:
-        self._shelf = shelf
+    def __init__(self, records: RecordStore[GrantUse], clock: Clock) -> None:
+        self._records = records
         self._clock = clock
         self._noted: dict[str, tuple[str, str | None, datetime]] = {}
         self._written: dict[str, float] = {}
@@ -37,19 +37,19 @@ class Uses:
 
     async def last(self, grant: str) -> GrantUse | None:
         """Return the last use that any process has written by now."""
-        kept, noted = await self._shelf.get(grant), self._noted_of(grant)
+        kept, noted = await self._records.get(grant), self._noted_of(grant)
         if kept is None or noted is None:
             return kept or noted
         return kept.and_then(noted)
 
     def all(self) -> AsyncIterator[GrantUse]:
         """Yield every use that was written, in no order."""
-        return self._shelf.all()
+        return self._records.all()
 
     async def forget(self, grant: str) -> None:
         """Remove the note and the record."""
         self._noted.pop(grant, None)
-        await self._shelf.discard(grant)
+        await self._records.discard(grant)
 
     async def write(self, *, everything: bool = False) -> int:
         """Writes the notes whose turn it is, or all of them before a process ends; how many. One that cannot be written
@@ -58,12 +58,12 @@ class Uses:
         recent = now - WRITE_SECONDS
         self._written = {grant: at for grant, at in self._written.items() if at > recent}
         chosen = [grant for grant in self._noted if everything or grant not in self._written]
-        this_round = Round()
+        this_pass = Pass()
         for grant in chosen:
-            with this_round.entry():
+            with this_pass.entry():
                 await self._write(grant)
                 self._written[grant] = now
-        this_round.over()
+        this_pass.over()
         return len(chosen)
 
     async def _write(self, grant: str) -> None:
@@ -83,14 +83,14 @@ class Uses:
 
     async def _keep(self, use: GrantUse) -> None:
         try:
-            if await self._shelf.change(use.grant, lambda there: there.and_then(use)) is None:
-                await self._shelf.add(use)
+            if await self._records.change(use.grant, lambda there: there.and_then(use)) is None:
+                await self._records.add(use)
         except BrokerError as error:
             if error.code not in UNREADABLE:
                 raise
         else:
             return
-        await self._shelf.replace(use)
+        await self._records.replace(use)
 
     def _noted_of(self, grant: str) -> GrantUse | None:
         noted = self._noted.get(grant)

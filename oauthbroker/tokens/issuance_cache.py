@@ -45,7 +45,7 @@ class Issuances:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._shares = Bounded[int, _Share](MOST_CALLERS, most_bytes=most_bytes, size_of=lambda share: share.size)
 
-    def keep(self, issued: Issued, words: Words, issuance: Issuance) -> None:
+    def keep_issuance(self, issued: Issued, words: Words, issuance: Issuance) -> None:
         """Add an issuance to those of its caller."""
         if len(issued) >= MOST_REMEMBERED:
             issued.clear()

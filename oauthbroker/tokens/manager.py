@@ -185,15 +185,15 @@ class OAuthManager:
             if call.app.mcp is not None:
                 call = call.with_app(await self.mcp_clients.complete(call.app))
             app, subject = call.app, call.subject
-            held, is_checked = await self._newest(caller, call)
-            grant = held.record if held is not None else None
+            versioned, is_checked = await self._newest(caller, call)
+            grant = versioned.record if versioned is not None else None
             decision = self._decide(call, grant)
             if isinstance(decision, RefreshToken):
                 rejected = call.rejected if self._is_rejected(call, grant) else None
                 early = grant is not None and is_early(grant, call.need, self.clock.now())
-                job = RefreshJob(app=app, subject=subject, seen=held, rejected=rejected, early=early)
+                job = RefreshJob(app=app, subject=subject, seen=versioned, rejected=rejected, early=early)
                 refreshed = await self.refresh.refresh(job)
-                if self._is_superseded(call, held, refreshed.grant):
+                if self._is_superseded(call, versioned, refreshed.grant):
                     is_replaced = True
                     continue
                 grant, decision = refreshed.grant, settle(refreshed, call.need, self.clock.now())
@@ -208,7 +208,7 @@ class OAuthManager:
                         code, seconds = Code.REFRESH_IN_PROGRESS, 1
                     raise BrokerError(code, retry_after_seconds=seconds)
                 case UseToken(degraded) if grant is not None:
-                    version = held.entry if held is not None and held.record is grant else None
+                    version = versioned.entry if versioned is not None and versioned.record is grant else None
                     return issue(grant, version, degraded=degraded or self.repository.degraded)
                 case RequestConsent(reason):
                     needed = partial(self._needs_consent, call)
@@ -225,8 +225,8 @@ class OAuthManager:
         known = self.repository.cached_grant(*pair)
         if caller.turn_holds is None or known is None or self.repository.is_newest(known.entry):
             return await self.repository.grant(*pair), False
-        held, _ = await asyncio.gather(self.repository.grant(*pair), caller.check_turn())
-        return held, held is known
+        versioned, _ = await asyncio.gather(self.repository.grant(*pair), caller.check_turn())
+        return versioned, versioned is known
 
     def _decide(self, call: TokenCall, grant: Grant | None) -> Decision:
         if call.switch_account and not call.need.alone:
@@ -243,10 +243,10 @@ class OAuthManager:
             return self._forced(grant, now)
         return decision
 
-    def _is_superseded(self, call: TokenCall, held: Versioned[Grant] | None, newest: Grant | None) -> bool:
+    def _is_superseded(self, call: TokenCall, versioned: Versioned[Grant] | None, newest: Grant | None) -> bool:
         """Return whether a consent or an import has replaced the grant during its refresh, and the new one has to be
         refreshed, too."""
-        if held is None or newest is None or newest.consent == held.record.consent:
+        if versioned is None or newest is None or newest.consent == versioned.record.consent:
             return False
         return isinstance(self._decide(call, newest), RefreshToken)
 

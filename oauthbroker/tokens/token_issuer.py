@@ -75,7 +75,7 @@ class TokenIssuer:
         issuance.since, issuance.until = token.usable(call.need.enough(token), grant.updated_at)
         issuance.write = self.audit.repeated(entry)
         self._hand_out(issuance, self.clock.now())
-        self.issuances.keep(caller.issued, words, issuance)
+        self.issuances.keep_issuance(caller.issued, words, issuance)
         return issuance.fresh()
 
     def reissue(

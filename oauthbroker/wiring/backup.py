@@ -17,12 +17,12 @@ from oauthbroker.repository.repository import KINDS
 from oauthbroker.repository.store_age import age_in
 from oauthbroker.store.file.seen_file import read_seen, write_seen
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.store.moving.archive import ArchiveReader, Export, Import
-from oauthbroker.store.moving.copying import CopiedKind
-from oauthbroker.store.posix.move_mark import MoveMark, MoveState
+from oauthbroker.store.migration.archive import ArchiveReader, Export, Import
+from oauthbroker.store.migration.copying import CopiedKind
+from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 from oauthbroker.store.posix.system_calls import Fs, at_border
 from oauthbroker.wiring.key_sources import key_providers
-from oauthbroker.wiring.moving import opened_ring, raw_store
+from oauthbroker.wiring.migration import opened_ring, raw_store
 from oauthbroker.wiring.storage import audit_file, data_of, word_of
 
 
@@ -32,7 +32,7 @@ def export_store(
     """Write an archive. Return its kinds, and the records that do not open and are left out. Raises Refused and store
     codes."""
     _check_installed()
-    from oauthbroker.store.moving import age
+    from oauthbroker.store.migration import age
 
     to = age.recipients(recipients)
     with closing(raw_store(word_of(settings), env)) as store:
@@ -48,7 +48,7 @@ def import_store(
 ) -> list[CopiedKind]:
     """Make a restored store of an archive. Raises Refused and store codes."""
     _check_installed()
-    from oauthbroker.store.moving import age
+    from oauthbroker.store.migration import age
 
     def opened(document: bytes) -> Keyring:
         return Keyring.opened(document, *key_providers(settings, env, log))
@@ -66,14 +66,14 @@ class Restored(NamedTuple):
     """A store that waits to be accepted: the time of its records, and its mark if it was imported."""
 
     since: str
-    mark: MoveMark | None
+    mark: MigrationMarker | None
 
 
 def restored(settings: Settings, *, env: Mapping[str, str], log: Log) -> Restored | None:
     """Return None for a store that does not wait to be accepted. Raises store codes."""
     with closing(raw_store(word_of(settings), env)) as store:
         mark = store.mark()
-        if mark is not None and mark.state is not MoveState.RESTORED:
+        if mark is not None and mark.state is not MigrationState.RESTORED:
             raise mark.refusal()
         if mark is not None:
             return Restored(mark.there, mark)

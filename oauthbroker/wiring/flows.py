@@ -12,7 +12,7 @@ from oauthbroker.authorization.device_codes import DeviceCodes
 from oauthbroker.authorization.device_polling import Polling
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.login_claims import LoginClaims
-from oauthbroker.authorization.parked_codes import ParkedCodes
+from oauthbroker.authorization.pending_codes import PendingCodes
 from oauthbroker.authorization.session_opening import Opening
 from oauthbroker.authorization.session_sweep import Sweep
 from oauthbroker.protocol.refresh_call import Redeemer
@@ -110,8 +110,8 @@ class Flows(Foundation):
         )
 
     @cached_property
-    def parked_codes(self) -> ParkedCodes:
-        return ParkedCodes(
+    def pending_codes(self) -> PendingCodes:
+        return PendingCodes(
             repository=self.repository,
             finish=self.finish,
             exchange=self.exchange,
@@ -192,7 +192,7 @@ class Flows(Foundation):
             repository=self.repository,
             asker=self.client_requests,
             discovery=self.discovery,
-            late=LateTokens(self.revoke).end,
+            late=LateTokens(self.revoke).revoke_tokens,
             clock=self.clock,
             audit=self.audit,
         )
@@ -203,7 +203,7 @@ class Flows(Foundation):
             repository=self.repository,
             retry_store=self.retry_store,
             drop=self.revoke.tokens,
-            late=LateTokens(self.revoke).end,
+            late=LateTokens(self.revoke).revoke_tokens,
             clock=self.clock,
             audit=self.audit,
             metrics=self.metrics,

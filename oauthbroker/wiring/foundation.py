@@ -13,7 +13,7 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.client_registrations import ClientRegistrations
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import CertainTime, Clock
-from oauthbroker.core.lifecycle import Bell, Life
+from oauthbroker.core.lifecycle import Life, Notifier
 from oauthbroker.model.apps import Bundle, OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.provider_networks import ProviderNetworks
@@ -80,14 +80,14 @@ class Foundation:
         return Scrubber()
 
     @cached_property
-    def outbox(self) -> Bell:
-        """Rings when an event waits to be queued. `moved` rings with it."""
-        return Bell(then=self.moved)
+    def outbox(self) -> Notifier:
+        """Notifies when an event waits to be queued. `changes` notifies with it."""
+        return Notifier(then=self.changes)
 
     @cached_property
-    def moved(self) -> Bell:
-        """Rings when anything has changed that a caller may wait for."""
-        return Bell()
+    def changes(self) -> Notifier:
+        """Notifies when anything has changed that a caller may wait for."""
+        return Notifier()
 
     @cached_property
     def life(self) -> Life:

@@ -100,7 +100,7 @@ class Parts(Flows):
     @cached_property
     def turns(self) -> Turns:
         return Turns(
-            shelf=self.repository.shelf("turns", TurnRecord.from_plaintext),
+            records=self.repository.records("turns", TurnRecord.from_plaintext),
             config=self.config,
             clock=self.clock,
             audit=self.audit,
@@ -112,15 +112,17 @@ class Parts(Flows):
 
     @cached_property
     def queues(self) -> Queues:
-        return queues_of(self.repository, clock=self.clock, limits=self.limits, metrics=self.metrics, bell=self.moved)
+        return queues_of(
+            self.repository, clock=self.clock, limits=self.limits, metrics=self.metrics, notifier=self.changes
+        )
 
     @cached_property
     def relay(self) -> Relay:
-        return Relay(repository=self.repository, queues=self.queues, bell=self.moved)
+        return Relay(repository=self.repository, queues=self.queues, notifier=self.changes)
 
     @cached_property
     def events(self) -> Events:
-        return Events(queues=self.queues, clock=self.clock, bell=self.moved, life=self.life, config=self.config)
+        return Events(queues=self.queues, clock=self.clock, notifier=self.changes, life=self.life, config=self.config)
 
     @cached_property
     def forwarding(self) -> Forwarding:
@@ -130,14 +132,14 @@ class Parts(Flows):
             clock=self.clock,
             limits=self.limits,
             metrics=self.metrics,
-            bell=self.moved,
+            notifier=self.changes,
             log=self.log,
         )
         return Forwarding(self.config, parts)
 
     @cached_property
     def outcomes(self) -> Outcomes:
-        return Outcomes(repository=self.repository, clock=self.clock, bell=self.moved, life=self.life)
+        return Outcomes(repository=self.repository, clock=self.clock, notifier=self.changes, life=self.life)
 
     @cached_property
     def pending(self) -> Pending:
@@ -157,7 +159,7 @@ class Parts(Flows):
             connect=self.connect,
             callback=self.callback,
             logins=self.logins,
-            parking=self.parked_codes,
+            pending_codes=self.pending_codes,
             mcp_clients=self.mcp_clients,
             discovery=self.discovery,
             clock=self.clock,
@@ -199,12 +201,12 @@ class Parts(Flows):
 
     @cached_property
     def uses(self) -> Uses:
-        return Uses(self.repository.shelf("uses", GrantUse.from_plaintext), self.clock)
+        return Uses(self.repository.records("uses", GrantUse.from_plaintext), self.clock)
 
     @cached_property
     def browser_sessions(self) -> BrowserSessions:
         return BrowserSessions(
-            shelf=self.repository.shelf("browsersessions", BrowserSession.from_plaintext), clock=self.clock
+            records=self.repository.records("browsersessions", BrowserSession.from_plaintext), clock=self.clock
         )
 
     @cached_property
@@ -325,7 +327,7 @@ class Parts(Flows):
             api_keys=self.api_keys,
             pending=self.pending,
             outcomes=self.outcomes,
-            parked_codes=self.parked_codes,
+            pending_codes=self.pending_codes,
             connections=self.connections,
             sessions=self.sessions,
             grants=self.grants,

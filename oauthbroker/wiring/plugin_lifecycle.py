@@ -12,7 +12,7 @@ from typing import Any
 from oauthbroker.audit.plugin_entry import PluginAuditTypes
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Pass
 from oauthbroker.core.refused import described
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.plugin_resources import PluginResources
@@ -34,7 +34,7 @@ _BEHIND = PluginFinding(
 _BROKEN = PluginFinding(code="findingsFailed", text="The plug-in's own check fails.", todo=_SEE)
 
 
-class Seat:
+class PluginTask:
     """One plug-in. It is opened and closed in one task of its own, as task groups demand."""
 
     def __init__(self, name: str, log: Log, clock: Clock) -> None:
@@ -92,16 +92,16 @@ class Seat:
         return [*found, *own]
 
     async def repeat(self, background: Background) -> None:
-        """Do background work until this task is cancelled, also where a round ignores that. A round does not wait long
+        """Do background work until this task is cancelled, also where a pass ignores that. A pass does not wait long
         for a lock of the store."""
         while not _is_cancelled():
-            with Round().hurried():
-                flaw = await _flaw(partial(self._round, background))
+            with Pass().lock_budget():
+                flaw = await _flaw(partial(self._pass, background))
             if flaw is not None:
                 self._log.error("background work of a plug-in failed", task=background.name, error=flaw)
             await asyncio.sleep(background.seconds)
 
-    async def _round(self, background: Background) -> None:
+    async def _pass(self, background: Background) -> None:
         try:
             await background.work()
         except BrokerError as error:
@@ -149,32 +149,38 @@ class RunningPlugins:
     log: Log
     clock: Clock
     types: PluginAuditTypes = field(default_factory=PluginAuditTypes)
-    _seats: list[Seat] = field(default_factory=list)
+    _plugin_tasks: list[PluginTask] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def open(self, broker: object) -> Mapping[str, RunningPlugin]:
         """Open the plug-ins in their order. Return what each adds. Raises a code with a note that names the plug-in."""
         for plugin in map(declared, self.config.bundle.settings.plugins):
             if plugin.audit_types:
-                self.types.take(plugin.name, named(plugin, plugin.audit_types))
+                self.types.register(plugin.name, named(plugin, plugin.audit_types))
             if plugin.open:
                 await self._open(plugin, broker)
-        return {seat.name: seat.opened for seat in self._seats}
+        return {plugin_task.name: plugin_task.opened for plugin_task in self._plugin_tasks}
 
     def begin(self) -> None:
         """Begin the background work."""
-        works = [seat.repeat(each) for seat in self._seats for each in seat.opened.background]
+        works = [
+            plugin_task.repeat(each) for plugin_task in self._plugin_tasks for each in plugin_task.opened.background
+        ]
         self._tasks = {asyncio.create_task(work) for work in works}
 
     def findings(self) -> dict[str, PluginFinding]:
         """Return the findings of all plug-ins by `<plugin>.<code>`."""
-        return {f"{seat.name}.{each.code}": each for seat in self._seats for each in seat.findings(self.scrubber)}
+        return {
+            f"{plugin_task.name}.{each.code}": each
+            for plugin_task in self._plugin_tasks
+            for each in plugin_task.findings(self.scrubber)
+        }
 
     async def reload(self) -> None:
         """Tell the plug-ins of the configuration that is now in use. Never raises: health and log name a plug-in that
         failed."""
-        for seat in self._seats:
-            await seat.follow(self._resources(seat.name))
+        for plugin_task in self._plugin_tasks:
+            await plugin_task.follow(self._resources(plugin_task.name))
 
     async def close(self) -> None:
         """End the background work, then the plug-ins, the last one first. Together they are waited for as long as
@@ -185,16 +191,16 @@ class RunningPlugins:
             self.log.error("background work of a plug-in does not end")
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                for seat in reversed(self._seats):
-                    await _wait(seat.end())
-        ends = {task: seat for seat in self._seats for task in seat.end()}
+                for plugin_task in reversed(self._plugin_tasks):
+                    await _wait(plugin_task.end())
+        ends = {task: plugin_task for plugin_task in self._plugin_tasks for task in plugin_task.end()}
         for task in await _still_running(ends.keys(), CANCEL_SECONDS):
             ends[task].note_open()
 
     async def _open(self, plugin: Plugin, broker: object) -> None:
-        seat = Seat(plugin.name, self.log, self.clock)
-        self._seats.append(seat)
-        await seat.open(named(plugin, plugin.open), broker, self._resources(plugin.name))
+        plugin_task = PluginTask(plugin.name, self.log, self.clock)
+        self._plugin_tasks.append(plugin_task)
+        await plugin_task.open(named(plugin, plugin.open), broker, self._resources(plugin.name))
 
     def _resources(self, plugin: str) -> PluginResources:
         return self.config.bundle.plugins.get(plugin, PluginResources())

@@ -147,7 +147,7 @@ class Running:
             await self.parts.repository.tombstones.sweep(self.parts.clock)
 
     async def _try(self, task: str, work: Callable[[], Awaitable[object]]) -> None:
-        """Run one round. Log its fault, so that the next round comes: a relay that died would leave agents asleep."""
+        """Run one pass. Log its fault, so that the next pass comes: a relay that died would leave agents asleep."""
         try:
             await work()
             self._held_locks.worked(task)
@@ -158,10 +158,10 @@ class Running:
             self.parts.log.error("tending failed", task=task, error=type(error).__name__)
 
     async def _relay_for_ever(self) -> None:
-        rung = self.parts.outbox.listen()
+        signal = self.parts.outbox.listen()
         while True:
-            await self.parts.outbox.wait(self.parts.limits.sweep_seconds, rung)
-            rung = self.parts.outbox.listen()
+            await self.parts.outbox.wait(self.parts.limits.sweep_seconds, signal)
+            signal = self.parts.outbox.listen()
             await self._try("relay", self.parts.relay.once)
 
     async def _sweep_for_ever(self, recovered: asyncio.Event) -> None:
@@ -173,7 +173,7 @@ class Running:
             await self._tend()
 
     def _rounds(self) -> list[Coroutine[Any, Any, None]]:
-        """Return the loops that only wait between their rounds. Each is apart, so that a slow one delays no other: a
+        """Return the loops that only wait between their passes. Each is apart, so that a slow one delays no other: a
         provider may be slow to take a revocation, and mending reads every record."""
         parts, seconds = self.parts, self.parts.limits.sweep_seconds
         refresh = parts.background_refresh
@@ -183,18 +183,18 @@ class Running:
             "refreshes ahead": refresh.ahead,
         }
         soon = min(UPKEEP_SECONDS, seconds)  # a provider may forgive a second use for seconds only
-        rounds = [
-            self._repeat(0, seconds, {"revocations": parts.bulk_revocation.round}),
+        loops = [
+            self._repeat(0, seconds, {"revocations": parts.bulk_revocation.run_pass}),
             self._repeat(0, soon, ahead),
             self._repeat(seconds, seconds, {"markers": refresh.mend}),
             self._repeat(UPKEEP_SECONDS, UPKEEP_SECONDS, {"anchor of the audit log": parts.audit.keep_anchor}),
         ]
         if self._keys is not None:
-            rounds.append(self._repeat(0, UPKEEP_SECONDS, {"keyring": self._keys.follow}))
-            rounds.append(self._repeat(UPKEEP_SECONDS, seconds, {"reseal": self._keys.reseal_gently}))
+            loops.append(self._repeat(0, UPKEEP_SECONDS, {"keyring": self._keys.follow}))
+            loops.append(self._repeat(UPKEEP_SECONDS, seconds, {"reseal": self._keys.reseal_gently}))
         if self._age is not None:
-            rounds.append(self._repeat(0, AGE_SECONDS, {"age of the store": self._age.grow}))
-        return rounds
+            loops.append(self._repeat(0, AGE_SECONDS, {"age of the store": self._age.grow}))
+        return loops
 
     async def _repeat(self, first: float, pause: float, works: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
         await asyncio.sleep(first)

@@ -241,4 +241,4 @@ def _keyring_path(settings: Settings) -> Path:
 
 
 def api_keys(repository: Repository, clock: Clock, audit: AuditWriter) -> ApiKeys:
-    return ApiKeys(shelf=repository.shelf("apikeys", ApiKey.from_plaintext), clock=clock, audit=audit)
+    return ApiKeys(records=repository.records("apikeys", ApiKey.from_plaintext), clock=clock, audit=audit)

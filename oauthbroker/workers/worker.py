@@ -13,7 +13,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.observability.library_log import calm_libraries
 from oauthbroker.observability.logging import Log
-from oauthbroker.serving.connection_seats import SPARE
+from oauthbroker.serving.connection_slots import SPARE
 from oauthbroker.serving.hardening import end_with_parent, raise_descriptor_limit
 from oauthbroker.serving.http1.connection import LINGERING
 from oauthbroker.serving.listeners import Listeners

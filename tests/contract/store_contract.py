@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Pass
 from oauthbroker.store.format.port import Conflict, Entry, Key, Store, Tag
 from oauthbroker.store.format.seal import MAX_BODY
 from oauthbroker.store.memory import MemoryStore
@@ -425,7 +425,7 @@ class StoreContract:
             async with store.lease(key, wait=0):
                 raise AssertionError
         with pytest.raises(ValueError):
-            await store.get(store.key("flight", "a"))
+            await store.get(store.key("provider", "a"))
 
     async def test_a_body_beyond_the_limit_is_refused_and_changes_nothing(self, store, key):
         await store.put(key, b"small", expect=0)
@@ -438,7 +438,7 @@ class StoreContract:
 
         async def once(broker: Store) -> None:
             nonlocal inside, most
-            async with broker.lease(store.key("flight", "a"), wait=20):
+            async with broker.lease(store.key("provider", "a"), wait=20):
                 inside += 1
                 most = max(most, inside)
                 await asyncio.sleep(0.001)
@@ -448,7 +448,7 @@ class StoreContract:
         assert (1, 0) == (most, inside)
 
     async def test_a_waiter_is_told_after_its_time(self, store, other):
-        key = store.key("flight", "a")
+        key = store.key("provider", "a")
         async with store.lease(key, wait=0):
             for broker in (store, other):
                 assert "storeLocked" == await outcome(self.take(broker, key, 0.03))
@@ -456,23 +456,23 @@ class StoreContract:
         assert "won" == await outcome(self.take(other, key, 0))
 
     async def test_a_round_waits_once_for_a_lease_that_stays_held(self, store, other):
-        key, this_round = store.key("flight", "a"), Round()
+        key, this_pass = store.key("provider", "a"), Pass()
         async with store.lease(key, wait=0):
-            with this_round.hurried():
+            with this_pass.lock_budget():
                 assert "storeLocked" == await outcome(self.take(other, key, 3600))
-        with this_round.hurried():
+        with this_pass.lock_budget():
             assert "storeLocked" == await outcome(self.take(other, key, 3600))
-            assert "won" == await outcome(self.take(other, store.key("flight", "b"), 3600))
-        with Round().hurried():
+            assert "won" == await outcome(self.take(other, store.key("provider", "b"), 3600))
+        with Pass().lock_budget():
             assert "won" == await outcome(self.take(other, key, 3600))
 
     async def test_leases_of_different_names_do_not_meet(self, store, other):
-        async with store.lease(store.key("flight", "a"), wait=0):
-            assert "won" == await outcome(self.take(other, store.key("flight", "b"), 0))
+        async with store.lease(store.key("provider", "a"), wait=0):
+            assert "won" == await outcome(self.take(other, store.key("provider", "b"), 0))
             assert "won" == await outcome(self.take(store, store.key("pair", "a"), 0))
 
     async def test_a_lease_ends_with_the_exception_that_left_it(self, store, other):
-        key = store.key("flight", "a")
+        key = store.key("provider", "a")
         with pytest.raises(ZeroDivisionError):
             async with store.lease(key, wait=0):
                 raise ZeroDivisionError
@@ -480,7 +480,7 @@ class StoreContract:
 
     async def test_a_cancelled_waiter_keeps_nothing(self, store, other):
         """Cancelled at any moment of its wait: the lease is free once its holder has left."""
-        key = store.key("flight", "a")
+        key = store.key("provider", "a")
         for delay in (0, 0.001, 0.003, 0.006):
             async with store.lease(key, wait=0):
                 waiters = [asyncio.create_task(self.take(broker, key, 5)) for broker in (store, other, store)]
@@ -491,7 +491,7 @@ class StoreContract:
             assert "won" == await outcome(self.take(other, key, 0.1))
 
     async def test_a_waiter_cancelled_as_its_turn_comes_keeps_nothing(self, store, other):
-        key = store.key("flight", "a")
+        key = store.key("provider", "a")
         for _ in range(20):
             async with store.lease(key, wait=0):
                 waiter = asyncio.create_task(self.take(store, key, 5))
@@ -501,7 +501,7 @@ class StoreContract:
             assert "won" == await outcome(self.take(other, key, 0.1))
 
     async def test_a_held_lease_does_not_block_writing(self, store, other, key):
-        async with store.lease(store.key("flight", "slack-bot"), wait=0):
+        async with store.lease(store.key("provider", "slack-bot"), wait=0):
             await asyncio.wait_for(other.put(key, b"x", expect=0), 60)
 
     async def test_a_closed_store_says_so_and_may_be_closed_again(self, store, key):
@@ -510,7 +510,7 @@ class StoreContract:
         await store.close()
         for call in (store.get(key), store.put(key, b"", expect=1), store.delete(key, expect=1), store.count("grants")):
             assert Code.STORE_UNAVAILABLE.value == await outcome(call)
-        assert Code.STORE_UNAVAILABLE.value == await outcome(self.take(store, store.key("flight", "a"), 0))
+        assert Code.STORE_UNAVAILABLE.value == await outcome(self.take(store, store.key("provider", "a"), 0))
         assert not store.unchanged(entry)
 
     async def test_no_repr_shows_a_body(self, store, key):

@@ -44,7 +44,7 @@ async def count_up(store: Store, name: str, times: str) -> None:
 async def be_alone(store: Store, name: str, times: str, marker: str) -> None:
     """Takes the lease so many times; inside, makes a file that must not exist yet."""
     for _ in range(int(times)):
-        async with store.lease(store.key("flight", name), wait=20):
+        async with store.lease(store.key("provider", name), wait=20):
             os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
             await asyncio.sleep(0.001)
             os.unlink(marker)  # noqa: PTH108 - as plain as its counterpart
@@ -53,14 +53,14 @@ async def be_alone(store: Store, name: str, times: str, marker: str) -> None:
 
 async def hold(store: Store, name: str) -> None:
     """Takes the lease and keeps it until the process ends."""
-    async with store.lease(store.key("flight", name), wait=20):
+    async with store.lease(store.key("provider", name), wait=20):
         say("held")
         await asyncio.to_thread(sys.stdin.readline)
 
 
 async def hold_and_fork(store: Store, name: str) -> None:
     """Takes the lease, forks a child that lives on, and waits to be killed."""
-    async with store.lease(store.key("flight", name), wait=20):
+    async with store.lease(store.key("provider", name), wait=20):
         child = os.fork()
         if child == 0:
             os.read(os.pipe()[0], 1)  # never comes: the test ends this child

@@ -148,9 +148,9 @@ class TestPostgres(ProcessContract, StoreContract):
         """Its holder may have been cut off with all others. A free one is taken at once."""
         store = postgres.open_postgres_store(url, tmp_path, lease_seconds=3)
         opened.append(store)
-        lapsed, free = store.key("flight", "a"), store.key("flight", "b")
+        lapsed, free = store.key("provider", "a"), store.key("provider", "b")
         postgres_server.run(
-            f"insert into oauthbroker.lease values ('flight-{lapsed.name}', 'another', now() - interval '1 hour')",  # noqa: S608
+            f"insert into oauthbroker.lease values ('provider-{lapsed.name}', 'another', now() - interval '1 hour')",  # noqa: S608
             "contract",
         )
         began = time.monotonic()
@@ -199,8 +199,8 @@ class TestPostgres(ProcessContract, StoreContract):
         one, two = (postgres.open_postgres_store(url, tmp_path, lease_seconds=6) for _ in range(2))
         opened += [one, two]
         before, history = await one.put(key, b"before", expect=0), await one.history()
-        flight = one.key("flight", "a")
-        async with one.lease(flight, wait=0) as held:
+        lease = one.key("provider", "a")
+        async with one.lease(lease, wait=0) as held:
             assert (True, False) == (await held.holds(), await one.outlived(before))
             postgres_server.run(
                 "update oauthbroker.feature set name = 'timeline 0000ABCD 0' where name ~ 'timeline'", "contract"
@@ -216,7 +216,7 @@ class TestPostgres(ProcessContract, StoreContract):
             assert after.stamp - before.stamp > 50_000, "no lost version comes again"
             await until(held.holds)
             assert time.monotonic() - changed >= grace_of(6) - 0.5
-        assert "won" == await outcome(hold_briefly(two, flight))
+        assert "won" == await outcome(hold_briefly(two, lease))
 
     async def test_a_database_that_tells_no_timeline_loses_nothing(
         self, url: Secret, tmp_path: Path, opened: list[Store], monkeypatch: pytest.MonkeyPatch
@@ -225,7 +225,7 @@ class TestPostgres(ProcessContract, StoreContract):
         monkeypatch.setattr("oauthbroker.store.postgres.timeline._LOOK", "select pg_no_such_function()")
         store = postgres.open_postgres_store(url, tmp_path)
         opened.append(store)
-        async with store.lease(store.key("flight", "a"), wait=0) as held:
+        async with store.lease(store.key("provider", "a"), wait=0) as held:
             assert await held.holds()
             assert await store.history() == await store.history()
 
@@ -234,10 +234,10 @@ class TestPostgres(ProcessContract, StoreContract):
     ) -> None:
         store = postgres.open_postgres_store(url, tmp_path)
         opened.append(store)
-        async with store.lease(store.key("flight", "a"), wait=0) as held:
+        async with store.lease(store.key("provider", "a"), wait=0) as held:
             postgres_server.run("update oauthbroker.lease set until = now() - interval '1 second'", "contract")
             assert not await held.holds()
-            store.back.ring()
+            store.back.notify()
             async with asyncio.timeout(LEASE_SECONDS / 4):  # by itself it would be a third
                 await until(held.holds)
 
@@ -253,7 +253,7 @@ class TestPostgres(ProcessContract, StoreContract):
     ) -> None:
         store, order = postgres.open_postgres_store(url, tmp_path), list[str]()
         opened.append(store)
-        rung = store.back.listen()
+        signal = store.back.listen()
 
         async def work(name: str) -> float:
             while True:
@@ -265,7 +265,7 @@ class TestPostgres(ProcessContract, StoreContract):
                     order.append(name)
                     return time.monotonic()
 
-        async with store.lease(store.key("flight", "a"), wait=0):
+        async with store.lease(store.key("provider", "a"), wait=0):
             holder = asyncio.create_task(work("holder"))  # it has the lease, as the task that began it
             await holder
             postgres_server.stop("immediate")
@@ -276,7 +276,7 @@ class TestPostgres(ProcessContract, StoreContract):
             back = time.monotonic()
             done = await asyncio.gather(holder, *others)
         assert ["holder", "holder", *["other"] * 20] == order
-        assert rung.is_set()
+        assert signal.is_set()
         assert max(done) - back < 3
         warned = [each for each in caplog.records if each.levelname == "WARNING" and "oauthbroker-pool" in each.message]
         assert len(warned) < 2

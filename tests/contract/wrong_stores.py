@@ -265,7 +265,7 @@ class HasOneLease(MemoryStore):
 
     @asynccontextmanager
     async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
-        async with super().lease(Key("flight", "0" * 64), wait=wait) as held:
+        async with super().lease(Key("provider", "0" * 64), wait=wait) as held:
             yield held
 
 

@@ -83,11 +83,11 @@ class Scene(Stage):
 
     async def refresh_token(self, app: str) -> Secret:
         """What a thief with our key would find in alice's grant."""
-        held = await self.parts.repository.grant(app, self.apps[app].subject)
-        assert held is not None
-        assert held.record.token is not None
-        assert held.record.token.refresh_token is not None
-        return held.record.token.refresh_token
+        versioned = await self.parts.repository.grant(app, self.apps[app].subject)
+        assert versioned is not None
+        assert versioned.record.token is not None
+        assert versioned.record.token.refresh_token is not None
+        return versioned.record.token.refresh_token
 
     async def redeem(self, client: str, refresh_token: Secret) -> httpx2.Response:
         """What the provider answers a public client past the broker."""

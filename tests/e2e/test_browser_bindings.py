@@ -59,7 +59,7 @@ class World:
         await someone.sign_in(account)
         await someone.press("Continue")
 
-    async def vouched(self, binding: str, someone: Person, name: str) -> None:
+    async def confirmed(self, binding: str, someone: Person, name: str) -> None:
         """What an honest person does on the page after that."""
         if binding == "runtimeConfirm":
             await someone.press("Yes, it was me")
@@ -71,7 +71,7 @@ class World:
         """A person with a grant: the provider will not ask them again."""
         someone = await self.person(name)
         await self.agreed(await self.ask(binding, name), someone, name)
-        await self.vouched(binding, someone, name)
+        await self.confirmed(binding, someone, name)
         await someone.page.wait_for_url(f"{self.stage.home}/connected/**")
         assert "auth.granted" == (await self.stage.next_event()).type
         return someone
@@ -118,7 +118,7 @@ async def test_the_honest_way(world: World, binding: str) -> None:
     else:
         await code_shown(alice)
     assert 0 == await stage.provider.count("token")
-    await world.vouched(binding, alice, "alice")
+    await world.confirmed(binding, alice, "alice")
     await alice.page.wait_for_url(f"{stage.home}/connected/{APPS[binding]}")
     assert 200 == (await stage.use(await stage.token(APPS[binding])))[0]
     elsewhere = {url: told for url, told in alice.referers.items() if not url.startswith(stage.home + "/")}
@@ -141,11 +141,11 @@ async def test_a_victim_who_follows_the_attackers_link_to_its_end_gives_nothing_
         assert [(subject("alice"), "ownerBindingFailed")] == world.runtime.said
     else:
         with pytest.raises(BrokerError) as caught:
-            await world.vouched(binding, victim, "alice")
+            await world.confirmed(binding, victim, "alice")
         assert Code.STATE_UNKNOWN is caught.value.code
         stage.clock.advance(61)
         with pytest.raises(BrokerError):
-            await world.vouched(binding, victim, "mallory")
+            await world.confirmed(binding, victim, "mallory")
     assert 0 == await stage.provider.count("token")
     for name in ("mallory", "alice"):
         assert "noGrant" == (await stage.ask(APPS[binding], name)).reason
@@ -225,7 +225,7 @@ async def test_fifty_previews_of_the_link_change_nothing(world: World, binding: 
             answer = await who.context.request.get(asked.authorization_url, headers={"x-preview": str(number)})
             assert 200 == answer.status
     await world.agreed(asked, alice, "alice")
-    await world.vouched(binding, alice, "alice")
+    await world.confirmed(binding, alice, "alice")
     await alice.page.wait_for_url(f"{world.stage.home}/connected/{APPS[binding]}")
     assert 1 == await world.stage.provider.count("token")
 

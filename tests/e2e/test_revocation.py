@@ -30,11 +30,11 @@ async def again(stage: Stage, person: Person, app: str, **wish: Any) -> Ready:
 
 
 async def refresh_token(stage: Stage, app: str) -> Secret:
-    held = await stage.parts.repository.grant(app, ALICE)
-    assert held is not None
-    assert held.record.token is not None
-    assert held.record.token.refresh_token is not None
-    return held.record.token.refresh_token
+    versioned = await stage.parts.repository.grant(app, ALICE)
+    assert versioned is not None
+    assert versioned.record.token is not None
+    assert versioned.record.token.refresh_token is not None
+    return versioned.record.token.refresh_token
 
 
 async def status(stage: Stage, token: Ready) -> int:
@@ -85,8 +85,8 @@ async def test_a_login_after_a_revocation_that_the_provider_has_not_heard_of_yet
     """The provider was not told in time; now it must not be: its grant is the new login's."""
     alice = await stage.connected("personal")
     assert await stage.parts.revoke.write_tombstone("personal", ALICE) is not None
-    stage.parts.revoke.outbox.ring()
+    stage.parts.revoke.outbox.notify()
     assert "auth.revoked" == (await stage.next_event()).type
     new = await again(stage, alice, "personal")
-    await stage.parts.bulk_revocation.round()
+    await stage.parts.bulk_revocation.run_pass()
     assert (0, 200) == (await stage.provider.count("revocation"), await status(stage, new))

@@ -100,7 +100,7 @@ async def withdrawn(w: World, s: Side, d: Random) -> None:
 
 
 @action("confirm", "relay_code", allows=(Code.STATE_UNKNOWN, Code.OWNER_BINDING_FAILED), weight=4)
-async def vouched(w: World, s: Side, d: Random) -> None:
+async def confirmed(w: World, s: Side, d: Random) -> None:
     if (proof := drawn(d, w.proofs)) is None:
         return
     text, subject, turn = proof
@@ -147,7 +147,7 @@ async def looked_at(w: World, s: Side, d: Random) -> None:
         pass
 
 
-@action("grants.importing.take", "grants.importing.verify")
+@action("grants.importing.import_grant", "grants.importing.verify")
 async def imported(w: World, s: Side, d: Random) -> None:
     number = d.randrange(50)
     line = Incoming(
@@ -157,15 +157,15 @@ async def imported(w: World, s: Side, d: Random) -> None:
         refresh_token=Secret(f"refresh-{number}"),
         mark=f"line-{number}",
     )
-    await s.broker.grants.importing.take(line, replace=d.random() < 0.3)
+    await s.broker.grants.importing.import_grant(line, replace=d.random() < 0.3)
     if d.random() < 0.5:
         await s.broker.grants.importing.verify(line)
 
 
-@action("erase", "erasure.look", "erasure.erase", weight=1)
+@action("erase", "erasure.find_records", "erasure.erase", weight=1)
 async def erased(w: World, s: Side, d: Random) -> None:
     known = {pair: w.model.known(pair) for pair in w.model.families if pair[1] == ERASED}
-    await s.broker.erasure.look(ERASED)
+    await s.broker.erasure.find_records(ERASED)
     await (s.broker.erase(ERASED) if d.random() < 0.5 else s.broker.erasure.erase(ERASED))
     for pair, families in known.items():
         w.model.revoked(pair, families)

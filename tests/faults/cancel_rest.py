@@ -53,7 +53,7 @@ async def tended(side: Side) -> None:
     await parts.background_refresh.recover()
     await parts.polling.once()
     await parts.sweep.once()
-    await parts.bulk_revocation.round()
+    await parts.bulk_revocation.run_pass()
     await parts.relay.once()
 
 
@@ -103,11 +103,11 @@ def _file_problems(root: Path) -> list[str]:
 
 async def _store_problems(w: World, store: FileStore) -> AsyncIterator[str]:
     repository = Repository(store)
-    grants = [held.record async for held in repository.grants()]
-    sessions = [held.record async for held in repository.sessions()]
-    async for held in repository.grants():
-        if held.record.unfinished and not await repository.markers.has(held.entry.key):
-            yield f"a grant of {held.record.app} has something left to do and no marker"
+    grants = [versioned.record async for versioned in repository.grants()]
+    sessions = [versioned.record async for versioned in repository.sessions()]
+    async for versioned in repository.grants():
+        if versioned.record.unfinished and not await repository.markers.has(versioned.entry.key):
+            yield f"a grant of {versioned.record.app} has something left to do and no marker"
     async for session in repository.sessions():
         if session.record.outbox is not None and not await repository.markers.has(session.entry.key):
             yield f"{session.record.id} has an event and no marker"

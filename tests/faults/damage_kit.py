@@ -335,7 +335,7 @@ def operations(here: World) -> dict[str, Callable[[], Awaitable[Any]]]:
         "API key removed": lambda: broker.api_keys.remove(f"key-{here.keyed[ALICE].reveal().split('.')[1]}"),
         "cancelled": lambda: broker.cancel(session),
         "revoked": lambda: broker.revoke("files", subject=ALICE),
-        "revocations": parts.bulk_revocation.round,
+        "revocations": parts.bulk_revocation.run_pass,
         "relay at the end": parts.relay.once,
         "erased": lambda: broker.erase(ALICE),
     }

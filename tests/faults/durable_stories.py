@@ -141,7 +141,7 @@ async def erased(process: Process, _: Any) -> None:
 
 
 async def nothing_left(process: Process, _: Any) -> bool:
-    return (await process.broker.erasure.look(ALICE)).empty
+    return (await process.broker.erasure.find_records(ALICE)).empty
 
 
 # authorizations
@@ -220,9 +220,9 @@ async def sent_on(process: Process, idp: IdentityProvider) -> Way:
     return way
 
 
-async def is_parked(process: Process, way: Way) -> bool:
+async def has_pending_code(process: Process, way: Way) -> bool:
     session = await process.session(way.asked.auth_session_id)
-    return session is not None and session.parked is not None
+    return session is not None and session.pending_code is not None
 
 
 async def confirmed(process: Process, way: Way) -> None:
@@ -498,7 +498,10 @@ STORIES = {
         connected, lambda it, _: it.broker.revoke("mail", subject=ALICE), is_revoked, ("Broker.revoke", "Grants.revoke")
     ),
     "a revocation of many": Story(
-        connected, revoked_in_bulk, is_revoked, ("Grants.revoke_all", "Grants.revoke_each", "BulkRevocation.end")
+        connected,
+        revoked_in_bulk,
+        is_revoked,
+        ("Grants.revoke_all", "Grants.revoke_each", "BulkRevocation.revoke_grants"),
     ),
     "a client at an MCP server": Story(nothing, learns, has_same_client, ("McpClients.complete",), mcp_app),
     "a client that is forgotten": Story(
@@ -514,27 +517,32 @@ STORIES = {
     ),
     "a rejected token": Story(rejected, replaced, has_newest, ("OAuthContext.report_rejected",)),
     "an import": Story(
-        nothing, lambda it, _: it.broker.grants.importing.take(line("the-line")), is_imported, ("Importing.take",)
+        nothing,
+        lambda it, _: it.broker.grants.importing.import_grant(line("the-line")),
+        is_imported,
+        ("Importing.import_grant",),
     ),
     "an import over a grant": Story(
         connected,
-        lambda it, _: it.broker.grants.importing.take(line("the-line"), replace=True),
+        lambda it, _: it.broker.grants.importing.import_grant(line("the-line"), replace=True),
         is_imported,
-        ("Importing.take",),
+        ("Importing.import_grant",),
     ),
-    "a link": Story(nothing, asked_anew, is_listed, ("OAuthContext.get_access_token", "Opening.open")),
-    "a device code": Story(nothing, asked_anew, is_listed, ("Opening.open",), app=lambda idp: device_app(idp, "mail")),
-    "a link to another account": Story(connected, asked_to_switch, waits, ("Opening.open",)),
-    "a link to agree again": Story(on_the_page, agreed_again, waits, ("Connections.reconnect", "Opening.open")),
+    "a link": Story(nothing, asked_anew, is_listed, ("OAuthContext.get_access_token", "Opening.open_session")),
+    "a device code": Story(
+        nothing, asked_anew, is_listed, ("Opening.open_session",), app=lambda idp: device_app(idp, "mail")
+    ),
+    "a link to another account": Story(connected, asked_to_switch, waits, ("Opening.open_session",)),
+    "a link to agree again": Story(on_the_page, agreed_again, waits, ("Connections.reconnect", "Opening.open_session")),
     "a connection": Story(agreed, comes_home, is_connected, ("PagesService.arrive",), gives_up=USED_UP),
-    "a parked code": Story(
-        agreed, comes_home, is_parked, ("PagesService.arrive",), app=confirmed_app, gives_up=USED_UP
+    "a pending code": Story(
+        agreed, comes_home, has_pending_code, ("PagesService.arrive",), app=confirmed_app, gives_up=USED_UP
     ),
     "a confirmation": Story(
         sent_on,
         confirmed,
         is_connected,
-        ("Broker.confirm", "ParkedCodes.confirm"),
+        ("Broker.confirm", "PendingCodes.confirm"),
         app=confirmed_app,
         gives_up=USED_UP,
     ),
@@ -542,7 +550,7 @@ STORIES = {
         sent_on,
         relayed_code,
         is_connected,
-        ("Broker.relay_code", "ParkedCodes.relay"),
+        ("Broker.relay_code", "PendingCodes.relay"),
         app=coded_app,
         gives_up=USED_UP,
     ),

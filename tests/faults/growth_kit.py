@@ -83,7 +83,7 @@ class Kept(HasRunning):
         running, parts = self.running, self.parts
         await running._tend()
         await parts.queues.tidy()
-        for work in (parts.bulk_revocation.round, parts.background_refresh.recover, parts.background_refresh.ahead,
+        for work in (parts.bulk_revocation.run_pass, parts.background_refresh.recover, parts.background_refresh.ahead,
                      parts.background_refresh.mend, parts.polling.once, parts.relay.once):  # fmt: skip
             await running._try("", work)
 
@@ -134,7 +134,7 @@ async def a_browser_at_the_provider(kept: Kept) -> None:
     await leave(kept.browser(), asked.authorization_url)
 
 
-async def parked(kept: Kept, app: str, number: int) -> None:
+async def pending_code(kept: Kept, app: str, number: int) -> None:
     asked, browser = await kept.ask(app, number), kept.browser()
     assert isinstance(asked, AuthorizationRequired)
     page = await leave(browser, asked.authorization_url)
@@ -150,13 +150,13 @@ async def a_client_at_an_mcp_server(kept: Kept) -> None:
 
 
 @act
-async def a_parked_code(kept: Kept) -> None:
-    await parked(kept, "asked", 3)
+async def a_pending_code(kept: Kept) -> None:
+    await pending_code(kept, "asked", 3)
 
 
 @act
-async def a_parked_channel_code(kept: Kept) -> None:
-    await parked(kept, "said", 4)
+async def a_pending_channel_code(kept: Kept) -> None:
+    await pending_code(kept, "said", 4)
 
 
 @act
@@ -178,10 +178,10 @@ async def a_device_code_without_an_answer(kept: Kept) -> None:
 async def a_claim_of_a_dead_process(kept: Kept) -> None:
     asked = await kept.ask("mail", 7)
     assert isinstance(asked, AuthorizationRequired)
-    held = await kept.parts.repository.session(locator_of(asked.auth_session_id))
-    assert held is not None
-    claimed = held.record.claimed("who died", kept.clock.now() + timedelta(seconds=60))
-    await kept.parts.repository.save_session(claimed, expect=held.generation)
+    versioned = await kept.parts.repository.session(locator_of(asked.auth_session_id))
+    assert versioned is not None
+    claimed = versioned.record.claimed("who died", kept.clock.now() + timedelta(seconds=60))
+    await kept.parts.repository.save_session(claimed, expect=versioned.generation)
 
 
 @act
@@ -199,10 +199,10 @@ async def a_grant_in_use(kept: Kept) -> None:
 @act
 async def an_intent_of_a_dead_process(kept: Kept) -> None:
     await kept.connect("mail", 10)
-    held = await kept.parts.repository.grant("mail", person(10))
-    assert held is not None
-    state = replace(held.record.refresh_state, intent=Intent("who died", kept.clock.now()))
-    await kept.parts.repository.save_grant(replace(held.record, refresh_state=state), expect=held.generation)
+    versioned = await kept.parts.repository.grant("mail", person(10))
+    assert versioned is not None
+    state = replace(versioned.record.refresh_state, intent=Intent("who died", kept.clock.now()))
+    await kept.parts.repository.save_grant(replace(versioned.record, refresh_state=state), expect=versioned.generation)
 
 
 @act

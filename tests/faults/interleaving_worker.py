@@ -285,7 +285,7 @@ async def live(folder: Path, disk: Disk, seed: int) -> None:
 
 
 def trust_the_store() -> None:
-    """A store that vouches for an entry for a moment after it has looked."""
+    """A store that confirms an entry for a moment after it has looked."""
     looked, unchanged = dict[Any, float](), FileStore.unchanged
 
     def trusting(self: FileStore, entry: Entry) -> bool:

@@ -153,7 +153,7 @@ class Changer:
             scopes=SCOPES,
             mark=f"{right.number}-{version}",
         )
-        fate = await self.running.parts.importing.take(line, replace=True)
+        fate = await self.running.parts.importing.import_grant(line, replace=True)
         assert fate in {"imported", "replaced"}, fate
         return ""
 

@@ -174,7 +174,7 @@ async def judge(folder: Path, idp: IdentityProvider, facts: Facts, begin: float)
     for _ in range(2):
         await process.tend(after=AFTER_CLAIMS)
         await process.drain()
-    grants = {held.record.id: held.record async for held in Repository(process.store).grants()}
+    grants = {versioned.record.id: versioned.record async for versioned in Repository(process.store).grants()}
     problems = [*wrong_grants(facts, grants), *wrong_events(facts, process, grants)]
     problems += [
         f"pair {number} is not ready" for number in facts.acknowledged_grants if not await ready(process, idp, number)

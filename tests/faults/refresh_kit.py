@@ -24,7 +24,7 @@ from tests.kit.broker_process import CHANGING, Process
 from tests.kit.running_broker import ALICE, Harness, running, turn, user_app
 
 LIFETIME = 3600
-LIMITS = Limits(provider_seconds=2)  # a wait for another process's flight is short
+LIMITS = Limits(provider_seconds=2)  # a wait for another process's lease is short
 
 
 class FailFrom(HookedFs):
@@ -147,9 +147,9 @@ async def asked(process: Process) -> TokenResult:
 
 async def grant_in(store: FileStore) -> Grant:
     """As a second pair of eyes sees it."""
-    held = await Repository(store).grant("mail", ALICE)
-    assert held is not None
-    return held.record
+    versioned = await Repository(store).grant("mail", ALICE)
+    assert versioned is not None
+    return versioned.record
 
 
 def is_live(story: Expired, result: TokenResult) -> bool:

@@ -14,11 +14,11 @@ import psycopg
 import pytest
 
 from oauthbroker.cli import run
-from oauthbroker.store.moving.raw import RawStore
-from oauthbroker.store.posix.move_mark import MoveMark, MoveState
+from oauthbroker.store.migration.raw import RawStore
+from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing import Canaries
-from oauthbroker.wiring.moving import raw_store
+from oauthbroker.wiring.migration import raw_store
 from tests.kit import postgres
 from tests.kit.broker_process import CHANGING
 from tests.kit.cli import BROKER, Desk
@@ -40,7 +40,9 @@ class Waiting:
         return raw_store(f"env:{ENV}" if self._server is not None else str(self.root), os.environ)
 
     def import_mark(self) -> None:
-        mark = MoveMark(move="archive", state=MoveState.RESTORED, here="here", there="2026-01-01T00:00:00Z", at="now")
+        mark = MigrationMarker(
+            move="archive", state=MigrationState.RESTORED, here="here", there="2026-01-01T00:00:00Z", at="now"
+        )
         with closing(self.raw()) as store:
             store.set_mark(mark, expect=None)
 

@@ -84,7 +84,7 @@ async def test_a_cancelled_revocation_leaves_no_orphaned_record(process, identit
         assert [] == await unmarked(process), steps
         assert [] == list((tmp_path / "store").rglob("*.tmp"))
         await process.broker.revoke("mail", subject=ALICE)
-        await process.parts.bulk_revocation.round()
+        await process.parts.bulk_revocation.run_pass()
         await process.tend()
         await process.drain()
         assert 1 == process.heard.received.count(f"evt-{asked.auth_session_id}-auth.revoked"), steps
@@ -112,12 +112,12 @@ async def test_a_cancelled_failure_is_entered_in_the_audit_log_and_told_at_once(
     for steps in STEPS:
         asked = await ask(process)
         session = await process.parts.repository.session(asked.auth_session_id[3:])
-        rung = process.parts.outbox.listen()
+        signal = process.parts.outbox.listen()
         fail = process.parts.sweep.finish.fail
         await cancelled(process, fail(session, Code.PROVIDER_DENIED, event="auth.denied"), steps)
         there = await process.session(asked.auth_session_id)
         has_failed = there is not None and there.status == "failed"
-        assert has_failed is rung.is_set(), f"cancelled at {steps}"
+        assert has_failed is signal.is_set(), f"cancelled at {steps}"
         assert has_failed == entered(process, ConnectFailed), f"cancelled at {steps}"
         await process.broker.cancel(asked.auth_session_id)
 
@@ -144,8 +144,8 @@ async def test_a_cancelled_request_for_consent_leaves_no_open_session_that_is_no
     repository = process.parts.repository
     for steps in STEPS:
         await cancelled(process, ask(process), steps)
-        listed = {held.record.locator for held in await repository.waiting("mail", ALICE)}
-        there = {held.record.locator async for held in repository.sessions() if held.record.open}
+        listed = {versioned.record.locator for versioned in await repository.waiting("mail", ALICE)}
+        there = {versioned.record.locator async for versioned in repository.sessions() if versioned.record.open}
         assert there == listed, steps
         assert process.parts.open_sessions.waiting(process.clock.now())["mail"] == len(listed), steps
         for locator in listed:

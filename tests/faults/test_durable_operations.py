@@ -36,7 +36,7 @@ COVERED = frozenset(name for story in STORIES.values() for name in story.covers)
 READS = frozenset({
     "ApiKeys.check", "ApiKeys.list", "AuditTrail.tail", "Broker.links", "Broker.pending", "Broker.wait",
     "Connections.find", "Connections.overview", "PagesService.ending", "PagesService.invitation", "PagesService.login_endpoint",
-    "PagesService.next_step", "PagesService.outcome", "PagesService.truth", "Erasure.look", "Events.dead", "Events.settled",
+    "PagesService.next_step", "PagesService.outcome", "PagesService.truth", "Erasure.find_records", "Events.dead", "Events.settled",
     "Events.unsettled", "FileTrail.tail", "FileTrail.verify", "GrantList.find", "GrantList.record",
     "Grants.find", "Grants.page", "McpClients.sync", "DeadLetters.dead", "DeadLetters.has", "DeadLetters.states", "Outcomes.concern", "Outcomes.now", "Outcomes.wait",
     "Pending.block", "Pending.block_or_none", "Pending.links", "RetryService.offer", "Secrets.names", "SessionList.find",
@@ -61,7 +61,7 @@ SAME = {
     "Admin.cancel": "Broker.cancel",
     "Admin.retry": "DeadLetters.retry",
     "Admin.drop": "DeadLetters.drop",
-    "RetryService.take": "Opening.open",
+    "RetryService.retry_session": "Opening.open_session",
 }
 """Another listener to the same operation."""
 
@@ -112,7 +112,7 @@ COMMANDS_TO = {
     "api-keys remove": "ApiKeys.remove",
     "grants revoke": "Grants.revoke_each",
     "grants erase": "Erasure.erase",
-    "grants import": "Importing.take",
+    "grants import": "Importing.import_grant",
     "queues retry": "DeadLetters.retry",
     "queues drop": "DeadLetters.drop",
     "token": "OAuthContext.get_access_token",
@@ -130,11 +130,11 @@ ELSEWHERE = {
         ("keys rotate", "keys reseal", "keys retire", "keys rewrap"),
         "tests/faults/test_rotation_crash.py kills them at each change",
     ),
-    "store copy": "tests/story/test_moving.py kills it before and after each of its changes",
+    "store copy": "tests/story/test_migration.py kills it before and after each of its changes",
     "store export": "changes nothing in the store",
     "store import": "tests/story/test_backup.py kills it before and after each of its changes",
     "store accept-restore": "one change of a mark; tests/story/test_backup.py",
-    "store reopen": "one change of a mark; tests/story/test_moving.py",
+    "store reopen": "one change of a mark; tests/story/test_migration.py",
     "store migrate": "one transaction of the database; tests/story/test_postgres.py lets several callers make it",
 }
 
@@ -151,7 +151,7 @@ ROOTS = (
     RetryService,
 )
 PARTS = frozenset({
-    "AuthorizationUrls", "Callback", "ClientRegistrations", "Clock", "Connect", "Discovery", "Finish", "LoginClaims", "Logins", "Opening", "ParkedCodes", "ProtectedResources", "Transport", "Queues", "RefreshTransaction", "Repository", "SharedGrants", "BulkRevocation", "RecordStore", "Survey",
+    "AuthorizationUrls", "Callback", "ClientRegistrations", "Clock", "Connect", "Discovery", "Finish", "LoginClaims", "Logins", "Opening", "PendingCodes", "ProtectedResources", "Transport", "Queues", "RefreshTransaction", "Repository", "SharedGrants", "BulkRevocation", "RecordStore", "Survey",
     "Sweep", "Troubles",
 })  # fmt: skip
 """Reservations below the surface that its objects hold; no caller outside reaches them."""

@@ -78,12 +78,12 @@ class World:
         for who in (ALICE, BOB):
             for app in ("mail", "notes"):
                 assert await self.connect(app, who)
-            held = await self.repository.grant("mail", who)
-            assert held is not None
-            await self.process.parts.refresh.writeback.begin(held, Reservation(held.entry.key), forced=False)
+            versioned = await self.repository.grant("mail", who)
+            assert versioned is not None
+            await self.process.parts.refresh.writeback.begin(versioned, Reservation(versioned.entry.key), forced=False)
             await self.process.parts.revoke.write_tombstone("notes", who)
             await self.ask("files", who)
-        self.alices |= {held.entry.key.name for held in await self.repository.waiting("files", ALICE)}
+        self.alices |= {versioned.entry.key.name for versioned in await self.repository.waiting("files", ALICE)}
         clocks: list[Any] = [self.process.clock, self.idp.clock]
         for clock in clocks:
             clock.advance(660)
@@ -132,7 +132,7 @@ WRITTEN = frozenset({"relay", "sweep", "recover", "revocations"})  # rounds that
 ALICES = f"write-{STRIPES - 1:02d}"  # the lock of her grants and sessions, and of nothing else
 ROWS = {
     "pair": Row(lambda world: world.pairs("pair")),
-    "flight": Row(lambda world: world.pairs("flight")),
+    "provider": Row(lambda world: world.pairs("provider")),
     "queue": Row(lambda world: [f"locks/queue-{world.process.store.key('queue', AGENTS[ALICE]).name}"]),
     "plugin": Row(
         lambda world: [f"locks/reservation-{world.process.store.key('reservation', 'library', 'send').name}"]
@@ -158,7 +158,7 @@ LOCKING = {
     "store/file/place_checks.py": "doctor's probe, tried once",
     "store/keys/keyring_file.py": "init, tried once",
     "store/keys/key_encryption_keys.py": "init, tried once",
-    "store/moving/raw_files.py": "a command that moves the store, tried once",
+    "store/migration/raw_files.py": "a command that moves the store, tried once",
     "store/file/read_only.py": "takes none",
     "flowtools/risk/kept_files.py": "one for each folder of versions; tests/unit/flowtools/test_versions.py",
     "tools/changesets/git.py": "one for each repository; tests/unit/tools/changesets/test_crashes.py",
@@ -218,7 +218,7 @@ async def ticking(world: World) -> AsyncIterator[None]:
 
 
 async def tried(work: Awaitable[object]) -> None:
-    """One round of background work: it raises a store code last if a part failed."""
+    """One pass of background work: it raises a store code last if a part failed."""
     try:
         await work
     except BrokerError as error:
@@ -250,14 +250,14 @@ async def sweep(world: World) -> Any:
 
 async def recover(world: World) -> Any:
     await tried(world.process.parts.background_refresh.recover())
-    held = await world.repository.grant("mail", BOB)
-    return held is not None and held.record.refresh_state.intent is None
+    versioned = await world.repository.grant("mail", BOB)
+    return versioned is not None and versioned.record.refresh_state.intent is None
 
 
 async def revocations(world: World) -> Any:
-    await tried(world.process.parts.bulk_revocation.round())
-    held = await world.repository.grant("notes", BOB)
-    return held is not None and not held.record.to_be_told
+    await tried(world.process.parts.bulk_revocation.run_pass())
+    versioned = await world.repository.grant("notes", BOB)
+    return versioned is not None and not versioned.record.to_be_told
 
 
 async def mend(world: World) -> Any:
@@ -300,9 +300,9 @@ async def test_a_process_that_was_stopped_holds_up_nothing_of_others(world: Worl
     assert not late
     assert world.blocked < TICK
     async with asyncio.timeout(60):
-        while await world.process.store.count("due"):  # skipped work is done in a later round
+        while await world.process.store.count("due"):  # skipped work is done in a later pass
             for chore in (
-                world.process.parts.bulk_revocation.round,
+                world.process.parts.bulk_revocation.run_pass,
                 world.process.parts.background_refresh.recover,
                 world.process.tend,
             ):

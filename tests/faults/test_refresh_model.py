@@ -152,7 +152,7 @@ class World:
 
     async def upkeep(self) -> None:
         await self.process.parts.background_refresh.recover()
-        await self.process.parts.bulk_revocation.round()
+        await self.process.parts.bulk_revocation.run_pass()
         self._noted("recovered", None)
 
     async def crash(self) -> None:

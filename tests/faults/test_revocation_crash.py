@@ -76,7 +76,7 @@ async def ended(process: Process) -> None:
 
 async def recovered(process: Process) -> None:
     await process.tend()
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     await process.tend()
     await process.drain()
 

@@ -179,7 +179,7 @@ async def test_a_failing_read_or_lease_is_told_and_forgotten(template, number_of
     root, ring = await template(OLD)
     fs = FaultyFs()
     store = open_at(root, ring, fs)
-    key, lease = key_in(store), store.key("flight", "a")
+    key, lease = key_in(store), store.key("provider", "a")
 
     async def take() -> None:
         async with store.lease(lease, wait=0.01):

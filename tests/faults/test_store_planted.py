@@ -139,8 +139,8 @@ async def test_a_planted_write_lock_stops_the_write(store, data, target, plant):
 @pytest.mark.case("73")
 @EACH
 async def test_a_planted_lease_is_not_taken(store, data, target, plant):
-    key = store.key("flight", "a")
-    plant(data / "locks" / f"flight-{key.name}", target)
+    key = store.key("provider", "a")
+    plant(data / "locks" / f"provider-{key.name}", target)
 
     async def take() -> None:
         async with store.lease(key, wait=1):
@@ -256,7 +256,7 @@ async def test_everything_is_private_under_any_umask(tmp_path, umask):
         store = open_file_store(tmp_path)
         entry = await store.put(store.key("grants", "a"), b"one", expect=0)
         await store.put(entry.key, b"two", expect=1)
-        async with store.lease(store.key("flight", "a"), wait=1):
+        async with store.lease(store.key("provider", "a"), wait=1):
             pass
         record = entry_file(tmp_path / "store" / "data", entry.key)
         record.write_bytes(b"damaged")

@@ -76,7 +76,7 @@ async def take(store: FileStore, key: Key, wait: float) -> Code | None:
 
 @pytest.mark.case("74")
 async def test_the_lease_of_a_killed_broker_is_free(store, start):
-    key = store.key("flight", "a")
+    key = store.key("provider", "a")
     holder = start("hold a", until="held")
     assert Code.STORE_LOCKED == await take(store, key, 0.05)
     waiter = asyncio.create_task(take(store, key, 10))
@@ -88,7 +88,7 @@ async def test_the_lease_of_a_killed_broker_is_free(store, start):
 
 @pytest.mark.case("74")
 async def test_a_waiter_for_a_stopped_broker_is_told_at_its_deadline(store, start):
-    key = store.key("flight", "a")
+    key = store.key("provider", "a")
     holder = start("hold a", until="held")
     holder.send_signal(signal.SIGSTOP)
     loop = asyncio.get_running_loop()
@@ -111,7 +111,7 @@ async def test_a_child_of_a_killed_broker_does_not_keep_its_lease(store, start):
         assert "held" == held
         holder.kill()
         holder.wait()
-        assert None is await take(store, store.key("flight", "a"), 2)
+        assert None is await take(store, store.key("provider", "a"), 2)
         os.kill(int(child), 0)
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -123,7 +123,7 @@ async def test_a_store_that_came_over_a_fork_refuses_to_work(store):
     """Its threads stayed behind and its lock descriptors are closed; another file may bear their numbers by now."""
     key = store.key("grants", "a")
     store._pid += 1
-    assert Code.STORE_UNAVAILABLE == await take(store, store.key("flight", "a"), 1)
+    assert Code.STORE_UNAVAILABLE == await take(store, store.key("provider", "a"), 1)
     for call in (store.get(key), store.put(key, b"", expect=0), store.delete(key, expect=1), store.count("grants")):
         with pytest.raises(BrokerError) as caught:
             await call
@@ -222,10 +222,10 @@ async def test_a_writer_whose_lock_file_was_removed_is_refused_even_if_it_is_fir
 
 @pytest.mark.case("75")
 async def test_a_lease_whose_file_was_removed_while_waiting_is_taken_on_the_new_file(store, tmp_path):
-    key = store.key("flight", "a")
+    key = store.key("provider", "a")
     other = open_file_store(tmp_path)
     async with store.lease(key, wait=1):
-        (tmp_path / "store" / "data" / "locks" / f"flight-{key.name}").unlink()
+        (tmp_path / "store" / "data" / "locks" / f"provider-{key.name}").unlink()
         async with other.lease(key, wait=1):
             assert Code.STORE_LOCKED == await take(store, key, 0.02)
     assert None is await take(store, key, 0)
@@ -247,8 +247,8 @@ async def test_a_lock_file_removed_between_opening_and_locking_is_not_held(tmp_p
 
     fs = Removing()
     store, other = open_file_store(tmp_path, fs=fs), open_file_store(tmp_path)
-    key = store.key("flight", "a")
-    fs.victim = tmp_path / "store" / "data" / "locks" / f"flight-{key.name}"
+    key = store.key("provider", "a")
+    fs.victim = tmp_path / "store" / "data" / "locks" / f"provider-{key.name}"
     async with store.lease(key, wait=1):
         assert Code.STORE_LOCKED == await take(other, key, 0.02)
     await store.close()
@@ -269,8 +269,8 @@ async def test_many_waiters_try_hardly_more_often_than_a_few(store, tmp_path, mo
         for many, bound in most.items():
             async with contextlib.AsyncExitStack() as held:
                 for number in range(many):
-                    await held.enter_async_context(other.lease(store.key("flight", str(number)), wait=30))
-                waiters = [asyncio.create_task(take(store, store.key("flight", str(n)), 120)) for n in range(many)]
+                    await held.enter_async_context(other.lease(store.key("provider", str(number)), wait=30))
+                waiters = [asyncio.create_task(take(store, store.key("provider", str(n)), 120)) for n in range(many)]
                 seconds = [await _tries_in_a_second(monkeypatch)]
                 while seconds[-1] >= bound and len(seconds) < 30:
                     seconds.append(await _tries_in_a_second(monkeypatch))

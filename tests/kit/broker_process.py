@@ -82,12 +82,12 @@ class Process(HasRunning):
                 self.heard.acknowledged.add(delivery.id)
 
     async def session(self, session_id: str) -> AuthSession | None:
-        held = await Repository(self.store).session(session_id.removeprefix("as-"))
-        return None if held is None else held.record
+        versioned = await Repository(self.store).session(session_id.removeprefix("as-"))
+        return None if versioned is None else versioned.record
 
     async def grant(self, app: str, subject: str) -> Grant | None:
-        held = await Repository(self.store).grant(app, subject)
-        return None if held is None else held.record
+        versioned = await Repository(self.store).grant(app, subject)
+        return None if versioned is None else versioned.record
 
     async def counts(self, kinds: Sequence[str] = ("due", "events", "sessions")) -> dict[str, int]:
         return {kind: await self.store.count(kind) for kind in kinds}

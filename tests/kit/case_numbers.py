@@ -153,7 +153,7 @@ RULES = {
     "12.5.2": "the three shapes of a result",
     "12.5.3-1": "nothing secret lies on disk in the clear",
     "12.5.3-2": "nothing secret in logs, events, blocks",
-    "12.5.3-3": "one flight per (app, subject)",
+    "12.5.3-3": "one refresh per (app, subject)",
     "12.5.4": "the grant record",
     "12.5.5": "the session record",
     "12.5.6-1": "the session is stored, encrypted, with verifier and state",
@@ -172,7 +172,7 @@ OPEN = {
     "68": "A copy of an ended turn, a removed or rotated key, or a visit that was left does not count: a tombstone of a kind "
     "of its own stays until the record would have ended by itself. Open: (1) An older version of any other record in its "
     "own place, such as a revoked grant, a finished session, a link that was used or a removed secret, opens as if it were "
-    "the newest. Its seal vouches for place and content, and nothing for age. (2) A writer who puts a copy back can also remove "
+    "the newest. Its seal confirms place and content, and nothing for age. (2) A writer who puts a copy back can also remove "
     "the tombstone. (3) A whole store that was copied back with the notes of its host, or runs beside its copy, is not "
     "noticed; one that is older than the note, or that `store import` restored, is closed until an operator accepts it. "
     "Why: age can only be "

@@ -20,10 +20,10 @@ def _in_memory(clock: Clock) -> Store:
 
 class _Kind(NamedTuple):
     make: Callable[[Clock], Store]
-    vouches: bool
+    confirms: bool
 
 
-_kinds = [_Kind(_in_memory, vouches=True)]
+_kinds = [_Kind(_in_memory, confirms=True)]
 
 
 def default_store(clock: Clock) -> Store:
@@ -31,10 +31,10 @@ def default_store(clock: Clock) -> Store:
     return _kinds[-1].make(clock)
 
 
-def vouches() -> bool:
+def confirms() -> bool:
     """Tell whether such a store knows by itself that a version is the newest one, so that a token can be handed out at
     once. PostgreSQL is asked, which is one round trip (docs/scaling.md)."""
-    return _kinds[-1].vouches
+    return _kinds[-1].confirms
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def in_postgres() -> Iterator[None]:
             running.empty("story")
             return open_postgres_store(running.url("story"), Path(folder))
 
-        _kinds.append(_Kind(empty, vouches=False))
+        _kinds.append(_Kind(empty, confirms=False))
         try:
             yield
         finally:

@@ -129,7 +129,7 @@ FLOW_RULES = {
     "hostile": "a hostile specification is refused with a reason, in bounded time: as the issue asks",
     "000-types-mail": "email sends an email: as written, by SMTP; decided: TLS outside of loopback, all recipients or none, a message whose answer was lost is never sent again",
     "flow-tools": "a deployed flow is a tool of an agent with its input schema and its risk: as the user asked; decided: `flow__` and the name in small letters; "
-    "the runtime says who calls; a consent resumes the agent's own turn, and the repeated call goes on with the parked run of the same caller and input",
+    "the runtime says who calls; a consent resumes the agent's own turn, and the repeated call goes on with the waiting run of the same caller and input",
     "flow-pages": "operators see versions, risk, runs and their steps, and why one failed: as the issue asks; decided: pages of `/admin` that only read, and show no value of a call",
     "000-trigger-http": "an http tool is called with `tool.call(name, payload)` and by its own method and path: as written; decided: `POST /v1/flowtools/tools/NAME`, and "
     "the path below one prefix; the query of a GET or DELETE is the input; a run that is not over is answered with 202; two serving tools with one method and path are refused",
@@ -145,6 +145,6 @@ FLOW_RULES = {
     "000-trigger-as": "webhook, cron and queue runs act as a service identity: as the issue asks; decided: `auth.runAs` names one of the configuration, with its roles; an unknown one is a finding, and one beside an http trigger, which runs as its caller, is refused",
     "run-serves": "a running broker serves the deployed versions and goes on with runs by itself: as the issue asks; decided: a version that cannot run, and a database that is away, "
     "are findings, and the broker serves",
-    "run-parks": "a run whose user has to consent waits durably and goes on after `auth.granted`: as the user asked; decided: nothing was sent before, the link is not stored, "
+    "run-waits": "a run whose user has to consent waits durably and goes on after `auth.granted`: as the user asked; decided: nothing was sent before, the link is not stored, "
     "a declined or expired consent ends the run",
 }

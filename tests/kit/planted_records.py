@@ -43,8 +43,8 @@ async def grant(harness: Harness, app: str, subject: str, **changes: Any) -> Gra
     made = replace(made, **changes)
     repository = Repository(harness.store)
     async with repository.pair(app, subject):
-        held = await repository.grant(app, subject)
-        await repository.save_grant(made, expect=0 if held is None else held.generation)
+        versioned = await repository.grant(app, subject)
+        await repository.save_grant(made, expect=0 if versioned is None else versioned.generation)
     return made
 
 

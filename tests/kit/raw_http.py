@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metrics
-from oauthbroker.serving.connection_seats import Terms
+from oauthbroker.serving.connection_slots import Terms
 from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.server import Server, served
 from oauthbroker.web.gate.error_responses import handlers

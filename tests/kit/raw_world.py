@@ -15,11 +15,11 @@ from oauthbroker.repository.repository import KINDS
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.keys.key_encryption_keys import FileKek
 from oauthbroker.store.keys.keyring_home import KeyringFile
-from oauthbroker.store.moving.copying import Copied, Move, reopen
-from oauthbroker.store.moving.raw import RawStore
-from oauthbroker.store.moving.raw_files import RawFiles
-from oauthbroker.store.posix.move_mark import MoveState
-from oauthbroker.store.postgres.moved import SCHEMAS
+from oauthbroker.store.migration.copying import Copied, Migration, reopen
+from oauthbroker.store.migration.raw import RawStore
+from oauthbroker.store.migration.raw_files import RawFiles
+from oauthbroker.store.posix.migration_marker import MigrationState
+from oauthbroker.store.postgres.migration_schemas import SCHEMAS
 from oauthbroker.store.postgres.raw_rows import RawRows
 from oauthbroker.store.postgres.schema import KeyringTable
 from tests.kit import postgres
@@ -63,14 +63,14 @@ class World:
 
     def place(self, word: str, *, make: bool = False) -> RawStore:
         if word == "database":
-            return RawRows(self.server.url("moving"), "env:DATABASE", make=make)
+            return RawRows(self.server.url("migration"), "env:DATABASE", make=make)
         return RawFiles(self.folder / word, make=make)
 
     async def opens(self, word: str) -> bool:
         """Tell whether a broker that starts now opens this store with its keyring."""
         if word == "database":
             try:
-                KeyringTable(self.server.url("moving"), self.kek).load()
+                KeyringTable(self.server.url("migration"), self.kek).load()
             except BrokerError:
                 return False
             return True
@@ -95,7 +95,7 @@ class World:
         with closing(self.place(source)) as here, closing(self.place(target, make=True)) as there:
             steps = iter(range(1_000))
             ends: list[Any] = [Dying(each, steps, at, after=after) for each in (here, there)]
-            move = Move(source=ends[0], target=ends[1], ring=self.ring, kinds=KINDS, clock=SystemClock())
+            move = Migration(source=ends[0], target=ends[1], ring=self.ring, kinds=KINDS, clock=SystemClock())
             return move.cut_over() if cut_over else move.copy()
 
     def begin_anew(self) -> None:
@@ -107,13 +107,13 @@ class World:
     def empty(self, word: str) -> None:
         shutil.rmtree(self.folder / word, ignore_errors=True)
         for schema in set(SCHEMAS.values()) if word == "database" else ():
-            self.server.run(f"drop schema if exists {schema} cascade", "moving")
+            self.server.run(f"drop schema if exists {schema} cascade", "migration")
 
     def go_back(self, word: str) -> None:
         """Reopen the source of an unfinished move: its brokers work again, and the next copy brings the rest."""
         with closing(self.place(word)) as store:
             mark = store.mark()
-            if mark is not None and mark.state is MoveState.CLOSING:
+            if mark is not None and mark.state is MigrationState.CLOSING:
                 assert reopen(store, abandon=False)
                 assert store.mark() is None
 

@@ -221,14 +221,14 @@ class Harness(HasRunning):
 
     async def session(self, result: AuthorizationRequired) -> AuthSession:
         """The session as it lies in the store now."""
-        held = await self.repository.session(locator_of(result.auth_session_id))
-        assert held is not None
-        return held.record
+        versioned = await self.repository.session(locator_of(result.auth_session_id))
+        assert versioned is not None
+        return versioned.record
 
     async def grant(self, app: str = "mail", subject: str = ALICE) -> Grant | None:
         """The grant as it lies in the store now, tombstones included."""
-        held = await self.repository.grant(app, subject)
-        return None if held is None else held.record
+        versioned = await self.repository.grant(app, subject)
+        return None if versioned is None else versioned.record
 
     async def connected(
         self, app: str = "mail", account: str = "alice", of: Turn | None = None, scopes: Iterable[str] | None = None

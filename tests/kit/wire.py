@@ -11,7 +11,7 @@ from uvicorn.server import ServerState
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
-from oauthbroker.serving.connection_seats import Terms
+from oauthbroker.serving.connection_slots import Terms
 from oauthbroker.serving.http1.connection import ListenerConfig
 from oauthbroker.serving.http1.warm_connection import WarmConnection
 

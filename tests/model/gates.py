@@ -116,7 +116,7 @@ class PlayedLease:
 
 
 class GatedStore:
-    """The store of one host: a real one, with stops. Flight leases are played; pair leases and entries are real."""
+    """The store of one host: a real one, with stops. Provider leases are played; pair leases and entries are real."""
 
     def __init__(self, real: Store, shared: Shared, host: int) -> None:
         self._real, self._shared, self._host = real, shared, host
@@ -150,10 +150,10 @@ class GatedStore:
         return self._shared.history > 0 and entry.generation not in self._shared.since
 
     def lease(self, key: Key, *, wait: float) -> AbstractAsyncContextManager[Lease]:
-        return self._flight() if key.kind == "flight" else self._pair(key, wait)
+        return self._provider() if key.kind == "provider" else self._pair(key, wait)
 
     @asynccontextmanager
-    async def _flight(self) -> AsyncIterator[Lease]:
+    async def _provider(self) -> AsyncIterator[Lease]:
         await stop("take")
         held = await self._taken()
         try:

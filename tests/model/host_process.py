@@ -73,7 +73,7 @@ class HostProcess:
         self.gates.begin(self.transaction.refresh(job), self._rest)
 
     async def _rest(self) -> None:
-        if under_way := self.transaction._flights._under_way._tasks:
+        if under_way := self.transaction._single_flight._under_way._tasks:
             await asyncio.wait(under_way)
 
     def kill(self) -> None:

@@ -42,10 +42,10 @@ async def _no(*_: Any) -> bool:
 
 def _early(commit: Any) -> Any:
     async def answered_first(
-        self: Any, job: Any, flight: Any, begun: Any, redeemed: Any, reservation: Any
+        self: Any, job: Any, in_flight: Any, begun: Any, redeemed: Any, reservation: Any
     ) -> Refreshed:
-        flight.land(Refreshed(self._with(redeemed, begun)))
-        stored: Refreshed = await commit(self, job, flight, begun, redeemed, reservation)
+        in_flight.finish(Refreshed(self._with(redeemed, begun)))
+        stored: Refreshed = await commit(self, job, in_flight, begun, redeemed, reservation)
         return stored
 
     return answered_first
@@ -71,16 +71,20 @@ def _only_the_lease(_: Any) -> Any:
 
 def _only_the_grant(_: Any) -> Any:
     async def may_send(self: Any, job: Any, begun: Any, lease: Any, secret: Any) -> bool:
-        held = await self._newest(job)
-        return held is not None and held.record.is_attempted_as(begun) and secret in held.record.refresh_tokens
+        versioned = await self._newest(job)
+        return (
+            versioned is not None
+            and versioned.record.is_attempted_as(begun)
+            and secret in versioned.record.refresh_tokens
+        )
 
     return may_send
 
 
 def _only_the_intent(_: Any) -> Any:
     async def may_send(self: Any, job: Any, begun: Any, lease: Any, secret: Any) -> bool:
-        held = await self._newest(job)
-        return held is not None and held.record.is_attempted_as(begun) and await lease.holds()
+        versioned = await self._newest(job)
+        return versioned is not None and versioned.record.is_attempted_as(begun) and await lease.holds()
 
     return may_send
 
@@ -138,7 +142,10 @@ MUTANTS: Final[Mapping[str, Mutant]] = MappingProxyType(
         "a holder gives up": Mutant(OUTAGE, RetryStore, "keep", _once),
         "a newer record is forgotten": Mutant(LOST, NewestSeen, "newer_than", lambda _: lambda *_: None),
         "a remembered record is written over a newer one": Mutant(
-            LOST_PEOPLE, newest_seen, "_is_ancestor", lambda _: lambda found, seen: found.record != seen.held.record
+            LOST_PEOPLE,
+            newest_seen,
+            "_is_ancestor",
+            lambda _: lambda found, seen: found.record != seen.versioned.record,
         ),
         "a record that may be older is trusted": Mutant(LOST_KILL, Repository, "may_lack_newer", lambda _: _no),
     }

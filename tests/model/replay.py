@@ -144,14 +144,14 @@ class World:
 
     async def _person(self, word: str, repository: Repository, after: State) -> None:
         async with repository.pair(APP.name, self.subject):
-            held = await repository.grant(APP.name, self.subject)
-            expect = 0 if held is None else held.generation
+            versioned = await repository.grant(APP.name, self.subject)
+            expect = 0 if versioned is None else versioned.generation
             if word == troubles.CONSENT:
                 await repository.save_grant(self._grant(after.provider.newest), expect=expect)
-            elif held is not None and word == troubles.REVOKE:
-                await repository.save_grant(held.record.tombstoned(self.clock.now()), expect=expect)
-            elif held is not None:
-                await repository.erase_grant(held)
+            elif versioned is not None and word == troubles.REVOKE:
+                await repository.save_grant(versioned.record.tombstoned(self.clock.now()), expect=expect)
+            elif versioned is not None:
+                await repository.erase_grant(versioned)
         self.provider = after.provider
 
     async def _stored(self) -> Grant | None:

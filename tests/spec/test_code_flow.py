@@ -194,10 +194,10 @@ async def test_6_the_grant_lies_sealed_in_the_store_when_the_person_reads_that_i
 ) -> None:
     """Read back by another opening of the same store, with the same key."""
     ready = await filed.connected()
-    held = await Repository(file_store(tmp_path, filed.clock)).grant("mail", ALICE)
-    assert held is not None
-    assert held.record.token is not None
-    assert ready.access_token == held.record.token.access_token
+    versioned = await Repository(file_store(tmp_path, filed.clock)).grant("mail", ALICE)
+    assert versioned is not None
+    assert versioned.record.token is not None
+    assert ready.access_token == versioned.record.token.access_token
     assert all(ready.access_token.reveal().encode() not in content for content in tree(tmp_path).values())
 
 

@@ -193,7 +193,7 @@ async def test_6_a_caller_who_needs_longer_than_is_left_gets_a_fresh_one(harness
 
 
 @pytest.mark.rule("12.5.3-3")
-async def test_3_one_flight_per_app_and_subject(harness: Harness) -> None:
+async def test_3_one_refresh_per_app_and_subject(harness: Harness) -> None:
     """Of one pair one request, however many ask; another pair is not held up by it."""
     await harness.connected()
     await harness.connected(account="bob", of=turn(user=BOB))

@@ -32,8 +32,8 @@ CORP_ALICE, CORP_MALLORY = "corp:user:U234567", "corp:user:U666666"
 HTTPS_BASE = "https://broker.test"
 
 
-def parked_app(idp: IdentityProvider, binding: str, name: str = "mail", **changes: Any) -> OAuthApp:
-    """An app whose provider says nothing about our subjects: only the binding vouches."""
+def confirming_app(idp: IdentityProvider, binding: str, name: str = "mail", **changes: Any) -> OAuthApp:
+    """An app whose provider says nothing about our subjects: only the binding confirms."""
     return user_app(idp, name, **{"owner": Owner(binding=binding), **changes})  # type: ignore[arg-type]
 
 
@@ -63,11 +63,11 @@ def broker_login(corp: IdentityProvider, base: str = BASE, **changes: Any) -> Br
 
 
 @asynccontextmanager
-async def parking(
+async def confirming_harness(
     idp: IdentityProvider, clock: TestClock, binding: str, *, app: OAuthApp | None = None, **more: Any
 ) -> AsyncIterator[Harness]:
     """A harness with one app of this binding."""
-    apps = [app or parked_app(idp, binding)]
+    apps = [app or confirming_app(idp, binding)]
     async with running(idp, apps, clock=clock, **{"settings": settings_for(), **more}) as harness:
         yield harness
 
@@ -101,7 +101,7 @@ def code_on(page: Page) -> str:
     return str(code)
 
 
-async def vouch(harness: Harness, page: Page, subject: str, of: Turn | None = None) -> SessionOutcome:
+async def confirm_browser(harness: Harness, page: Page, subject: str, of: Turn | None = None) -> SessionOutcome:
     """What the honest runtime does with a browser of `subject`'s that came to this page: its page confirms who is
     logged in, or its conversation relays what the person read."""
     if CODE.search(page.text):
@@ -116,7 +116,7 @@ def corp_turn(name: str = "alice", **more: Any) -> Turn:
 
 
 def login_app(idp: IdentityProvider, **changes: Any) -> OAuthApp:
-    return parked_app(idp, "brokerLogin", **changes)
+    return confirming_app(idp, "brokerLogin", **changes)
 
 
 def in_corp(harness: Harness) -> IdentityProvider:

@@ -26,7 +26,7 @@ ALICE = Actor(id="alice", roles=frozenset({"staff"}), turn=turn())
 WAIT = 60.0  # real seconds
 
 
-class Parking:
+class ConsentWorld:
     """A broker, an API, and a database of runs that is opened anew as another process would."""
 
     def __init__(self, harness: Harness, api: RawServer, folder: Path) -> None:
@@ -68,11 +68,11 @@ class Parking:
 
 
 @asynccontextmanager
-async def parking(idp: IdentityProvider, clock: TestClock, folder: Path) -> AsyncIterator[Parking]:
+async def consent_world(idp: IdentityProvider, clock: TestClock, folder: Path) -> AsyncIterator[ConsentWorld]:
     async with RawServer(says(200, b'{"id": "m1"}', content_type="application/json")) as api:
         access = ApiAccess((ApiHost("127.0.0.1", api.port, "http"),), ("POST",))
         async with running(idp, [user_app(idp, api=access)], clock=clock) as harness:
-            made = Parking(harness, api, folder)
+            made = ConsentWorld(harness, api, folder)
             yield made
             for each in made.worlds:
                 each.database.engine.dispose()

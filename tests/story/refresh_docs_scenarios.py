@@ -82,7 +82,7 @@ async def refreshed_elsewhere(harness: Harness) -> list[TokenResult]:
 async def too_long(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     hasty = another(harness, Limits(provider_seconds=0.1))
-    async with hasty as other, Repository(harness.store).flight("mail", ALICE):
+    async with hasty as other, Repository(harness.store).provider_lease("mail", ALICE):
         answer = await other.ask()
     assert 0 == requests(harness)
     return [answer]

@@ -192,7 +192,7 @@ async def test_a_request_starts_the_other_agent_and_returns_its_answer(world):
 )
 async def test_a_request_has_replyto_and_a_message_has_none_and_both_hand_on_auth_and_trace(world, monkeypatch):
     seen: list[Any] = []
-    begin = Instances.begin
+    begin = Instances.begin_turn
 
     async def watch(self: Instances, instance: Instance, event_id: str, turn: Any) -> Any:
         seen.append((instance, turn))
@@ -205,7 +205,7 @@ async def test_a_request_has_replyto_and_a_message_has_none_and_both_hand_on_aut
         events.append({"agent": agent, "type": kind, **payload})
         return await enqueue(self, agent, kind, payload, **more)
 
-    monkeypatch.setattr(Instances, "begin", watch)
+    monkeypatch.setattr(Instances, "begin_turn", watch)
     monkeypatch.setattr(type(world.broker.events), "enqueue", queued)
     await world.called("others__request", {"target": "writer", "input": "a poem"})
     assert {"sent": True} == await world.called("others__send", {"target": "writer", "input": "a note"})

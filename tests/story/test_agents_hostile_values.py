@@ -112,13 +112,13 @@ async def world(tmp_path: Path) -> AsyncIterator[AgentWorld]:
 def begun(world: AgentWorld, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list of the attempts at turns, by their events."""
     attempts: list[str] = []
-    begin = Instances.begin
+    begin = Instances.begin_turn
 
     async def watch(self: Instances, instance: Instance, event_id: str, turn: Turn) -> Any:
         attempts.append(event_id)
         return await begin(self, instance, event_id, turn)
 
-    monkeypatch.setattr(Instances, "begin", watch)
+    monkeypatch.setattr(Instances, "begin_turn", watch)
     return attempts
 
 

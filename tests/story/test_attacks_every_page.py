@@ -121,11 +121,11 @@ class World:
         asked = await harness.ask_link(app, of=turn(user=self.subject, agent=self.agent, instance=f"ended {connected}"))
         await browser.open(asked.authorization_url)
         await browser.submit({"decision": "cancel"})
-        held = await harness.repository.session(locator_of(asked.auth_session_id))
-        assert held is not None
+        versioned = await harness.repository.session(locator_of(asked.auth_session_id))
+        assert versioned is not None
         if connected:
-            done = replace(held.record, status="completed", failure=None)
-            await harness.repository.save_session(done, expect=held.generation)
+            done = replace(versioned.record, status="completed", failure=None)
+            await harness.repository.save_session(done, expect=versioned.generation)
         place = f"/{'connected' if connected else 'declined'}/{app}"
         self.arrivals[place] = browser.cookies["oab_arrival"].value
 
@@ -135,10 +135,10 @@ class World:
         asked = await harness.ask_link(app, of=turn(user=self.subject, agent=self.agent, instance="wrong account"))
         await harness.to_provider(asked, browser)
         locator = locator_of(asked.auth_session_id)
-        held = await harness.repository.session(locator)
-        assert held is not None
-        failed = held.record.failed(harness.clock.now(), Code.SUBJECT_MISMATCH)
-        await harness.repository.save_session(failed, expect=held.generation)
+        versioned = await harness.repository.session(locator)
+        assert versioned is not None
+        failed = versioned.record.failed(harness.clock.now(), Code.SUBJECT_MISMATCH)
+        await harness.repository.save_session(failed, expect=versioned.generation)
         self.ended = (f"oab-{locator}", browser.cookies[f"oab-{locator}"].value, asked.authorization_url)
 
     async def operator(self) -> Walk:

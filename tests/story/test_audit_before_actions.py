@@ -29,7 +29,7 @@ from tests.kit.running_broker import (
     turn,
     user_app,
 )
-from tests.story.binding_kit import CORP_ALICE, broker_login, parked_app
+from tests.story.binding_kit import CORP_ALICE, broker_login, confirming_app
 from tests.story.signed_in import ADMIN, ADMIN_LOGIN, CONNECTIONS, connections_browser, operator_browser
 
 DAY_SECONDS = 24 * 3600
@@ -54,7 +54,7 @@ async def harness(
         user_app(identity_provider),
         user_app(identity_provider, "files", endpoints=pushing),
         replace(team, owner=replace(team.owner, authorizers="anyone")),
-        parked_app(identity_provider, "brokerLogin", "guarded"),
+        confirming_app(identity_provider, "brokerLogin", "guarded"),
     ]
     settings, login = public(BASE, admin_loopback=True), broker_login(corp)
     async with running(

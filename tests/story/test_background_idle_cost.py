@@ -30,7 +30,7 @@ Make = Callable[[Process, str, datetime], Grant]
 
 ROUNDS: dict[str, Round] = {
     "relay": lambda process: process.parts.relay.once(),
-    "revocations": lambda process: process.parts.bulk_revocation.round(),
+    "revocations": lambda process: process.parts.bulk_revocation.run_pass(),
     "open refreshes": lambda process: process.parts.background_refresh.recover(),
 }
 
@@ -102,7 +102,7 @@ async def cost(process: Process, once: Round) -> Counter[str]:
     [refused, of_another_client, of_an_unknown_app, of_a_busy_provider, with_a_lost_answer],
     ids=lambda each: each.__name__,
 )
-async def test_a_round_opens_nothing_that_is_not_due(process: Process, make: Make) -> None:
+async def test_a_pass_opens_nothing_that_is_not_due(process: Process, make: Make) -> None:
     await settled(process, make)
     for name, once in ROUNDS.items():
         calls = await cost(process, once)
@@ -114,11 +114,11 @@ async def test_a_round_opens_nothing_that_is_not_due(process: Process, make: Mak
 
 
 @pytest.mark.case("77")
-async def test_what_becomes_due_is_opened_in_that_round(process: Process, identity_provider: IdentityProvider) -> None:
+async def test_what_becomes_due_is_opened_in_that_pass(process: Process, identity_provider: IdentityProvider) -> None:
     """The clock moves on, the provider takes note; and nothing is left."""
     await settled(process, refused)
     process.clock.advance(3601)
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert 2 * MANY == identity_provider.count("revoke")
     await process.parts.relay.once()
     assert 0 == await process.store.count("due")
@@ -127,10 +127,12 @@ async def test_what_becomes_due_is_opened_in_that_round(process: Process, identi
 @pytest.mark.case("77")
 async def test_what_another_process_changes_is_opened_again(process: Process, start_other: Process) -> None:
     repository = await settled(process, refused)
-    held = await Repository(start_other.store).grant("mail", "slack:user:T1:U7")
-    assert held is not None
-    await Repository(start_other.store).save_grant(replace(held.record, tell_after=None), expect=held.generation)
-    await process.parts.bulk_revocation.round()
+    versioned = await Repository(start_other.store).grant("mail", "slack:user:T1:U7")
+    assert versioned is not None
+    await Repository(start_other.store).save_grant(
+        replace(versioned.record, tell_after=None), expect=versioned.generation
+    )
+    await process.parts.bulk_revocation.run_pass()
     changed = await repository.grant("mail", "slack:user:T1:U7")
     assert changed is not None
     assert not changed.record.to_be_told

@@ -22,11 +22,11 @@ from oauthbroker.core.refused import Refused
 from oauthbroker.repository.repository import KINDS
 from oauthbroker.repository.store_age import PLACE, StoreAge
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.store.moving import age
-from oauthbroker.store.moving.archive import ArchiveReader, Export, Import
-from oauthbroker.store.moving.copying import CopiedKind, bytes_of
-from oauthbroker.store.moving.raw import RawRecord
-from oauthbroker.store.posix.move_mark import MoveState
+from oauthbroker.store.migration import age
+from oauthbroker.store.migration.archive import ArchiveReader, Export, Import
+from oauthbroker.store.migration.copying import CopiedKind, bytes_of
+from oauthbroker.store.migration.raw import RawRecord
+from oauthbroker.store.posix.migration_marker import MigrationState
 from oauthbroker.testing import Canaries, IdentityProvider
 from tests.kit import postgres
 from tests.kit.cli import BROKER, Desk, age_after_a_start, serving
@@ -72,7 +72,7 @@ class Vault:
     def rewrite(self, lines: list[bytes]) -> None:
         self.path.write_bytes(pyrage.encrypt(b"".join(lines), [self.identity.to_public()]))
 
-    def state(self, word: str) -> MoveState | None:
+    def state(self, word: str) -> MigrationState | None:
         with closing(self.world.place(word, make=True)) as store:
             mark = store.mark()
             return mark.state if mark else None
@@ -91,11 +91,11 @@ def changed_before_the_end(lines: Iterator[bytes], change: Callable[[], None] | 
 
 @pytest.fixture
 def vault(postgres_server: postgres.Server, tmp_path: Path, canaries: Canaries) -> Iterator[Vault]:
-    postgres_server.run("create database moving")
+    postgres_server.run("create database migration")
     world = World(tmp_path, postgres_server)
     asyncio.run(world.filled())
     yield Vault(world, canaries)
-    postgres_server.run("drop database moving with (force)")
+    postgres_server.run("drop database migration with (force)")
 
 
 @pytest.mark.parametrize("target", PLACES)
@@ -112,7 +112,7 @@ def test_a_restored_store_has_every_record_and_opens_when_it_is_accepted(
     kinds = vault.restore(target)
     assert (RECORDS, exported) == ({it.kind: it.records for it in kinds if it.records}, {it.kind: it for it in kinds})
     assert before == vault.world.all(target)
-    assert (MoveState.RESTORED, False) == (vault.state(target), asyncio.run(vault.world.opens(target)))
+    assert (MigrationState.RESTORED, False) == (vault.state(target), asyncio.run(vault.world.opens(target)))
     assert kinds == vault.restore(target)
     with closing(vault.world.place(target)) as store:
         mark = store.mark()
@@ -135,7 +135,7 @@ def test_an_import_that_is_killed_at_any_step_goes_on_and_never_opens(vault: Vau
         except Killed:
             assert not asyncio.run(vault.world.opens(target)), at
         vault.restore(target)
-        assert (before, MoveState.RESTORED) == (vault.world.all(target), vault.state(target))
+        assert (before, MigrationState.RESTORED) == (vault.world.all(target), vault.state(target))
         assert not asyncio.run(vault.world.opens(target)), at
     assert at >= 6
 
@@ -254,7 +254,7 @@ def test_a_record_that_an_archive_lacks_stops_the_import_at_its_end(vault: Vault
     stranger.chmod(0o600)
     with pytest.raises(BrokerError) as found:
         vault.restore("others")
-    assert (Code.RECORD_CORRUPT, MoveState.IMPORTING) == (found.value.code, vault.state("others"))
+    assert (Code.RECORD_CORRUPT, MigrationState.IMPORTING) == (found.value.code, vault.state("others"))
 
 
 def test_an_archive_is_for_its_owner_and_has_no_plain_text(vault: Vault) -> None:

@@ -1,4 +1,4 @@
-"""The functions of docs/embedding.md about links that are sent privately and browsers that are vouched for, run."""
+"""The functions of docs/embedding.md about links that are sent privately and browsers that are confirmed, run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from oauthbroker.model.token_results import Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.docs import code_blocks
 from tests.kit.running_broker import BASE, Harness, running, turn, user_app
-from tests.story.binding_kit import ALICE, MALLORY, came_back, code_on, handle_on, of_alice, parked_app, settings_for
+from tests.story.binding_kit import (
+    ALICE,
+    MALLORY,
+    came_back,
+    code_on,
+    confirming_app,
+    handle_on,
+    of_alice,
+    settings_for,
+)
 
 pytestmark = pytest.mark.case("14b")
 
@@ -28,7 +37,7 @@ def page() -> dict[str, Any]:
 async def test_the_page_that_confirms(
     identity_provider: IdentityProvider, test_clock: TestClock, page: dict[str, Any]
 ) -> None:
-    app = parked_app(identity_provider, "runtimeConfirm")
+    app = confirming_app(identity_provider, "runtimeConfirm")
     async with running(identity_provider, [app], clock=test_clock, settings=settings_for()) as harness:
         for who, leads_to in ((MALLORY, "?code=ownerBindingFailed"), (ALICE, "/connected/mail")):
             person = harness.browser()
@@ -43,7 +52,7 @@ async def test_the_page_that_confirms(
 async def test_the_conversation_that_relays(
     identity_provider: IdentityProvider, test_clock: TestClock, page: dict[str, Any]
 ) -> None:
-    app = parked_app(identity_provider, "channelCode")
+    app = confirming_app(identity_provider, "channelCode")
     async with running(identity_provider, [app], clock=test_clock, settings=settings_for()) as harness:
         shown = await came_back(harness, await harness.ask_link(of=of_alice()), harness.browser())
         assert await page["on_message"](harness.broker, of_alice(), "what is this?") is None

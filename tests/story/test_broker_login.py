@@ -70,7 +70,7 @@ async def assert_nothing_happened(harness: Harness, asked: AuthorizationRequired
     assert 0 == harness.idp.count("authorize") + harness.idp.count("token")
     session = await harness.session(asked)
     assert ("pending", None, None) == (session.status, session.claim, session.attempt.cookie)
-    assert 0 == len([held async for held in harness.repository.grants()])
+    assert 0 == len([versioned async for versioned in harness.repository.grants()])
 
 
 def refusals(harness: Harness) -> list[tuple[str, str]]:
@@ -480,9 +480,9 @@ async def test_without_a_login_in_the_session_the_providers_callback_fails_close
     """The cookie and the state alone are not enough, for each way in which it left the record."""
     asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
     back = await harness.way_back(asked, person)
-    held = await harness.repository.session(asked.auth_session_id.removeprefix("as-"))
-    assert held is not None
-    await harness.repository.save_session(replace(held.record, login=None), expect=held.generation)
+    versioned = await harness.repository.session(asked.auth_session_id.removeprefix("as-"))
+    assert versioned is not None
+    await harness.repository.save_session(replace(versioned.record, login=None), expect=versioned.generation)
     assert_error_page(await person.follow(back), Code.OWNER_BINDING_FAILED)
     assert 0 == harness.idp.count("token")
     assert Code.OWNER_BINDING_FAILED is (await harness.session(asked)).failure
@@ -584,7 +584,7 @@ async def test_where_the_provider_can_be_compared_it_is_compared_too(
     more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": login}
     async with running(identity_provider, [app], clock=test_clock, **more) as harness:
         assert_error_page(await harness.connect(await harness.ask_link(), "bob"), Code.SUBJECT_MISMATCH)
-        assert 0 == len([held async for held in harness.repository.grants()])
+        assert 0 == len([versioned async for versioned in harness.repository.grants()])
         assert_says_connected_at_last(await harness.connect(await harness.ask_link(), "alice"))
 
 

@@ -24,12 +24,12 @@ from tests.story.binding_kit import (
     ALICE,
     broker_login,
     came_back,
+    confirming_app,
     corp_turn,
     handle_on,
     login_app,
     login_callback,
     of_alice,
-    parked_app,
     settings_for,
 )
 
@@ -68,10 +68,10 @@ async def late_and_swept(harness: Harness, asked: AuthorizationRequired, person:
 
 async def under_way(harness: Harness, asked: AuthorizationRequired, person: Browser) -> str:
     url = await harness.way_back(asked, person)
-    held = await harness.repository.session(asked.auth_session_id.removeprefix("as-"))
-    assert held is not None
-    claimed = held.record.claimed("another callback", harness.clock.now() + timedelta(minutes=5))
-    await harness.repository.save_session(claimed, expect=held.generation)
+    versioned = await harness.repository.session(asked.auth_session_id.removeprefix("as-"))
+    assert versioned is not None
+    claimed = versioned.record.claimed("another callback", harness.clock.now() + timedelta(minutes=5))
+    await harness.repository.save_session(claimed, expect=versioned.generation)
     return url
 
 
@@ -290,7 +290,7 @@ async def test_after_a_runtimes_page_it_is_shown_once_it_is_true(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     """The runtime sends the browser there; before it has confirmed, and to another browser, nothing is said."""
-    app = parked_app(identity_provider, "runtimeConfirm")
+    app = confirming_app(identity_provider, "runtimeConfirm")
     async with running(identity_provider, [app], clock=test_clock, settings=settings_for()) as harness:
         person = harness.browser()
         handle = handle_on(await came_back(harness, await harness.ask_link(of=of_alice()), person))

@@ -12,7 +12,7 @@ from oauthbroker import Turn
 from oauthbroker.audit import OwnerConfirmed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.token_results import Ready, SessionOutcome
-from oauthbroker.records.parked_code import MAX_TRIES, as_code, code_of, grouped
+from oauthbroker.records.pending_code import MAX_TRIES, as_code, code_of, grouped
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
@@ -23,10 +23,10 @@ from tests.story.binding_kit import (
     another_code,
     came_back,
     code_on,
+    confirming_app,
+    confirming_harness,
     of_alice,
     of_mallory,
-    parked_app,
-    parking,
     relay_refused,
     settings_for,
 )
@@ -36,7 +36,7 @@ WRONG = "2222-2222"
 
 @pytest.fixture
 async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
-    async with parking(identity_provider, test_clock, "channelCode") as harness:
+    async with confirming_harness(identity_provider, test_clock, "channelCode") as harness:
         yield harness
 
 
@@ -99,7 +99,7 @@ async def test_five_wrong_codes_end_it(harness: Harness) -> None:
         assert (await harness.session(asked)).open
         assert Code.STATE_UNKNOWN is await relay_refused(harness, another_code(code_on(page)))
     session = await harness.session(asked)
-    assert ("failed", Code.OWNER_BINDING_FAILED, None) == (session.status, session.failure, session.parked)
+    assert ("failed", Code.OWNER_BINDING_FAILED, None) == (session.status, session.failure, session.pending_code)
     assert Code.STATE_UNKNOWN is await relay_refused(harness, code_on(page))
     assert 0 == harness.idp.count("token")
     (event,) = await harness.events()
@@ -120,7 +120,7 @@ async def test_a_hundred_guesses_at_once_count_as_five(harness: Harness) -> None
     for guess in asyncio.as_completed([relay_refused(harness, another_code(code_on(page))) for _ in range(100)]):
         assert await guess in {Code.STATE_UNKNOWN, Code.STORE_LOCKED}
         session = await harness.session(asked)
-        seen.append(session.parked.tries if session.parked is not None else MAX_TRIES)
+        seen.append(session.pending_code.tries if session.pending_code is not None else MAX_TRIES)
     assert MAX_TRIES == max(seen)
     assert "failed" == (await harness.session(asked)).status
     assert 0 == harness.idp.count("token")
@@ -175,7 +175,7 @@ async def test_of_two_that_wait_the_one_whose_code_was_said_goes_on(harness: Har
 async def test_a_turn_that_may_not_use_the_app_relays_nothing_for_it(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    apps = [parked_app(identity_provider, "channelCode", name) for name in ("mail", "files")]
+    apps = [confirming_app(identity_provider, "channelCode", name) for name in ("mail", "files")]
     async with running(identity_provider, apps, clock=test_clock, settings=settings_for()) as harness:
         asked = await harness.ask_link("mail", of=of_alice())
         page = await came_back(harness, asked, harness.browser())
@@ -210,7 +210,7 @@ async def test_a_team_s_code_may_be_said_by_any_member_of_that_conversation(
 ) -> None:
     app = global_app(identity_provider)
     app = replace(app, owner=replace(app.owner, binding="channelCode"))
-    async with parking(identity_provider, test_clock, "channelCode", app=app) as harness:
+    async with confirming_harness(identity_provider, test_clock, "channelCode", app=app) as harness:
         page = await came_back(harness, await harness.ask_link("team"), harness.browser())
         assert SessionOutcome("completed") == await harness.broker.relay_code(turn(user="chat:somebody"), code_on(page))
 

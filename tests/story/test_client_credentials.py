@@ -68,7 +68,7 @@ async def test_many_callers_at_once_are_one_request(identity_provider: IdentityP
 async def test_two_processes_share_what_one_of_them_fetched(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
-    """Two brokers on one store stand for two processes; the flight's lease lies in the store."""
+    """Two brokers on one store stand for two processes; the provider lease lies in the store."""
     app = machine_app(identity_provider)
     identity_provider.script.token.delay(0.05)
     async with (

@@ -64,10 +64,10 @@ async def test_an_event_that_was_leased_or_put_off_before_is_free(
 
 async def test_a_claim_whose_process_died_before_is_settled(process: Process) -> None:
     asked = await ask(process)
-    held = await Repository(process.store).session(locator_of(asked.auth_session_id))
-    assert held is not None
-    claimed = held.record.claimed("who died", process.clock.now() + timedelta(seconds=60))
-    await Repository(process.store).save_session(claimed, expect=held.generation)
+    versioned = await Repository(process.store).session(locator_of(asked.auth_session_id))
+    assert versioned is not None
+    claimed = versioned.record.claimed("who died", process.clock.now() + timedelta(seconds=60))
+    await Repository(process.store).save_session(claimed, expect=versioned.generation)
     set_back(process)
     await process.parts.sweep.once()
     assert "failed" == (await process.broker.wait(asked.auth_session_id, 0)).status
@@ -80,11 +80,11 @@ async def test_an_imported_token_that_was_stored_before_is_refreshed(
     """Its lifetime at issue is unknown, and so is its end from then on."""
     ready = await connected(process, identity_provider)
     repository, grant = Repository(process.store), await grant_of(process)
-    held = await repository.grant("mail", ALICE)
-    assert held is not None
+    versioned = await repository.grant("mail", ALICE)
+    assert versioned is not None
     assert grant.token is not None
     imported = replace(grant, token=replace(grant.token, lifetime_seconds=None))
-    await repository.save_grant(imported, expect=held.generation)
+    await repository.save_grant(imported, expect=versioned.generation)
     again = await ask(process)
     assert isinstance(again, Ready)
     assert ready.access_token == again.access_token
@@ -137,7 +137,7 @@ async def test_a_provider_that_refused_before_is_asked_again(
     identity_provider.script.revoke.answer(401, {"error": "invalid_client"})
     assert "refused" == await process.broker.grants.revoke("mail", ALICE)
     set_back(process)
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
 
 
@@ -200,10 +200,10 @@ async def test_an_answer_that_was_lost_before_is_settled_soon(
     """By the background: it looks again without being asked."""
     await connected(process, identity_provider)
     repository, grant = Repository(process.store), await grant_of(process)
-    held = await repository.grant("mail", ALICE)
-    assert held is not None
+    versioned = await repository.grant("mail", ALICE)
+    assert versioned is not None
     lost = replace(grant, refresh_state=replace(grant.refresh_state, intent=Intent("who died", process.clock.now())))
-    await repository.save_grant(lost, expect=held.generation)
+    await repository.save_grant(lost, expect=versioned.generation)
     set_back(process, identity_provider)
     assert 1 == await process.parts.background_refresh.recover()
     assert (await grant_of(process)).refresh_state.intent is None
@@ -290,11 +290,11 @@ async def test_a_dead_token_is_never_ready_as_a_whole_one_after_the_provider_has
 
 async def as_imported(process: Process) -> None:
     repository = Repository(process.store)
-    held = await repository.grant("mail", ALICE)
-    assert held is not None
-    assert held.record.token is not None
-    imported = replace(held.record, token=replace(held.record.token, lifetime_seconds=None))
-    await repository.save_grant(imported, expect=held.generation)
+    versioned = await repository.grant("mail", ALICE)
+    assert versioned is not None
+    assert versioned.record.token is not None
+    imported = replace(versioned.record, token=replace(versioned.record.token, lifetime_seconds=None))
+    await repository.save_grant(imported, expect=versioned.generation)
 
 
 async def is_fooled(process: Process, identity_provider: IdentityProvider) -> bool:

@@ -289,9 +289,9 @@ async def test_a_connection_that_is_dead_says_so_and_can_be_agreed_to_again(harn
 
 async def kill(harness: Harness) -> None:
     """The grant as it is once a provider has said that its refresh token is dead, and its token has ended."""
-    held = await harness.repository.grant("mail", ALICE)
-    assert held is not None
-    grant = held.record
+    versioned = await harness.repository.grant("mail", ALICE)
+    assert versioned is not None
+    grant = versioned.record
     assert grant.token is not None
     dead = replace(
         grant,
@@ -299,7 +299,7 @@ async def kill(harness: Harness) -> None:
         token=replace(grant.token, expires_at=harness.clock.now()),
     )
     async with harness.repository.pair("mail", ALICE):
-        await harness.repository.save_grant(dead, expect=held.generation)
+        await harness.repository.save_grant(dead, expect=versioned.generation)
 
 
 async def test_waiting_requests_are_there_with_their_way_on(harness: Harness) -> None:

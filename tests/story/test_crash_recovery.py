@@ -240,12 +240,12 @@ async def test_a_revocation_that_the_provider_missed_is_told_later_once(start, i
     second = start()
     await second.tend()
     assert 1 == await second.store.count("due")  # the provider has still to be told
-    await second.parts.bulk_revocation.round()
+    await second.parts.bulk_revocation.run_pass()
     await second.tend()
     assert 0 == identity_provider.living_tokens("client-mail")
     assert 0 == await second.store.count("due")
     calls = identity_provider.count("revoke")
-    await second.parts.bulk_revocation.round()
+    await second.parts.bulk_revocation.run_pass()
     assert calls == identity_provider.count("revoke")
 
 

@@ -143,7 +143,7 @@ async def test_an_older_grant_without_offline_access_needs_no_new_consent(
 ) -> None:
     async with running(identity_provider, [user_app(identity_provider, scopes=OFFLINE)], clock=test_clock) as harness:
         await harness.connected()
-        held = await harness.repository.grant("mail", ALICE)
-        assert held is not None
-        await harness.repository.save_grant(replace(held.record, scopes=("read",)), expect=held.generation)
+        versioned = await harness.repository.grant("mail", ALICE)
+        assert versioned is not None
+        await harness.repository.save_grant(replace(versioned.record, scopes=("read",)), expect=versioned.generation)
         assert isinstance(await harness.ask(), Ready)

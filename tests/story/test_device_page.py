@@ -52,9 +52,9 @@ async def test_left_open_it_says_at_the_next_check_that_the_service_is_connected
 
 async def test_while_the_tokens_are_being_checked_it_stays_as_it_is(here: World, broker: Process):
     asked = await ask_for_code(broker)
-    held = await broker.parts.sweep.repository.session((await session_of(broker, asked)).locator)
-    assert held is not None
-    assert await broker.parts.polling.finish.claim(held, 60) is not None
+    versioned = await broker.parts.sweep.repository.session((await session_of(broker, asked)).locator)
+    assert versioned is not None
+    assert await broker.parts.polling.finish.claim(versioned, 60) is not None
     page = await broker.browser().open(asked.authorization_url)
     assert (200, True) == (page.status, prompt_of(asked).user_code in page.text)
 

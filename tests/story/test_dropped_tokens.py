@@ -74,7 +74,7 @@ async def test_a_provider_that_is_down_is_told_later_where_the_person_has_a_reco
     identity_provider.script.revoke.reset()
     process.clock.advance(120)
     asked = identity_provider.count("revoke")
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert ["issued-refresh", "issued-access"] == told(identity_provider)[asked:]
     assert identity_provider.is_alive(ready.access_token)
     assert not (await grant_of(process)).to_be_told

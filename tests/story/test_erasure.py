@@ -198,13 +198,13 @@ async def test_nothing_is_removed_while_a_provider_has_still_to_be_told(full: Ha
 
 async def test_a_browser_that_is_connecting_is_waited_for(harness: Harness) -> None:
     asked = await harness.ask_link()
-    held = await harness.repository.session((await harness.session(asked)).locator)
-    assert held is not None
-    claimed = held.record.claimed("another process", harness.clock.now() + timedelta(minutes=5))
-    await harness.repository.save_session(claimed, expect=held.generation)
+    versioned = await harness.repository.session((await harness.session(asked)).locator)
+    assert versioned is not None
+    claimed = versioned.record.claimed("another process", harness.clock.now() + timedelta(minutes=5))
+    await harness.repository.save_session(claimed, expect=versioned.generation)
     waits = await harness.broker.erase(ALICE)
     assert (False, 1) == (waits.done, waits.found.connecting)
-    assert await harness.repository.session(held.record.locator) is not None
+    assert await harness.repository.session(versioned.record.locator) is not None
 
 
 async def test_it_is_said_twice_and_done_once(full: Harness) -> None:
@@ -284,7 +284,7 @@ async def planted(harness: Harness) -> None:
 
 async def test_looking_changes_nothing(full: Harness) -> None:
     before = await bodies(full)
-    found = await full.broker.erasure.look(BOB)
+    found = await full.broker.erasure.find_records(BOB)
     assert not found.empty
     assert before == await bodies(full)
 
@@ -298,10 +298,10 @@ async def test_a_malformed_subject_is_refused(harness: Harness, subject: str) ->
 
 async def test_a_busy_record_of_another_subject_keeps_no_subject_from_being_erased(full: Harness) -> None:
     asked = await full.ask_link("files", of=turn(user=ALICE, instance="busy"))
-    held = await full.repository.session(asked.auth_session_id[3:])
-    assert held is not None
-    claimed = held.record.claimed("a" * 22, full.clock.now() + timedelta(seconds=60))
-    await full.repository.save_session(claimed, expect=held.generation)
+    versioned = await full.repository.session(asked.auth_session_id[3:])
+    assert versioned is not None
+    claimed = versioned.record.claimed("a" * 22, full.clock.now() + timedelta(seconds=60))
+    await full.repository.save_session(claimed, expect=versioned.generation)
     async with full.repository.pair("files", ALICE):
         assert (await full.broker.erase(BOB)).done
     assert ["grants"] == await records_that_name(full, BOB), "the team's own, that Bob asked for"
@@ -329,7 +329,7 @@ async def test_concurrent_erasures_of_one_subject_write_no_record_twice(
 def during_the_wait(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Awaitable[None]]]:
     """What happens once the providers know of a revocation, while a busy one might still be waited for."""
     steps: list[Callable[[], Awaitable[None]]] = []
-    end = BulkRevocation.end
+    end = BulkRevocation.revoke_grants
 
     async def slow_end(revocations: BulkRevocation, pairs: Iterable[Pair], **more: Any) -> RevocationFigures:
         figures = await end(revocations, pairs, **more)
@@ -337,7 +337,7 @@ def during_the_wait(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Awaita
             await step()
         return figures
 
-    monkeypatch.setattr(BulkRevocation, "end", slow_end)
+    monkeypatch.setattr(BulkRevocation, "revoke_grants", slow_end)
     return steps
 
 
@@ -376,10 +376,10 @@ async def test_a_browser_that_begins_to_connect_meanwhile_is_waited_for(
     harness: Harness, during_the_wait: list[Callable[[], Awaitable[None]]]
 ) -> None:
     async def alice_connects() -> None:
-        held = await harness.repository.session((await harness.session(await harness.ask_link("files"))).locator)
-        assert held is not None
-        claimed = held.record.claimed("another process", harness.clock.now() + timedelta(minutes=5))
-        await harness.repository.save_session(claimed, expect=held.generation)
+        versioned = await harness.repository.session((await harness.session(await harness.ask_link("files"))).locator)
+        assert versioned is not None
+        claimed = versioned.record.claimed("another process", harness.clock.now() + timedelta(minutes=5))
+        await harness.repository.save_session(claimed, expect=versioned.generation)
 
     await harness.connected()
     during_the_wait.append(alice_connects)

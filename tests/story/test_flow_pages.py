@@ -144,7 +144,7 @@ async def test_runs_are_listed_newest_first_and_filtered_by_tool_and_state(offic
     shown = {name for name, run in office.runs.items() if run[:12] in failed}
     assert {"checked"} == shown
     assert "failed assertFailed 1 HTTP" in failed
-    assert "No runs match" in await office.shown("/runs?status=parked")
+    assert "No runs match" in await office.shown("/runs?status=waiting")
     assert office.runs["note"][:12] in await office.shown("/runs?status=%00&tool=nothing&page=x")
 
 

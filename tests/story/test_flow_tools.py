@@ -25,7 +25,7 @@ from oauthbroker.tools import CallScope, Registry, ToolCall, ToolCallResult, Too
 from oauthbroker.tools.types.messages import Message
 from oauthbroker.tools.types.names import is_export_name
 from tests.kit.running_broker import turn
-from tests.story.flow_kit import ALICE, Parking, parking
+from tests.story.flow_kit import ALICE, ConsentWorld, consent_world
 from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import INPUT
 
@@ -37,7 +37,7 @@ TURN = turn()
 class Agent:
     """An agent process whose registry has the flows of a folder."""
 
-    def __init__(self, here: Parking, folder: Path) -> None:
+    def __init__(self, here: ConsentWorld, folder: Path) -> None:
         self.here, self.versions = here, FlowVersions(folder, SystemClock())
         self.registry, self.asked, self.turn = Registry(), list[str](), TURN
         self.flows = FlowTools(self.registry, versions=self.versions, runs=here.world.runs, actor_of=self.caller)
@@ -78,7 +78,7 @@ async def agent(
     monkeypatch.setattr(
         "oauthbroker.flowtools.specification.spec.is_public_url", lambda _: True
     )  # the API is on loopback
-    async with parking(identity_provider, test_clock, tmp_path) as here:
+    async with consent_world(identity_provider, test_clock, tmp_path) as here:
         made = Agent(here, tmp_path / "flows")
         made.deploy()
         assert () == made.flows.follow()
@@ -119,13 +119,13 @@ async def test_a_call_of_the_same_id_is_the_same_run(agent: Agent):
     assert 1 == len(agent.here.api.requests)
 
 
-async def test_a_call_for_another_subject_goes_on_with_no_parked_run(agent: Agent):
+async def test_a_call_for_another_subject_goes_on_with_no_waiting_run(agent: Agent):
     first = await agent.call(0)
     agent.turn = replace(TURN, auth=TurnAuth(subjects={"user": "slack:user:T2:U1"}))
     other = await agent.call(1)
     with agent.here.world.database.transaction() as connection:
         found = run_lines(connection, limit=10)
-    assert ["parked", "parked"] == [run.state for run in found]
+    assert ["waiting", "waiting"] == [run.state for run in found]
     assert first.error is not None
     assert other.error is not None
     assert first.error.suggestion != other.error.suggestion, "the link is for the first one's user"

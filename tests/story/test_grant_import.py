@@ -55,11 +55,11 @@ def judged(harness: Harness, lines: list[dict[str, Any]]) -> list[Incoming]:
 
 
 async def taken(harness: Harness, lines: list[dict[str, Any]]) -> list[str]:
-    return [await harness.broker.grants.importing.take(incoming) for incoming in judged(harness, lines)]
+    return [await harness.broker.grants.importing.import_grant(incoming) for incoming in judged(harness, lines)]
 
 
 async def everything(harness: Harness) -> list[dict[str, Any]]:
-    lines = [exported(held.record) async for held in harness.repository.grants()]
+    lines = [exported(versioned.record) async for versioned in harness.repository.grants()]
     return sorted(lines, key=lambda line: (line["app"], line["subject"]))
 
 

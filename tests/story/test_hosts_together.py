@@ -12,7 +12,7 @@ import pytest
 from oauthbroker import Failed, Ready
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import Code
-from oauthbroker.core.lifecycle import Bell
+from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.backends import queues_of
 from oauthbroker.model.settings import Limits
@@ -110,14 +110,14 @@ async def test_a_limit_of_an_app_or_of_all_counts_on_each_host_alone(
         assert [False, False, False, True] == await links(two, "two"), "the sessions of the first host do not count"
 
 
-class Pauses(Bell):
-    """A bell that never rings, and notes how long a consumer would wait before it looks again."""
+class Pauses(Notifier):
+    """A notifier that never rings, and notes how long a consumer would wait before it looks again."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[float] = []
 
-    async def wait(self, seconds: float, rung: asyncio.Event | None = None) -> None:
+    async def wait(self, seconds: float, signal: asyncio.Event | None = None) -> None:
         self.seen.append(seconds)
 
 
@@ -126,8 +126,8 @@ async def test_a_consumer_looks_each_second_while_the_feed_is_live_and_five_time
 ) -> None:
     store = postgres.open_postgres_store(url, tmp_path)
     try:
-        bell = Pauses()
-        queues = queues_of(Repository(store), clock=SystemClock(), limits=Limits(), bell=bell)
+        notifier = Pauses()
+        queues = queues_of(Repository(store), clock=SystemClock(), limits=Limits(), notifier=notifier)
         signal = queues.listen()
         assert await store.feed.heard()
         await queues.wait(signal, 30)
@@ -135,7 +135,7 @@ async def test_a_consumer_looks_each_second_while_the_feed_is_live_and_five_time
         now = store.feed._monotonic
         store.feed._monotonic = lambda: now() + 3
         await queues.wait(signal, 30)
-        assert [1.0, 0.5, 0.2] == bell.seen
+        assert [1.0, 0.5, 0.2] == notifier.seen
     finally:
         await store.close()
 

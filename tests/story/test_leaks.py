@@ -29,7 +29,7 @@ from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.network.transport import Transport, TransportFailed
 from oauthbroker.protocol.token_endpoint import token_response
-from oauthbroker.records import AuthSession, Grant, Parked
+from oauthbroker.records import AuthSession, Grant, PendingCode
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.evidence import text_of
 from oauthbroker.web.gate.csrf import session_cookie_name
@@ -283,10 +283,12 @@ async def a_claimed_session(harness: Harness) -> Any:
 
 
 @thing
-async def a_parked_session(harness: Harness) -> Any:
+async def a_pending_session(harness: Harness) -> Any:
     session = await harness.session(await harness.ask_link())
     code, handle = (Canaries.active().mint(kind) for kind in ("authorization code", "handle"))
-    return session.park(Parked(kind="runtimeConfirm", code=code, proof=handle, until=session.expires_at))
+    return session.with_pending_code(
+        PendingCode(kind="runtimeConfirm", code=code, proof=handle, until=session.expires_at)
+    )
 
 
 @thing
@@ -342,7 +344,7 @@ async def a_context(harness: Harness) -> Any:
 
 
 async def the_record_of_everything(harness: Harness, canaries: Canaries) -> None:
-    for session in [held.record async for held in harness.repository.sessions()]:
+    for session in [versioned.record async for versioned in harness.repository.sessions()]:
         for kind, secret in _secrets_in(session):
             canaries.add(secret, kind)
 
@@ -374,8 +376,8 @@ def _names(thing: Any) -> list[str]:
 
 def _traceback_with(thing: Any) -> str:
     def work() -> None:
-        held = thing  # shown where locals are printed
-        raise ValueError(type(held).__name__)
+        versioned = thing  # shown where locals are printed
+        raise ValueError(type(versioned).__name__)
 
     try:
         work()

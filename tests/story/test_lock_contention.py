@@ -12,13 +12,13 @@ import pytest
 
 from oauthbroker.authorization.device_polling import BUSY_SECONDS, Polling
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Bell, Life
+from oauthbroker.core.lifecycle import Life, Notifier
 from oauthbroker.events.forwarding.agent_forwarder import AgentForwarder, ForwardingParts
 from oauthbroker.observability.held_locks import LASTS_SECONDS
 from oauthbroker.observability.logging import json_log
 from oauthbroker.plugins.running_plugin import Background
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.wiring.plugin_lifecycle import Seat
+from oauthbroker.wiring.plugin_lifecycle import PluginTask
 from tests.kit.running_broker import Harness, device_app, running, user_app
 
 pytestmark = pytest.mark.case("74")
@@ -40,7 +40,7 @@ async def locked(*_: Any, **__: Any) -> Any:
     raise BrokerError(Code.STORE_LOCKED)
 
 
-async def test_a_round_that_finds_a_lock_held_is_no_failure_until_that_lasts(quiet: Harness) -> None:
+async def test_a_pass_that_finds_a_lock_held_is_no_failure_until_that_lasts(quiet: Harness) -> None:
     for _ in range(3):
         await quiet.running._try("relay", locked)
         quiet.clock.advance(30)
@@ -51,7 +51,7 @@ async def test_a_round_that_finds_a_lock_held_is_no_failure_until_that_lasts(qui
     assert ("warning", "a lock stays held", "relay") == (line["level"], line["event"], line["task"])
 
 
-async def test_a_round_that_fails_is_an_error_as_before(quiet: Harness) -> None:
+async def test_a_pass_that_fails_is_an_error_as_before(quiet: Harness) -> None:
     async def broken() -> None:
         raise BrokerError(Code.STORE_UNAVAILABLE)
 
@@ -69,8 +69,8 @@ async def test_a_device_code_is_asked_about_again_soon(quiet: Harness, monkeypat
     assert ([], [BUSY_SECONDS]) == (loud(quiet), waits)
 
 
-async def test_a_plugins_round_that_finds_a_lock_held_is_no_failure(quiet: Harness) -> None:
-    seat, rounds = Seat("own", json_log(quiet.log, quiet.clock), quiet.clock), asyncio.Event()
+async def test_a_plugins_pass_that_finds_a_lock_held_is_no_failure(quiet: Harness) -> None:
+    plugin_task, rounds = PluginTask("own", json_log(quiet.log, quiet.clock), quiet.clock), asyncio.Event()
 
     async def work() -> None:
         if quiet.clock.monotonic() > began + LASTS_SECONDS:
@@ -79,7 +79,7 @@ async def test_a_plugins_round_that_finds_a_lock_held_is_no_failure(quiet: Harne
         await locked()
 
     began = quiet.clock.monotonic()
-    task = asyncio.create_task(seat.repeat(Background(name="dig", seconds=0.001, work=work)))
+    task = asyncio.create_task(plugin_task.repeat(Background(name="dig", seconds=0.001, work=work)))
     await rounds.wait()
     await asyncio.sleep(0.01)
     task.cancel()
@@ -108,7 +108,7 @@ async def test_forwarding_waits_for_a_held_lock_of_its_queue_without_a_word(quie
     log = json_log(quiet.log, quiet.clock)
     parts = ForwardingParts(
         queues=queues, repository=own.repository, clock=quiet.clock, limits=own.limits, metrics=own.metrics,
-        bell=Bell(), log=log,
+        notifier=Notifier(), log=log,
     )  # fmt: skip
     sender: Any = None
     forwarder = AgentForwarder(parts, sender, name="hook", agent="planner", life=Life())

@@ -121,8 +121,8 @@ async def test_a_consent_that_came_after_the_loss_is_not_replaced(host: Harness,
     await reported(host, first.access_token)
     row.put_back(before)
     other = host.repository  # as on another host, that remembers nothing
-    held = await other.grant("mail", ALICE)
-    assert held is not None
+    versioned = await other.grant("mail", ALICE)
+    assert versioned is not None
     answer = await host.ask(switch_account=True)
     assert (await host.connect(answer)).status == 200
     newest = await host.ask()

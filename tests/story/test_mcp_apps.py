@@ -109,7 +109,7 @@ async def test_a_process_that_asked_no_server_ends_tokens_and_links_with_the_cli
         await one.connected()
         async with world(site, test_clock, store=store) as third:
             assert await third.broker.revoke("mail", subject=ALICE)
-            await third.running.parts.bulk_revocation.round()
+            await third.running.parts.bulk_revocation.run_pass()
             assert site.idp.revocations
 
 
@@ -122,7 +122,7 @@ async def test_the_rounds_of_the_background_learn_of_other_processes(site: McpSi
 
 
 @pytest.mark.parametrize("binding", ["runtimeConfirm", "channelCode"])
-async def test_a_code_that_one_process_parked_is_redeemed_by_another(
+async def test_a_code_that_one_process_keeps_is_redeemed_by_another(
     binding: Any, site: McpSite, test_clock: TestClock
 ) -> None:
     store = default_store(test_clock)

@@ -58,7 +58,7 @@ async def by_import(w: World) -> None:
     line = Incoming(
         line=1, app=w.app, subject=w.subject, refresh_token=Secret("imported-refresh"), scopes=("read",), mark="m"
     )
-    await w.process.parts.importing.take(line, replace=True)
+    await w.process.parts.importing.import_grant(line, replace=True)
 
 
 async def by_client_credentials(w: World) -> None:
@@ -155,8 +155,8 @@ def planted(app: OAuthApp, subject: str, registration: str, now: Any) -> Grant:
 async def kept(process: Process) -> set[str]:
     """Every token in a record."""
     found = list[Secret | None]()
-    async for held in Repository(process.store).grants():
-        grant, token = held.record, held.record.token
+    async for versioned in Repository(process.store).grants():
+        grant, token = versioned.record, versioned.record.token
         others = (*grant.elsewhere, *grant.replaced)
         found += [grant.refresh_state.spare, *((token.access_token, token.refresh_token) if token is not None else ())]
         found += [secret for each in (grant.retired, *others) if each is not None for secret in each.secrets]
@@ -191,7 +191,7 @@ async def test_a_token_stays_or_is_told_or_its_loss_is_audited(start, identity_p
         known = set[str]() if path in FAILS else told(identity_provider)
         gone = {*OWN, *WAITING, *OTHERS} - await kept(process) - known
         check(w, gone, state, may_give_up=path in GIVES_UP or (reach == "grant" and broker == "same registration"))
-        await process.parts.bulk_revocation.round()
+        await process.parts.bulk_revocation.run_pass()
 
 
 def ended(grant: Grant, process: Process) -> Grant:

@@ -188,7 +188,7 @@ async def test_a_browser_session_of_a_key_ends_when_operators_get_the_login(
         person = await try_key(harness, key.reveal())
         assert 200 == (await person.follow()).status
         config = harness.parts.config
-        config.take(replace(config.bundle, login=login))
+        config.adopt(replace(config.bundle, login=login))
         assert await is_out(person)
 
 
@@ -198,7 +198,7 @@ async def test_an_operator_who_is_removed_is_out_at_once(harness: Harness, corp:
     config = harness.parts.config
     login = config.bundle.login
     assert login is not None
-    config.take(replace(config.bundle, login=replace(login, operators=Operators(subjects=("corp:user:other",)))))
+    config.adopt(replace(config.bundle, login=replace(login, operators=Operators(subjects=("corp:user:other",)))))
     assert await is_out(person)
 
 

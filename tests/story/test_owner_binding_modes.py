@@ -19,7 +19,7 @@ from oauthbroker.audit import ConnectFailed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Binding, OAuthApp
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
-from oauthbroker.records.parked_code import MAX_TRIES
+from oauthbroker.records.pending_code import MAX_TRIES
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import HOST, assert_error_page, assert_leads_to_connected
@@ -36,28 +36,28 @@ from tests.story.binding_kit import (
     RUNTIME,
     broker_login,
     code_on,
-    parked_app,
+    confirm_browser,
+    confirming_app,
     raw_callback,
     settings_for,
-    vouch,
 )
 from tests.unit.web import kit
 
 
 @dataclass(frozen=True)
 class Mode:
-    """One binding: its app, and how people are called in it. `vouches`: the runtime has to, after the callback and before
+    """One binding: its app, and how people are called in it. `confirms`: the runtime has to, after the callback and before
     the exchange."""
 
     binding: Binding
     alice: str = ALICE
     mallory: str = MALLORY
-    vouches: bool = True
+    confirms: bool = True
 
     def app(self, idp: IdentityProvider, name: str = "mail") -> OAuthApp:
         if self.binding == "providerIdentity":
             return user_app(idp, name)
-        return parked_app(idp, self.binding, name)
+        return confirming_app(idp, self.binding, name)
 
     @property
     def of_alice(self) -> Turn:
@@ -69,20 +69,20 @@ class Mode:
 
     async def finish(self, harness: Harness, page: Page, browser_of: str, conversation: Turn | None = None) -> None:
         """The honest rest, after a callback whose page is `page` in the browser of `browser_of`."""
-        if self.vouches:
-            await vouch(harness, page, browser_of, conversation)
+        if self.confirms:
+            await confirm_browser(harness, page, browser_of, conversation)
 
 
 MODES = (
-    Mode("providerIdentity", ACCOUNT, EVIL_ACCOUNT, vouches=False),
+    Mode("providerIdentity", ACCOUNT, EVIL_ACCOUNT, confirms=False),
     Mode("runtimeConfirm"),
     Mode("channelCode"),
-    Mode("brokerLogin", CORP_ALICE, CORP_MALLORY, vouches=False),
-    Mode("localOperator", vouches=False),
+    Mode("brokerLogin", CORP_ALICE, CORP_MALLORY, confirms=False),
+    Mode("localOperator", confirms=False),
 )
 every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.binding)
-VOUCHING = [mode for mode in MODES if mode.vouches]
-every_vouching_mode = pytest.mark.parametrize("mode", VOUCHING, ids=lambda mode: mode.binding)
+CONFIRMATIONS = [mode for mode in MODES if mode.confirms]
+every_confirming_mode = pytest.mark.parametrize("mode", CONFIRMATIONS, ids=lambda mode: mode.binding)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ async def test_a_state_on_another_apps_path_is_refused_and_stays_good_on_its_own
         assert 0 == harness.idp.count("token")
         for asked in (mail, files):
             session = await harness.session(asked)
-            assert ("pending", None) == (session.status, session.parked)
+            assert ("pending", None) == (session.status, session.pending_code)
         assert await no_grants(harness)
         page = await person.follow(url)
         while page.location is not None:
@@ -173,7 +173,7 @@ async def test_a_callback_in_another_browser_is_refused_before_the_exchange(harn
     assert [] == [cookie for cookie in page.headers if cookie[0].lower() == "set-cookie"]
     assert 0 == harness.idp.count("token")
     session = await harness.session(asked)
-    assert ("failed", Code.OWNER_BINDING_FAILED, None) == (session.status, session.failure, session.parked)
+    assert ("failed", Code.OWNER_BINDING_FAILED, None) == (session.status, session.failure, session.pending_code)
     (entry,) = [entry for entry in harness.audit.entries if isinstance(entry, ConnectFailed)]
     assert (asked.auth_session_id, "ownerBindingFailed") == (entry.session, entry.code)
     assert_error_page(await person.follow(url), Code.STATE_USED)
@@ -181,7 +181,7 @@ async def test_a_callback_in_another_browser_is_refused_before_the_exchange(harn
 
 
 @pytest.mark.case("14b")
-@every_vouching_mode
+@every_confirming_mode
 async def test_a_victim_who_opens_the_attackers_link_and_agrees_gives_nothing_away(
     harness: Harness, mode: Mode
 ) -> None:
@@ -200,7 +200,7 @@ async def test_a_victim_who_opens_the_attackers_link_and_agrees_gives_nothing_aw
 
 @pytest.mark.case("14a")
 @pytest.mark.parametrize("mode", [MODES[0]], ids=["providerIdentity"])
-async def test_where_the_provider_vouches_it_is_refused_after_the_exchange(harness: Harness, mode: Mode) -> None:
+async def test_where_the_provider_confirms_it_is_refused_after_the_exchange(harness: Harness, mode: Mode) -> None:
     asked = await harness.ask_link(of=mode.of_mallory)
     assert_error_page(await harness.connect(asked, "alice"), Code.SUBJECT_MISMATCH)
     assert await no_grants(harness)
@@ -223,7 +223,7 @@ async def test_a_victim_who_opens_the_attackers_provider_url_never_gets_her_code
     assert 0 == harness.idp.count("token")
     assert await no_grants(harness)
     session = await harness.session(asked)
-    assert ("failed", None) == (session.status, session.parked)
+    assert ("failed", None) == (session.status, session.pending_code)
 
 
 @pytest.mark.case("15")
@@ -297,7 +297,7 @@ async def test_a_tossed_cookie_is_no_cookie_at_the_callback(https: Harness, mode
 
 
 @pytest.mark.case("16")
-@every_vouching_mode
+@every_confirming_mode
 @pytest.mark.parametrize("tossed", TOSSED)
 async def test_nor_does_it_open_the_page_after_it(https: Harness, mode: Mode, tossed: list[str]) -> None:
     asked, person, url, given = await cookies_of(https, mode)
@@ -329,7 +329,7 @@ async def test_fifty_link_previews_change_nothing(harness: Harness, mode: Mode, 
 
 
 @pytest.mark.case("17")
-@every_vouching_mode
+@every_confirming_mode
 async def test_nor_do_previews_of_the_page_after_the_callback(harness: Harness, mode: Mode, tmp_path: Path) -> None:
     asked, person = await harness.ask_link(of=mode.of_alice), harness.browser()
     page = await harness.connect(asked, browser=person)
@@ -343,14 +343,14 @@ async def test_nor_do_previews_of_the_page_after_the_callback(harness: Harness, 
 
 
 @pytest.mark.case("14b", "15")
-@every_vouching_mode
-@pytest.mark.parametrize("when", ["at the provider", "parked"])
+@every_confirming_mode
+@pytest.mark.parametrize("when", ["at the provider", "pendingCode"])
 async def test_the_requester_confirms_nothing_with_public_values(harness: Harness, mode: Mode, when: str) -> None:
     """Mallory asked, so Mallory has the authSessionId, the link and its ticket; and Alice is under way with it."""
     asked, victim = await harness.ask_link(of=mode.of_mallory), harness.browser()
     back = await harness.way_back(asked, victim)
     page = None
-    if when == "parked":
+    if when == "pendingCode":
         await victim.follow(back)
         page = await victim.follow()
     session_id, ticket = asked.auth_session_id, asked.authorization_url.rpartition("/")[2]
@@ -391,8 +391,8 @@ async def assert_refused(said: Any) -> None:
 
 
 @pytest.mark.case("12", "15")
-@every_vouching_mode
-async def test_sixty_callbacks_at_once_park_once(harness: Harness, mode: Mode) -> None:
+@every_confirming_mode
+async def test_sixty_callbacks_at_once_keep_one_code(harness: Harness, mode: Mode) -> None:
     asked, person = await harness.ask_link(of=mode.of_alice), harness.browser()
     url = await harness.way_back(asked, person)
     name = f"oab-{asked.auth_session_id.removeprefix('as-')}"
@@ -410,8 +410,8 @@ async def test_sixty_callbacks_at_once_park_once(harness: Harness, mode: Mode) -
     assert_leads_to_connected(await person.open(page.url))
 
 
-@every_vouching_mode
-async def test_a_revocation_while_a_code_is_parked_is_no_obstacle_and_no_way_round(
+@every_confirming_mode
+async def test_a_revocation_while_a_code_is_pending_is_no_obstacle_and_no_way_round(
     harness: Harness, mode: Mode
 ) -> None:
     """A revocation ends the grants that were there; a later consent stands."""
@@ -430,8 +430,8 @@ async def test_a_revocation_while_a_code_is_parked_is_no_obstacle_and_no_way_rou
     assert "completed" == (await harness.session(second)).status
 
 
-@every_vouching_mode
-async def test_another_sufficient_grant_completes_a_parked_session(harness: Harness, mode: Mode) -> None:
+@every_confirming_mode
+async def test_another_sufficient_grant_completes_a_pending_session(harness: Harness, mode: Mode) -> None:
     """And the person sees that it is connected."""
     first = await harness.ask_link(of=mode.of_alice, scopes=["read"])
     browser = harness.browser()
@@ -445,7 +445,7 @@ async def test_another_sufficient_grant_completes_a_parked_session(harness: Harn
     assert 1 == harness.idp.count("token")
 
 
-@every_vouching_mode
+@every_confirming_mode
 async def test_a_page_in_korean(harness: Harness, mode: Mode) -> None:
     browser = harness.browser()
     browser.language = "ko"
@@ -454,7 +454,7 @@ async def test_a_page_in_korean(harness: Harness, mode: Mode) -> None:
     assert "Send this" not in page.text
 
 
-@every_vouching_mode
+@every_confirming_mode
 async def test_no_device_code_is_asked_for_with_such_a_binding(
     identity_provider: IdentityProvider, test_clock: TestClock, mode: Mode
 ) -> None:

@@ -60,7 +60,7 @@ def shop(
 async def test_a_plugins_records_are_counted_and_those_that_have_to_end_first_are_waited_for(shop: Shop) -> None:
     async with shop.running as harness:
         await harness.connected()
-        assert 3 == (await harness.broker.erasure.look(ALICE)).counts()["pluginRecords"]
+        assert 3 == (await harness.broker.erasure.find_records(ALICE)).counts()["pluginRecords"]
         assert [(["flows"], ALICE, True)] == shop.module.heard, "a look changes nothing"
         shop.module.ending[:] = [1, 1, 0, 0]
         waits = await harness.broker.erase(ALICE)
@@ -69,14 +69,14 @@ async def test_a_plugins_records_are_counted_and_those_that_have_to_end_first_ar
         done = await harness.broker.erase(ALICE)
         assert (True, 0, 1) == (done.done, done.to_json()["ending"], done.to_json()["pluginRecords"])
         assert await harness.grant("mail", ALICE) is None
-        assert (await harness.broker.erasure.look(ALICE)).empty
+        assert (await harness.broker.erasure.find_records(ALICE)).empty
 
 
 async def test_a_subject_of_which_only_a_plugin_keeps_something_is_erased(shop: Shop) -> None:
     shop.module.kept[BOB] = 1
     shop.module.ending[:] = [0, 0]
     async with shop.running as harness:
-        assert not (await harness.broker.erasure.look(BOB)).empty
+        assert not (await harness.broker.erasure.find_records(BOB)).empty
         assert (await harness.broker.erase(BOB)).done
         assert (0, 3) == (shop.module.kept[BOB], shop.module.kept[ALICE])
 

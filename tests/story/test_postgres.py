@@ -39,7 +39,7 @@ from oauthbroker.store.postgres.queue_statements import STATEMENTS
 from oauthbroker.store.postgres.schema import _migrations
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.wiring import init_store, migrate_store, open_vault
-from oauthbroker.wiring.moving import verify_store
+from oauthbroker.wiring.migration import verify_store
 from tests.kit import installed, postgres
 from tests.kit.cli import BROKER, SECRET, Desk
 from tests.kit.running_broker import ALICE, Harness, turn
@@ -281,17 +281,17 @@ async def test_a_trusted_feed_saves_the_round_trip_and_hears_a_revocation_of_ano
 
         async def needs_no_database() -> bool:
             """The background of the other host may still change the grant when this begins."""
-            held = await store.get(key)
-            assert held is not None
+            entry = await store.get(key)
+            assert entry is not None
             with monkeypatch.context() as patch:
                 patch.setattr(store.connections, "read", away)
-                return store.unchanged(held) and await is_ready(two)
+                return store.unchanged(entry) and await is_ready(two)
 
         await until(needs_no_database)
         async with store.lease(store.key("pair", "mail", ALICE), wait=5):
-            held = await store.get(key)
-            assert held is not None
-            assert not store.unchanged(held), "a holder of a lease asks"
+            entry = await store.get(key)
+            assert entry is not None
+            assert not store.unchanged(entry), "a holder of a lease asks"
         assert await one.broker.revoke("mail", subject=ALICE)
         await until(partial(is_refused, two))
 
@@ -361,8 +361,8 @@ async def test_a_feed_that_was_cut_forgets_its_versions_and_listens_again(
     async with hosts(1, url, tmp_path, identity_provider, feed=feed) as (host,):
         await host.connected()
         store = await fed(host)
-        held = await store.get(Repository(store).grant_key("mail", ALICE))
-        assert held is not None
+        entry = await store.get(Repository(store).grant_key("mail", ALICE))
+        assert entry is not None
         if how == CUTS[0]:
             prepared.run(
                 "select pg_terminate_backend(pid) from pg_stat_activity "
@@ -373,7 +373,7 @@ async def test_a_feed_that_was_cut_forgets_its_versions_and_listens_again(
             prepared.start()
 
         async def forgot() -> bool:
-            return not store.unchanged(held)
+            return not store.unchanged(entry)
 
         await until(forgot)
         await until(store.feed.heard)
@@ -393,7 +393,7 @@ class LateFeed(Feed):
 
 
 @pytest.mark.parametrize("listened_before", [False, True])
-async def test_a_version_that_was_read_before_the_feed_listens_is_not_vouched_for(
+async def test_a_version_that_was_read_before_the_feed_listens_is_not_confirmed(
     prepared: postgres.Server, url: Secret, tmp_path: Path, listened_before: bool
 ) -> None:
     """A change before the feed listens tells it nothing."""
@@ -419,7 +419,7 @@ async def test_a_version_that_was_read_before_the_feed_listens_is_not_vouched_fo
         await two.close()
 
 
-async def test_a_version_that_a_write_from_before_the_first_feed_replaces_is_not_vouched_for(
+async def test_a_version_that_a_write_from_before_the_first_feed_replaces_is_not_confirmed(
     url: Secret, tmp_path: Path
 ) -> None:
     """Such a write tells nothing. The feed waits until it is over."""

@@ -34,12 +34,12 @@ async def test_a_token_about_to_end_is_refreshed_and_stored(harness: Harness):
 async def test_a_refresh_token_of_another_registration_is_sent_nowhere(harness: Harness):
     """The app got another client while a call was on its way to the refresh."""
     await with_expired_token(harness)
-    held = await harness.repository.grant("mail", ALICE)
+    versioned = await harness.repository.grant("mail", ALICE)
     app = harness.broker.bundle.apps["mail"]
     moved = replace(app, client=replace(app.client, client_id="another"))
-    assert held is not None
-    refreshed = await harness.parts.manager.refresh.refresh(RefreshJob(app=moved, subject=ALICE, seen=held))
-    assert (held.record, None) == (refreshed.grant, refreshed.trouble)
+    assert versioned is not None
+    refreshed = await harness.parts.manager.refresh.refresh(RefreshJob(app=moved, subject=ALICE, seen=versioned))
+    assert (versioned.record, None) == (refreshed.grant, refreshed.trouble)
     assert 0 == harness.idp.count("refresh_token")
 
 

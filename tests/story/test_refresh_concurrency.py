@@ -72,9 +72,9 @@ class WatchedStore(MemoryStore):
     @asynccontextmanager
     async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
         await self._pass()
-        async with super().lease(key, wait=wait) as held:
+        async with super().lease(key, wait=wait) as versioned:
             await self._pass()
-            yield held
+            yield versioned
 
     async def _pass(self) -> None:
         self.reached()
@@ -191,7 +191,7 @@ async def test_the_reason_is_that_of_now_even_where_a_link_of_before_still_leads
 
 
 class Lockless(FileStore):
-    """A store whose flight leases lapse at once: another broker may have each of them at any time. `lost` says whether
+    """A store whose provider leases lapse at once: another broker may have each of them at any time. `lost` says whether
     this broker has noticed it."""
 
     lost = False
@@ -201,11 +201,11 @@ class Lockless(FileStore):
 
     @asynccontextmanager
     async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
-        if key.kind == "flight":
+        if key.kind == "provider":
             yield self
             return
-        async with super().lease(key, wait=wait) as held:
-            yield held
+        async with super().lease(key, wait=wait) as versioned:
+            yield versioned
 
 
 @dataclass(frozen=True)
@@ -385,10 +385,10 @@ async def test_a_holder_that_loses_its_lease_after_the_first_of_two_requests_sen
     """The newer refresh token is refused, and the next holder may have redeemed the older one meanwhile."""
     one, _ = two
     assert isinstance(one.store, Lockless)
-    held = await one.repository.grant("mail", ALICE)
-    assert held is not None
-    state = replace(held.record.refresh_state, spare=Secret("a newer one that the provider does not know"))
-    await one.repository.save_grant(replace(held.record, refresh_state=state), expect=held.generation)
+    versioned = await one.repository.grant("mail", ALICE)
+    assert versioned is not None
+    state = replace(versioned.record.refresh_state, spare=Secret("a newer one that the provider does not know"))
+    await one.repository.save_grant(replace(versioned.record, refresh_state=state), expect=versioned.generation)
     monkeypatch.setattr(
         Lockless, "lost", property(lambda store: store is one.store and one.idp.count("refresh_token") > 0)
     )

@@ -54,13 +54,15 @@ def test_every_row_is_played_and_every_scenario_has_its_row() -> None:
 @pytest.mark.parametrize("row, scenario", PLAYED)
 async def test_a_row_of_the_table_is_what_happens(harness: Harness, row: str, scenario: Scenario) -> None:
     expected, person = rows()[row]
-    before = [held.record.id async for held in harness.repository.sessions()]
+    before = [versioned.record.id async for versioned in harness.repository.sessions()]
     assert [] == before
     assert expected == [told(answer) for answer in await scenario(harness)]
     asked = any("authorization_required" in words for words in expected)
     assert ("a link" in person) is asked
     assert (person == "nothing") is not asked
-    waiting = [held.record.id async for held in harness.repository.sessions() if held.record.status == "pending"]
+    waiting = [
+        versioned.record.id async for versioned in harness.repository.sessions() if versioned.record.status == "pending"
+    ]
     assert len(waiting) == (1 if asked else 0)
 
 

@@ -75,7 +75,7 @@ async def test_a_client_that_is_refused_touches_no_grant_and_raises_one_alarm(
     """A hundred people's tools ask. The word may be about one grant alone, so that a grant that works would be found;
     after 32 the others are spared. The operator gets one message for all of them."""
     harness, subjects = quiet, await plant(quiet, 100, lives=-1)
-    before = {held.record.id: held.record async for held in harness.repository.grants()}
+    before = {versioned.record.id: versioned.record async for versioned in harness.repository.grants()}
     refresh = harness.idp.script.refresh
     if error:
         refresh.refuse(error, status, times=FOREVER)
@@ -88,8 +88,8 @@ async def test_a_client_that_is_refused_touches_no_grant_and_raises_one_alarm(
     assert 32 == harness.idp.count("refresh_token")
     assert 1 == harness.log.getvalue().count("refreshes pause")
     assert 2 == harness.log.getvalue().count("refreshes of one grant pause")
-    async for held in harness.repository.grants():
-        then, now = before[held.record.id], held.record
+    async for versioned in harness.repository.grants():
+        then, now = before[versioned.record.id], versioned.record
         assert replace(now, updated_at=then.updated_at, refresh_state=then.refresh_state) == then
         assert "" == now.refresh_state.ended
         assert not now.refresh_state.given_up
@@ -394,7 +394,7 @@ async def test_a_spare_refresh_token_is_kept_although_the_disk_fails_once(
         harness.idp.script.refresh.alter(grown_while_the_disk_fills_up)
         assert isinstance(await harness.ask(), Failed)
         assert 0 == store.refuses
-        while (held := await harness.grant()) is None or held.refresh_state.spare is None:
+        while (versioned := await harness.grant()) is None or versioned.refresh_state.spare is None:
             await asyncio.sleep(0.01)
         harness.clock.advance(100)
         async with asyncio.timeout(30):

@@ -170,7 +170,7 @@ async def test_tombstones_that_wait_for_their_provider_are_opened_once_and_not_f
     identity_provider.script.revoke.reset()
     process.clock.advance(3600)
     for _ in range(2):
-        await process.parts.bulk_revocation.round()
+        await process.parts.bulk_revocation.run_pass()
         await process.parts.relay.once()
     assert 0 == await process.store.count("due"), "what changed is looked at again"
 

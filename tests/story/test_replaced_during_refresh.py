@@ -25,7 +25,7 @@ Meanwhile = Callable[[Process, IdentityProvider, Incoming], Awaitable[None]]
 
 
 async def imported(process: Process, _idp: IdentityProvider, line: Incoming) -> None:
-    assert "replaced" == await process.parts.importing.take(line, replace=True)
+    assert "replaced" == await process.parts.importing.import_grant(line, replace=True)
 
 
 async def imported_with_a_token(process: Process, idp: IdentityProvider, line: Incoming) -> None:
@@ -64,8 +64,8 @@ async def line(start: Start, identity_provider: IdentityProvider) -> Incoming:
     grant = await grant_of(apart)
     assert grant.token is not None
     assert grant.token.refresh_token is not None
-    held = await apart.parts.repository.grant("mail", ALICE)
-    assert held is not None
+    versioned = await apart.parts.repository.grant("mail", ALICE)
+    assert versioned is not None
     await apart.parts.revoke.write_tombstone("mail", ALICE)
     dead = await apart.parts.repository.grant("mail", ALICE)
     assert dead is not None

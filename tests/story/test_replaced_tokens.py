@@ -44,11 +44,11 @@ async def by_another_consent(process: Process, idp: IdentityProvider) -> None:
 
 
 async def by_step_up(process: Process, idp: IdentityProvider) -> None:
-    held = await process.parts.repository.grant("mail", ALICE)
-    assert held is not None
+    versioned = await process.parts.repository.grant("mail", ALICE)
+    assert versioned is not None
     async with process.parts.repository.pair("mail", ALICE):
-        narrow = replace(held.record, scopes=("read",))
-        await process.parts.repository.save_grant(narrow, expect=held.generation)
+        narrow = replace(versioned.record, scopes=("read",))
+        await process.parts.repository.save_grant(narrow, expect=versioned.generation)
     await connected(process, idp, scopes=["read", "write"])
 
 
@@ -56,14 +56,14 @@ async def by_import(process: Process, idp: IdentityProvider) -> None:
     """The line has a token of another consent, which another system got."""
     before = await grant_of(process)
     await by_another_consent(process, idp)
-    there, held = await grant_of(process), await process.parts.repository.grant("mail", ALICE)
+    there, versioned = await grant_of(process), await process.parts.repository.grant("mail", ALICE)
     assert there.token is not None
     assert there.token.refresh_token is not None
-    assert held is not None
+    assert versioned is not None
     async with process.parts.repository.pair("mail", ALICE):
-        await process.parts.repository.save_grant(before, expect=held.generation)
+        await process.parts.repository.save_grant(before, expect=versioned.generation)
     token = there.token
-    await process.parts.importing.take(
+    await process.parts.importing.import_grant(
         Incoming(
             line=1, app="mail", subject=ALICE, refresh_token=token.refresh_token or Secret(""),
             access_token=token.access_token, expires_at=token.expires_at, scopes=("read",), mark=str(idp.count("token")),
@@ -75,7 +75,7 @@ async def by_import(process: Process, idp: IdentityProvider) -> None:
 async def rounds(process: Process) -> None:
     for _ in range(3):
         await process.parts.relay.once()
-        await process.parts.bulk_revocation.round()
+        await process.parts.bulk_revocation.run_pass()
 
 
 def living_families(idp: IdentityProvider, client: str = "client-mail") -> int:
@@ -154,8 +154,8 @@ async def test_replaced_tokens_of_another_account_spare_that_accounts_own_grant(
     process = start([team, own])
     await connected(process, identity_provider, "team", "bob")
     bobs = await connected(process, identity_provider, "own", "bob", user=BOB)
-    held = await process.parts.repository.grant("team", TEAM)
-    assert held is not None
+    versioned = await process.parts.repository.grant("team", TEAM)
+    assert versioned is not None
     asked = await ask(process, "team", switch_account=True)
     assert 200 == await complete(process, identity_provider, asked, "alice")
     await rounds(process)

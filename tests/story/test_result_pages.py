@@ -12,7 +12,7 @@ from oauthbroker.authorization.retry import MOST_TRIES
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
-from oauthbroker.records.parked_code import MAX_TRIES
+from oauthbroker.records.pending_code import MAX_TRIES
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
@@ -22,11 +22,11 @@ from tests.story.binding_kit import (
     broker_login,
     came_back,
     code_on,
+    confirming_harness,
     corp_turn,
     login_app,
     login_callback,
     of_alice,
-    parking,
     relay_refused,
     settings_for,
 )
@@ -177,7 +177,7 @@ async def test_after_a_wrong_login_of_the_brokers_own_the_same_link_is_a_button_
 
 @pytest.fixture
 async def coded(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
-    async with parking(identity_provider, test_clock, "channelCode") as harness:
+    async with confirming_harness(identity_provider, test_clock, "channelCode") as harness:
         yield harness
 
 

@@ -13,7 +13,7 @@ import pytest
 from oauthbroker import Turn
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Bell
+from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.events.port import EventLease, Queues
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
@@ -265,7 +265,7 @@ async def test_pending_ends_with_the_session(harness: Harness) -> None:
 
 
 async def test_a_waiting_consumer_is_woken_at_once(harness: Harness, monkeypatch) -> None:
-    """Without its polling: only the bell can have woken it."""
+    """Without its polling: only the notifier can have woken it."""
     monkeypatch.setattr("oauthbroker.events.waits.POLL_SECONDS", 3600)
     asked = await harness.ask_link()
     waiting = asyncio.create_task(harness.broker.events.lease("planner", wait=3600))
@@ -297,12 +297,12 @@ async def test_a_consumer_in_another_process_is_woken_within_a_second(
 
 
 async def test_a_ring_between_looking_and_waiting_is_heard() -> None:
-    bell = Bell()
-    heard = bell.listen()
-    bell.ring()
-    await within(SOON, bell.wait(3600, heard))
+    notifier = Notifier()
+    heard = notifier.listen()
+    notifier.notify()
+    await within(SOON, notifier.wait(3600, heard))
     with pytest.raises(TimeoutError):
-        await within(0.05, bell.wait(3600, bell.listen()))
+        await within(0.05, notifier.wait(3600, notifier.listen()))
 
 
 async def test_a_grant_that_comes_while_the_relay_is_busy_is_not_late(harness: Harness, monkeypatch) -> None:

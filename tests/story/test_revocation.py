@@ -134,7 +134,7 @@ async def test_each_try_to_tell_a_provider_is_in_the_audit_log(start, identity_p
     assert "later" == await process.broker.grants.revoke("mail", ALICE)
     assert ["failed"] == audited(process)
     process.clock.advance(61)
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert ["failed", "done"] == audited(process)
 
 
@@ -153,7 +153,7 @@ async def test_the_relay_is_woken_before_the_provider_is_asked_and_after_it_has_
     await connected(process, identity_provider)
     told: list[int] = []
     revoke = replace(
-        process.parts.revoke, outbox=SimpleNamespace(ring=lambda: told.append(identity_provider.count("revoke")))
+        process.parts.revoke, outbox=SimpleNamespace(notify=lambda: told.append(identity_provider.count("revoke")))
     )
     await revoke.grant(process.broker.bundle.apps["mail"], "mail", ALICE)
     assert [0, 2] == told
@@ -189,7 +189,7 @@ async def test_a_new_login_on_top_keeps_in_mind_what_the_provider_has_still_to_h
     new = await connected(process, identity_provider)
     grant = await grant_of(process)
     assert (False, 4 if told else 2) == (grant.revoked, secret_count(grant))
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert [not told, True] == [identity_provider.is_alive(it.access_token) for it in (old, new)]
     assert 2 == secret_count(await grant_of(process))
     assert isinstance(await ask(process), Ready)
@@ -210,7 +210,7 @@ async def test_a_login_that_comes_while_the_provider_is_being_told_is_not_ended_
     new = await connected(process, identity_provider)
     hold.release()
     await revoking
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert 1 == identity_provider.count("revoke")
     assert identity_provider.is_alive(new.access_token)
     grant = await grant_of(process)

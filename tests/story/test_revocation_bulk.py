@@ -53,10 +53,10 @@ async def test_a_busy_provider_is_left_in_peace_as_long_as_it_said_and_the_other
     assert 2 == identity_provider.living_tokens(f"client-{busy}")
     asked = identity_provider.count("revoke")
     process.clock.advance(119)
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert asked == identity_provider.count("revoke")
     process.clock.advance(1)
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert 0 == identity_provider.living_tokens(f"client-{busy}")
 
 
@@ -103,10 +103,10 @@ async def test_a_refusal_is_remembered_by_the_next_process_too(start, identity_p
     identity_provider.script.revoke.answer(401, {"error": "invalid_client"})
     assert "refused" == await first.broker.grants.revoke("mail", ALICE)
     second = start([user_app(identity_provider)])
-    await second.parts.bulk_revocation.round()
+    await second.parts.bulk_revocation.run_pass()
     assert 1 == identity_provider.count("revoke"), "only an operator can mend that"
     second.clock.advance(ASK_AGAIN.total_seconds())
-    await second.parts.bulk_revocation.round()
+    await second.parts.bulk_revocation.run_pass()
     assert 0 == secret_count(await grant_of(second))
     assert 0 == identity_provider.living_tokens("client-mail")
 
@@ -119,7 +119,7 @@ async def test_a_provider_that_hangs_keeps_no_other_one_from_hearing(start, iden
     assert 2 == (await process.broker.grants.revoke_all()).left
     process.clock.advance(60)
     hold = identity_provider.script.revoke.hang()
-    telling = asyncio.create_task(process.parts.bulk_revocation.round())
+    telling = asyncio.create_task(process.parts.bulk_revocation.run_pass())
     await hold.arrived()
     async with asyncio.timeout(60):
         while identity_provider.living_tokens("client-mail") and identity_provider.living_tokens("client-files"):
@@ -136,11 +136,11 @@ async def test_two_brokers_tell_a_provider_once(start, identity_provider):
     for user in (ALICE, BOB):
         assert await one.parts.revoke.write_tombstone("mail", user) is not None
     hold = identity_provider.script.revoke.hang(times=1)
-    telling = [asyncio.create_task(broker.parts.bulk_revocation.round()) for broker in (one, other)]
+    telling = [asyncio.create_task(broker.parts.bulk_revocation.run_pass()) for broker in (one, other)]
     await hold.arrived()
     hold.release()
     await asyncio.gather(*telling)
-    await one.parts.bulk_revocation.round()
+    await one.parts.bulk_revocation.run_pass()
     assert (4, 0) == (identity_provider.count("revoke"), identity_provider.living_tokens("client-mail"))
     assert [0, 0] == [secret_count(await grant_of(one, subject=user)) for user in (ALICE, BOB)]
 
@@ -151,10 +151,10 @@ async def test_retired_tokens_that_are_refused_for_a_week_are_forgotten(start, i
     identity_provider.script.revoke.answer(401, {"error": "invalid_client"}, times=FOREVER)
     assert "refused" == await process.broker.grants.revoke("mail", ALICE)
     await connected(process, identity_provider)
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert 4 == secret_count(await grant_of(process))
     process.clock.advance(KEEP_TELLING.total_seconds() + 1)
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert 2 == secret_count(await grant_of(process))
 
 
@@ -183,13 +183,13 @@ async def test_a_broker_that_cannot_tell_a_provider_leaves_it_to_one_that_can(
     for _ in range(3):
         blind.clock.advance(24 * 3600)
         await blind.parts.relay.once()
-        await blind.parts.bulk_revocation.round()
+        await blind.parts.bulk_revocation.run_pass()
     began = blind.clock.monotonic()
     figures = RevocationFigures()
     await blind.broker.grants.revoke_each([("mail", ALICE)], figures, patience=60)
     assert ({("mail", ALICE): "later"}, began) == (figures.told, blind.clock.monotonic()), "waiting does not help"
     assert identity_provider.living_tokens("client-mail", "alice")
-    await able.parts.bulk_revocation.round()
+    await able.parts.bulk_revocation.run_pass()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
     assert 0 == secret_count(await grant_of(able))
 
@@ -201,10 +201,10 @@ async def test_what_no_broker_can_tell_a_provider_is_erased_after_a_week(start, 
     blind = start(apps(identity_provider))
     await blind.broker.grants.revoke("mail", ALICE)
     blind.clock.advance(KEEP_TELLING.total_seconds() - 1)
-    await blind.parts.bulk_revocation.round()
+    await blind.parts.bulk_revocation.run_pass()
     assert 0 < secret_count(await grant_of(blind))
     blind.clock.advance(2)
-    await blind.parts.bulk_revocation.round()
+    await blind.parts.bulk_revocation.run_pass()
     await blind.parts.relay.once()
     grant = await grant_of(blind)
     assert (0, "untold", 0) == (secret_count(grant), grant.revocation, (await blind.counts())["due"])
@@ -220,7 +220,7 @@ async def import_anew(process: Process) -> None:
         account=None,
         mark="m",
     )
-    await process.parts.importing.take(line, replace=True)
+    await process.parts.importing.import_grant(line, replace=True)
 
 
 async def sign_in_anew(process: Process, idp: IdentityProvider) -> None:
@@ -238,7 +238,7 @@ async def test_tokens_of_one_client_are_never_sent_to_the_provider_of_another(st
         identity_provider.script.revoke.answer(503, times=50)
         assert "later" == await before.broker.grants.revoke("mail", ALICE)
         await (import_anew(after) if way == "import" else sign_in_anew(after, second))
-        await after.parts.bulk_revocation.round()
+        await after.parts.bulk_revocation.run_pass()
         sent = [request.form.get("token") for request in second.seen("revoke")]
         assert [] == [token for token in (ready.access_token, grant.token.refresh_token) if token in sent]
 
@@ -253,5 +253,5 @@ async def test_a_client_that_fetches_tokens_for_itself_revokes_none_of_another_c
     await one.broker.grants.revoke(MACHINE, TEAM)
     asked = identity_provider.count("revoke")
     assert isinstance(await two.broker.oauth(team_turn()).get_access_token(MACHINE), Ready)
-    await two.parts.bulk_revocation.round()
+    await two.parts.bulk_revocation.run_pass()
     assert ready.access_token not in [request.form.get("token") for request in identity_provider.seen("revoke")[asked:]]

@@ -57,7 +57,7 @@ async def by_import(process: Process, _: IdentityProvider) -> None:
         account=None,
         mark="m",
     )
-    await process.parts.importing.take(line, replace=True)
+    await process.parts.importing.import_grant(line, replace=True)
 
 
 @pytest.mark.case("53")
@@ -75,9 +75,9 @@ async def test_tokens_of_a_pending_revocation_wait_for_the_client_that_may_send_
     assert GrantView.of(grant, None, new.clock.now()).to_be_told
     asked = identity_provider.count("revoke")
     await new.tend()
-    await new.parts.bulk_revocation.round()
+    await new.parts.bulk_revocation.run_pass()
     assert (1, asked) == (identity_provider.living_tokens(OLD, "alice"), identity_provider.count("revoke"))
-    await old.parts.bulk_revocation.round()
+    await old.parts.bulk_revocation.run_pass()
     assert 0 == identity_provider.living_tokens(OLD, "alice")
     left = await grant_of(new)
     assert (False, ()) == (left.to_be_told, left.elsewhere)
@@ -100,10 +100,10 @@ async def test_after_a_reload_with_another_client_they_wait_for_a_reload_back(
         test_clock.advance(60)
         await harness.broker.reload(replace(harness.broker.bundle, apps={"mail": other}))
         new = await harness.connected()
-        await harness.parts.bulk_revocation.round()
+        await harness.parts.bulk_revocation.run_pass()
         assert 1 == identity_provider.living_tokens(OLD, "alice")
         await harness.broker.reload(replace(harness.broker.bundle, apps={"mail": app}))
-        await harness.parts.bulk_revocation.round()
+        await harness.parts.bulk_revocation.run_pass()
         assert 0 == identity_provider.living_tokens(OLD, "alice")
         assert identity_provider.is_alive(new.access_token)
 
@@ -119,7 +119,7 @@ async def test_revoking_again_from_either_broker_ends_both(start, identity_provi
     own, others = (OLD, NEW) if first == "old" else (NEW, OLD)
     assert 0 == identity_provider.living_tokens(own, "alice")
     assert 1 == identity_provider.living_tokens(others, "alice")
-    await second.parts.bulk_revocation.round()
+    await second.parts.bulk_revocation.run_pass()
     assert [0, 0] == [identity_provider.living_tokens(client, "alice") for client in (OLD, NEW)]
     grant = await grant_of(second)
     assert (True, None, False) == (grant.revoked, grant.token, grant.to_be_told)
@@ -133,9 +133,9 @@ async def test_a_login_back_with_the_first_client_takes_them_over(start, identit
     ready = await connected(old, identity_provider)
     (others,) = (await grant_of(old)).elsewhere
     assert others.registration == new.broker.bundle.apps["mail"].registration, "only the new client may revoke them"
-    await old.parts.bulk_revocation.round()
+    await old.parts.bulk_revocation.run_pass()
     assert [1, 1] == [identity_provider.living_tokens(client, "alice") for client in (OLD, NEW)]
-    await new.parts.bulk_revocation.round()
+    await new.parts.bulk_revocation.run_pass()
     assert [1, 0] == [identity_provider.living_tokens(client, "alice") for client in (OLD, NEW)]
     assert identity_provider.is_alive(ready.access_token)
 
@@ -148,11 +148,11 @@ async def test_a_login_back_that_a_revocation_would_end_keeps_them_until_its_own
     await connected(new, identity_provider)
     ready = await connected(old, identity_provider)
     for broker in (old, new):
-        await broker.parts.bulk_revocation.round()
+        await broker.parts.bulk_revocation.run_pass()
     assert (False, ["failed"]) == ((await grant_of(old)).to_be_told, audited(old))
     assert identity_provider.is_alive(ready.access_token)
     assert "later" == await old.broker.grants.revoke("mail", ALICE), "it cannot tell of the other client"
-    await new.parts.bulk_revocation.round()
+    await new.parts.bulk_revocation.run_pass()
     assert [0, 0] == [identity_provider.living_tokens(client, "alice") for client in (OLD, NEW)]
     assert not (await grant_of(new)).to_be_told
 
@@ -163,10 +163,10 @@ async def test_they_are_kept_as_long_as_refused_ones_and_then_given_up_with_an_e
     await pending(old, identity_provider)
     await connected(new, identity_provider)
     new.clock.advance(KEEP_TELLING.total_seconds() - 61)
-    await new.parts.bulk_revocation.round()
+    await new.parts.bulk_revocation.run_pass()
     assert (await grant_of(new)).to_be_told
     new.clock.advance(120)
-    await new.parts.bulk_revocation.round()
+    await new.parts.bulk_revocation.run_pass()
     grant = await grant_of(new)
     assert (False, False, ["none"]) == (grant.revoked, grant.to_be_told, audited(new))
     assert grant.token is not None, "the new grant stays"
@@ -179,14 +179,14 @@ async def test_a_refusal_of_one_client_delays_no_revocation_of_the_other(start, 
     await connected(new, identity_provider)
     await new.parts.revoke.write_tombstone("mail", ALICE)
     identity_provider.script.revoke.answer(401, {"error": "invalid_client"})
-    await old.parts.bulk_revocation.round()
+    await old.parts.bulk_revocation.run_pass()
     asked = identity_provider.count("revoke")
-    await old.parts.bulk_revocation.round()
+    await old.parts.bulk_revocation.run_pass()
     assert asked == identity_provider.count("revoke"), "the refusing provider is left alone"
-    await new.parts.bulk_revocation.round()
+    await new.parts.bulk_revocation.run_pass()
     assert [1, 0] == [identity_provider.living_tokens(client, "alice") for client in (OLD, NEW)]
     old.clock.advance(ASK_AGAIN.total_seconds())
-    await old.parts.bulk_revocation.round()
+    await old.parts.bulk_revocation.run_pass()
     assert 0 == identity_provider.living_tokens(OLD, "alice")
 
 
@@ -198,7 +198,7 @@ async def test_of_shared_grants_of_the_first_client_only_the_last_one_is_told(st
     await pending_alone(old, identity_provider)
     await connected(new, identity_provider)
     ready = await connected(old, identity_provider, "twin")
-    await old.parts.bulk_revocation.round()
+    await old.parts.bulk_revocation.run_pass()
     assert identity_provider.is_alive(ready.access_token)
     assert (False, "shared") == ((await grant_of(old)).to_be_told, audited(old)[-1])
 
@@ -226,7 +226,7 @@ async def test_a_refresh_that_ends_after_a_login_with_another_client_joins_the_p
     await connected(new, identity_provider)
     hold.release()
     assert isinstance(await asking, AuthorizationRequired)
-    await old.parts.bulk_revocation.round()
+    await old.parts.bulk_revocation.run_pass()
     assert 0 == identity_provider.living_tokens(OLD, "alice")
     assert isinstance(await ask(new), Ready)
 
@@ -236,20 +236,20 @@ async def test_a_machines_tokens_wait_for_their_client_too(start, identity_provi
     one, two = start([app]), start([with_new_client(identity_provider, app)])
     ready = await one.broker.oauth(team_turn()).get_access_token(MACHINE)
     identity_provider.script.revoke.answer(503)
-    (grant,) = [held.record async for held in one.parts.repository.grants()]
+    (grant,) = [versioned.record async for versioned in one.parts.repository.grants()]
     assert "later" == await one.broker.grants.revoke(MACHINE, grant.subject)
     one.clock.advance(60)
     assert isinstance(await two.broker.oauth(team_turn()).get_access_token(MACHINE), Ready)
-    await two.parts.bulk_revocation.round()
+    await two.parts.bulk_revocation.run_pass()
     assert identity_provider.is_alive(ready.access_token)
-    await one.parts.bulk_revocation.round()
+    await one.parts.bulk_revocation.run_pass()
     assert not identity_provider.is_alive(ready.access_token)
 
 
 async def test_a_machines_token_that_comes_after_its_revocation_is_revoked(start, identity_provider):
     process = start([machine_app(identity_provider)])
     await process.broker.oauth(team_turn()).get_access_token(MACHINE)
-    (grant,) = [held.record async for held in process.parts.repository.grants()]
+    (grant,) = [versioned.record async for versioned in process.parts.repository.grants()]
     hold = identity_provider.script.token.hang(after_work=True)
     for clock in (process.clock, identity_provider.clock):
         clock.advance(3600)
@@ -258,6 +258,6 @@ async def test_a_machines_token_that_comes_after_its_revocation_is_revoked(start
     assert await process.parts.revoke.write_tombstone(MACHINE, grant.subject) is not None
     hold.release()
     result = await asking
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert not isinstance(result, Ready)
     assert 0 == identity_provider.living_tokens(f"client-{MACHINE}")

@@ -55,7 +55,7 @@ async def test_a_revoke_during_a_refresh_ends_what_comes_of_it(start, identity_p
     await ended(process)
     hold.release()
     assert "revoked" == (await asking).reason
-    assert await revoking in {"done", "later"}, "the holder of the flight revokes for both"
+    assert await revoking in {"done", "later"}, "the holder of the provider lease revokes for both"
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
     assert [False] == [family.is_alive for family in identity_provider.families("client-mail")]
     assert 0 == secret_count(await grant_of(process))
@@ -75,7 +75,7 @@ async def test_a_late_token_outlives_neither_a_busy_provider_nor_the_process_tha
     assert 4 == secret_count(await grant_of(process))
     assert 1 == identity_provider.living_tokens("client-mail", "alice")
     second = start([user_app(identity_provider)])
-    await second.parts.bulk_revocation.round()
+    await second.parts.bulk_revocation.run_pass()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
     assert 0 == secret_count(await grant_of(second))
 
@@ -97,7 +97,7 @@ async def test_a_late_token_that_cannot_be_kept_is_told_at_once(start, identity_
     await ended(process)
     hold.release()
     await asyncio.gather(asking, revoking)
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
     assert 0 == secret_count(await grant_of(process))
 
@@ -140,7 +140,7 @@ async def test_late_tokens_without_their_record_are_told_only_where_nothing_else
     if trouble == "locked":
         monkeypatch.setattr(Repository, "pair", locked)
     late: dict[str, Any] = {"refresh": Secret("late-refresh"), "access": Secret("late-access")}
-    await LateTokens(revoke).end(process.broker.bundle.apps["mail"], ALICE, **late)
+    await LateTokens(revoke).revoke_tokens(process.broker.bundle.apps["mail"], ALICE, **late)
     assert told == identity_provider.count("revoke")
     code = {"locked": "storeLocked", "gone": "recordCorrupt"}[trouble]
     line = "tokens that came late are not kept"
@@ -181,7 +181,7 @@ async def test_late_tokens_below_a_living_grant_are_left_alone(start, identity_p
     process = start([user_app(identity_provider)])
     ready = await connected(process, identity_provider)
     revoke, app = process.parts.revoke, process.broker.bundle.apps["mail"]
-    await LateTokens(revoke).end(app, ALICE, refresh=Secret("late-refresh"), access=Secret("late-access"))
+    await LateTokens(revoke).revoke_tokens(app, ALICE, refresh=Secret("late-refresh"), access=Secret("late-access"))
     assert (0, 2) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
     assert identity_provider.is_alive(ready.access_token)
 
@@ -225,7 +225,7 @@ async def test_a_new_login_during_a_refresh_wins_and_late_tokens_end_it_never(
     assert new.access_token == answer.access_token
     identity_provider.script.revoke.reset()
     process.clock.advance(120)
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert identity_provider.is_alive(new.access_token)
     grant = await grant_of(process)
     assert (False, 2) == (grant.revoked, secret_count(grant))

@@ -45,10 +45,10 @@ async def test_a_refused_revocation_is_told_again_once_the_operator_mended_it(pr
     await process.parts.relay.once()
     assert 1 == await process.store.count("due")
     asked = identity_provider.count("revoke")
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert asked == identity_provider.count("revoke"), "a refusal is not asked about again at every round"
     process.clock.advance(ASK_AGAIN.total_seconds())
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     grant = await process.grant("mail", ALICE)
     assert grant is not None
     assert (None, "done", 0) == (grant.token, grant.revocation, identity_provider.living_tokens("client-mail"))
@@ -63,12 +63,12 @@ async def test_tokens_whose_revocation_is_refused_for_a_week_are_erased(process,
     assert "refused" == await process.broker.grants.revoke("mail", ALICE)
     process.clock.advance(KEEP_TELLING.total_seconds() - 1)
     await process.parts.relay.once()  # writes the tombstone anew without its event: the week does not begin again
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     grant = await process.grant("mail", ALICE)
     assert grant is not None
     assert grant.token is not None
     process.clock.advance(ASK_AGAIN.total_seconds())
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     grant = await process.grant("mail", ALICE)
     assert grant is not None
     assert (None, "refused") == (grant.token, grant.revocation)
@@ -86,13 +86,13 @@ async def test_a_clock_that_is_ahead_for_one_round_erases_no_pending_revocation(
     assert "refused" == await able.broker.grants.revoke("mail", ALICE)
     right = ahead.clock.now()
     ahead.clock.set(right + KEEP_TELLING + timedelta(days=1))
-    await ahead.parts.bulk_revocation.round()
+    await ahead.parts.bulk_revocation.run_pass()
     ahead.clock.set(right)
     grant = await grant_of(able)
     assert ("pending", 2) == (grant.revocation, secret_count(grant))
     identity_provider.script.reset()
     able.clock.advance(ASK_AGAIN.total_seconds())
-    await able.parts.bulk_revocation.round()
+    await able.parts.bulk_revocation.run_pass()
     assert ("done", 0) == ((await grant_of(able)).revocation, identity_provider.living_tokens("client-mail"))
 
 
@@ -103,10 +103,10 @@ async def test_a_clock_that_is_ahead_delays_the_end_of_the_week_until_it_has_pas
     identity_provider.script.revoke.answer(401, {"error": "invalid_client"}, times=FOREVER)
     assert "refused" == await process.broker.grants.revoke("mail", ALICE)
     process.clock.set(process.clock.now() + KEEP_TELLING)
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert "pending" == (await grant_of(process)).revocation
     process.clock.advance(KEEP_TELLING.total_seconds())
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert ("refused", 0) == ((await grant_of(process)).revocation, secret_count(await grant_of(process)))
 
 
@@ -125,7 +125,7 @@ async def test_a_revocation_that_meets_another_process_does_not_end_the_round(pr
         return await resume(self, app, seen, **more)
 
     monkeypatch.setattr(Revoke, "resume", once)
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     (skipped,) = met
     left = {app: identity_provider.living_tokens(f"client-{app}") for app in ("mail", "files")}
     assert {"mail": 0, "files": 0, skipped: 1} == left

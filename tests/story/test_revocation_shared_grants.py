@@ -115,13 +115,13 @@ async def test_a_shared_grant_that_cannot_be_read_delays_what_the_provider_is_to
     assert (True, "pending", ["failed"]) == (grant.revoked, grant.revocation, audited(process))
     assert "revoked" == (await ask(process)).reason
     for _ in range(2):
-        await process.parts.bulk_revocation.round()
+        await process.parts.bulk_revocation.run_pass()
     assert (0, ["failed"]) == (identity_provider.count("revoke"), audited(process)), "an hour of quiet"
     await process.tend()
     assert 1 == await process.store.count("due")
     await repaired()
     process.clock.advance(ASK_AGAIN.total_seconds())
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert (0, "shared") == (secret_count(await grant_of(process)), audited(process)[-1])
 
 
@@ -140,7 +140,7 @@ async def test_what_no_repair_comes_for_is_erased_after_a_week_with_an_entry(sta
     await unreadable(process, "twin")
     assert "later" == await process.broker.grants.revoke("mail", ALICE)
     process.clock.advance(KEEP_TELLING.total_seconds() + 1)
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert (0, "none") == (secret_count(await grant_of(process)), audited(process)[-1])
 
 
@@ -252,7 +252,7 @@ async def test_a_login_elsewhere_while_the_provider_is_being_told_is_not_ended_w
     new = await connected(process, identity_provider, "twin")
     hold.release()
     assert "later" == await revoking
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert (1, 0) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
     assert identity_provider.is_alive(new.access_token)
 
@@ -277,7 +277,7 @@ async def test_a_login_that_is_being_redeemed_is_waited_for(start, identity_prov
     assert "later" == await process.broker.grants.revoke("mail", ALICE)
     hold.release()
     assert 200 == await coming
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     ready = await process.broker.oauth(turn()).get_access_token(app, ["write"])
     assert isinstance(ready, Ready)
     assert (True, 0) == (identity_provider.is_alive(ready.access_token), identity_provider.count("revoke"))
@@ -295,7 +295,7 @@ async def test_a_login_that_came_to_nothing_keeps_no_revocation_back(start, iden
     assert identity_provider.living_tokens("client-mail", "alice")
     hold.release()
     assert 403 == await coming, "it was Bob who agreed"
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert (0, 0) == (identity_provider.living_tokens("client-mail", "alice"), secret_count(await grant_of(process)))
 
 
@@ -303,10 +303,10 @@ async def claimed_by_who_died(process: Process, longest: timedelta) -> None:
     """A user came back to the twin's link, to a process that has ended."""
     asked = await ask(process, "twin")
     repository = Repository(process.store)
-    held = await repository.session(locator_of(asked.auth_session_id))
-    assert held is not None
-    claimed = held.record.claimed("who died", process.clock.now() + longest)
-    await repository.save_session(claimed, expect=held.generation)
+    versioned = await repository.session(locator_of(asked.auth_session_id))
+    assert versioned is not None
+    claimed = versioned.record.claimed("who died", process.clock.now() + longest)
+    await repository.save_session(claimed, expect=versioned.generation)
 
 
 @pytest.mark.case("53")
@@ -316,7 +316,7 @@ async def test_a_login_whose_process_died_keeps_a_revocation_back_no_longer_than
     await claimed_by_who_died(process, timedelta(seconds=70))
     assert "later" == await process.broker.grants.revoke("mail", ALICE)
     process.clock.advance(71)
-    await process.parts.bulk_revocation.round()
+    await process.parts.bulk_revocation.run_pass()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
 
 

@@ -15,7 +15,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle, IdentityRule, Owner
 from oauthbroker.model.token_results import Ready, SessionOutcome
-from oauthbroker.records.parked_code import PARKED_SECONDS
+from oauthbroker.records.pending_code import PENDING_CODE_SECONDS
 from oauthbroker.testing import IdentityProvider, TestClock, leave
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
 from tests.kit.running_broker import Harness, file_store, global_app, tree, turn
@@ -23,18 +23,18 @@ from tests.story.binding_kit import (
     ALICE,
     MALLORY,
     came_back,
+    confirming_app,
+    confirming_harness,
     handle_on,
     of_alice,
     of_mallory,
-    parked_app,
-    parking,
     settings_for,
 )
 
 
 @pytest.fixture
 async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
-    async with parking(identity_provider, test_clock, "runtimeConfirm") as harness:
+    async with confirming_harness(identity_provider, test_clock, "runtimeConfirm") as harness:
         yield harness
 
 
@@ -48,7 +48,7 @@ async def test_the_code_is_redeemed_when_the_runtime_has_said_who_is_logged_in(h
     asked, person = await harness.ask_link(of=of_alice()), harness.browser()
     page = await came_back(harness, asked, person)
     handle = handle_on(page)
-    assert 0 == harness.idp.count("token"), "parked: nothing is sent"
+    assert 0 == harness.idp.count("token"), "pending: nothing is sent"
     assert SessionOutcome("pending") == await harness.broker.wait(asked.auth_session_id, timeout=0)
     outcome = await harness.broker.confirm(handle, ALICE)
     assert ("completed", asked.auth_session_id) == (outcome.status, outcome.auth_session_id)
@@ -77,9 +77,11 @@ async def test_an_apps_own_page_comes_before_the_brokers(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     owner = Owner(binding="runtimeConfirm", confirm_url="https://runtime.test/oauth/confirm?app=mail")
-    app = parked_app(identity_provider, "runtimeConfirm", owner=owner)
+    app = confirming_app(identity_provider, "runtimeConfirm", owner=owner)
     settings = settings_for(confirm_url="https://elsewhere.test/")
-    async with parking(identity_provider, test_clock, "runtimeConfirm", app=app, settings=settings) as harness:
+    async with confirming_harness(
+        identity_provider, test_clock, "runtimeConfirm", app=app, settings=settings
+    ) as harness:
         page = await came_back(harness, await harness.ask_link(of=of_alice()), harness.browser())
         assert page.next_url is not None
         assert page.next_url.startswith("https://runtime.test/oauth/confirm?app=mail&handle=")
@@ -89,7 +91,7 @@ async def test_without_a_confirmation_page_no_user_is_sent_off(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     settings = settings_for(confirm_url="")
-    async with parking(identity_provider, test_clock, "runtimeConfirm", settings=settings) as harness:
+    async with confirming_harness(identity_provider, test_clock, "runtimeConfirm", settings=settings) as harness:
         page = await harness.browser().open((await harness.ask_link(of=of_alice())).authorization_url)
         assert 200 == page.status
         browser = harness.browsers[0]
@@ -104,7 +106,7 @@ async def test_another_subject_is_the_end_before_the_code_was_sent_anywhere(harn
     assert Code.OWNER_BINDING_FAILED is await refused(harness, handle, ALICE)
     assert 0 == harness.idp.count("token")
     session = await harness.session(asked)
-    assert ("failed", Code.OWNER_BINDING_FAILED, None) == (session.status, session.failure, session.parked)
+    assert ("failed", Code.OWNER_BINDING_FAILED, None) == (session.status, session.failure, session.pending_code)
     (event,) = await harness.events("minion")
     assert ("auth.failed", "ownerBindingFailed") == (event["type"], event["payload"]["code"])
     assert Code.STATE_UNKNOWN is await refused(harness, handle, MALLORY), "used up"
@@ -145,8 +147,8 @@ async def test_two_processes_that_hear_it_at_once_redeem_once(
 ) -> None:
     stores = [file_store(tmp_path, test_clock) for _ in range(2)]
     async with (
-        parking(identity_provider, test_clock, "runtimeConfirm", store=stores[0]) as one,
-        parking(identity_provider, test_clock, "runtimeConfirm", store=stores[1]) as other,
+        confirming_harness(identity_provider, test_clock, "runtimeConfirm", store=stores[0]) as one,
+        confirming_harness(identity_provider, test_clock, "runtimeConfirm", store=stores[1]) as other,
     ):
         handle = handle_on(await came_back(one, await one.ask_link(of=of_alice()), one.browser()))
         said = (harness.broker.confirm(handle, ALICE) for harness in (one, other) for _ in range(5))
@@ -164,7 +166,7 @@ async def test_a_right_and_a_wrong_word_at_once_have_one_winner(harness: Harness
     assert granted is (right == SessionOutcome("completed")) is (wrong.code is Code.STATE_UNKNOWN)
 
 
-async def test_the_callback_of_a_parked_code_is_used_up_and_so_is_the_link(harness: Harness) -> None:
+async def test_the_callback_of_a_pending_code_is_used_up_and_so_is_the_link(harness: Harness) -> None:
     asked, person = await harness.ask_link(of=of_alice()), harness.browser()
     back = await harness.way_back(asked, person)
     page = await person.follow(back)
@@ -203,7 +205,7 @@ async def test_the_cookie_lives_as_long_as_the_page_after_the_callback_needs_it_
     page = await leave(person, asked.authorization_url)
     (cookie,) = [value for name, value in page.headers if name.lower() == "set-cookie" and "oab-" in value]
     (lives,) = re.findall(r"Max-Age=([0-9]+);", cookie)
-    assert int(lives) >= 10 + PARKED_SECONDS
+    assert int(lives) >= 10 + PENDING_CODE_SECONDS
 
 
 async def test_a_minute_is_a_minute_even_when_the_link_ends_before(harness: Harness) -> None:
@@ -221,14 +223,18 @@ async def test_the_sweeper_ends_unconfirmed_sessions(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
     first, second = file_store(tmp_path, test_clock), file_store(tmp_path, test_clock)
-    async with parking(identity_provider, test_clock, "runtimeConfirm", store=first, background=False) as harness:
+    async with confirming_harness(
+        identity_provider, test_clock, "runtimeConfirm", store=first, background=False
+    ) as harness:
         asked = await harness.ask_link(of=of_alice())
         await came_back(harness, asked, harness.browser())
         test_clock.advance(61)
-    async with parking(identity_provider, test_clock, "runtimeConfirm", store=second) as harness:  # it sweeps at start
+    async with confirming_harness(
+        identity_provider, test_clock, "runtimeConfirm", store=second
+    ) as harness:  # it sweeps at start
         session = await harness.session(asked)
         assert ("failed", Code.OWNER_BINDING_FAILED) == (session.status, session.failure)
-        assert session.parked is None
+        assert session.pending_code is None
         (event,) = await harness.events()
         assert "auth.failed" == event["type"]
         assert 0 == harness.idp.count("token")
@@ -251,8 +257,8 @@ async def test_what_the_provider_says_is_compared_where_it_can_be(
 ) -> None:
     """A subject in the spelling of the provider's accounts has to be that account, with any confirmation."""
     owner = Owner(binding="runtimeConfirm", user_identity=IdentityRule("idToken", "idp:user:{sub}"))
-    app = parked_app(identity_provider, "runtimeConfirm", owner=owner)
-    async with parking(identity_provider, test_clock, "runtimeConfirm", app=app) as harness:
+    app = confirming_app(identity_provider, "runtimeConfirm", owner=owner)
+    async with confirming_harness(identity_provider, test_clock, "runtimeConfirm", app=app) as harness:
         asked = await harness.ask_link(of=turn())
         handle = handle_on(await came_back(harness, asked, harness.browser(), "mallory"))
         outcome = await harness.broker.confirm(handle, turn().auth.subjects["user"])  # type: ignore[union-attr]
@@ -281,7 +287,7 @@ async def test_in_global_mode_team_and_authorizers_are_still_compared(
 ) -> None:
     app = global_app(identity_provider)
     app = replace(app, owner=replace(app.owner, binding="runtimeConfirm"))
-    async with parking(identity_provider, test_clock, "runtimeConfirm", app=app) as harness:
+    async with confirming_harness(identity_provider, test_clock, "runtimeConfirm", app=app) as harness:
         for account, outcome in (
             ("bob", SessionOutcome("failed", Code.SUBJECT_FORBIDDEN)),
             ("alice", SessionOutcome("completed")),
@@ -291,10 +297,10 @@ async def test_in_global_mode_team_and_authorizers_are_still_compared(
             assert outcome == await harness.broker.confirm(handle, "idp:team:T111")
 
 
-async def test_a_changed_app_ends_its_parked_sessions(
+async def test_a_changed_app_ends_its_pending_sessions(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    async with parking(identity_provider, test_clock, "runtimeConfirm") as harness:
+    async with confirming_harness(identity_provider, test_clock, "runtimeConfirm") as harness:
         asked = await harness.ask_link(of=of_alice())
         handle = handle_on(await came_back(harness, asked, harness.browser()))
         app = harness.broker.bundle.apps["mail"]
@@ -309,17 +315,17 @@ async def test_a_change_before_the_sweep_ends_it_too(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
     first, second = file_store(tmp_path, test_clock), file_store(tmp_path, test_clock)
-    async with parking(identity_provider, test_clock, "runtimeConfirm", store=first) as harness:
+    async with confirming_harness(identity_provider, test_clock, "runtimeConfirm", store=first) as harness:
         asked = await harness.ask_link(of=of_alice())
         handle = handle_on(await came_back(harness, asked, harness.browser()))
-    app = parked_app(identity_provider, "runtimeConfirm", scopes=("read",))
-    async with parking(identity_provider, test_clock, "runtimeConfirm", app=app, store=second) as harness:
+    app = confirming_app(identity_provider, "runtimeConfirm", scopes=("read",))
+    async with confirming_harness(identity_provider, test_clock, "runtimeConfirm", app=app, store=second) as harness:
         assert Code.STATE_UNKNOWN is await refused(harness, handle)
         assert "expired" == (await harness.session(asked)).status
         assert 0 == harness.idp.count("token")
 
 
-async def test_a_parked_request_can_be_withdrawn(harness: Harness) -> None:
+async def test_a_pending_request_can_be_withdrawn(harness: Harness) -> None:
     asked = await harness.ask_link(of=of_alice())
     handle = handle_on(await came_back(harness, asked, harness.browser()))
     assert await harness.broker.cancel(asked.auth_session_id)
@@ -345,30 +351,30 @@ async def test_a_runtime_that_stops_waiting_stops_nothing(harness: Harness) -> N
     assert SessionOutcome("completed") == await harness.broker.wait(asked.auth_session_id, timeout=60)
 
 
-async def test_a_broker_that_was_started_anew_redeems_what_its_predecessor_parked(
+async def test_a_broker_that_was_started_anew_redeems_what_its_predecessor_kept(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
     asked = handle = None
-    async with parking(
+    async with confirming_harness(
         identity_provider, test_clock, "runtimeConfirm", store=file_store(tmp_path, test_clock)
     ) as harness:
         asked = await harness.ask_link(of=of_alice())
         handle = handle_on(await came_back(harness, asked, harness.browser()))
         before = tree(tmp_path)
         assert handle.encode() not in b"".join(before.values())
-    async with parking(
+    async with confirming_harness(
         identity_provider, test_clock, "runtimeConfirm", store=file_store(tmp_path, test_clock)
     ) as harness:
         assert SessionOutcome("completed") == await harness.broker.confirm(handle, ALICE)
 
 
-async def test_a_code_flow_built_without_a_cookie_cannot_be_parked(
+async def test_a_code_flow_built_without_a_cookie_cannot_be_kept_pending(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     """An app built in code may say `link: direct`, which the loader refuses: there is no browser to come back."""
-    app = parked_app(identity_provider, "runtimeConfirm")
+    app = confirming_app(identity_provider, "runtimeConfirm")
     app = replace(app, redirect=replace(app.redirect, link="direct"))
-    async with parking(identity_provider, test_clock, "runtimeConfirm", app=app) as harness:
+    async with confirming_harness(identity_provider, test_clock, "runtimeConfirm", app=app) as harness:
         page = await harness.connect(await harness.ask_link(of=of_alice()))
         assert_error_page(page, Code.OWNER_BINDING_FAILED)
         assert 0 == harness.idp.count("token")

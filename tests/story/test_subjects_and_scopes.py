@@ -339,7 +339,7 @@ def test_moving_the_separator_moves_the_place(text: str, data: st.DataObject) ->
     one, two = [(text[:cut], text[cut:]) for cut in cuts]
     assert grant_id(*one) != grant_id(*two)
     store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=TestClock())
-    for kind in ("grants", "waiting", "pair", "flight"):
+    for kind in ("grants", "waiting", "pair", "provider"):
         assert store.key(kind, *one) != store.key(kind, *two)
     assert store.key("grants", *one).name != store.key("waiting", *one).name, "nor do two kinds share a name"
 

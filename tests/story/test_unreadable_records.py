@@ -180,9 +180,9 @@ async def test_a_session_beside_damage_ends_as_any_other(process, identity_provi
     lost, healthy = await ask(process, instance="lost"), await ask(process, instance="healthy")
     await spoil(session_key(process, lost) if what == "session" else process.store.key("waiting", "mail", ALICE))
     await end(process, identity_provider, healthy)
-    held = await process.session(healthy.auth_session_id)
-    assert held is not None
-    assert status == (held.status, held.failure)
+    versioned = await process.session(healthy.auth_session_id)
+    assert versioned is not None
+    assert status == (versioned.status, versioned.failure)
     await process.parts.relay.once()
     await process.drain()
     assert [f"evt-{healthy.auth_session_id}-{kind}" for kind in events] == process.heard.received
@@ -235,11 +235,11 @@ async def test_a_grant_of_another_version_is_refused_and_not_written_over(proces
 
 
 async def sessions(repository: Repository) -> list[str]:
-    return [held.record.app for held in [held async for held in repository.sessions()]]
+    return [versioned.record.app for versioned in [versioned async for versioned in repository.sessions()]]
 
 
 async def grants(repository: Repository) -> list[str]:
-    return [held.record.app for held in [held async for held in repository.grants()]]
+    return [versioned.record.app for versioned in [versioned async for versioned in repository.grants()]]
 
 
 async def due(repository: Repository) -> list[str]:
@@ -363,9 +363,9 @@ async def test_one_unreadable_tombstone_does_not_stop_the_other_revocations(orde
     await of_another_version(ordered.store, kind)
     if kind == "grants":
         with pytest.raises(BrokerError, match="recordCorrupt"):
-            await ordered.parts.bulk_revocation.round()
+            await ordered.parts.bulk_revocation.run_pass()
     else:
-        await ordered.parts.bulk_revocation.round()
+        await ordered.parts.bulk_revocation.run_pass()
     assert [1, 0, 0] == [identity_provider.living_tokens(f"client-{app}") for app in APPS]
 
 

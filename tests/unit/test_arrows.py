@@ -35,7 +35,7 @@ STORE_KNOWS = {"core", "store"}
 MAY_TESTING = {"cli", "testing"}  # cli: the demo's provider
 FLOWS = {
     f"oauthbroker.authorization.{name}"
-    for name in ("connect", "callback", "device", "login", "opening", "parked_codes", "polling", "sweep")
+    for name in ("connect", "callback", "device", "login", "opening", "pending_codes", "polling", "sweep")
 }
 
 # A name and the only files (or folders) that may use it. `testing` plays the outside world and is exempt.

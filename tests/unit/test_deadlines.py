@@ -29,7 +29,7 @@ from oauthbroker.records.api_key import ApiKey, roles_of
 from oauthbroker.records.auth_session import NO_CLAIM_LASTS, Claim
 from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.records.event_queue import Item
-from oauthbroker.records.parked_code import PARKED_SECONDS
+from oauthbroker.records.pending_code import PENDING_CODE_SECONDS
 from oauthbroker.records.refresh_state import LONGEST_REST, UNCLEAR_SECONDS, Intent, RefreshState
 from oauthbroker.records.token import Token
 from oauthbroker.records.turn_record import TurnRecord
@@ -58,9 +58,11 @@ def a_link(at: datetime, ends: datetime) -> Waits:
     return lambda now: not session.is_past(now)
 
 
-def a_parked_code(at: datetime, ends: datetime) -> Waits:
+def a_pending_code(at: datetime, ends: datetime) -> Waits:
     begun = at - timedelta(seconds=500)
-    session = kit.session(created_at=begun, expires_at=begun + timedelta(seconds=600)).park(kit.parked(until=ends))
+    session = kit.session(created_at=begun, expires_at=begun + timedelta(seconds=600)).with_pending_code(
+        kit.pending_code(until=ends)
+    )
     return lambda now: not session.is_past(now)
 
 
@@ -176,7 +178,7 @@ def a_token_of_a_turn(at: datetime, ends: datetime) -> Waits:
 
 def _turn(record: TurnRecord, ends: datetime) -> Waits:
     clock, none = TestClock(record.created_at), SimpleNamespace()
-    turns = Turns(shelf=none, config=none, clock=clock, audit=none)  # type: ignore[arg-type]
+    turns = Turns(records=none, config=none, clock=clock, audit=none)  # type: ignore[arg-type]
 
     def waits(now: datetime) -> bool:
         clock.set(now)
@@ -234,7 +236,7 @@ class Deadline:
 
 DEADLINES: dict[str, Deadline] = {
     "records.auth_session.AuthSession.expires_at": Deadline(a_link, 600),
-    "records.parked_code.Parked.until": Deadline(a_parked_code, PARKED_SECONDS),
+    "records.pending_code.PendingCode.until": Deadline(a_pending_code, PENDING_CODE_SECONDS),
     "records.browser_attempt.Login.until": Deadline(a_login, 600),
     "records.auth_session.Claim.until": Deadline(a_claim, 60, NO_CLAIM_LASTS),
     "records.device_authorization.Device.next_poll_at": Deadline(a_poll, 15),

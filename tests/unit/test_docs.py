@@ -115,7 +115,7 @@ async def test_the_tool_of_the_readme_gets_a_link_first_and_a_token_then(
         assert "hello" == await space["post_message"](oauth, "hello")
         assert slack.requests[0].startswith(b"POST /api/chat.postMessage HTTP/1.1")
         assert b"\r\nAuthorization: Bearer " in slack.requests[0]
-        harness.parts.config.take(replace(harness.broker.bundle, apps={}))
+        harness.parts.config.adopt(replace(harness.broker.bundle, apps={}))
         assert Code.OAUTH_APP_NOT_FOUND.sentence() == await space["post_message"](oauth, "hello")
 
 
@@ -123,7 +123,7 @@ def _let_slack_be_at(slack: RawServer, harness: Harness) -> None:
     bundle = harness.broker.bundle
     api = ApiAccess((ApiHost("127.0.0.1", slack.port, "http"),))
     app = replace(bundle.apps["slack-bot"], api=api)
-    harness.parts.config.take(replace(bundle, apps={"slack-bot": app}))
+    harness.parts.config.adopt(replace(bundle, apps={"slack-bot": app}))
 
 
 async def test_the_tools_of_the_page_on_injection_call_the_api(harness: Harness, page: dict[str, Any]) -> None:
@@ -187,7 +187,7 @@ async def test_an_event_that_cannot_be_handled_comes_again_as_the_page_says(
 
 
 async def _session_id(harness: Harness) -> str:
-    [session] = [held.record async for held in harness.repository.sessions()]
+    [session] = [versioned.record async for versioned in harness.repository.sessions()]
     return session.id
 
 
@@ -256,9 +256,9 @@ async def test_a_configuration_that_is_refused_stops_the_application_with_every_
 async def test_an_operator_is_told_what_a_reload_came_to(harness: Harness, page: dict[str, Any]) -> None:
     assert ["nothing changed"] == await page["on_config_change"](harness.broker)
     bundle = harness.broker.bundle
-    harness.parts.config.take(replace(bundle, apps={}))
+    harness.parts.config.adopt(replace(bundle, apps={}))
     assert [f"changed: {name}" for name in sorted(bundle.apps)] == await page["on_config_change"](harness.broker)
-    harness.parts.config.take(replace(bundle, settings=replace(bundle.settings, listen_port=1)))
+    harness.parts.config.adopt(replace(bundle, settings=replace(bundle.settings, listen_port=1)))
     [problem] = await page["on_config_change"](harness.broker)
     assert "spec.listen.port: cannot change while the broker runs" in problem
 
@@ -393,13 +393,20 @@ def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
     full = kit.grant(
         refresh_state=refresh_state, retired=remembered, elsewhere=elsewhere, tell_after=now, token_binding="x"
     )
-    parked = kit.session(presses=1, parked=kit.parked(), claim=Claim("me", now, confirmed=True))
+    pending_code = kit.session(presses=1, pending_code=kit.pending_code(), claim=Claim("me", now, confirmed=True))
     browser_session, use = (
         BrowserSession(locator="l", pages="admin", created_at=now, expires_at=now, subjects=(("user", "u"),)),
         GrantUse.first("g", "planner", None, now),
     )
     tombstone = Tombstone(of="turns", ends_at=now, keep_until=now, since=now)
-    records = (full, parked, kit.session(device=kit.device(), attempt=Attempt.none()), browser_session, use, tombstone)
+    records = (
+        full,
+        pending_code,
+        kit.session(device=kit.device(), attempt=Attempt.none()),
+        browser_session,
+        use,
+        tombstone,
+    )
     prose = re.sub(r"```.*?```", "", page_text("docs/store-format.md"), flags=re.DOTALL)
     named = set(re.findall(r"[A-Za-z]+", " ".join(re.findall(r"`([^`]+)`", prose))))
     printed = {"codeVerifier", "codeChallenge", "method", "requestedScopes", "subjectMode", "name"}  # 12.5.4, 12.5.5

@@ -47,10 +47,10 @@ async def test_a_write_of_a_grant(tmp_path: Path, hops: list[object]) -> None:
     fs = CountingFs()
     store = open_file_store(tmp_path, fs=fs)
     repository = Repository(store)
-    held = await repository.save_grant(grant_with(), expect=0)
+    versioned = await repository.save_grant(grant_with(), expect=0)
     fs.calls.clear()
     hops.clear()
-    await repository.save_grant(grant_with(), expect=held.generation)
+    await repository.save_grant(grant_with(), expect=versioned.generation)
     assert counts_in(fs) == WRITE
     assert 1 == len(hops)
     await store.close()
@@ -60,7 +60,7 @@ async def test_a_refresh(
     tmp_path: Path, identity_provider: IdentityProvider, test_clock: TestClock, hops: list[object]
 ) -> None:
     """Two writes, the intent and the token, into folder that the first takes for the second on its thread; with the leases
-    of the flight and of the pair, once for each write. The grant has its due marker from the refresh before."""
+    of the provider lease and of the pair, once for each write. The grant has its due marker from the refresh before."""
     fs = CountingFs()
     store = open_file_store(tmp_path, fs=fs, clock=test_clock)
     app = user_app(identity_provider)

@@ -14,7 +14,7 @@ from tests.kit.architecture import PACKAGE, modules, names_used, nearest
 
 # From the lowest to the highest; names in one group import none of each other.
 ORDER: dict[str, tuple[str, ...]] = {
-    "store": ("format posix task_gates", "keys memory", "file", "moving", "postgres"),
+    "store": ("format posix task_gates", "keys memory", "file", "migration", "postgres"),
     "config": ("key_file problems", "reload written", "reading", "values", "checks plugins", "bundle", "check plugin_files"),
     "flowtools": ("specification", "entities risk", "deployment running", "as_tools serving", "cli"),
     "tools": (

@@ -22,7 +22,7 @@ from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.observability.library_log import calm_libraries
 from oauthbroker.observability.logging import Log, json_log
-from oauthbroker.serving.connection_seats import Terms
+from oauthbroker.serving.connection_slots import Terms
 from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.server import served
 from oauthbroker.serving.signals import on_signals

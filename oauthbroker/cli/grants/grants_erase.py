@@ -46,7 +46,7 @@ def run(config: Path, subject: str, patience: float, *, dry_run: bool, yes: bool
 
 async def _look(config: Path, subject: str) -> Traces:
     async with open_broker(config, background=False, only=_plugins()) as broker:
-        return await broker.erasure.look(subject)
+        return await broker.erasure.find_records(subject)
 
 
 async def _erase(config: Path, found: Traces, patience: float) -> Erased:

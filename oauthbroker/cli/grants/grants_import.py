@@ -144,7 +144,7 @@ async def _each(lines: Sequence[Incoming], at_once: int, work: Callable[[Incomin
 
 async def _take(importing: Importing, line: Incoming, figures: ImportFigures, *, replace: bool) -> None:
     try:
-        figures.fates[line.line] = await importing.take(line, replace=replace)
+        figures.fates[line.line] = await importing.import_grant(line, replace=replace)
     except BrokerError as error:
         figures.failed[line.line] = error.code
     figures.on_change("written", len(figures.fates) + len(figures.failed))

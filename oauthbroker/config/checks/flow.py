@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oauthbroker.config.values.preset_merge import MCP, Merged
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import VOUCHING
+from oauthbroker.model.apps import CONFIRMATIONS
 
 
 def check_flow(app: Merged) -> None:
@@ -25,7 +25,7 @@ def _check_device_code(app: Merged) -> None:
         todo = "write endpoints.deviceAuthorizationUrl, or flow: authorizationCode"
         app.written.refuse(("flow",), what, todo, code)
     todo = "write providerIdentity, or flow: authorizationCode"
-    if app.binding in VOUCHING:
+    if app.binding in CONFIRMATIONS:
         what = f"{code.value}: no browser comes back with a device code, so no binding can confirm its user"
         app.written.refuse(("owner", "binding"), what, todo, code)
     elif app.mode == "user" and app.binding != "providerIdentity":

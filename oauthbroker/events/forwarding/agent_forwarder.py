@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Bell, Life
+from oauthbroker.core.lifecycle import Life, Notifier
 from oauthbroker.events.forwarding.senders import Sender
 from oauthbroker.events.forwarding.sent_event import SentEvent
 from oauthbroker.events.port import EventLease, Queues
@@ -37,14 +37,14 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # while the receiver is away
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardingParts:
-    """What all forwarders of one broker use. `bell` rings when an event is settled."""
+    """What all forwarders of one broker use. `notifier` notifies when an event is settled."""
 
     queues: Queues
     repository: Repository
     clock: Clock
     limits: Limits
     metrics: Metrics
-    bell: Bell
+    notifier: Notifier
     log: Log
 
 
@@ -53,7 +53,12 @@ class AgentForwarder:
 
     def __init__(self, parts: ForwardingParts, sender: Sender, *, name: str, agent: str, life: Life) -> None:
         self._sender, self._name, self._agent = sender, name, agent
-        self._queues, self._repository, self._bell, self._life = parts.queues, parts.repository, parts.bell, life
+        self._queues, self._repository, self._notifier, self._life = (
+            parts.queues,
+            parts.repository,
+            parts.notifier,
+            life,
+        )
         self._clock, self._metrics, self._log = parts.clock, parts.metrics, parts.log.bind(forwarder=name, agent=agent)
         self._seconds = min(SEND_SECONDS, parts.limits.queue_lease_seconds / 2)  # the event stays leased meanwhile
         self._capacity = asyncio.Semaphore(AT_ONCE)
@@ -120,7 +125,7 @@ class AgentForwarder:
         if made.outcome == "taken":
             self._failures = 0
             await delivery.ack()
-            self._bell.ring()  # the next event of its instance is free
+            self._notifier.notify()  # the next event of its instance is free
         elif made.outcome == "refused":
             self._log.warning("the receiver does not take an event", why=made.why, attempt=delivery.attempt)
             await delivery.nack()

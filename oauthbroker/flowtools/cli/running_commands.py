@@ -78,13 +78,13 @@ def run(  # noqa: PLR0913  (options)
 
         result = world.use(call)
     _tell(result, as_json=as_json)
-    raise typer.Exit({"succeeded": 0, "parked": _ASK_A_PERSON}.get(result.state, 1))
+    raise typer.Exit({"succeeded": 0, "waiting": _ASK_A_PERSON}.get(result.state, 1))
 
 
 def runs(
     run_id: Annotated[str, typer.Argument(metavar="[RUN]", help="One run, with its steps. Left out: a list.")] = "",
     tool: Annotated[str, typer.Option(help="Runs of this tool.")] = "",
-    state: Annotated[str, typer.Option(help="Runs in this state, such as failed, parked, unknown or escalated.")] = "",
+    state: Annotated[str, typer.Option(help="Runs in this state, such as failed, waiting, unknown or escalated.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="So many at most, the newest first.")] = 100,
     database: Database = "",
     config: Config = None,

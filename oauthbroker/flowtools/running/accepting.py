@@ -113,13 +113,13 @@ class Acceptance:
     def _known_run(
         self, connection: Connection, flow: ReadyFlow, call: Call, keys: Collection[str]
     ) -> RunRecord | None:
-        """Return the run that a call goes on with: a parked one of this input and caller, or that of the event or key.
+        """Return the run that a call goes on with: a waiting one of this input and caller, or that of the event or key.
         Raises FlowFailed for the key of another call."""
         name, caller = flow.tool.name, who(call.actor)
         if call.call is not None and flow.tool.idempotency_key is None:
-            for parked in journal.parked_runs(connection, flow.tool.source.digest, call.data):
-                if who(parked.actor) == caller:
-                    return parked
+            for waiting in journal.waiting_runs(connection, flow.tool.source.digest, call.data):
+                if who(waiting.actor) == caller:
+                    return waiting
         if call.event is not None and (taken := journal.run_of_event(connection, name, call.event)):
             return taken
         first = journal.run_of_key(connection, name, keys)

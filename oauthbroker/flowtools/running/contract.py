@@ -12,7 +12,7 @@ from oauthbroker.flowtools.entities.tables import plan
 from oauthbroker.flowtools.running import journal, lifecycle
 from oauthbroker.flowtools.running.accepting import Acceptance, Call, Claim
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
-from oauthbroker.flowtools.running.journal import PARKED, RUNNING, RunRecord
+from oauthbroker.flowtools.running.journal import RUNNING, WAITING, RunRecord
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.result import RunResult, refusal, told
 from oauthbroker.flowtools.running.tables import prepare
@@ -57,7 +57,7 @@ class FlowRuns:
         """Run a tool. A repeated call with the same idempotency key gets the first answer, or goes on with its run.
 
         `call` is the id that a caller gives to its call. For a tool without an idempotency key, the same id is the same
-        call, and another id goes on with a parked run of the same caller and input. `key` is a key for such a tool.
+        call, and another id goes on with a waiting run of the same caller and input. `key` is a key for such a tool.
         Raises an error of the database only if the call may be repeated: nothing of it is committed, nor will be.
         """
         given = Call(data=data, actor=actor, call=call, key=key, takes=True)
@@ -89,14 +89,14 @@ class FlowRuns:
         return self.work(run.id, lambda _: flow, wakes=True) if is_of(run, flow) else told(self.find(run.id))
 
     def resume(self, flow: ReadyFlow, run: str) -> RunResult:
-        """Go on with a run that is parked, or was left by its process. Its version must be the same."""
+        """Go on with a run that waits for a consent, or was left by its process. Its version must be the same."""
         found = self.find(run)
         if not is_of(found, flow):
             raise ValueError("the run is of another tool or version")
         return self.go_on(flow, found)
 
     def work(self, run: str, flow_of: FlowOf, *, wakes: bool = False) -> RunResult:
-        """Take a run that is due, and bring it to its end or to a wait. `wakes`: a parked one, too."""
+        """Take a run that is due, and bring it to its end or to a wait. `wakes`: a waiting one, too."""
         return self._worker.work(run, flow_of, wakes=wakes)
 
     def find(self, run: str) -> RunRecord:
@@ -109,20 +109,20 @@ class FlowRuns:
         return [(each.id, each.state) for each in found]
 
     def session(self, run: str) -> str:
-        """Return the auth session that a parked run waits for; empty if it waits for none, or its caller repeats the
+        """Return the auth session that a waiting run waits for; empty if it waits for none, or its caller repeats the
         call: then no other process goes on with it."""
         found = self.find(run)
-        if found.state != PARKED or (found.actor and found.actor.repeats):
+        if found.state != WAITING or (found.actor and found.actor.repeats):
             return ""
         with self._database.reading() as connection:
             return journal.waits_for(journal.steps_of(connection, run))
 
     def consented(self, run: str) -> bool:
-        """Let a parked run go on in the process that looks next. Return whether a process works on it, which may be
-        about to park it."""
+        """Let a waiting run go on in the process that looks next. Return whether a process works on it, which may be
+        about to make it wait."""
         found = self._worker.change(run, lifecycle.wake)
         return found is not None and found.state == RUNNING
 
     def refused(self, run: str, session: str, why: str) -> None:
-        """Fail a parked run whose user has refused, if it waits for that session."""
+        """Fail a waiting run whose user has refused, if it waits for that session."""
         self._worker.change(run, lambda each, found, now: lifecycle.refuse(each, found, session, why, now))

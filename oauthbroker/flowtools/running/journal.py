@@ -22,7 +22,7 @@ from oauthbroker.flowtools.specification.failures import Actor
 
 META = sa.MetaData()
 RUNNING, FAILING, SUCCEEDED, FAILED = "running", "failing", "succeeded", "failed"
-ESCALATED, UNKNOWN, PARKED = "escalated", "unknown", "parked"
+ESCALATED, UNKNOWN, WAITING = "escalated", "unknown", "waiting"
 ENDED: Final = (SUCCEEDED, FAILED, UNKNOWN)
 # `due` is the time at which a process has to look at the run: the end of a lease, or the deadline of a wait.
 # `taken` is the token of the process that has the run, `takes` counts those since its last step. `origin` is call, key,
@@ -175,9 +175,9 @@ def _told(actor: Actor) -> dict[str, Any]:
     return told | ({"repeats": True} if actor.repeats else {})
 
 
-def parked_runs(connection: Connection, digest: str, data: Any) -> list[RunRecord]:
-    """Return the parked runs of a version with this input, the oldest first."""
-    wanted = sa.select(RUN).filter_by(digest=digest, state=PARKED, input=json.dumps(data)).order_by(RUN.c.started)
+def waiting_runs(connection: Connection, digest: str, data: Any) -> list[RunRecord]:
+    """Return the waiting runs of a version with this input, the oldest first."""
+    wanted = sa.select(RUN).filter_by(digest=digest, state=WAITING, input=json.dumps(data)).order_by(RUN.c.started)
     return [_record(each) for each in connection.execute(wanted).mappings()]
 
 

@@ -20,13 +20,13 @@ from oauthbroker.flowtools.running.journal import (
     ESCALATED,
     FAILED,
     FAILING,
-    PARKED,
     RETRY,
     RUN,
     RUNNING,
     SENT,
     STEP,
     UNKNOWN,
+    WAITING,
     LeaseLost,
     RunRecord,
     keys_of,
@@ -80,9 +80,9 @@ def audit(connection: Connection, run: RunRecord, outcome: str, now: float, *, c
 
 
 def take(connection: Connection, run: RunRecord, *, now: float, lease: float, wakes: bool) -> RunRecord | None:
-    """Take a run for this process; None if it is not due, or has ended. `wakes`: a parked one, too. What a run waits
+    """Take a run for this process; None if it is not due, or has ended. `wakes`: a waiting one, too. What a run waits
     for ends it at its deadline. One that was taken often without a step goes to its end."""
-    woken = wakes and run.state == PARKED
+    woken = wakes and run.state == WAITING
     if run.due is None or (run.due > now and not woken):
         return None
     known: RunRecord = run
@@ -94,7 +94,7 @@ def take(connection: Connection, run: RunRecord, *, now: float, lease: float, wa
         known = stop(connection, run, cancelled(run.cancel), now)
     elif run.state == ESCALATED:
         known = stop(connection, run, FlowFailed("undecided", "no person has decided in time"), now)
-    elif run.state == PARKED and not woken:
+    elif run.state == WAITING and not woken:
         known = stop(connection, run, FlowFailed("consentRefused", "the user has not consented in time"), now)
     elif run.origin == BY_CALL and not steps(connection, run):
         known = stop(connection, run, FlowFailed("abandoned", "its process ended before it began; call again"), now)
@@ -127,14 +127,14 @@ def _break(connection: Connection, run: RunRecord, now: float) -> None:
 
 
 def wake(connection: Connection, run: RunRecord, now: float) -> None:
-    """Let a parked run go on, in the process that looks next."""
-    if run.state == PARKED:
+    """Let a waiting run go on, in the process that looks next."""
+    if run.state == WAITING:
         change(connection, run, state=RUNNING, due=now, takes=0)
 
 
 def refuse(connection: Connection, run: RunRecord, session: str, why: str, now: float) -> None:
-    """Fail a parked run whose user has refused, if it waits for that session: a repeated call may have asked anew."""
-    if run.state == PARKED and waits_for(steps_of(connection, run.id)) == session:
+    """Fail a waiting run whose user has refused, if it waits for that session: a repeated call may have asked anew."""
+    if run.state == WAITING and waits_for(steps_of(connection, run.id)) == session:
         stop(connection, run, FlowFailed("consentRefused", why), now)
 
 
@@ -145,7 +145,7 @@ def approve(connection: Connection, run: RunRecord, now: float) -> None:
 
 def cancel(connection: Connection, run: RunRecord, by: str, now: float) -> RunRecord:
     """Cancel a run that has not ended. One on which a process works ends at its next step."""
-    if run.state in {PARKED, ESCALATED}:
+    if run.state in {WAITING, ESCALATED}:
         return stop(connection, run, cancelled(by), now)
     changed = connection.execute(sa.update(RUN).where(RUN.c.id == run.id, RUN.c.due.is_not(None)).values(cancel=by))
     return run.changed({"cancel": by}) if changed.rowcount else run

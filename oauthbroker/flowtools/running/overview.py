@@ -14,16 +14,16 @@ from oauthbroker.flowtools.running.journal import (
     ESCALATED,
     FAILED,
     FAILING,
-    PARKED,
     RUN,
     RUNNING,
     STEP,
     SUCCEEDED,
     UNKNOWN,
+    WAITING,
     notes_of,
 )
 
-STATES: Final = (RUNNING, FAILING, SUCCEEDED, FAILED, UNKNOWN, ESCALATED, PARKED)
+STATES: Final = (RUNNING, FAILING, SUCCEEDED, FAILED, UNKNOWN, ESCALATED, WAITING)
 _SHOWN: Final = ("id", "tool", "version", "state", "code", "message", "notes", "caller", "started", "ended")
 
 

@@ -13,8 +13,8 @@ from oauthbroker.flowtools.specification.failures import FlowFailed
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """The end of a call. `state` is succeeded, failed, escalated (a person has to decide), unknown (an answer was
-    lost), parked (a user has to consent) or running (in another process). `authorization` has the link of a parked run,
-    for its user alone; it is not stored. `errors` are those of FlowFailed."""
+    lost), waiting (a user has to consent) or running (in another process). `authorization` has the link of a waiting
+    run, for its user alone; it is not stored. `errors` are those of FlowFailed."""
 
     run: str | None
     state: str

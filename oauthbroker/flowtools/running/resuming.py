@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.contract import FlowRuns
-from oauthbroker.flowtools.running.journal import PARKED
+from oauthbroker.flowtools.running.journal import WAITING
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.running.working import FlowOf
 
@@ -25,7 +25,7 @@ _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 LOOK_SECONDS: Final = 30.0
 _AT_ONCE: Final = 16  # runs of one process
 _AT_A_LOOK: Final = 100
-_SETTLES: Final = 10  # looks at a run that is about to park while its consent comes
+_SETTLES: Final = 10  # looks at a run that is about to wait while its consent comes
 T = TypeVar("T")
 
 
@@ -38,7 +38,7 @@ async def resuming(
     seconds: float = LOOK_SECONDS,
     pool: Executor | None = None,
 ) -> AsyncIterator[None]:
-    """Go on with runs while the block runs: those that are due, and parked ones whose authorization has ended.
+    """Go on with runs while the block runs: those that are due, and waiting ones whose authorization has ended.
 
     `flow_of` returns the flow of a run, or None for a run that is not ours. It and the runs work in threads, of `pool`
     if it is given. `seconds` is the time between two looks; an event makes it look at once. Several processes may do
@@ -102,7 +102,7 @@ class _Resumer:
 
     async def _go_on(self, run: str, state: str) -> None:
         try:
-            if state == PARKED:
+            if state == WAITING:
                 await self._ask(run)
             await to_its_end(lambda: self._runs.work(run, self._flow_of), self._pool)
         except Exception as error:  # noqa: BLE001  (of one run: the others go on)
@@ -114,7 +114,7 @@ class _Resumer:
             self._under_way.discard(run)
 
     async def _ask(self, run: str) -> None:
-        """Ask at the deadline of a parked run whether its user has consented: its event may be lost."""
+        """Ask at the deadline of a waiting run whether its user has consented: its event may be lost."""
         session = await to_its_end(lambda: self._runs.session(run), self._pool)
         if not session:
             return

@@ -22,10 +22,10 @@ from oauthbroker.flowtools.running.journal import (
     ESCALATED,
     FAILED,
     FAILING,
-    PARKED,
     SENT,
     SUCCEEDED,
     UNKNOWN,
+    WAITING,
     LeaseLost,
     RunRecord,
 )
@@ -66,7 +66,7 @@ class Worker:
 
     def work(self, run: str, flow_of: FlowOf, *, wakes: bool = False) -> RunResult:
         """Take a run that is due, and bring it to its end or to a wait. `flow_of` returns its flow. `wakes`: go on with
-        a parked run, too. Raises an error of the database only if this process has committed nothing."""
+        a waiting run, too. Raises an error of the database only if this process has committed nothing."""
         taken = Tries(self.sleep)(lambda: self._take(run, wakes=wakes))
         return self.go(taken, flow_of) if taken is not None else told(self.find(run))
 
@@ -157,7 +157,7 @@ class Worker:
         return self._end(run, state, end)
 
     def _pause(self, walk: Walk, pause: EffectUnknown | Escalated | ConsentNeeded) -> RunResult:
-        """Write why a run stops here. One whose answer was lost has ended, and its key stays taken. A parked one goes
+        """Write why a run stops here. One whose answer was lost has ended, and its key stays taken. A waiting one goes
         on: after the consent, or with the repeated call. Both waits have a deadline."""
         notes, run = [*walk.notes], walk.run
         if isinstance(pause, EffectUnknown):
@@ -171,7 +171,7 @@ class Worker:
                 state, due = ESCALATED, now + lifecycle.DECIDES_SECONDS
                 if isinstance(pause, ConsentNeeded):
                     more = _REPEATS_SECONDS if run.actor and run.actor.repeats else _LATE_SECONDS
-                    state, due = PARKED, pause.asked.expires_at.timestamp() + more
+                    state, due = WAITING, pause.asked.expires_at.timestamp() + more
                 else:
                     approvals.ask(connection, run.id, pause.policy)
                 wait = {"state": state, "message": str(pause), "notes": notes, "due": due, "takes": 0}
@@ -179,7 +179,7 @@ class Worker:
                 lifecycle.audit(connection, run, state, now)
 
         walk.tries(paused)
-        asked, state = (pause.asked, PARKED) if isinstance(pause, ConsentNeeded) else (None, ESCALATED)
+        asked, state = (pause.asked, WAITING) if isinstance(pause, ConsentNeeded) else (None, ESCALATED)
         return RunResult(run=run.id, state=state, message=str(pause), notes=tuple(notes), authorization=asked)
 
     def _end(self, run: RunRecord, state: str, end: Mapping[str, Any]) -> RunResult:

@@ -22,7 +22,7 @@ TOOLS: Final = "/v1/flowtools/tools/{name}"
 PATHS: Final = "/v1/flowtools/api/{path:path}"
 _IN_QUERY: Final = ("GET", "DELETE")  # their input
 _LONGEST_KEY: Final = 255
-_PENDING: Final = frozenset({"parked", "running", "failing", "escalated"})
+_PENDING: Final = frozenset({"waiting", "running", "failing", "escalated"})
 _OURS: Final = {
     "inputInvalid": Code.REQUEST_INVALID,
     **dict.fromkeys(("forbidden", "rowForbidden"), Code.NOT_ALLOWED),

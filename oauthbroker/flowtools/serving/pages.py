@@ -38,7 +38,7 @@ _LOOKS: Final = {
     journal.UNKNOWN: "bad",
     journal.DONE: "good",
     **dict.fromkeys(
-        (journal.FAILING, journal.ESCALATED, journal.PARKED, journal.SENT, journal.RETRY, journal.WAITS), "warn"
+        (journal.FAILING, journal.ESCALATED, journal.WAITING, journal.SENT, journal.RETRY, journal.WAITS), "warn"
     ),
 }
 _TEN_SECONDS: Final = 10

@@ -99,7 +99,7 @@ def _service(broker: Broker, resources: PluginResources) -> FlowService:
 
 
 async def _go_on(broker: Broker, service: FlowService) -> None:
-    """Go on with parked and abandoned runs, from the first answer of the database."""
+    """Go on with waiting and abandoned runs, from the first answer of the database."""
     await service.ready.wait()
     while True:
         with suppress(BrokerError):  # a reload forwards our events: a finding says so

@@ -104,13 +104,13 @@ class Transport:
         return await self._watch.over(request, lambda: self._send(request, seconds, max_bytes))
 
     async def _send(self, request: ProviderRequest, seconds: float, max_bytes: int) -> ProviderResponse:
-        flight = _RequestProgress()
+        progress = _RequestProgress()
         ours_before, app = ours.set(True), asking.set(request.app)
         try:
             async with asyncio.timeout(seconds), self._row(request.url):
-                return await self._exchange(request, flight, max_bytes)
+                return await self._exchange(request, progress, max_bytes)
         except Exception as exc:  # noqa: BLE001 - any exception may carry a URL, a header or a body
-            failed = failure_of(exc, sent=flight.sent)
+            failed = failure_of(exc, sent=progress.sent)
         finally:
             ours.reset(ours_before)
             asking.reset(app)
@@ -123,7 +123,7 @@ class Transport:
         for client in clients.values():
             await client.aclose()
 
-    async def _exchange(self, request: ProviderRequest, flight: _RequestProgress, max_bytes: int) -> ProviderResponse:
+    async def _exchange(self, request: ProviderRequest, progress: _RequestProgress, max_bytes: int) -> ProviderResponse:
         client = self._client(request.ca)
         headers = {name: reveal(value) for name, value in request.headers.items()}
         headers |= {"Accept": request.accept, "Accept-Encoding": "identity"}
@@ -133,7 +133,7 @@ class Transport:
             headers["Content-Type"] = "application/json" if is_json else "application/x-www-form-urlencoded"
             content = encode_json(request.form) if is_json else encode_form(request.form)
         async with client.stream(
-            request.method, request.url, headers=headers, content=content, extensions={"trace": flight.trace}
+            request.method, request.url, headers=headers, content=content, extensions={"trace": progress.trace}
         ) as response:
             body = await _read(response, max_bytes)
             return ProviderResponse(

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from oauthbroker.core.errors import Code, Locale
-from oauthbroker.serving.connection_seats import Seat, Terms
+from oauthbroker.serving.connection_slots import ConnectionSlot, Terms
 from oauthbroker.serving.http1.flow_control import UNTIL_THE_END, HeldFlow
 from oauthbroker.serving.http1.head_parser import CHUNKS, HEAD_LIMIT, Malformed, judge, refusal_bytes
 from oauthbroker.serving.http1.known_heads import KnownHeads
@@ -74,7 +74,7 @@ class HttpConnection(HttpToolsProtocol):
         self._framing = 0  # bytes of the chunked body that are not content: sizes, extensions, a trailer
         self._over = True  # the last request was read completely
         self._lingers = False
-        self._seat: Seat = "none"
+        self._slot: ConnectionSlot = "none"
         self._uid: int | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -95,12 +95,12 @@ class HttpConnection(HttpToolsProtocol):
 
     def _sit_down(self) -> None:
         terms = self._terms
-        self._seat, loser = terms.seats.take(self, self.client[0] if self.client else None, gives_way=_is_idle)
+        self._slot, loser = terms.slots.take_slot(self, self.client[0] if self.client else None, gives_way=_is_idle)
         if loser is not None:
             loser.transport.abort()
-        if self._seat == "probe":
+        if self._slot == "probe":
             self.app = partial(_serve_probes, self.app, terms.locale)
-        if self._seat != "none":
+        if self._slot != "none":
             return
         terms.turn_away(self.loop.time())
         self.transport.write(refusal_bytes(503, Code.SERVER_BUSY, terms.locale))
@@ -119,7 +119,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_has_come()
         self.transport.lost()
-        self._terms.seats.leave(self)
+        self._terms.slots.free_slot(self)
         self._terms.lingering -= self._lingers
         super().connection_lost(exc)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Bell
+from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.store.file.cache_stamp import Stamp
 from oauthbroker.store.file.locked_writes import Writer
 from oauthbroker.store.file.locks import Locks
@@ -67,7 +67,7 @@ class FileStore:
         self.keyring = LiveKeyring(keyring)
         self._entries = EntryFiles(fs=fs, folders=folders, keyring=self.keyring)
         self._locks = Locks(fs, folders.locks, clock)
-        self.back = Bell()  # a disk does not come back by itself
+        self.back = Notifier()  # a disk does not come back by itself
         self._writer = Writer(self._entries, self._locks)
         self.sealed = SealedFiles(
             fs=fs,

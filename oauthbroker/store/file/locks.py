@@ -69,7 +69,7 @@ class Locks:
 
     @asynccontextmanager
     async def hold(self, name: str, wait: float) -> AsyncIterator[HeldLock]:
-        """Hold the lock `name` for the body. Raises `storeLocked` after `wait` seconds, or sooner in a round of
+        """Hold the lock `name` for the body. Raises `storeLocked` after `wait` seconds, or sooner in a pass of
         background work, `storePermissions` if the lock file is not a plain file of ours."""
         deadline = asyncio.get_running_loop().time() + seconds_to_wait(name, wait)
         async with self._gates.entered(name, deadline):

@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Bell
+from oauthbroker.core.lifecycle import Notifier
 
 
 class Key(NamedTuple):
@@ -110,11 +110,11 @@ class Conflict(BrokerError):
 
 
 class Store(Protocol):
-    """The store's operations. Every method may raise `BrokerError` with a store code. `back` rings when the store is
+    """The store's operations. Every method may raise `BrokerError` with a store code. `back` notifies when the store is
     back after it was away: what could not be written is tried again then."""
 
     @property
-    def back(self) -> Bell: ...
+    def back(self) -> Notifier: ...
 
     def key(self, kind: str, *parts: str) -> Key:
         """Return the key of (kind, parts): HMAC-SHA256 over length-prefixed parts. Raises ValueError for an unknown
@@ -136,7 +136,7 @@ class Store(Protocol):
 
     async def is_current(self, entry: Entry) -> bool:
         """Tell whether `entry`, with or without its body, is the newest version, in all processes and on all hosts. For
-        an entry that `unchanged` cannot vouch for. False when in doubt."""
+        an entry that `unchanged` cannot confirm. False when in doubt."""
         ...
 
     def tag(self, kind: str, label: str, *parts: str) -> Tag:
@@ -221,7 +221,7 @@ class Store(Protocol):
 
     def lease(self, key: Key, *, wait: float) -> AbstractAsyncContextManager[Lease]:
         """Hold a lock named by `key` against all tasks, processes and threads. Waits at most `wait` seconds, then
-        raises `storeLocked`, sooner in a `Round` of background work. It does not block `put`. A backend may give a
+        raises `storeLocked`, sooner in a `Pass` of background work. It does not block `put`. A backend may give a
         lapsed lease to another holder; then it is `lost` to the first one."""
         ...
 
@@ -261,7 +261,7 @@ class SharedStore(Protocol):
 
     @property
     def degraded(self) -> bool:
-        """Whether versions were vouched for while the store was away, a moment ago."""
+        """Whether versions were confirmed while the store was away, a moment ago."""
         ...
 
     async def leases(self) -> Leases:

@@ -28,7 +28,7 @@ from oauthbroker.store.posix.checked_files import (
     quietly,
     read_file,
 )
-from oauthbroker.store.posix.move_mark import MOST_BYTES, MoveMark
+from oauthbroker.store.posix.migration_marker import MOST_BYTES, MigrationMarker
 from oauthbroker.store.posix.system_calls import Fs, at_border
 
 DATA, LOCKS, CORRUPT, TAGS = "data", "locks", "corrupt", "tags"
@@ -127,7 +127,7 @@ def _check_not_moved(fs: Fs, data: int) -> None:
     looks for open marks, so one of the two sees the other."""
     found = read_file(fs, data, MARK, MOST_BYTES)
     if found is not None:
-        raise MoveMark.decoded(found[0]).refusal()
+        raise MigrationMarker.decoded(found[0]).refusal()
 
 
 def _unmark(fs: Fs, data: int, name: str, fd: int, opened_by: int) -> None:

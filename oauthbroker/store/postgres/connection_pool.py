@@ -12,7 +12,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Bell
+from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.postgres.contact import Contact
 from oauthbroker.store.postgres.pools import Pools
@@ -36,8 +36,8 @@ class ConnectionPool:
         self.closed, self._pid = False, os.getpid()
 
     @property
-    def back(self) -> Bell:
-        """Rings when the database is back after it was away."""
+    def back(self) -> Notifier:
+        """Notifies when the database is back after it was away."""
         return self._pools.back
 
     def check_open(self) -> None:

@@ -1,6 +1,6 @@
 """Listen to the changes of a database, on a connection of its own.
 
-The feed vouches for a version while its own heartbeats come back through the database: each is a notification, and
+The feed confirms a version while its own heartbeats come back through the database: each is a notification, and
 notifications arrive in the order of their commits. So an answer of the feed is at most `FEED_SECONDS` old, also if the
 connection is half open, the process was frozen, or a pooler keeps notifications back. A late heartbeat ends all trust.
 """
@@ -36,7 +36,7 @@ _TELL = "select pg_notify('oauthbroker', %s)"
 
 
 class Feed:
-    """The changes that one process hears of. Belongs to one event loop. `trusted`: versions may be vouched for, so
+    """The changes that one process hears of. Belongs to one event loop. `trusted`: versions may be confirmed, so
     that writers have to tell their changes; else the feed only wakes consumers of queues. Time is real also under a
     test's clock."""
 
@@ -94,7 +94,7 @@ class Feed:
         if settled and mark >= self._forgotten and self._changed.get(key, 0) <= mark:
             self._known.keep(key, stamp)
 
-    def vouches_for(self, entry: Entry) -> bool:
+    def confirms(self, entry: Entry) -> bool:
         """Return whether this was the newest version at most `FEED_SECONDS` ago. Cheap."""
         if not self._trusted:
             return False

@@ -34,10 +34,10 @@ class Freshness:
         return self._monotonic() - self._failed_at < _AWAY_SECONDS
 
     def unchanged(self, entry: Entry) -> bool:
-        return entry.key.kind != _COUNTED and not holds_lease.get() and self._feed.vouches_for(entry)
+        return entry.key.kind != _COUNTED and not holds_lease.get() and self._feed.confirms(entry)
 
     async def is_current(self, entry: Entry) -> bool:
-        """Raises `storeUnavailable` if the database is away and did not vouch for the version within the bound."""
+        """Raises `storeUnavailable` if the database is away and did not confirm the version within the bound."""
         if self.unchanged(entry) or (self.degraded and self._was_checked(entry)):
             return True
         mark, current = self._feed.mark, None
@@ -61,11 +61,11 @@ class Freshness:
         self._checked.keep(entry.key, (entry.stamp, self._monotonic()))
 
     def forget(self, key: Key) -> None:
-        """Vouch for no version of an entry that is deleted."""
+        """Confirm no version of an entry that is deleted."""
         self._checked.pop(key)
 
     def forget_all(self) -> None:
-        """Vouch for no version of a database that has lost its last transactions."""
+        """Confirm no version of a database that has lost its last transactions."""
         self._checked.clear()
 
     @contextmanager

@@ -64,7 +64,7 @@ class LeaseRow:
         """Tell whether the database says so, on a timeline whose grace is over."""
         return not self.lost and await self._timeline.look(self._name, self.owner) and self._timeline.settled
 
-    async def take(self, *, lapsed: bool) -> bool:
+    async def acquire(self, *, lapsed: bool) -> bool:
         """Take the row if it is free or our own, with `lapsed` also if its holder seems to have vanished."""
         contact, timeline = self._connections.contact, self._timeline
         if lapsed and contact.steady:
@@ -76,18 +76,18 @@ class LeaseRow:
         asked = self._monotonic()
         return self._noted(asked, bool(await self._connections.write(_TAKE, values)))
 
-    async def keep(self) -> None:
+    async def keep_alive(self) -> None:
         """Extend the lease at a third of its time, and as soon as the database is back after it was away. A row that is
         gone is taken again: the database may have lost it."""
         holds_lease.set(True)
         back = self._connections.back
-        rung = back.listen()
+        signal = back.listen()
         while True:
-            await back.wait(self._seconds / 3, rung)
-            rung = back.listen()
+            await back.wait(self._seconds / 3, signal)
+            signal = back.listen()
             with suppress(BrokerError):  # the database is away: the lease lasts as long as was promised
                 if not await self._extended():
-                    await self.take(lapsed=False)
+                    await self.acquire(lapsed=False)
 
     async def _extended(self) -> bool:
         asked = self._monotonic()
@@ -114,12 +114,12 @@ class LeaseRows:
 
     @asynccontextmanager
     async def hold(self, name: str, wait: float) -> AsyncIterator[LeaseRow]:
-        """Hold the lease for the body. Raises `storeLocked` after `wait` seconds, or sooner in a round of background
+        """Hold the lease for the body. Raises `storeLocked` after `wait` seconds, or sooner in a pass of background
         work."""
         deadline = asyncio.get_running_loop().time() + seconds_to_wait(name, wait)
         async with self._gates.entered(name, deadline):
             held = await self._taken(name, deadline)
-            keeping = asyncio.create_task(held.keep())
+            keeping = asyncio.create_task(held.keep_alive())
             try:
                 yield held
             finally:
@@ -145,7 +145,7 @@ class LeaseRows:
 
     async def _tried(self, name: str, held: LeaseRow, *, lapsed: bool) -> bool:
         """Try once. A caller that is cancelled meanwhile leaves no lease behind."""
-        attempt = asyncio.ensure_future(held.take(lapsed=lapsed))
+        attempt = asyncio.ensure_future(held.acquire(lapsed=lapsed))
         try:
             return await to_its_end(attempt)
         except asyncio.CancelledError:

@@ -19,7 +19,7 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool, PoolClosed
 
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.core.lifecycle import Bell
+from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
 
 MOST_CONNECTIONS: Final = 8  # of one process
@@ -58,10 +58,10 @@ _seldom: Final = _Seldom()
 
 
 class Pools:
-    """The pool in use. Belongs to one event loop. `back` rings when the database is back after it was away."""
+    """The pool in use. Belongs to one event loop. `back` notifies when the database is back after it was away."""
 
     def __init__(self, url: Secret, *, patience: float) -> None:
-        self.back, self._url, self._patience = Bell(), url, patience
+        self.back, self._url, self._patience = Notifier(), url, patience
         logging.getLogger("psycopg.pool").addFilter(_seldom)
         self._pool = self._made()
         self._for_all = asyncio.Event()
@@ -164,7 +164,7 @@ class Pools:
         if was_away:
             self._for_all.clear()
             asyncio.get_running_loop().call_later(HOLDERS_SECONDS, self._for_all.set)
-            self.back.ring()
+            self.back.notify()
         self._begin(before.close())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Bell, on_thread, to_its_end
+from oauthbroker.core.lifecycle import Notifier, on_thread, to_its_end
 from oauthbroker.store.format.entry_names import check_key, check_kinds, check_tags
 from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Lease, Leases, Reservation, Tag, log_damage
 from oauthbroker.store.format.seal import MAX_BODY, UNOPENED
@@ -32,7 +32,7 @@ class PostgresStore:
     """A `Store` in one database, for any number of processes and hosts. Belongs to one event loop.
 
     `unchanged` is in doubt unless the `feed` is trusted: then a version is current by the word of the database, which
-    is one round trip. While the database is away, `is_current` vouches for versions that were checked at most
+    is one round trip. While the database is away, `is_current` confirms versions that were checked at most
     `degraded_seconds` ago. After `storeUnavailable` from a write, the entry is either the old or the new version: read
     it again.
     """
@@ -63,7 +63,7 @@ class PostgresStore:
         return f"PostgresStore({self.keyring!r}, {len(self._kinds)} kinds)"
 
     @property
-    def back(self) -> Bell:
+    def back(self) -> Notifier:
         return self.connections.back
 
     async def history(self) -> str:
@@ -116,7 +116,7 @@ class PostgresStore:
 
     @property
     def degraded(self) -> bool:
-        """Whether the database was away a moment ago, and versions were vouched for without it."""
+        """Whether the database was away a moment ago, and versions were confirmed without it."""
         return self._freshness.degraded
 
     async def put(

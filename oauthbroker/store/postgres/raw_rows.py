@@ -1,4 +1,4 @@
-"""The records of a store in PostgreSQL as they lie there, for moving it.
+"""The records of a store in PostgreSQL as they lie there, for its migration.
 
 The name of the schema says whether brokers may use the tables: a move renames it, in one transaction that waits for
 statements under way. So from that moment on the statements of every broker fail, also of one that was cut off
@@ -18,10 +18,10 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.format.seal import generation_of
 from oauthbroker.store.keys.keyring_document import readable_epoch
-from oauthbroker.store.moving.raw import LAST, RawRecord
-from oauthbroker.store.posix.move_mark import MoveMark
+from oauthbroker.store.migration.raw import LAST, RawRecord
+from oauthbroker.store.posix.migration_marker import MigrationMarker
 from oauthbroker.store.postgres.connection_pool import failure
-from oauthbroker.store.postgres.moved import SCHEMAS, mark_of
+from oauthbroker.store.postgres.migration_schemas import SCHEMAS, mark_of
 from oauthbroker.store.postgres.pools import TERMS
 from oauthbroker.store.postgres.schema import check_server, migrate
 
@@ -114,10 +114,10 @@ class RawRows:
             {"document": document, "epoch": readable_epoch(document)},
         )
 
-    def mark(self) -> MoveMark | None:
+    def mark(self) -> MigrationMarker | None:
         return self._mark
 
-    def set_mark(self, mark: MoveMark | None, *, expect: MoveMark | None) -> None:
+    def set_mark(self, mark: MigrationMarker | None, *, expect: MigrationMarker | None) -> None:
         if not self._schema and self._make:
             migrate(self._url)
             self._schema = SCHEMAS[None]

@@ -19,7 +19,7 @@ from oauthbroker.store.keys.keyring import KeyProvider, Keyring
 from oauthbroker.store.keys.keyring_document import made_by_development
 from oauthbroker.store.keys.keyring_home import KeyringHome
 from oauthbroker.store.postgres.connection_pool import failure
-from oauthbroker.store.postgres.moved import SCHEMAS, mark_of
+from oauthbroker.store.postgres.migration_schemas import SCHEMAS, mark_of
 from oauthbroker.store.postgres.pools import TERMS
 
 OLDEST_SERVER: Final = 13

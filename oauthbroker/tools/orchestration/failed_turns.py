@@ -93,7 +93,7 @@ class FailedTurns:
         except ValueError as refused:
             text = f"The event is refused: {refused}."
         LOG.warning("event %s: %s", event.id, text)
-        await self._instances.end(event.id, failed_outcome(REFUSED, text), event.turn)
+        await self._instances.end_turn(event.id, failed_outcome(REFUSED, text), event.turn)
         return None
 
     async def settle(self, delivery: QueuedEvent, queued: Mapping[str, Any], fault: str) -> None:

@@ -83,7 +83,7 @@ class Instances:
         """Return the ids of the newest events of an instance, in the order in which their turns began."""
         return list((await self._state.get(f"agents/instance/{instance.digest}") or {}).get("turns", []))
 
-    async def begin(self, instance: Instance, event_id: str, turn: Turn) -> list[Any]:
+    async def begin_turn(self, instance: Instance, event_id: str, turn: Turn) -> list[Any]:
         """Begin a turn, or take one up again. Return the messages of earlier turns."""
         turns = await self._listed(instance, event_id, turn)
         return await self._history(turns[-KEPT_TURNS - 1 : -1])
@@ -125,7 +125,7 @@ class Instances:
             messages.append(message)
         return messages
 
-    async def end(self, event_id: str, outcome: Outcome, turn: Turn) -> None:
+    async def end_turn(self, event_id: str, outcome: Outcome, turn: Turn) -> None:
         await self._state.change(_key("turn", event_id), lambda _: dict(outcome), subjects=_about(turn))
 
     async def fail(self, event_id: str, outcome: Outcome, turn: Turn | None) -> bool:

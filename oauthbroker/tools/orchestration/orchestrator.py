@@ -175,7 +175,7 @@ class Orchestrator:
         journal = DurableJournal(self._broker, event.turn)
         if not is_final(await self._instances.outcome(event.id)):
             outcome = await self._ran(instance, await with_output(event, journal))
-            await self._instances.end(event.id, self._broker.scrubber.json(outcome), event.turn)
+            await self._instances.end_turn(event.id, self._broker.scrubber.json(outcome), event.turn)
             await journal.forget(await self._instances.call_ids(event.id))  # the conversation has their results
         if event.type == COMPLETED:
             await journal.take(str(event.payload.get("handle")))
@@ -201,7 +201,7 @@ class Orchestrator:
         async with self._processes.held(instance, cwd) as slot, self._access(event) as access:
             outcome: dict[str, Any] = {"status": OUTDATED}
             while outcome["status"] == OUTDATED:
-                history = await self._instances.begin(instance, event.id, event.turn)
+                history = await self._instances.begin_turn(instance, event.id, event.turn)
                 asked = {"event": event.to_json(), "history": history, "access": access}
                 outcome = await self._ran_by(slot, event, asked)
             return outcome

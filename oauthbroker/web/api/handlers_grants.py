@@ -49,6 +49,6 @@ async def erase_subject(call: ApiCall[EraseSubject, NoParameters, NoParameters])
     """Erase a subject. Providers are not waited for: while one has to be told, the same call goes on later."""
     erasure, subject = call.services.erasure, call.body.subject
     if call.body.dryRun:
-        return reply(Erased(False, await erasure.look(subject)).to_json())
+        return reply(Erased(False, await erasure.find_records(subject)).to_json())
     await call.made()
     return reply((await erasure.erase(subject)).to_json())

@@ -56,10 +56,10 @@ async def confirm_session(call: AnyCall) -> Response:
     """Confirm a handle for the runtime, or relay with a turn's own token a code that was said in its conversation."""
     if isinstance(call.caller, TurnTokenHolder):
         await call.made()  # which session a code is of is not known before it is tried
-        outcome = await call.services.parked_codes.relay(call.caller.turn, call.body.channelCode.reveal(), None)
+        outcome = await call.services.pending_codes.relay(call.caller.turn, call.body.channelCode.reveal(), None)
     else:
-        await call.made(call.services.parked_codes.session_in(call.body.handle.reveal()))
-        outcome = await call.services.parked_codes.confirm(call.body.handle.reveal(), call.body.subject)
+        await call.made(call.services.pending_codes.session_in(call.body.handle.reveal()))
+        outcome = await call.services.pending_codes.confirm(call.body.handle.reveal(), call.body.subject)
     return reply(_outcome(outcome.auth_session_id, outcome))
 
 

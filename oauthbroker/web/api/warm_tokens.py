@@ -79,7 +79,7 @@ class WarmTokens:
 
     def answer(self, head: WarmHead, body: bytes) -> bytes | None:
         """Return the header lines after the status line, and the body. None where the general way has to answer."""
-        begun, token_holder = self._log.begin(), self._turns.holder(head.digest)
+        begun, token_holder = self._log.begin_request(), self._turns.holder(head.digest)
         known = None if token_holder is None else self._bodies.get(body)
         words = known if token_holder is None or known is not None else _words(body)
         if token_holder is None or words is None or not self._limits.admits(token_holder.turn_id):
@@ -93,7 +93,7 @@ class WarmTokens:
         text = issuance.printed_by(_printed).encode()
         answer = b"content-length: %d%b%b\r\n\r\n%b" % (len(text), self._fixed, begun.id.encode(), text)
         try:  # noqa: SIM105  (on the warm path of a token call)
-            self._log.end(begun, ROUTE, "POST", 200)
+            self._log.end_request(begun, ROUTE, "POST", 200)
         except (OSError, ValueError):  # a full, closed or broken log costs no answer
             pass
         return answer

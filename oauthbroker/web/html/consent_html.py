@@ -16,7 +16,7 @@ from oauthbroker.authorization.pages_service import AuthorizationEnd, Invitation
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.token_results import DevicePrompt
-from oauthbroker.records.parked_code import grouped
+from oauthbroker.records.pending_code import grouped
 from oauthbroker.web.html.rendering import Page, page
 from oauthbroker.web.html.scope_sentences import provider_title, scope_line
 from oauthbroker.web.html.shown_names import (

@@ -41,10 +41,10 @@ class RequestLog:
     def __init__(self, clock: Clock, log: Log, metrics: Metrics) -> None:
         self._clock, self._metrics, self._info, self._sampled = clock, metrics, log.info, SampledLines(log)
 
-    def begin(self) -> Begun:
+    def begin_request(self) -> Begun:
         return Begun(random_text(self._clock, 96), self._clock.monotonic())
 
-    def end(
+    def end_request(
         self,
         begun: Begun,
         route: str,
@@ -85,7 +85,7 @@ class AccessLog:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun, status = self._log.begin(), 0
+        begun, status = self._log.begin_request(), 0
         scope.setdefault("state", {})[_STATE_KEY] = begun.id
         method = scope["method"] if scope["method"] in _METHODS else "other"
 
@@ -102,7 +102,7 @@ class AccessLog:
                 spanned.set(route=route_template(scope), status=status)
         finally:
             refused, known = scope["state"].get(_REFUSED_KEY, _NOT), _KNOWN_KEY in scope["state"]
-            self._log.end(begun, route_template(scope), method, status, refused, known=known)
+            self._log.end_request(begun, route_template(scope), method, status, refused, known=known)
 
 
 def _traceparent(scope: Scope) -> str:

@@ -44,7 +44,7 @@ class Limiter:
         if found is not None:
             found.left = min(self._burst, found.left + 1)
 
-    def take(self, caller: str) -> None:
+    def admit(self, caller: str) -> None:
         """Count one call. Raises `rateLimited`, with the seconds until the next call would be allowed."""
         now, bucket = self._clock.monotonic(), self._buckets.get(caller)
         if bucket is None:
@@ -76,12 +76,12 @@ class RequestLimits:
 
     def called(self, caller: str) -> None:
         """Count a call of a known caller. Raises `rateLimited`."""
-        self._known.take(caller)
+        self._known.admit(caller)
 
     def admits(self, caller: str) -> bool:
         """Count a call of a known caller. False if it is one too many."""
         try:
-            self._known.take(caller)
+            self._known.admit(caller)
         except BrokerError:
             return False
         return True
@@ -92,4 +92,4 @@ class RequestLimits:
 
     def strange(self, address: str) -> None:
         """Count a call without good credentials; that of an ended turn is a known caller's. Raises `rateLimited`."""
-        self._strangers.take(address)
+        self._strangers.admit(address)

@@ -124,7 +124,7 @@ class AdminEntrance:
 
     async def _turned_away(self, request: Request, place: str, refused: BrokerError) -> None:
         """Count and audit a refusal. Raises `rateLimited`, so that endless failures do not fill the audit log."""
-        self._failures.take(request.client.host if request.client is not None else "")
+        self._failures.admit(request.client.host if request.client is not None else "")
         await self._admin.turned_away(f"{request.method} {HOME}{place}", refused.code)
 
     async def leave(self, request: Request, page_user: PageUser) -> Response:

@@ -134,7 +134,7 @@ class ConsentPages:
 
         async def arrive(request: Request, query: bytes) -> Response:
             came = await self.consent.arrive(app, query, self._cookies_of(request))
-            place = f"{NEXT}/as-{came.locator}" if came.parked else f"/connected/{app.name}"
+            place = f"{NEXT}/as-{came.locator}" if came.code_is_pending else f"/connected/{app.name}"
             return self.browsers.arrived(place, came.locator)
 
         return partial(self._came_back, answer=arrive)

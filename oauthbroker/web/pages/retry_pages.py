@@ -48,7 +48,7 @@ class RetryPages:
         """Redirect to the connect page of the new link, which asks for consent as usual."""
         locator = locator_of(request.path_params["session"])
         await self.browsers.form(request, self.browsers.key(request), _path(locator))
-        ticket = await self.retrying.take(locator, self.browsers.session(request, locator))
+        ticket = await self.retrying.retry_session(locator, self.browsers.session(request, locator))
         return self.browsers.see_other(f"/connect/{ticket}")
 
 

@@ -18,7 +18,7 @@ from tests.kit import planted_records
 from tests.kit.running_broker import ALICE, Harness
 from tests.story import binding_kit
 from tests.story.api.kit import TOOLS, Answer, Caller, Callers, a_turn
-from tests.story.binding_kit import came_back, code_on, handle_on, of_alice, parking
+from tests.story.binding_kit import came_back, code_on, confirming_harness, handle_on, of_alice
 
 CONFIRM = "POST /v1/auth-sessions/confirm"
 LETTER = "/v1/agents/{agent}/dead-letters/{eventId}"
@@ -130,7 +130,7 @@ async def test_a_link_to_the_connections_is_minted_by_a_key_and_known_again_when
 
 
 async def test_a_handle_is_confirmed_by_a_key(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
-    async with parking(identity_provider, test_clock, "runtimeConfirm", tools=TOOLS) as harness:
+    async with confirming_harness(identity_provider, test_clock, "runtimeConfirm", tools=TOOLS) as harness:
         api = await Callers.of(harness)
         key, asked = (await ids(harness))["runtime"], await harness.ask_link(of=of_alice())
         handle = handle_on(await came_back(harness, asked, harness.browser()))
@@ -142,7 +142,7 @@ async def test_a_handle_is_confirmed_by_a_key(identity_provider: IdentityProvide
 
 
 async def test_a_code_is_relayed_by_a_turn(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
-    async with parking(identity_provider, test_clock, "channelCode", tools=TOOLS) as harness:
+    async with confirming_harness(identity_provider, test_clock, "channelCode", tools=TOOLS) as harness:
         api, asked = await Callers.of(harness), await harness.ask_link(of=of_alice())
         code = code_on(await came_back(harness, asked, harness.browser()))
         begun = await api.begin(user=binding_kit.ALICE, team=None)
@@ -185,8 +185,10 @@ async def take_back(harness: Harness, caller: Caller) -> Answer:
 async def state_of(harness: Harness) -> tuple[object, ...]:
     """What the acts change."""
     broker = harness.broker
-    turns = [record.id async for record in broker.turns.shelf.all()]
-    browser_sessions = [browser_session.id async for browser_session in broker.connections.browser_sessions.shelf.all()]
+    turns = [record.id async for record in broker.turns.records.all()]
+    browser_sessions = [
+        browser_session.id async for browser_session in broker.connections.browser_sessions.records.all()
+    ]
     sessions = [each.record.id async for each in harness.repository.sessions() if each.record.open]
     grants = [each.record.revoked async for each in harness.repository.grants()]
     dead = [letter.id for letter in await harness.broker.dead_letters.dead()]
@@ -214,7 +216,7 @@ async def test_a_confirmation_that_cannot_be_audited_is_refused(
     identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     kind = {"handle": "runtimeConfirm", "code": "channelCode"}[said]
-    async with parking(identity_provider, test_clock, kind, tools=TOOLS) as harness:
+    async with confirming_harness(identity_provider, test_clock, kind, tools=TOOLS) as harness:
         api, asked = await Callers.of(harness), await harness.ask_link(of=of_alice())
         page = await came_back(harness, asked, harness.browser())
         caller, body = api.runtime, {"subject": binding_kit.ALICE}

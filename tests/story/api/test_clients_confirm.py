@@ -14,7 +14,16 @@ from oauthbroker.client import AuthorizationRequired, BrokerError, Code, Ready, 
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.running_broker import Harness
 from tests.story.api.clients import listening
-from tests.story.binding_kit import ALICE, MALLORY, came_back, code_on, handle_on, of_alice, parking, settings_for
+from tests.story.binding_kit import (
+    ALICE,
+    MALLORY,
+    came_back,
+    code_on,
+    confirming_harness,
+    handle_on,
+    of_alice,
+    settings_for,
+)
 
 
 @asynccontextmanager
@@ -25,7 +34,7 @@ async def served(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         settings = settings_for(allowed_hosts=(f"127.0.0.1:{listener.getsockname()[1]}",))
         async with (
-            parking(idp, clock, binding, settings=settings) as harness,
+            confirming_harness(idp, clock, binding, settings=settings) as harness,
             listening(harness.broker.asgi.api, listener) as url,
         ):
             _, key = await harness.broker.api_keys.create("runtime", ["runtime"])

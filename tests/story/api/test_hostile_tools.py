@@ -21,7 +21,7 @@ from oauthbroker.web.api.proxy import PATH
 from tests.kit import running_broker
 from tests.kit.running_broker import Harness, turn
 from tests.story.api.kit import TOOLS, Caller, Callers
-from tests.story.binding_kit import ALICE, came_back, code_on, of_alice, parking
+from tests.story.binding_kit import ALICE, came_back, code_on, confirming_harness, of_alice
 
 CONFIRM = "/v1/auth-sessions/confirm"
 SWITCH = {"oauthAppRef": "mail", "switchAccount": True}
@@ -58,11 +58,11 @@ def refusals(harness: Harness) -> list[tuple[str, str]]:
 
 @pytest.mark.case("14b", "79")
 @narrowed
-async def test_a_tool_that_agreed_with_its_own_account_cannot_vouch_for_its_own_browser(
+async def test_a_tool_that_agreed_with_its_own_account_cannot_confirm_its_own_browser(
     identity_provider: IdentityProvider, test_clock: TestClock, narrowing: Narrowing
 ) -> None:
     """It opens the link itself and reads the code off the page. The person never saw either."""
-    async with parking(identity_provider, test_clock, "channelCode", tools=TOOLS) as harness:
+    async with confirming_harness(identity_provider, test_clock, "channelCode", tools=TOOLS) as harness:
         runtime, tool = await holders(await Callers.of(harness), narrowing, ALICE)
         asked = await harness.ask_link(of=of_alice())
         said = {"channelCode": code_on(await came_back(harness, asked, harness.browser(), account="mallory"))}
@@ -92,7 +92,7 @@ async def test_a_tool_cannot_say_no_for_the_person(harness: Harness, api: Caller
 async def test_a_tool_cannot_switch_accounts_over_the_api(
     identity_provider: IdentityProvider, test_clock: TestClock, narrowing: Narrowing, binding: str
 ) -> None:
-    async with parking(identity_provider, test_clock, binding, tools=TOOLS) as harness:
+    async with confirming_harness(identity_provider, test_clock, binding, tools=TOOLS) as harness:
         runtime, tool = await holders(await Callers.of(harness), narrowing, ALICE)
         refused = await tool.post("/v1/tokens", SWITCH)
         assert (200, "notAllowed") == (refused.status, refused.code)

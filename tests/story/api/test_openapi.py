@@ -135,10 +135,10 @@ async def test_every_example_of_a_request_runs(slack: Any, operation: Operation,
         names = {EVENT: leased["event"]["eventId"], LEASE: leased["lease"], **names}
     caller = {"runtime": api.runtime, "operator": api.operator}.get(who) or api.holding(begun["turnToken"])
     answer = await _send(operation, who, caller, names)
-    parked = (
+    pending_code = (
         operation.id == "confirmAuthSession"
     )  # nothing waits to be confirmed here: tests/story/api/test_sessions.py
-    assert answer.status in ({400} if parked else ANSWERS[operation.id]), answer.text
+    assert answer.status in ({400} if pending_code else ANSWERS[operation.id]), answer.text
     content = content_of(operation, answer.status)
     if not content:
         assert b"" == answer.body

@@ -13,7 +13,7 @@ import pytest
 from oauthbroker.audit import TokenInjected
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
-from oauthbroker.serving.connection_seats import Terms
+from oauthbroker.serving.connection_slots import Terms
 from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.server import served
 from oauthbroker.testing import IdentityProvider, TestClock

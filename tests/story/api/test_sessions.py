@@ -12,7 +12,7 @@ from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, BOB, Harness, turn
 from tests.story import binding_kit
 from tests.story.api.kit import TOOLS, Answer, Callers, checked
-from tests.story.binding_kit import came_back, code_on, handle_on, of_alice, parking
+from tests.story.binding_kit import came_back, code_on, confirming_harness, handle_on, of_alice
 
 MAY_SHOW = ("ticket",)
 UNKNOWN = f"as-{'A' * 22}"
@@ -108,7 +108,7 @@ async def test_links_can_be_delivered_apart_from_the_block(harness: Harness, api
 
 @pytest.fixture
 async def confirming(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
-    async with parking(identity_provider, test_clock, "runtimeConfirm", tools=TOOLS) as harness:
+    async with confirming_harness(identity_provider, test_clock, "runtimeConfirm", tools=TOOLS) as harness:
         yield harness
 
 
@@ -160,7 +160,7 @@ async def test_a_turn_cannot_confirm_a_handle_and_the_sessions_id_confirms_nothi
 async def test_a_turn_relays_the_code_that_was_said_in_its_conversation(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    async with parking(identity_provider, test_clock, "channelCode", tools=TOOLS) as harness:
+    async with confirming_harness(identity_provider, test_clock, "channelCode", tools=TOOLS) as harness:
         api = await Callers.of(harness)
         asked = await harness.ask_link(of=of_alice())
         body = {"channelCode": code_on(await came_back(harness, asked, harness.browser()))}

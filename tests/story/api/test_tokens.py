@@ -157,8 +157,8 @@ async def held_pair(harness: Harness) -> AsyncIterator[Callable[[], Any]]:
 
 async def ended_elsewhere(harness: Harness, turn_id: str) -> None:
     """By another process on the same store."""
-    shelf = harness.repository.shelf("turns", TurnRecord.from_plaintext)
-    assert await shelf.end(turn_id.removeprefix("turn-"))
+    records = harness.repository.records("turns", TurnRecord.from_plaintext)
+    assert await records.end(turn_id.removeprefix("turn-"))
 
 
 async def ended_here(harness: Harness, turn_id: str) -> None:

@@ -32,7 +32,7 @@ from oauthbroker.serving.http1 import known_heads, warm_connection
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.tokens.issuance import Issuance
 from oauthbroker.web.middleware.access_log import RequestLog
-from tests.kit.default_store import vouches
+from tests.kit.default_store import confirms
 from tests.kit.running_broker import ALICE, Harness, global_app, running, user_app
 from tests.kit.wire import SECONDS, Line, a_listener
 from tests.story.api.kit import TOOLS, Callers
@@ -250,7 +250,7 @@ async def test_every_body_of_every_caller_is_answered_as_by_the_general_way(
         "Tool/mail": GOOD_BODIES,
         "Tool/both": GOOD_BODIES | {"a third scope"},
     }
-    assert warm == (good.get(token, set()) if vouches() else set())
+    assert warm == (good.get(token, set()) if confirms() else set())
 
 
 @pytest.mark.slow
@@ -259,7 +259,7 @@ async def test_every_way_to_send_it_is_answered_as_by_the_general_way(harness: H
     tokens = await tokens_of(harness, api)
     for token, body in product(("turn", "ended"), (ASK, BODIES["not JSON"])):
         warm = {name for name, way in WAYS.items() if await compared(harness, request(tokens[token], body, **way))}
-        good = vouches() and (token, body) == ("turn", ASK)
+        good = confirms() and (token, body) == ("turn", ASK)
         assert warm == (GOOD_WAYS if good else set()), token
         warm = {name for name, more in HEADERS.items() if await compared(harness, request(tokens[token], body, more))}
         assert warm == (GOOD_HEADERS if good else set()), token
@@ -271,7 +271,7 @@ async def test_a_request_in_parts_and_two_in_one_piece_are_answered_in_order(har
     line, other = Line(harness.broker.asgi.app), Line(general(harness))
     for parts in [[data], [data], *cuts, [data]]:
         assert REQUEST_ID.sub(b"", await other.say(*parts)) == REQUEST_ID.sub(b"", await line.say(*parts))
-    assert vouches() == bool(line.at_once)
+    assert confirms() == bool(line.at_once)
     line.connection.data_received(data + data + b"GET /v1/apps HTTP/1.1\r\nHost: " + HOST.encode() + b"\r\n\r\n")
     async with asyncio.timeout(30):
         while line.wire.said.count(b"HTTP/1.1 ") < 4:
@@ -283,12 +283,12 @@ async def test_a_request_in_parts_and_two_in_one_piece_are_answered_in_order(har
 
 @pytest.fixture
 async def line(harness: Harness, api: Callers) -> AsyncIterator[Line]:
-    """A connection on which the call is warm, where the store vouches for its versions."""
+    """A connection on which the call is warm, where the store confirms its versions."""
     line = Line(harness.broker.asgi.app)
     line.data = request((await api.begin())["turnToken"])
     for _ in range(3):
         assert (await line.say(line.data)).startswith(b"HTTP/1.1 200 OK\r\n")
-    assert vouches() == bool(line.at_once)
+    assert confirms() == bool(line.at_once)
     line.at_once = 0
     yield line
     await line.close()
@@ -297,7 +297,7 @@ async def line(harness: Harness, api: Callers) -> AsyncIterator[Line]:
 async def test_a_known_head_waits_a_moment_for_its_body(line: Line) -> None:
     for at in (len(line.data) - len(ASK), len(line.data) - 1):
         assert (await line.say(line.data[:at], line.data[at:])).startswith(b"HTTP/1.1 200 OK\r\n")
-    assert (2 if vouches() else 0) == line.at_once
+    assert (2 if confirms() else 0) == line.at_once
 
 
 @knows_heads
@@ -416,7 +416,7 @@ async def test_a_log_that_takes_no_line_costs_no_answer(
 
 
 async def test_a_connection_for_probes_answers_nothing_at_once(line: Line) -> None:
-    line.connection._seat = "probe"
+    line.connection._slot = "probe"
     await line.say(line.data)
     assert 0 == line.at_once
 
@@ -431,7 +431,7 @@ async def test_a_refreshed_token_takes_the_place_of_the_one_before(harness: Harn
     line.at_once = 0
     for _ in range(3):
         assert new == json.loads((await line.say(line.data)).partition(b"\r\n\r\n")[2])["accessToken"]
-    assert vouches() == bool(line.at_once)
+    assert confirms() == bool(line.at_once)
 
 
 def holders_of(token: str) -> list[object]:
@@ -445,9 +445,9 @@ async def test_with_its_turn_a_remembered_answer_ends(harness: Harness, api: Cal
     begun, line = await api.begin(), Line(harness.broker.asgi.app)
     for _ in range(3):
         answer = await line.say(request(begun["turnToken"]))
-    assert vouches() == bool(line.at_once)
+    assert confirms() == bool(line.at_once)
     token = json.loads(answer.partition(b"\r\n\r\n")[2])["accessToken"]
-    assert vouches() == bool(holders_of(token))
+    assert confirms() == bool(holders_of(token))
     assert await harness.broker.turns.end(begun["turnId"])
     gc.collect()
     assert [] == holders_of(token)
@@ -460,7 +460,7 @@ async def test_with_its_turn_a_remembered_answer_ends(harness: Harness, api: Cal
 async def test_a_body_that_asks_in_vain_is_not_remembered(harness: Harness, api: Callers, line: Line) -> None:
     warm = harness.broker.asgi.app.state.warm_tokens  # type: ignore[attr-defined]
     before = len(warm._bodies)
-    assert vouches() == (0 < before)
+    assert confirms() == (0 < before)
     for number in range(5):
         body = json.dumps({"oauthAppRef": "mail", "scopes": [f"no{number}"]}).encode()
         line.data = request(line.data.partition(b"Bearer ")[2].partition(b"\r\n")[0].decode(), body)
@@ -473,7 +473,7 @@ async def test_a_tool_that_asks_for_another_account_is_refused_as_by_the_general
     harness: Harness, api: Callers
 ) -> None:
     token = (await tokens_of(harness, api))["Tool/mail"]
-    assert vouches() == bool(await compared(harness, request(token)))
+    assert confirms() == bool(await compared(harness, request(token)))
     body = ASK.replace(b"}", b',"switchAccount":true}')
     line = Line(harness.broker.asgi.app)
     for data in (request(token), request(token), request(token, body), request(token, body)):
@@ -493,8 +493,10 @@ async def test_a_call_that_the_general_way_answers_is_counted_once(harness: Harn
 
 async def end_elsewhere(harness: Harness, turn_id: str) -> None:
     parts = harness.parts
-    shelf = harness.repository.shelf("turns", parts.turns.shelf._read)
-    assert await Turns(shelf=shelf, config=parts.turns.config, clock=harness.clock, audit=harness.audit).end(turn_id)
+    records = harness.repository.records("turns", parts.turns.records._read)
+    assert await Turns(records=records, config=parts.turns.config, clock=harness.clock, audit=harness.audit).end(
+        turn_id
+    )
 
 
 async def end_here(harness: Harness, turn_id: str) -> None:
@@ -558,7 +560,7 @@ async def test_what_ends_is_refused_on_the_next_request_of_an_open_connection(
     data, line = request(begun["toolTokens"]["Tool/both"]), Line(harness.broker.asgi.app)
     for _ in range(4):
         assert (await line.say(data)).startswith(b"HTTP/1.1 200 OK\r\n")
-    assert vouches() == (2 <= line.at_once), "the call is warm"
+    assert confirms() == (2 <= line.at_once), "the call is warm"
     harness.audit.lines.clear()
     await end(harness, begun["turnId"])
     answer = await line.say(data)
@@ -578,7 +580,7 @@ async def test_each_answer_has_its_audit_entry_its_count_and_its_place_in_the_li
     traces, before = Traces(harness), line.at_once
     for _ in range(20):
         await line.say(data)
-    assert (20 if vouches() else 0) == line.at_once - before
+    assert (20 if confirms() else 0) == line.at_once - before
     logged, audited, counts = traces.new()
     assert (20, 20) == (len(logged), len(audited))
     assert {20} == {counts[Metric.HTTP_REQUESTS, ("/v1/tokens", "POST", "2xx")], counts[Metric.TOKENS_READY, ("mail",)]}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.serving.connection_seats import SPARE
+from oauthbroker.serving.connection_slots import SPARE
 from oauthbroker.serving.http1.connection import LINGERING
 from oauthbroker.serving.http1.head_parser import HEAD_LIMIT, MOST_HEADERS
 from oauthbroker.web.gate.request_limits import BODY_LIMIT
@@ -470,7 +470,7 @@ async def test_probes_of_a_full_broker_are_answered_for_as_long_as_others_are_re
 
 
 @pytest.mark.case("83")
-async def test_refused_callers_that_stay_to_read_why_take_no_seat(
+async def test_refused_callers_that_stay_to_read_why_take_no_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("oauthbroker.serving.http1.connection._is_idle", lambda _: False)

@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
-from oauthbroker.serving.connection_seats import Terms
+from oauthbroker.serving.connection_slots import Terms
 from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.server import served
 from tests.kit.raw_http import Said, Site

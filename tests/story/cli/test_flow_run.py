@@ -139,8 +139,8 @@ def test_a_database_that_cannot_be_used_is_refused_in_a_sentence(desk: Desk, url
         assert (2, 1, False) == (done.code, len(done.err.splitlines()), "Traceback" in done.err)
 
 
-@pytest.mark.rule("run-parks", "000-types-http")
-def test_a_run_parks_with_status_75_and_a_link_and_goes_on_after_the_consent(
+@pytest.mark.rule("run-waits", "000-types-http")
+def test_a_run_waits_with_status_75_and_a_link_and_goes_on_after_the_consent(
     desk: Desk, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -154,7 +154,7 @@ def test_a_run_parks_with_status_75_and_a_link_and_goes_on_after_the_consent(
     deploy(desk, {"a": BEGIN, "b": log("one"), "c": COMMIT, "r": ("httpRequest", request)}, "--config", "config")
     words = ("--config", "config", "--apply", "--as", "ada", "--user", ALICE)
     code, told = typed(desk, *words)
-    assert (75, "parked") == (code, told["state"])
+    assert (75, "pendingCode") == (code, told["state"])
     assert told["authorization"]["authorizationUrl"].startswith(desk.base)
     shown = desk.type("flow", "run", "tool", "--entity", "log.json", "--config", "config", "--resume", told["run"])
     assert (75, True) == (shown.code, told["authorization"]["authorizationUrl"] in shown.err)

@@ -39,7 +39,7 @@ async def _grants(desk: Desk) -> list[Grant]:
     ring = KeyringFile(root / "data" / "keyring", FileKek.open(desk.key_file)).load()
     repository = Repository(FileStore(root, ring, kinds=KINDS, clock=SystemClock()))
     try:
-        return [held.record async for held in repository.grants()]
+        return [versioned.record async for versioned in repository.grants()]
     finally:
         await repository.close()
 

@@ -305,7 +305,7 @@ def inbox(flows: Flows, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch) 
     return request
 
 
-@pytest.mark.rule("run-parks")
+@pytest.mark.rule("run-waits")
 @pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
 @pytest.mark.usefixtures("inbox")
 def test_a_run_that_waits_for_a_consent_goes_on_in_the_broker_that_serves_it(
@@ -314,21 +314,21 @@ def test_a_run_that_waits_for_a_consent_goes_on_in_the_broker_that_serves_it(
     alice = jwt(idp.account("alice").sub)
     with serving(flows.desk, prelude=LOOPBACK, **flows.env):
         status, said = flows.call("POST", "tools/inbox", {"text": "msg"}, token=alice, Idempotency_Key="k1")
-        assert (202, "parked") == (status, said["state"])
+        assert (202, "waiting") == (status, said["state"])
         flows.agree(idp, said["authorization"]["authorizationUrl"])
         until(lambda: ["succeeded"] == [run.state for run in flows.runs()])
         again = flows.call("POST", "tools/inbox", {"text": "msg"}, token=alice, Idempotency_Key="k1")
     assert ((200, {"text": "msg"}), ["msg"], 1) == (again, flows.texts(), idp.count("resource"))
 
 
-@pytest.mark.rule("run-parks")
+@pytest.mark.rule("run-waits")
 @pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
 @pytest.mark.usefixtures("inbox")
 def test_an_operator_gets_the_link_of_a_run_that_no_caller_waits_for(flows: Flows, idp: IdentityProvider) -> None:
     flows.desk.canaries.may_show("ticket")
     with serving(flows.desk, prelude=LOOPBACK, **flows.env):
         said = flows.hook("polled", "msg_1", SECRET)[1]
-        until(lambda: ["parked"] == [run.state for run in flows.runs()])
+        until(lambda: ["waiting"] == [run.state for run in flows.runs()])
         words = ("--resume", said["run"], "--config", "config", "--flows", "config/flows", "--database", flows.url)
         done = flows.desk.type("flow", "run", "polled", *words, "--json")
         assert 75 == done.code

@@ -17,7 +17,7 @@ from oauthbroker.testing import TestClock
 
 
 def keys_on(store: MemoryStore, clock: TestClock) -> ApiKeys:
-    return ApiKeys(shelf=Repository(store).shelf("apikeys", ApiKey.from_plaintext), clock=clock, audit=AuditList())
+    return ApiKeys(records=Repository(store).records("apikeys", ApiKey.from_plaintext), clock=clock, audit=AuditList())
 
 
 @pytest.fixture

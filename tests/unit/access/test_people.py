@@ -40,7 +40,9 @@ SUBJECTS = {"user": "idp:user:alice"}
 
 
 def browser_sessions_on(store: Any, clock: TestClock) -> BrowserSessions:
-    return BrowserSessions(shelf=Repository(store).shelf("browsersessions", BrowserSession.from_plaintext), clock=clock)
+    return BrowserSessions(
+        records=Repository(store).records("browsersessions", BrowserSession.from_plaintext), clock=clock
+    )
 
 
 @pytest.fixture
@@ -155,14 +157,14 @@ async def test_browser_sessions_are_read_through_once_in_five_minutes_however_of
         await browser_sessions.sweep()
         clock.advance(30)
     assert 4 == len(scans)
-    assert not [browser_session async for browser_session in browser_sessions.shelf.all()]
+    assert not [browser_session async for browser_session in browser_sessions.records.all()]
 
 
 # uses
 
 
 def uses_on(store: Any, clock: TestClock) -> Uses:
-    return Uses(Repository(store).shelf("uses", GrantUse.from_plaintext), clock)
+    return Uses(Repository(store).records("uses", GrantUse.from_plaintext), clock)
 
 
 async def test_the_latest_use_of_any_process_counts_and_the_first_stays(tmp_path: Path, clock: TestClock) -> None:

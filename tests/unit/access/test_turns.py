@@ -47,8 +47,8 @@ ALICE = turn_with(**{"user": "acme:user:alice", "global": "acme:team:1"})
 
 def turns_on(store: MemoryStore, clock: TestClock, audit: AuditList | None = None, **limits: Any) -> Turns:
     bundle = Bundle(Settings(limits=Limits(**limits)), APPS, TOOLS)
-    record_store = Repository(store).shelf("turns", TurnRecord.from_plaintext)
-    return Turns(shelf=record_store, config=CurrentConfig(bundle), clock=clock, audit=audit or AuditList())
+    record_store = Repository(store).records("turns", TurnRecord.from_plaintext)
+    return Turns(records=record_store, config=CurrentConfig(bundle), clock=clock, audit=audit or AuditList())
 
 
 @pytest.fixture
@@ -122,12 +122,12 @@ async def test_a_token_may_ask_for_the_scopes_that_all_its_limits_allow(
 
 async def test_an_app_whose_scopes_were_removed_leaves_the_token(clock: TestClock) -> None:
     turns = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock)
-    turns.config.take(Bundle(Settings(), APPS, {}))
+    turns.config.adopt(Bundle(Settings(), APPS, {}))
     begun = await turns.begin(ALICE, tools={"Tool/new": (ToolAuth("mail", ("write",)), ToolAuth("files", ("read",)))})
     token = begun.tool_tokens["Tool/new"].reveal()
     assert {"mail": ("write",), "files": ("read",)} == allowed(await turns.admit(token))
     for left in (("read",), ()):
-        turns.config.take(Bundle(Settings(), APPS | {"mail": app_with(name="mail", scopes=left)}, {}))
+        turns.config.adopt(Bundle(Settings(), APPS | {"mail": app_with(name="mail", scopes=left)}, {}))
         assert {"files": ("read",)} == allowed(await turns.admit(token))
 
 
@@ -144,7 +144,7 @@ async def test_a_tool_that_gets_no_token_gets_none_by_a_narrower_name(
     clock: TestClock, declared: ToolAuth | None, said: ToolAuth | None, apps: Any
 ) -> None:
     turns = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock)
-    turns.config.take(Bundle(Settings(), APPS, {"Tool/mail": (declared,)} if declared else {}))
+    turns.config.adopt(Bundle(Settings(), APPS, {"Tool/mail": (declared,)} if declared else {}))
     begun = await turns.begin(ALICE, tools={"Tool/mail": (said,) if said else None})
     token = begun.tool_tokens["Tool/mail"]
     token_holder = await turns.admit((token if apps is None else narrow(token, apps=apps)).reveal())
@@ -240,7 +240,7 @@ async def test_a_turn_that_cannot_be_kept_is_refused(
     with pytest.raises(BrokerError) as caught:
         await turns.begin(turn, ttl_seconds=ttl, tools=tools)
     assert code is caught.value.code
-    assert [] == [record async for record in turns.shelf.all()]
+    assert [] == [record async for record in turns.records.all()]
 
 
 async def test_turns_whose_time_is_over_are_forgotten(turns: Turns, clock: TestClock) -> None:
@@ -249,7 +249,7 @@ async def test_turns_whose_time_is_over_are_forgotten(turns: Turns, clock: TestC
     clock.advance(61)
     assert 2 == await turns.sweep()
     assert 0 == await turns.sweep()
-    assert 1 == len([record async for record in turns.shelf.all()])
+    assert 1 == len([record async for record in turns.records.all()])
 
 
 async def test_a_token_has_one_holder_until_the_turn_or_the_configuration_changes(clock: TestClock) -> None:
@@ -261,7 +261,7 @@ async def test_a_token_has_one_holder_until_the_turn_or_the_configuration_change
     assert turns.holder(digest) is None
     token_holder = await turns.admit(token)
     assert token_holder is await turns.admit(token) is turns.holder(digest)
-    turns.config.take(replace(turns.config.bundle))
+    turns.config.adopt(replace(turns.config.bundle))
     assert turns.holder(digest) is None
     newer = await turns.admit(token)
     assert newer is not token_holder
@@ -276,7 +276,7 @@ async def test_a_token_has_one_holder_until_the_turn_or_the_configuration_change
 
 def kept(turns: Turns) -> tuple[int, int, int]:
     """(tokens, turns, bytes) that are remembered."""
-    return len(turns._known), len(turns.shelf._cache), turns.shelf._cache.bytes
+    return len(turns._known), len(turns.records._cache), turns.records._cache.bytes
 
 
 LARGE = replace(ALICE, origin={"thread": [f"{number} hello there" for number in range(2200)]})  # about 40 KB
@@ -302,7 +302,7 @@ async def test_long_lived_large_turns_stay_within_their_bytes(
     tokens, there, size = kept(turns)
     assert (20, True) == (tokens, 0 < there < 6)
     assert 150_000 < size <= 200_000
-    assert {b""} == {cached.version.body for _, cached in turns.shelf._cache.items()}
+    assert {b""} == {cached.version.body for _, cached in turns.records._cache.items()}
 
 
 async def test_turns_whose_time_is_over_or_that_others_ended_are_not_remembered(clock: TestClock) -> None:
@@ -354,7 +354,7 @@ async def test_a_reload_leaves_no_older_configuration_in_memory(clock: TestClock
     tokens = [(await turns.begin(ALICE)).token.reveal() for _ in range(10)]
     for token in tokens:
         await turns.admit(token)
-    turns.config.take(Bundle(Settings(), APPS, {}))
+    turns.config.adopt(Bundle(Settings(), APPS, {}))
     await turns.admit(tokens[0])
     assert 1 == kept(turns)[0]
     for token in tokens:
@@ -423,14 +423,14 @@ def _no_more(before: TurnTokenHolder, after: TurnTokenHolder, apps: dict[str, OA
 async def test_a_token_is_judged_anew_under_another_configuration(clock: TestClock) -> None:
     """An app that the older configuration had must not be allowed under the newer one."""
     store, config = MemoryStore(kinds=KINDS, clock=clock), CurrentConfig(Bundle(Settings(), APPS, TOOLS))
-    record_store = Repository(store).shelf("turns", TurnRecord.from_plaintext)
-    turns = Turns(shelf=record_store, config=config, clock=clock, audit=AuditList())
+    record_store = Repository(store).records("turns", TurnRecord.from_plaintext)
+    turns = Turns(records=record_store, config=config, clock=clock, audit=AuditList())
     begun = await turns.begin(ALICE, tools={"Tool/all": None})
     text = begun.tool_tokens["Tool/all"].reveal()
     before = (await turns.admit(text)).declared
     assert before is not None
     assert before != (ToolAuth("mail"),)
-    config.take(Bundle(Settings(), {"mail": APPS["mail"]}, TOOLS))
+    config.adopt(Bundle(Settings(), {"mail": APPS["mail"]}, TOOLS))
     assert (ToolAuth("mail"),) == (await turns.admit(text)).declared
 
 

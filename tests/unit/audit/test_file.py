@@ -173,7 +173,7 @@ def _begin_first_only(log: Slot, at: object) -> None:
     _begin_file(log, at)  # type: ignore[arg-type]
 
 
-async def test_lines_of_a_version_without_a_chain_stay_and_are_vouched_for_as_they_are(tmp_path: Path) -> None:
+async def test_lines_of_a_version_without_a_chain_stay_and_are_confirmed_as_they_are(tmp_path: Path) -> None:
     active(tmp_path).write_text(line_of(ENTRY, AT) * 3)
     found = await verdict(tmp_path)
     assert (True, 3, 0) == (found.sound, found.unchained, found.verified)
@@ -187,7 +187,7 @@ async def test_lines_of_a_version_without_a_chain_stay_and_are_vouched_for_as_th
     assert ["changed"] == kinds(await verdict(tmp_path))
 
 
-async def test_an_old_log_that_ended_in_half_a_line_is_vouched_for_too(tmp_path: Path) -> None:
+async def test_an_old_log_that_ended_in_half_a_line_is_confirmed_too(tmp_path: Path) -> None:
     active(tmp_path).write_text(line_of(ENTRY, AT) * 3 + '{"at":"20')
     assert (await verdict(tmp_path)).sound
     write(tmp_path)
@@ -195,7 +195,7 @@ async def test_an_old_log_that_ended_in_half_a_line_is_vouched_for_too(tmp_path:
     assert (True, 4, 2) == (found.sound, found.unchained, found.verified)
 
 
-async def test_an_old_log_that_is_full_already_is_vouched_for_and_steps_aside(tmp_path: Path) -> None:
+async def test_an_old_log_that_is_full_already_is_confirmed_and_steps_aside(tmp_path: Path) -> None:
     active(tmp_path).write_text(line_of(ENTRY, AT) * 30)
     write(tmp_path, 3, most_bytes=2000)
     found = await verdict(tmp_path)

@@ -57,7 +57,7 @@ def entry_class(name: str, member: str) -> type:
 
 def types(*known: type) -> PluginAuditTypes:
     taken = PluginAuditTypes()
-    taken.take("garden", known)
+    taken.register("garden", known)
     return taken
 
 
@@ -118,11 +118,11 @@ def test_a_name_that_no_reader_of_the_log_knows_is_refused(kind: type) -> None:
     "given", [(TurnEnded,), (int,), (PluginAuditEntry,), Dug(tool="x", depth=1), "Dug", None, (None,)]
 )
 def test_a_value_that_is_no_tuple_of_a_plugins_types_is_refused(given: object) -> None:
-    assert "the plug-in garden" in str(refusal(lambda: PluginAuditTypes().take("garden", given)))
+    assert "the plug-in garden" in str(refusal(lambda: PluginAuditTypes().register("garden", given)))
 
 
 def test_a_type_of_another_plugin_is_refused() -> None:
-    assert "the plug-in orchard" in str(refusal(lambda: PluginAuditTypes().take("orchard", (Dug,))))
+    assert "the plug-in orchard" in str(refusal(lambda: PluginAuditTypes().register("orchard", (Dug,))))
 
 
 def test_the_log_spells_the_plugin_before_the_type_so_that_no_type_is_taken_for_one_of_ours() -> None:

@@ -27,8 +27,8 @@ def with_owner(text: str) -> str:
 def test_in_user_mode_a_confirmation_stands_in_for_an_identity(owner: str, tmp_path: Path) -> None:
     app = load(write(tmp_path / "b", app=with_owner(owner), broker=BROKER + LOGIN)).apps["acme"].app
     assert app.owner.user_identity is None
-    assert app.owner.vouching is not None
-    assert app.owner.vouching in owner
+    assert app.owner.confirmation is not None
+    assert app.owner.confirmation in owner
 
 
 def test_an_identity_beside_it_is_kept(tmp_path: Path) -> None:

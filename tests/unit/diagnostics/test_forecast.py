@@ -129,8 +129,8 @@ def test_unknown_ends_are_counted_by_app():
 
 
 def test_a_grants_state_has_the_needed_fields_and_no_token():
-    held = grant(refresh_state=RefreshState(intent=Intent("x", NOW, lost=2), refused_at=NOW))
-    state = GrantView.of(held, None, NOW)
+    versioned = grant(refresh_state=RefreshState(intent=Intent("x", NOW, lost=2), refused_at=NOW))
+    state = GrantView.of(versioned, None, NOW)
     assert (2, NOW, True) == (state.lost, state.refused_at, state.refreshable)
     assert "printed" not in repr(state)
 
@@ -172,8 +172,10 @@ def test_presets_tell_how_many_tokens_a_provider_keeps_and_how_long_unused(name,
 async def test_a_checkup_knows_when_each_grant_was_used_last() -> None:
     store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=TestClock())
     repository = Repository(store)
-    held = await repository.save_grant(grant(), expect=0)
-    await repository.shelf("uses", GrantUse.from_plaintext).add(GrantUse.first(held.record.id, "planner", None, NOW))
+    versioned = await repository.save_grant(grant(), expect=0)
+    await repository.records("uses", GrantUse.from_plaintext).add(
+        GrantUse.first(versioned.record.id, "planner", None, NOW)
+    )
     unused: Any = None
     inspection = Inspection(
         repository=repository, age=unused, keys=unused, kinds=KINDS, clock=TestClock(), limits=Limits()

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.core.lifecycle import Bell
+from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.events.outbox_relay import Relay
 from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
@@ -112,7 +112,9 @@ class World:
     def __post_init__(self) -> None:
         self.repositories = [Repository(self.store) for _ in range(4)]
         self.queues = StoreQueues(repository=self.repositories[0], clock=self.clock, limits=Limits(), metrics=Metrics())
-        self.relays = [Relay(repository=each, queues=self.queues, bell=Bell()) for each in self.repositories[:2]]
+        self.relays = [
+            Relay(repository=each, queues=self.queues, notifier=Notifier()) for each in self.repositories[:2]
+        ]
 
     async def run(self) -> None:
         for _ in range(MOST_ROUNDS):
@@ -149,10 +151,10 @@ class World:
         event = kit.event(number, conversation, created_at=self.clock.now())
         repository = self.repositories[2 + number % 2]
         async with repository.pair(app, SUBJECT):
-            held = await repository.grant(app, SUBJECT)
-            grant = held.record if held is not None else kit.grant(app=app, subject=SUBJECT, outbox=())
+            versioned = await repository.grant(app, SUBJECT)
+            grant = versioned.record if versioned is not None else kit.grant(app=app, subject=SUBJECT, outbox=())
             grant = replace(grant, outbox=(*grant.outbox, event))
-            await repository.save_grant(grant, expect=held.generation if held is not None else 0)
+            await repository.save_grant(grant, expect=versioned.generation if versioned is not None else 0)
         self.happened[conversation].append(event.id)
 
     async def lose_number(self) -> None:

@@ -45,7 +45,7 @@ def words_of_data() -> set[str]:
     triggers = published_schema()["$defs"]["Trigger"]["properties"]["type"]["enum"]
     steps = (journal.DONE, journal.SENT, journal.RETRY, journal.UNKNOWN, journal.WAITS)
     decisions = (approvals.ASKED, approvals.APPROVED, approvals.DECLINED)
-    paused = (journal.UNKNOWN, journal.ESCALATED, journal.PARKED, journal.FAILING)
+    paused = (journal.UNKNOWN, journal.ESCALATED, journal.WAITING, journal.FAILING)
     return {
         *(f"risk_{each}" for each in ("green", "yellow", "red")),
         *(f"trigger_{each}" for each in triggers),

@@ -64,7 +64,7 @@ async def test_who_asks_again_and_again_reads_once_a_second(
 ) -> None:
     begun = clock.monotonic()
     for _ in range(20):
-        await snapshot.fresh_unhurried()
+        await snapshot.fresh_after_pause()
     assert read.begun <= 1 + clock.monotonic() - begun
 
 

@@ -161,16 +161,16 @@ def test_what_a_provider_said_of_people_is_never_printed() -> None:
     assert "OwnerFacts(...)" == repr(OwnerFacts("idp:team:1", "idp:user:1", VERIFIED))
 
 
-VOUCHED = ("runtimeConfirm", "channelCode", "brokerLogin")
-each_vouching = pytest.mark.parametrize("binding", VOUCHED)
+CONFIRMED = ("runtimeConfirm", "channelCode", "brokerLogin")
+each_confirmation = pytest.mark.parametrize("binding", CONFIRMED)
 
 
-def vouched(app: OAuthApp, binding: str) -> OAuthApp:
+def confirmed(app: OAuthApp, binding: str) -> OAuthApp:
     return replace(app, owner=replace(app.owner, binding=binding))  # type: ignore[arg-type]
 
 
 @pytest.mark.rule("12.5.6-5")
-@each_vouching
+@each_confirmation
 @pytest.mark.parametrize(
     "app, subject, facts, verdict",
     [
@@ -182,15 +182,15 @@ def vouched(app: OAuthApp, binding: str) -> OAuthApp:
     ],
 )
 def test_a_confirmation_stands_in_for_a_comparison_that_is_impossible(binding, app, subject, facts, verdict) -> None:
-    assert verdict == judge_owner(vouched(app, binding), subject, facts, confirmed=True)
+    assert verdict == judge_owner(confirmed(app, binding), subject, facts, confirmed=True)
     with pytest.raises(BrokerError) as caught:
-        judge_owner(vouched(app, binding), subject, facts)
+        judge_owner(confirmed(app, binding), subject, facts)
     assert Code.SUBJECT_UNVERIFIABLE is caught.value.code, "with any answer of the provider, the owner is not verified"
 
 
 @pytest.mark.rule("12.5.6-5")
 @pytest.mark.case("38", "42")
-@each_vouching
+@each_confirmation
 @pytest.mark.parametrize(
     "app, subject, facts, code",
     [
@@ -204,7 +204,7 @@ def test_a_confirmation_stands_in_for_a_comparison_that_is_impossible(binding, a
 )
 def test_comparable_accounts_are_compared_in_spite_of_a_confirmation(binding, app, subject, facts, code) -> None:
     with pytest.raises(BrokerError) as caught:
-        judge_owner(vouched(app, binding), subject, facts, confirmed=True)
+        judge_owner(confirmed(app, binding), subject, facts, confirmed=True)
     assert code is caught.value.code
 
 
@@ -245,10 +245,10 @@ def test_what_a_refresh_says_of_its_owner_must_be_what_the_grant_was_made_for(ap
 
 
 @pytest.mark.case("62")
-@each_vouching
+@each_confirmation
 def test_a_refresh_is_compared_with_the_account_that_came_first(binding) -> None:
     """The subject is the runtime's own; the account is known all the same."""
-    app, first = vouched(USER, binding), OwnerFacts(None, "idp:user:1")
+    app, first = confirmed(USER, binding), OwnerFacts(None, "idp:user:1")
     for facts in (first, OwnerFacts()):
         check_same_owner(app, "acme:7", (ISSUER, "idp:user:1"), "idp:user:1", facts)
     check_same_owner(app, "acme:7", None, None, first)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Pass
 from oauthbroker.observability.held_locks import LASTS_SECONDS, HeldLocks
 from oauthbroker.observability.logging import json_log
 from oauthbroker.store.format.port import Conflict
@@ -57,7 +57,7 @@ def test_a_lock_that_stays_held_is_a_line_every_five_minutes(held, stream, clock
 
 
 @pytest.mark.parametrize("end", ["works", "another failure"])
-def test_a_round_that_came_past_begins_the_time_anew(held, stream, clock, end) -> None:
+def test_a_pass_that_came_past_begins_the_time_anew(held, stream, clock, end) -> None:
     ends: dict[str, Callable[[], object]] = {
         "works": lambda: held.worked("relay"),
         "another failure": lambda: held.met("relay", BrokerError(Code.STORE_UNAVAILABLE)),
@@ -72,11 +72,11 @@ def test_a_round_that_came_past_begins_the_time_anew(held, stream, clock, end) -
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_held_lock_hides_no_other_failure_of_its_round(order: tuple[int, ...]) -> None:
-    errors, this_round = (LOCKED, BrokerError(Code.STORE_UNAVAILABLE)), Round()
+def test_a_held_lock_hides_no_other_failure_of_its_pass(order: tuple[int, ...]) -> None:
+    errors, this_pass = (LOCKED, BrokerError(Code.STORE_UNAVAILABLE)), Pass()
     for at in order:
-        with this_round.entry():
+        with this_pass.entry():
             raise errors[at]
     with pytest.raises(BrokerError) as found:
-        this_round.over()
+        this_pass.over()
     assert found.value.code is Code.STORE_UNAVAILABLE

@@ -13,7 +13,7 @@ from oauthbroker.observability.library_log import LibraryLog
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.observability.sampled_lines import FEW, MOST_KINDS, SampledLines
-from oauthbroker.serving.connection_seats import Terms
+from oauthbroker.serving.connection_slots import Terms
 from oauthbroker.testing.clock import TestClock
 from oauthbroker.web.middleware.access_log import RequestLog
 
@@ -26,11 +26,11 @@ def test_each_minute_has_few_lines_of_a_kind_and_the_number_of_the_others():
     stream, clock = io.StringIO(), TestClock(frozen=True)
     log = RequestLog(clock, json_log(stream, clock), metrics := Metrics())
     for _ in range(500):
-        log.end(log.begin(), "-", "GET", 404, {"code": "notFound"}, known=False)
-        log.end(log.begin(), "-", "GET", 429, {"code": "rateLimited"}, known=False)
+        log.end_request(log.begin_request(), "-", "GET", 404, {"code": "notFound"}, known=False)
+        log.end_request(log.begin_request(), "-", "GET", 429, {"code": "rateLimited"}, known=False)
     assert 2 * FEW == len(lines(stream))
     clock.advance(61)
-    log.end(log.begin(), "-", "GET", 404, {"code": "notFound"}, known=False)
+    log.end_request(log.begin_request(), "-", "GET", 404, {"code": "notFound"}, known=False)
     *_, first, second, last = lines(stream)
     assert {"event": "lines left out", "status": 404, "code": "notFound", "left_out": 480}.items() <= first.items()
     assert {"event": "lines left out", "status": 429, "code": "rateLimited", "left_out": 480}.items() <= second.items()
@@ -46,7 +46,7 @@ def test_successes_with_credentials_are_written_each(known: bool, status: int, w
     stream, clock = io.StringIO(), TestClock(frozen=True)
     log = RequestLog(clock, json_log(stream, clock), Metrics())
     for _ in range(100):
-        log.end(log.begin(), "/v1/tokens", "POST", status, known=known)
+        log.end_request(log.begin_request(), "/v1/tokens", "POST", status, known=known)
     assert written == len(lines(stream))
 
 
@@ -55,7 +55,7 @@ def test_refused_strangers_leave_the_lines_of_known_callers():
     log = RequestLog(clock, json_log(stream, clock), Metrics())
     for known in (False, True):
         for _ in range(100):
-            log.end(log.begin(), "/v1/tokens", "POST", 429, {"code": "rateLimited"}, known=known)
+            log.end_request(log.begin_request(), "/v1/tokens", "POST", 429, {"code": "rateLimited"}, known=known)
     assert 2 * FEW == len(lines(stream))
 
 

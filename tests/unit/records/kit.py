@@ -21,7 +21,7 @@ from oauthbroker.records import (
     EventType,
     Grant,
     Login,
-    Parked,
+    PendingCode,
     Retired,
     Token,
 )
@@ -118,8 +118,8 @@ devices = st.builds(
     unsure=st.booleans(),
     ticket_hash=texts,
 )
-parked_codes = st.builds(
-    Parked,
+pending_codes = st.builds(
+    PendingCode,
     kind=st.sampled_from(["runtimeConfirm", "channelCode", "brokerLogin"]),
     code=secrets,
     proof=secrets,
@@ -166,7 +166,7 @@ browser_sessions = st.builds(
     finished_at=st.none() | moments,
     outbox=st.none() | events,
     presses=st.integers(0, 20),
-    parked=st.none() | parked_codes,
+    pending_code=st.none() | pending_codes,
     login=st.none() | logins,
 )
 device_sessions = st.builds(replace, browser_sessions, attempt=st.just(Attempt.none()), device=devices)
@@ -186,7 +186,7 @@ def device(**changes: Any) -> Device:
     return Device(**(fields | changes))
 
 
-def parked(**changes: Any) -> Parked:
+def pending_code(**changes: Any) -> PendingCode:
     """A code that came back to the printed session and waits."""
     fields: dict[str, Any] = {
         "kind": "runtimeConfirm",
@@ -194,7 +194,7 @@ def parked(**changes: Any) -> Parked:
         "proof": Secret("printed-proof"),
         "until": datetime(2026, 1, 31, 9, 11, 1, tzinfo=UTC),
     }
-    return Parked(**(fields | changes))
+    return PendingCode(**(fields | changes))
 
 
 def login(**changes: Any) -> Login:

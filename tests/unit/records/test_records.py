@@ -15,7 +15,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.protocol.callback_checks import LOCATED
 from oauthbroker.records import AgentEvent, Attempt, AuthSession, Claim, ClaimedSession, Grant, codec, grant_id
 from oauthbroker.records.auth_session import MAX_PRESSES
-from oauthbroker.records.parked_code import MAX_TRIES
+from oauthbroker.records.pending_code import MAX_TRIES
 from tests.unit.records import kit
 
 Record = type[Grant] | type[AuthSession] | type[AgentEvent]
@@ -134,8 +134,8 @@ def test_a_record_shows_no_secret_of_its_own(session: AuthSession, grant: Grant)
     ticket, token = Secret("cnry-shown-ticket"), Secret("cnry-shown-token")
     attempt = replace(session.attempt, state=Secret("cnry-shown-state"), verifier=Secret("cnry-shown-verifier"))
     shown = repr(replace(session, ticket=ticket, attempt=attempt)) + repr(attempt)
-    parked = kit.parked(code=Secret("cnry-shown-code"), proof=Secret("cnry-shown-proof"))
-    shown += repr(replace(session, parked=parked)) + repr(parked)
+    pending_code = kit.pending_code(code=Secret("cnry-shown-code"), proof=Secret("cnry-shown-proof"))
+    shown += repr(replace(session, pending_code=pending_code)) + repr(pending_code)
     login = kit.login(attempt=attempt, way_on=Secret("cnry-shown-way-on"))
     shown += repr(replace(session, login=login)) + repr(login)
     device = kit.device(code=Secret("cnry-shown-device"), user_code="cnry-shown-user-code")
@@ -195,8 +195,8 @@ ENDINGS: dict[str, tuple[Callable[[AuthSession], AuthSession], str, Code | None]
 STAGES: dict[str, Callable[[AuthSession], AuthSession]] = {
     "waiting": lambda session: session,
     "claimed": lambda session: session.claimed("me", LATER),
-    "parked": lambda session: session.park(kit.parked()),
-    "confirmed": lambda session: session.park(kit.parked()).claimed("me", LATER, confirmed=True),
+    "pendingCode": lambda session: session.with_pending_code(kit.pending_code()),
+    "confirmed": lambda session: session.with_pending_code(kit.pending_code()).claimed("me", LATER, confirmed=True),
     "ended": lambda session: session.lapsed(LATER),
 }
 EACH_ENDING = pytest.mark.parametrize(("end", "status", "code"), ENDINGS.values(), ids=ENDINGS)
@@ -204,13 +204,13 @@ EACH_ENDING = pytest.mark.parametrize(("end", "status", "code"), ENDINGS.values(
 
 @pytest.mark.rule("12.5.5", "12.5.6-6")
 @EACH_ENDING
-@pytest.mark.parametrize("stage", ["waiting", "claimed", "parked", "confirmed"])
+@pytest.mark.parametrize("stage", ["waiting", "claimed", "pendingCode", "confirmed"])
 def test_an_ended_session_keeps_nothing_that_could_be_used(end, status, code, stage):
     session: AuthSession = kit.session()
     ended = end(STAGES[stage](session))
     assert (status, code, LATER, kit.event()) == (ended.status, ended.failure, ended.finished_at, ended.outbox)
     assert not ended.open
-    assert ended.ticket is ended.attempt.verifier is ended.attempt.nonce is ended.parked is None
+    assert ended.ticket is ended.attempt.verifier is ended.attempt.nonce is ended.pending_code is None
     assert session.attempt.state == ended.attempt.state  # a replay is recognised
     body = ended.to_plaintext()
     words = (b"printed-ticket", b"printed-verifier", b"printed-nonce", b"printed-code", b"printed-proof")
@@ -218,39 +218,39 @@ def test_an_ended_session_keeps_nothing_that_could_be_used(end, status, code, st
 
 
 @pytest.mark.rule("12.5.5", "12.5.6-3")
-def test_a_parked_code_takes_the_session_and_is_not_printed_as_a_status():
+def test_a_pending_code_takes_the_session_and_is_not_printed_as_a_status():
     session = kit.session()
-    parked = session.park(kit.parked())
-    assert (False, True, True) == (session.taken, parked.taken, parked.open)
-    assert "pending" == json.loads(parked.to_plaintext())["spec"]["status"]
-    for moment, over in ((kit.parked().until, True), (kit.parked().until - timedelta(seconds=1), False)):
-        assert parked.is_past(moment) is over, "it has its own time"
-    assert "parked" not in json.loads(session.to_plaintext())["status"]
+    pending_code = session.with_pending_code(kit.pending_code())
+    assert (False, True, True) == (session.taken, pending_code.taken, pending_code.open)
+    assert "pending" == json.loads(pending_code.to_plaintext())["spec"]["status"]
+    for moment, over in ((kit.pending_code().until, True), (kit.pending_code().until - timedelta(seconds=1), False)):
+        assert pending_code.is_past(moment) is over, "it has its own time"
+    assert "pendingCode" not in json.loads(session.to_plaintext())["status"]
 
 
-@pytest.mark.parametrize("stage", ["claimed", "parked", "confirmed", "ended"])
+@pytest.mark.parametrize("stage", ["claimed", "pendingCode", "confirmed", "ended"])
 def test_only_a_session_that_waits_for_its_browser_takes_a_code(stage):
     with pytest.raises(ValueError, match="does not wait for a browser"):
-        STAGES[stage](kit.session()).park(kit.parked())
+        STAGES[stage](kit.session()).with_pending_code(kit.pending_code())
 
 
-def test_the_claim_of_a_parked_code_uses_it_up_and_keeps_the_confirmation():
-    claimed = kit.session().park(kit.parked()).claimed("me", LATER, confirmed=True)
-    assert claimed.parked is None
+def test_the_claim_of_a_pending_code_uses_it_up_and_keeps_the_confirmation():
+    claimed = kit.session().with_pending_code(kit.pending_code()).claimed("me", LATER, confirmed=True)
+    assert claimed.pending_code is None
     assert claimed.claim == Claim("me", LATER, confirmed=True)
     assert claimed == AuthSession.from_plaintext(claimed.to_plaintext()).claimed("me", LATER, confirmed=True)
     assert b"printed-code" not in claimed.to_plaintext()
     assert b"confirmed" not in kit.session().claimed("me", LATER).to_plaintext()
 
 
-def test_five_tries_wear_a_parked_code_out():
-    session = kit.session().park(kit.parked(kind="channelCode"))
+def test_five_tries_wear_a_pending_code_out():
+    session = kit.session().with_pending_code(kit.pending_code(kind="channelCode"))
     for _ in range(MAX_TRIES):
-        assert session.parked is not None
-        assert not session.parked.worn_out
+        assert session.pending_code is not None
+        assert not session.pending_code.worn_out
         session = session.tried()
-    assert session.parked is not None
-    assert session.parked.worn_out
+    assert session.pending_code is not None
+    assert session.pending_code.worn_out
 
 
 @pytest.mark.rule("12.5.5", "12.5.7")
@@ -397,7 +397,7 @@ def test_nothing_of_a_login_outlives_its_session(end, status, code):
         assert b"printed-" not in ended.to_plaintext().replace(b"printed-state", b"")
 
 
-@pytest.mark.parametrize("stage", ["claimed", "parked", "confirmed", "ended", "waiting"])
+@pytest.mark.parametrize("stage", ["claimed", "pendingCode", "confirmed", "ended", "waiting"])
 def test_only_a_session_that_waits_for_a_login_hears_of_one(stage):
     with pytest.raises(ValueError, match="does not wait for a login"):
         STAGES[stage](kit.session()).with_login(kit.login())

@@ -125,7 +125,7 @@ async def test_an_app_has_a_row_of_its_own(circuits: Circuits) -> None:
 
     async def call(app: str, wait: float) -> None:
         nonlocal inside
-        async with circuits.turn(app, wait=wait):
+        async with circuits.permit(app, wait=wait):
             inside += 1
             await leave.wait()
 
@@ -146,7 +146,7 @@ async def test_an_app_has_a_row_of_its_own(circuits: Circuits) -> None:
 async def test_who_was_in_the_row_when_it_opened_does_not_go_on(circuits: Circuits) -> None:
     circuits.failed("mail", OURS)
     with pytest.raises(BrokerError) as refused:
-        async with circuits.turn("mail", wait=1):
+        async with circuits.permit("mail", wait=1):
             raise AssertionError
     assert Code.APP_MISCONFIGURED is refused.value.code
 
@@ -244,7 +244,7 @@ async def test_grants_that_failed_last_hold_half_of_the_places(circuits: Circuit
     leave, inside = asyncio.Event(), list[str]()
 
     async def call(grant: str) -> None:
-        async with circuits.turn("mail", grant, wait=5):
+        async with circuits.permit("mail", grant, wait=5):
             inside.append(grant)
             await leave.wait()
 
@@ -305,7 +305,7 @@ async def test_a_trial_that_never_reached_the_provider_does_not_count(circuits: 
     circuits.failed("mail", OURS)
     clock.advance(30)
     with pytest.raises(RuntimeError):
-        async with circuits.turn("mail", wait=1):
+        async with circuits.permit("mail", wait=1):
             raise RuntimeError("our own disk")
     assert None is refusal(circuits)
 
@@ -319,7 +319,7 @@ async def test_one_turn_at_a_time_tries_and_gives_its_place_back(
     inside = list[str]()
 
     async def call(name: str) -> None:
-        async with circuits.turn("mail", wait=1):
+        async with circuits.permit("mail", wait=1):
             inside.append(name)
             await leave[name].wait()
             if leaves == "with an error of ours" and name == "trial":
@@ -327,7 +327,7 @@ async def test_one_turn_at_a_time_tries_and_gives_its_place_back(
 
     async def refused() -> bool:
         try:
-            async with circuits.turn("mail", wait=1):
+            async with circuits.permit("mail", wait=1):
                 return False
         except BrokerError:
             return True
@@ -360,7 +360,7 @@ async def test_who_comes_while_one_tries_is_told_to_come_back_as_soon_as_that_ma
     for _ in range(3):
         circuits.failed("mail", DOWN)
     clock.advance(30)
-    async with circuits.turn("mail", wait=1):
+    async with circuits.permit("mail", wait=1):
         with pytest.raises(BrokerError) as told:
             circuits.check("mail")
     assert 1 == told.value.retry_after_seconds

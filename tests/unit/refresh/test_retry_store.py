@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Bell
+from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.records import Grant
@@ -60,12 +60,12 @@ def log() -> io.StringIO:
 
 @pytest.fixture
 def retry_store(clock: Sleeping, log: io.StringIO) -> RetryStore:
-    return RetryStore(back=Bell(), clock=clock, metrics=Metrics(), log=json_log(log, clock))
+    return RetryStore(back=Notifier(), clock=clock, metrics=Metrics(), log=json_log(log, clock))
 
 
 def kept(retry_store: RetryStore, store: Store) -> asyncio.Task[Any]:
     reservation = Reservation(Key("grants", "0" * 64))
-    return asyncio.create_task(retry_store.keep(GRANT, reservation, store.write, lambda _: None))
+    return asyncio.create_task(retry_store.keep_grant(GRANT, reservation, store.write, lambda _: None))
 
 
 async def test_a_token_is_tried_again_for_hours_with_bounded_pauses_and_bounded_words(
@@ -90,7 +90,7 @@ async def test_a_store_that_is_back_is_tried_at_once_also_if_it_came_back_during
         while (store.tries, len(clock.slept)) != (tries, tries):
             await asyncio.sleep(0)
         store.takes = tries == 4
-        retry_store.back.ring()
+        retry_store.back.notify()
     assert (GRANT, None) == await keeping
 
 

@@ -29,7 +29,7 @@ class CountingStore(MemoryStore):
 DROPS: dict[str, tuple[Callable[[MemoryStore], Key], Drop]] = {
     "a use": (
         lambda store: store.key("uses", "grant-1"),
-        lambda repository: repository.shelf("uses", GrantUse.from_plaintext).discard("grant-1"),
+        lambda repository: repository.records("uses", GrantUse.from_plaintext).discard("grant-1"),
     ),
     "a due marker": (
         lambda store: Key("due", store.key("grants", "mail", "alice").name),

@@ -100,8 +100,8 @@ async def test_a_number_that_cannot_be_stored_costs_no_event(
     monkeypatch.setattr(stores[0], "put", refusing)
     first = await repositories[0].save_grant(kit.grant(outbox=(kit.event(),)), expect=0)
     second = replace(first.record, outbox=(*first.record.outbox, kit.event(1, created_at=kit.CREATED - DAY)))
-    held = await repositories[0].save_grant(second, expect=first.generation)
-    numbers = [event.order for event in held.record.outbox]
+    versioned = await repositories[0].save_grant(second, expect=first.generation)
+    numbers = [event.order for event in versioned.record.outbox]
     assert sorted(set(numbers)) == numbers
 
 
@@ -109,7 +109,7 @@ async def test_only_a_new_event_costs_a_write(
     stores: list[FileStore], repositories: list[Repository], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refresh of a grant whose event is still in its outbox writes the grant and nothing else."""
-    held = await repositories[0].save_grant(kit.grant(outbox=(kit.event(),)), expect=0)
+    versioned = await repositories[0].save_grant(kit.grant(outbox=(kit.event(),)), expect=0)
     put, written = stores[0].put, list[str]()
 
     async def noting(key: Key, body: bytes, **how: Any) -> Any:
@@ -117,5 +117,5 @@ async def test_only_a_new_event_costs_a_write(
         return await put(key, body, **how)
 
     monkeypatch.setattr(stores[0], "put", noting)
-    await repositories[0].save_grant(replace(held.record, updated_at=kit.UPDATED), expect=held.generation)
+    await repositories[0].save_grant(replace(versioned.record, updated_at=kit.UPDATED), expect=versioned.generation)
     assert ["grants"] == written

@@ -52,7 +52,7 @@ def repository(store: Noting) -> Repository:
 
 
 async def names(found: AsyncIterator[Versioned[Grant]]) -> list[tuple[str, str]]:
-    return sorted([(held.record.app, held.record.subject) async for held in found])
+    return sorted([(versioned.record.app, versioned.record.subject) async for versioned in found])
 
 
 async def test_grants_are_found_by_app_and_by_people_and_no_other_is_opened(store, repository):
@@ -71,18 +71,20 @@ async def test_grants_are_found_by_app_and_by_people_and_no_other_is_opened(stor
 
 
 async def test_tags_are_written_when_they_may_have_changed_and_never_by_a_refresh(store, repository):
-    held = await repository.save_grant(grant_with(), expect=0)
-    held = await repository.save_grant(replace(held.record, scopes=("read", "write")), expect=held.generation)
-    held = await repository.save_grant(replace(held.record, authorized_by=ALICE), expect=held.generation)
-    held = await repository.save_grant(replace(held.record, authorized_by=BOB), expect=held.generation)
+    versioned = await repository.save_grant(grant_with(), expect=0)
+    versioned = await repository.save_grant(
+        replace(versioned.record, scopes=("read", "write")), expect=versioned.generation
+    )
+    versioned = await repository.save_grant(replace(versioned.record, authorized_by=ALICE), expect=versioned.generation)
+    versioned = await repository.save_grant(replace(versioned.record, authorized_by=BOB), expect=versioned.generation)
     assert [2, 0, 0, 3] == [len(tags or ()) for tags in store.put_tags]
-    await Repository(store).save_grant(held.record, expect=held.generation)
+    await Repository(store).save_grant(versioned.record, expect=versioned.generation)
     assert 3 == len(store.put_tags[-1] or ()), "a process that does not know the version before writes all"
 
 
 async def test_a_tag_that_a_grant_has_no_longer_is_removed_by_the_look_that_meets_it(store, repository):
-    held = await repository.save_grant(grant_with(authorized_by=BOB), expect=0)
-    await repository.save_grant(replace(held.record, authorized_by=None), expect=held.generation)
+    versioned = await repository.save_grant(grant_with(authorized_by=BOB), expect=0)
+    await repository.save_grant(replace(versioned.record, authorized_by=None), expect=versioned.generation)
     bobs = store.tag("grants", "who", BOB)
     assert 1 == len([entry async for entry in store.find(bobs)])
     assert [] == await names(repository.grants_with(BOB))
@@ -93,10 +95,10 @@ async def test_a_tag_that_a_grant_has_no_longer_is_removed_by_the_look_that_meet
 async def test_an_erased_grant_leaves_no_tag(tmp_path):
     store = open_file_store(tmp_path)
     repository = Repository(store)
-    held = await repository.save_grant(grant_with(), expect=0)
+    versioned = await repository.save_grant(grant_with(), expect=0)
     tags = tmp_path / "store" / "data" / "tags"
     assert 2 == len(files(tags))
-    await repository.erase_grant(held)
+    await repository.erase_grant(versioned)
     assert [] == files(tags)
     await store.close()
 
@@ -125,6 +127,6 @@ async def test_a_running_broker_finds_and_mends_a_missing_tag(tmp_path, lost: Ca
 async def test_a_grant_is_found_by_who_agreed_to_replaced_tokens_that_it_keeps(repository):
     """Tokens of another client id, which that account agreed to."""
     replaced = replace(Retired.of(Secret("r"), None, kit.UPDATED), registration="old client", authorized_by=BOB)
-    held = await repository.save_grant(grant_with(), expect=0)
-    await repository.save_grant(held.record.owing(replaced), expect=held.generation)
+    versioned = await repository.save_grant(grant_with(), expect=0)
+    await repository.save_grant(versioned.record.owing(replaced), expect=versioned.generation)
     assert [("mail", ALICE)] == await names(repository.grants_with(BOB))

@@ -29,14 +29,14 @@ class Remote(MemoryStore):
 async def test_a_record_that_another_task_ends_while_it_is_looked_up_breaks_no_read() -> None:
     clock = SystemClock()
     store = Remote(kinds=KINDS, lease_kinds=LEASES, clock=clock)
-    shelf = Repository(store).shelf("turns", TurnRecord.from_plaintext)
+    records = Repository(store).records("turns", TurnRecord.from_plaintext)
     now = clock.now()
     record = TurnRecord(locator="a", turn=turn(), created_at=now, expires_at=now + timedelta(hours=1))
-    await shelf.add(record)
+    await records.add(record)
 
     async def end() -> None:
-        assert await shelf.end("a")
+        assert await records.end("a")
 
     store.meanwhile = end  # type: ignore[method-assign]
-    assert record == await shelf.get("a"), "it was current when the store was asked"
-    assert await shelf.get("a") is None
+    assert record == await records.get("a"), "it was current when the store was asked"
+    assert await records.get("a") is None

@@ -42,9 +42,9 @@ def numbered(number: int, **changes: object) -> AuthSession:
 async def test_a_grant_is_read_as_it_was_saved(repository: Repository) -> None:
     assert await repository.grant(APP, SUBJECT) is None
     await repository.save_grant(kit.grant(), expect=0)
-    held = await repository.grant(APP, SUBJECT)
-    assert held is not None
-    assert (kit.grant(), 1) == (held.record, held.generation)
+    versioned = await repository.grant(APP, SUBJECT)
+    assert versioned is not None
+    assert (kit.grant(), 1) == (versioned.record, versioned.generation)
     assert [kit.grant()] == [each.record async for each in repository.grants()]
 
 
@@ -55,18 +55,18 @@ async def test_a_grant_written_elsewhere_is_seen_although_one_is_remembered(stor
     assert here.is_newest(saved.entry.without_body())
     await elsewhere.save_grant(kit.grant(revoked=True), expect=1)
     assert not here.is_newest(saved.entry)
-    held = await here.grant(APP, SUBJECT)
-    assert held is not None
-    assert held.record.revoked
+    versioned = await here.grant(APP, SUBJECT)
+    assert versioned is not None
+    assert versioned.record.revoked
 
 
 async def test_who_wrote_later_wins_and_the_other_one_is_told(repository: Repository) -> None:
     await repository.save_grant(kit.grant(), expect=0)
     with pytest.raises(Conflict):
         await repository.save_grant(kit.grant(revoked=True), expect=0)
-    held = await repository.grant(APP, SUBJECT)
-    assert held is not None
-    assert not held.record.revoked
+    versioned = await repository.grant(APP, SUBJECT)
+    assert versioned is not None
+    assert not versioned.record.revoked
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ async def test_a_grant_is_marked_due_if_something_is_left_to_do(repository: Repo
     assert marked is bool(due)
     for each in due:
         assert (APP, SUBJECT) == (each.app, each.subject)
-        held = await repository.due_grant(each)
-        assert held is not None
-        assert kit.grant(**changes) == held.record
+        versioned = await repository.due_grant(each)
+        assert versioned is not None
+        assert kit.grant(**changes) == versioned.record
         assert await repository.due_session(each) is None
 
 
@@ -97,9 +97,9 @@ async def test_a_session_with_an_event_is_marked_due(repository: Repository) -> 
     ended = numbered(1).failed(kit.UPDATED, Code.PROVIDER_DENIED, kit.event())
     await repository.save_session(ended, expect=1)
     (due,) = await repository.due()
-    held = await repository.due_session(due)
-    assert held is not None
-    assert ended == held.record
+    versioned = await repository.due_session(due)
+    assert versioned is not None
+    assert ended == versioned.record
     assert await repository.due_grant(due) is None
 
 
@@ -133,7 +133,7 @@ async def test_only_open_sessions_wait_and_the_oldest_comes_first(repository: Re
         await repository.save_session(numbered(number), expect=0)
     await repository.save_session(numbered(2).lapsed(kit.UPDATED), expect=1)
     await repository.waiting_lists.save(APP, SUBJECT, [numbered(number).locator for number in (3, 2, 1, 9)])
-    assert [numbered(3), numbered(1)] == [held.record for held in await repository.waiting(APP, SUBJECT)]
+    assert [numbered(3), numbered(1)] == [versioned.record for versioned in await repository.waiting(APP, SUBJECT)]
     assert [] == await repository.waiting(APP, "slack:team:T222")
 
 
@@ -265,9 +265,9 @@ async def test_a_conflict_drops_the_remembered_grant(store: MemoryStore, monkeyp
     assert not stale.record.revoked
     with pytest.raises(Conflict):
         await here.save_grant(kit.grant(), expect=stale.generation)
-    held = await here.grant(APP, SUBJECT)
-    assert held is not None
-    assert held.record.revoked
+    versioned = await here.grant(APP, SUBJECT)
+    assert versioned is not None
+    assert versioned.record.revoked
 
 
 async def test_keys_of_one_secret_that_are_set_at_once_by_two_brokers_are_all_there(tmp_path: Path) -> None:

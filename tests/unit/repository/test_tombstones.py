@@ -52,13 +52,13 @@ class Worker:
             store,
             repository,
             Turns(
-                shelf=repository.shelf("turns", TurnRecord.from_plaintext),
+                records=repository.records("turns", TurnRecord.from_plaintext),
                 config=CurrentConfig(bundle),
                 clock=clock,
                 audit=audit,
             ),
-            ApiKeys(shelf=repository.shelf("apikeys", ApiKey.from_plaintext), clock=clock, audit=audit),
-            BrowserSessions(shelf=repository.shelf("browsersessions", BrowserSession.from_plaintext), clock=clock),
+            ApiKeys(records=repository.records("apikeys", ApiKey.from_plaintext), clock=clock, audit=audit),
+            BrowserSessions(records=repository.records("browsersessions", BrowserSession.from_plaintext), clock=clock),
         )
 
     async def sweep(self, clock: TestClock) -> int:
@@ -176,9 +176,9 @@ async def test_an_end_that_was_cut_off_before_the_record_went_is_an_end(
         raise BrokerError(Code.STORE_UNAVAILABLE)
 
     with monkeypatch.context() as patch:
-        for shelf in (ours.turns.shelf, ours.keys.shelf, ours.browser_sessions.shelf):
-            patch.setattr(shelf, "remove", full)
-            patch.setattr(shelf, "change", full)
+        for records in (ours.turns.records, ours.keys.records, ours.browser_sessions.records):
+            patch.setattr(records, "remove", full)
+            patch.setattr(records, "change", full)
         with pytest.raises(BrokerError):
             await given.end(ours)
     clock.advance(60)

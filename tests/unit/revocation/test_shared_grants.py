@@ -28,9 +28,9 @@ class Counting(Repository):
         yield
 
     async def grants_with(self, who: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
-        async for held in super().grants_with(who, unread):
+        async for versioned in super().grants_with(who, unread):
             self.opened += 1
-            yield held
+            yield versioned
 
 
 @pytest.fixture
@@ -100,18 +100,18 @@ async def test_a_login_of_another_broker_is_found_at_once(shared_grants, reposit
 
 
 async def test_a_grant_that_another_person_agreed_to_since_is_not_shared(shared_grants, repository, app):
-    held = await repository.save_grant(of("idp:team:T222"), expect=0)
+    versioned = await repository.save_grant(of("idp:team:T222"), expect=0)
     assert await shared_grants.living(app, ended(of(TEAM)))
-    await repository.save_grant(of("idp:team:T222", by="idp:user:bob"), expect=held.generation)
+    await repository.save_grant(of("idp:team:T222", by="idp:user:bob"), expect=versioned.generation)
     assert not await shared_grants.living(app, ended(of(TEAM)))
     assert await shared_grants.living(app, ended(of(TEAM, by="idp:user:bob")))
 
 
 async def unreadable(repository: Counting, grant: Grant) -> None:
     """A newer version has written this grant."""
-    held = await repository.save_grant(grant, expect=0)
-    body = held.entry.body.replace(b'"schema":1', b'"schema":2')
-    await repository._store.put(held.entry.key, body, expect=held.generation)
+    versioned = await repository.save_grant(grant, expect=0)
+    body = versioned.entry.body.replace(b'"schema":1', b'"schema":2')
+    await repository._store.put(versioned.entry.key, body, expect=versioned.generation)
 
 
 @pytest.mark.case("53")

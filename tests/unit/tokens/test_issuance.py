@@ -115,18 +115,18 @@ async def test_a_turn_whose_subject_was_exchanged_is_not_answered_with_the_one_b
 
 async def test_a_grant_that_was_written_elsewhere_is_read_anew(harness: Harness) -> None:
     context, elsewhere = await remembered(harness), Repository(harness.store)
-    held = await elsewhere.grant("mail", ALICE)
-    assert held is not None
-    await elsewhere.save_grant(held.record.tombstoned(harness.clock.now()), expect=held.generation)
+    versioned = await elsewhere.grant("mail", ALICE)
+    assert versioned is not None
+    await elsewhere.save_grant(versioned.record.tombstoned(harness.clock.now()), expect=versioned.generation)
     assert None is again(harness, context)
     assert "authorization_required" == code_of(await context.get_access_token("mail"))
 
 
 async def test_a_grant_that_was_erased_elsewhere_is_noticed(harness: Harness) -> None:
     context, elsewhere = await remembered(harness), Repository(harness.store)
-    held = await elsewhere.grant("mail", ALICE)
-    assert held is not None
-    await elsewhere.erase_grant(held)
+    versioned = await elsewhere.grant("mail", ALICE)
+    assert versioned is not None
+    await elsewhere.erase_grant(versioned)
     assert None is again(harness, context)
     assert "authorization_required" == code_of(await context.get_access_token("mail"))
 
@@ -236,10 +236,10 @@ async def test_a_tool_that_changes_an_answer_changes_no_other_one(
             assert {} == answer.provider_data
             with suppress(TypeError):
                 answer.provider_data.update(planted)  # type: ignore[attr-defined]
-        held = await harness.parts.repository.grant("mail", ALICE)
-        assert held is not None
-        told = replace(held.record, provider_data={"instance_url": "https://api.example"})
-        await harness.parts.repository.save_grant(told, expect=held.generation)
+        versioned = await harness.parts.repository.grant("mail", ALICE)
+        assert versioned is not None
+        told = replace(versioned.record, provider_data={"instance_url": "https://api.example"})
+        await harness.parts.repository.save_grant(told, expect=versioned.generation)
         for _ in range(3):
             answer = await context.get_access_token("mail")
             assert isinstance(answer, Ready)

@@ -20,7 +20,7 @@ from oauthbroker.web.middleware.rate_limits import (
 def refusal(limiter: Limiter, who: str) -> BrokerError | None:
     """Why a call is not taken; None when it is."""
     try:
-        limiter.take(who)
+        limiter.admit(who)
     except BrokerError as error:
         return error
     return None
@@ -62,7 +62,7 @@ def test_who_waits_as_long_as_told_is_served(per_minute: int, tries: int) -> Non
             assert refused.retry_after_seconds is not None
             assert 1 <= refused.retry_after_seconds <= 60
             clock.advance(refused.retry_after_seconds)
-            limiter.take("a")
+            limiter.admit("a")
 
 
 @given(per_minute=st.integers(1, 6_000), steps=st.lists(st.floats(0, 30), max_size=30))
@@ -79,10 +79,10 @@ def test_no_caller_gets_more_than_the_burst_and_the_refill(per_minute: int, step
 def test_a_million_callers_stay_within_the_bound() -> None:
     limiter = Limiter(TestClock(), 600, most=100)
     for number in range(10_000):
-        limiter.take(str(number))
+        limiter.admit(str(number))
     assert 100 == len(limiter)
     taken(limiter, "busy", 200)
-    limiter.take("another")
+    limiter.admit("another")
     assert 0 == taken(limiter, "busy", 1), "who calls all the time is not forgotten"
 
 
@@ -109,7 +109,7 @@ def test_an_address_may_fail_to_sign_in_so_often_and_others_are_not_held_to_it()
     clock = TestClock()
     failures = failed_logins(clock)
     assert FAILED_LOGINS == taken(failures, "192.0.2.1", 2 * FAILED_LOGINS)
-    failures.take("192.0.2.2")
+    failures.admit("192.0.2.2")
     clock.advance(60)
     assert FAILED_LOGINS == taken(failures, "192.0.2.1", 2 * FAILED_LOGINS)
 
@@ -118,7 +118,7 @@ def test_of_addresses_by_the_thousands_the_quietest_are_evicted_and_one_that_goe
     failures = Limiter(TestClock(), 1, burst=20, most=100)
     taken(failures, "busy", 20)
     for number in range(1000):
-        failures.take(str(number))
+        failures.admit(str(number))
         if number % 50 == 0:
             assert 0 == taken(failures, "busy", 1)
         assert len(failures) <= 100

@@ -27,7 +27,7 @@ import sqlalchemy as sa
 from oauthbroker import AuthorizationRequired
 from oauthbroker.flowtools.running import refunds, walk
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.journal import AUDIT, ENDED, PARKED, RUN
+from oauthbroker.flowtools.running.journal import AUDIT, ENDED, RUN, WAITING
 from oauthbroker.flowtools.running.ports import ConsentNeeded, Effect, Ports
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, World
@@ -127,8 +127,8 @@ def serve(world: World, flow: ReadyFlow, folder: Path, name: str, *, calls: bool
 def answer_consents(world: World, folder: Path) -> None:
     """Let each fourth user refuse, and the others consent, as the broker's events do."""
     with world.database.reading() as connection:
-        parked = [each.id for each in connection.execute(sa.select(RUN.c.id).where(RUN.c.state == PARKED))]
-    for run in parked:
+        waiting = [each.id for each in connection.execute(sa.select(RUN.c.id).where(RUN.c.state == WAITING))]
+    for run in waiting:
         order = world.runs.find(run).input["id"]
         if sum(order.encode()) % 4 == 0:
             world.runs.refused(run, order, "accessDenied")

@@ -35,18 +35,18 @@ def test_a_run_killed_at_any_point_leaves_nothing_half_and_does_nothing_twice(tm
 
 
 @pytest.mark.slow
-@pytest.mark.rule("run-parks")
-@pytest.mark.parametrize("phase", ["parking", "going on"])
-def test_a_kill_while_a_run_parks_or_goes_on_loses_nothing_and_sends_nothing_twice(tmp_path, phase):
-    command = [sys.executable, "-m", "tests.unit.flowtools.running.parking_worker", str(tmp_path), phase, str(STEP)]
+@pytest.mark.rule("run-waits")
+@pytest.mark.parametrize("phase", ["waiting", "going on"])
+def test_a_kill_while_a_run_waits_or_goes_on_loses_nothing_and_sends_nothing_twice(tmp_path, phase):
+    command = [sys.executable, "-m", "tests.unit.flowtools.running.waiting_worker", str(tmp_path), phase, str(STEP)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert 0 == done.returncode, done.stderr[-3000:]
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [True] * (len(rows) - 1) + [False] == [row["died"] for row in rows]
     assert len(rows) > 10 // STEP
     for row in rows:
-        assert "parked" == row["waits"], row
-        if phase == "parking":  # nothing was sent, so that nothing is unknown
+        assert "waiting" == row["waits"], row
+        if phase == "waiting":  # nothing was sent, so that nothing is unknown
             assert (["s1"], "succeeded", ["one", "two"], 1) == tuple(
                 row[name] for name in ("sessions", "state", "texts", "sent")
             ), row

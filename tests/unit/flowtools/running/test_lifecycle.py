@@ -130,7 +130,7 @@ def test_thousands_of_runs_that_wait_or_cannot_be_read_hide_no_killed_one(world:
     killed = world.runs.accept(flow, CALL, STAFF)
     with world.database.transaction() as connection:
         row = dict(connection.execute(sa.select(RUN)).mappings().one())
-        later = {"state": "parked", "due": row["due"] + 600}
+        later = {"state": "waiting", "due": row["due"] + 600}
         rows = [{**row, "id": f"p{at}", "key": f"p{at}", **later} for at in range(many)]
         rows += [{**row, "id": f"b{at}", "key": f"b{at}", "digest": "?", "due": 1.0 + at} for at in range(many)]
         connection.execute(sa.insert(RUN), rows)

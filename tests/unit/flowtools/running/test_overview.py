@@ -10,7 +10,7 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.running.journal import PARKED, RUN
+from oauthbroker.flowtools.running.journal import RUN, WAITING
 from oauthbroker.flowtools.running.overview import run_detail, run_lines
 from tests.kit import postgres
 from tests.unit.flowtools.entity_kit import sqlite_url
@@ -53,7 +53,7 @@ def test_runs_come_newest_first_a_page_at_a_time_of_one_tool_or_state(world: Wor
         assert [second] == [each.id for each in run_lines(connection, limit=1, offset=1)]
         assert [third, first] == [each.id for each in run_lines(connection, limit=5, tool="one")]
         assert [third] == [each.id for each in run_lines(connection, limit=5, tool="one", state="failed")]
-        assert [] == run_lines(connection, limit=5, state="parked")
+        assert [] == run_lines(connection, limit=5, state="waiting")
 
 
 def test_a_run_has_its_end_its_caller_and_its_steps_and_no_value(world: World) -> None:
@@ -87,10 +87,10 @@ def test_a_run_has_its_end_its_caller_and_its_steps_and_no_value(world: World) -
 def test_a_run_that_is_not_over_has_no_duration(world: World) -> None:
     waiting = run(world, "one")
     with world.database.transaction() as connection:
-        connection.execute(RUN.update().values(state=PARKED, due=1.0, ended=None))
+        connection.execute(RUN.update().values(state=WAITING, due=1.0, ended=None))
     with world.database.reading() as connection:
         (line,) = run_lines(connection, limit=5, id=waiting)
-    assert (PARKED, None) == (line.state, line.seconds)
+    assert (WAITING, None) == (line.state, line.seconds)
 
 
 def test_no_transaction_that_writes_keeps_a_reader_waiting(world: World) -> None:

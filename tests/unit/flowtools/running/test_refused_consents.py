@@ -11,7 +11,7 @@ from oauthbroker import AuthorizationRequired
 from oauthbroker.flowtools.running.ports import ConsentNeeded, Effect, Ports
 from tests.unit.flowtools.run_kit import STAFF, world_in
 
-pytestmark = pytest.mark.rule("run-parks")
+pytestmark = pytest.mark.rule("run-waits")
 REQUEST = ("httpRequest", {"url": "https://api.example.com/v1", "oauthAppRef": "OAuthApp/mail", "method": "POST"})
 
 
@@ -41,14 +41,16 @@ class ConsentRequests:
 
 
 @pytest.mark.parametrize(
-    ("declined", "state", "code"), [("s1", "parked", None), ("s2", "failed", "consentRefused")], ids=["earlier", "last"]
+    ("declined", "state", "code"),
+    [("s1", "waiting", None), ("s2", "failed", "consentRefused")],
+    ids=["earlier", "last"],
 )
 def test_a_refusal_counts_for_the_session_that_the_run_waits_for(tmp_path, declined, state, code):
     world = world_in(tmp_path, ports=Ports(requests=ConsentRequests()))
     flow = world.flow({"r": REQUEST}, [], idempotencyKey="input.id")
     first = world.runs.call(flow, {"id": "a"}, STAFF)
     again = world.runs.call(flow, {"id": "a"}, STAFF)
-    assert ("parked", "parked", first.run) == (first.state, again.state, again.run)
+    assert ("waiting", "waiting", first.run) == (first.state, again.state, again.run)
     world.runs.refused(str(first.run), declined, "accessDenied")
     world.runs.work(str(first.run), lambda _: flow)
     ended = world.runs.find(str(first.run))

@@ -19,7 +19,7 @@ KILLS = 100 if is_long() else 20
 
 
 @pytest.mark.slow
-@pytest.mark.rule("run-kills", "run-parks", "001-rollback", "001-example-4")
+@pytest.mark.rule("run-kills", "run-waits", "001-rollback", "001-example-4")
 @pytest.mark.parametrize(("database", "processes"), [("sqlite", 1), ("postgresql", 1), ("postgresql", 2)])
 def test_kills_do_nothing_twice_and_lose_nothing(
     request: pytest.FixtureRequest, tmp_path: Path, database: str, processes: int

@@ -245,7 +245,7 @@ def test_a_query_is_typed_by_the_schema() -> None:
     ("state", "code", "status"),
     [
         ("succeeded", None, 200),
-        ("parked", None, 202),
+        ("waiting", None, 202),
         ("running", None, 202),
         ("escalated", None, 202),
         ("unknown", None, 502),

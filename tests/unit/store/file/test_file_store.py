@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Pass
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.format.port import Conflict, Key, Store
@@ -75,7 +75,7 @@ async def test_start_read_and_write_do_not_depend_on_how_many_grants_there_are(t
 
 async def test_names_on_disk_reveal_no_record(store, tmp_path):
     await store.put(store.key("grants", "slack-bot", "slack:team:T111"), b"CANARY", expect=0)
-    async with store.lease(store.key("flight", "slack-bot", "slack:team:T111"), wait=1):
+    async with store.lease(store.key("provider", "slack-bot", "slack:team:T111"), wait=1):
         pass
     for path in (tmp_path / "store").rglob("*"):
         assert not any(word in str(path.relative_to(tmp_path)) for word in ("slack", "T111"))
@@ -94,7 +94,7 @@ async def test_descriptors_do_not_grow(store):
         key = store.key("grants", "a")
         entry = await store.get(key)
         await store.put(key, b"x", expect=entry.generation if entry else 0)
-        async with store.lease(store.key("flight", "a"), wait=1):
+        async with store.lease(store.key("provider", "a"), wait=1):
             pass
         for call in (store.put(key, b"late", expect=0), store.delete(key, expect=0)):
             with pytest.raises(Conflict):
@@ -231,7 +231,7 @@ async def test_a_round_writes_no_file_for_an_entry_whose_lock_has_stayed_held(tm
     key = store.key("grants", "a")
     made.clear()
     async with other._locks.hold(f"write-{int(key.name[:4], 16) % 64:02d}", 1):
-        with Round().hurried():
+        with Pass().lock_budget():
             for _ in range(5):
                 with pytest.raises(BrokerError) as caught:
                     await store.put(key, b"x", expect=0)
@@ -262,7 +262,7 @@ async def test_closing_waits_for_running_writes_and_sends_lease_waiters_away(tmp
     gate = asyncio.Event()
     fs = SlowRename(gate, asyncio.get_running_loop())
     store, other = open_file_store(tmp_path, fs=fs), open_file_store(tmp_path)
-    key, lease = store.key("grants", "a"), store.key("flight", "a")
+    key, lease = store.key("grants", "a"), store.key("provider", "a")
 
     async def take() -> None:
         async with store.lease(lease, wait=10):
@@ -349,8 +349,8 @@ async def test_the_kinds_of_a_store_may_grow(tmp_path):
 
 async def test_a_lease_whose_lock_file_was_removed_is_lost(store: FileStore, tmp_path: Path) -> None:
     """Another process may lock a new file of that name."""
-    async with store.lease(store.key("flight", "mail", "T111"), wait=1) as held:
+    async with store.lease(store.key("provider", "mail", "T111"), wait=1) as held:
         assert not held.lost
-        for path in (tmp_path / "store" / "data" / "locks").glob("flight-*"):
+        for path in (tmp_path / "store" / "data" / "locks").glob("provider-*"):
             path.unlink()
         assert held.lost

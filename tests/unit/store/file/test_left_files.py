@@ -14,8 +14,8 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.seen_file import NAME, write_seen
 from oauthbroker.store.format.port import Conflict
-from oauthbroker.store.moving.raw import RawRecord
-from oauthbroker.store.moving.raw_files import RawFiles
+from oauthbroker.store.migration.raw import RawRecord
+from oauthbroker.store.migration.raw_files import RawFiles
 from oauthbroker.store.posix.atomic_files import create_whole, new_temp
 from oauthbroker.store.posix.checked_files import closing
 from oauthbroker.store.posix.system_calls import Fs

@@ -14,36 +14,36 @@ import pytest
 from oauthbroker.flowtools.running.ports import Effect
 from oauthbroker.flowtools.running.requests import BrokerRequests
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.story.flow_kit import WAIT, Parking, parking
+from tests.story.flow_kit import WAIT, ConsentWorld, consent_world
 
-pytestmark = pytest.mark.rule("run-parks")
+pytestmark = pytest.mark.rule("run-waits")
 
 
 @pytest.fixture
 async def here(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Parking]:
+) -> AsyncIterator[ConsentWorld]:
     monkeypatch.setattr(
         "oauthbroker.flowtools.specification.spec.is_public_url", lambda _: True
     )  # the API is on loopback
-    async with parking(identity_provider, test_clock, tmp_path) as made:
+    async with consent_world(identity_provider, test_clock, tmp_path) as made:
         yield made
 
 
-async def test_a_run_parks_for_a_consent_and_goes_on_after_it_by_itself(here: Parking) -> None:
+async def test_a_run_waits_for_a_consent_and_goes_on_after_it_by_itself(here: ConsentWorld) -> None:
     async with here.resuming():
         result = await here.call()
-        assert ("parked", ["one"]) == (result.state, here.world.texts())
+        assert ("waiting", ["one"]) == (result.state, here.world.texts())
         assert result.authorization is not None
         await here.harness.connect(result.authorization)
         assert "succeeded" == (await here.ended(result.run)).state
     assert (["one", "two"], 1) == (here.world.texts(), len(here.api.requests))
-    assert ["parked", "succeeded"] == [entry[2] for entry in here.world.audit()]
+    assert ["waiting", "succeeded"] == [entry[2] for entry in here.world.audit()]
     assert "succeeded" == (await here.call()).state
     assert 1 == len(here.api.requests)
 
 
-async def test_another_process_goes_on_with_a_run_whose_consent_came_meanwhile(here: Parking) -> None:
+async def test_another_process_goes_on_with_a_run_whose_consent_came_meanwhile(here: ConsentWorld) -> None:
     result = await here.call()
     assert result.authorization is not None
     await here.harness.connect(result.authorization)
@@ -53,9 +53,9 @@ async def test_another_process_goes_on_with_a_run_whose_consent_came_meanwhile(h
     assert (["one", "two"], 1) == (here.world.texts(), len(here.api.requests))
 
 
-async def test_the_repeated_call_of_a_parked_run_asks_with_the_same_link(here: Parking) -> None:
+async def test_the_repeated_call_of_a_waiting_run_asks_with_the_same_link(here: ConsentWorld) -> None:
     first, second = await here.call(), await here.call()
-    assert ("parked", "parked", first.run) == (first.state, second.state, second.run)
+    assert ("waiting", "waiting", first.run) == (first.state, second.state, second.run)
     assert first.authorization is not None
     assert second.authorization is not None
     assert first.authorization.authorization_url == second.authorization.authorization_url
@@ -64,7 +64,7 @@ async def test_the_repeated_call_of_a_parked_run_asks_with_the_same_link(here: P
     assert (["one", "two"], 1) == (here.world.texts(), len(here.api.requests))
 
 
-async def test_the_link_is_not_stored_and_stands_in_no_text(here: Parking, tmp_path: Path) -> None:
+async def test_the_link_is_not_stored_and_stands_in_no_text(here: ConsentWorld, tmp_path: Path) -> None:
     result = await here.call()
     assert result.authorization is not None
     link = result.authorization.authorization_url
@@ -73,7 +73,7 @@ async def test_the_link_is_not_stored_and_stands_in_no_text(here: Parking, tmp_p
     assert link not in repr(result)
 
 
-async def test_a_run_whose_user_declines_fails_and_opens_no_other_link(here: Parking) -> None:
+async def test_a_run_whose_user_declines_fails_and_opens_no_other_link(here: ConsentWorld) -> None:
     async with here.resuming():
         result = await here.call()
         assert result.authorization is not None
@@ -84,7 +84,7 @@ async def test_a_run_whose_user_declines_fails_and_opens_no_other_link(here: Par
 
 
 async def test_a_run_whose_event_was_lost_finds_its_consent_at_its_deadline(
-    here: Parking, monkeypatch: pytest.MonkeyPatch
+    here: ConsentWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("oauthbroker.flowtools.running.resuming._Resumer.told", AsyncMock())
     result = await here.call()
@@ -95,7 +95,9 @@ async def test_a_run_whose_event_was_lost_finds_its_consent_at_its_deadline(
         assert "succeeded" == (await here.ended(result.run)).state
 
 
-async def test_the_end_of_the_block_waits_for_a_run_that_sends(here: Parking, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_of_the_block_waits_for_a_run_that_sends(
+    here: ConsentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its requests need the broker, which ends after the block."""
     sends, may = threading.Event(), threading.Event()
     send = BrokerRequests.send
@@ -116,7 +118,7 @@ async def test_the_end_of_the_block_waits_for_a_run_that_sends(here: Parking, mo
     assert 1 == len(here.api.requests)
 
 
-async def test_a_run_whose_link_expired_fails_at_its_deadline(here: Parking) -> None:
+async def test_a_run_whose_link_expired_fails_at_its_deadline(here: ConsentWorld) -> None:
     result = await here.call()
     assert result.authorization is not None
     due = here.world.runs.find(str(result.run)).due or 0.0
@@ -128,6 +130,6 @@ async def test_a_run_whose_link_expired_fails_at_its_deadline(here: Parking) -> 
     assert ("failed", "consentRefused") == (found.state, found.code)
 
 
-async def _pending(here: Parking) -> AsyncIterator[Any]:
+async def _pending(here: ConsentWorld) -> AsyncIterator[Any]:
     for each in await here.harness.broker.sessions.list(status="pending"):
         yield each

@@ -1,11 +1,12 @@
-"""A store as raw records: sealed bytes under keyed names, with tags, and the mark of a move. For commands only."""
+"""A store as raw records: sealed bytes under keyed names, with tags, and the marker of a migration. For commands
+only."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
-from oauthbroker.store.posix.move_mark import MoveMark
+from oauthbroker.store.posix.migration_marker import MigrationMarker
 
 LAST: Final = "g"  # behind every name, which is hexadecimal
 PAGE: Final = 256  # records that are read and written at a time
@@ -35,9 +36,9 @@ class RawStore(Protocol):
         """Keep the keyring, durably, in place of the one that is there."""
         ...
 
-    def mark(self) -> MoveMark | None: ...
+    def mark(self) -> MigrationMarker | None: ...
 
-    def set_mark(self, mark: MoveMark | None, *, expect: MoveMark | None) -> None:
+    def set_mark(self, mark: MigrationMarker | None, *, expect: MigrationMarker | None) -> None:
         """Replace the mark, durably. From then on no broker opens a marked store. Raises `storeLocked` if the mark is
         not the expected one."""
         ...

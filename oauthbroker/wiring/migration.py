@@ -1,4 +1,4 @@
-"""Move, verify and reopen the store of the settings: what `oauthbroker store` does."""
+"""Migration, verify and reopen the store of the settings: what `oauthbroker store` does."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.repository.described import described
 from oauthbroker.repository.repository import KINDS
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.store.moving.copying import Copied, Move, reopen
-from oauthbroker.store.moving.raw import RawStore
-from oauthbroker.store.moving.raw_files import RawFiles
-from oauthbroker.store.moving.verifying import VerifiedStore, verify
+from oauthbroker.store.migration.copying import Copied, Migration, reopen
+from oauthbroker.store.migration.raw import RawStore
+from oauthbroker.store.migration.raw_files import RawFiles
+from oauthbroker.store.migration.verifying import VerifiedStore, verify
 from oauthbroker.wiring.key_sources import key_providers
 from oauthbroker.wiring.storage import VARIABLE, check_driver, url_in
 
@@ -74,7 +74,7 @@ def copy_store(
     with ExitStack() as stack:
         source, ring = stack.enter_context(opened_ring(raw_store(words[0], env), settings, env, log))
         target = stack.enter_context(closing(raw_store(words[1], env, make=True)))
-        move = Move(source=source, target=target, ring=ring, kinds=KINDS, clock=clock)
+        move = Migration(source=source, target=target, ring=ring, kinds=KINDS, clock=clock)
         return move.cut_over(skip_damaged=skip_damaged) if cut_over else move.copy()
 
 

@@ -1,6 +1,6 @@
-"""The machine stops at every single change between a callback whose code is parked and the event of its confirmation.
+"""The machine stops at every single change between a callback whose code is pending and the event of its confirmation.
 
-What must hold on every disk that this may leave: who was sent on to the runtime finds the code parked there after a
+What must hold on every disk that this may leave: who was sent on to the runtime finds the code pending there after a
 restart, in its minute; a code is sent to the provider at most once; a connection that was acknowledged is there, and is
 there if and only if its event comes; the session ends, and nothing is left lying about.
 """
@@ -80,7 +80,7 @@ async def looked_at(story: Story, root: Path, idp: IdentityProvider, exchanged: 
     again = await said_again(process, story)
     assert again in {"", "completed", "stateUnknown"}
     if story.handle and before.open and before.claim is None:
-        assert again == "completed", "who was sent on finds the code where it was parked"
+        assert again == "completed", "who was sent on finds the code where it was pending"
     await process.tend()
     await process.drain()
     await process.tend(after=AFTER_CLAIMS)
@@ -93,10 +93,10 @@ async def looked_at(story: Story, root: Path, idp: IdentityProvider, exchanged: 
     assert (grant is not None) is (event in {*process.heard.received, *story_heard(story)})
     assert (grant is not None) is ("completed" == session.status)
     if session.open:  # the callback had changed nothing yet: she may come back with it
-        assert (None, None) == (session.parked, session.claim)
+        assert (None, None) == (session.pending_code, session.claim)
     await process.tend(after=700)
     session = await process.session(story.session)
-    assert session is None or (not session.open and session.parked is None)
+    assert session is None or (not session.open and session.pending_code is None)
     await process.drain()
     await process.tend(after=7200)
     assert {"due": 0, "events": 0, "sessions": 0} == await process.counts()

@@ -1,4 +1,4 @@
-"""The records of a store in files as they lie there, for moving it."""
+"""The records of a store in files as they lie there, for its migration."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from oauthbroker.store.format.entry_names import is_name
 from oauthbroker.store.format.port import Key, Tag
 from oauthbroker.store.format.seal import MAX_RECORD
 from oauthbroker.store.keys.keyring_file import read_keyring_in
-from oauthbroker.store.moving.raw import LAST, RawRecord
+from oauthbroker.store.migration.raw import LAST, RawRecord
 from oauthbroker.store.posix.atomic_files import create_whole, drop_temp, new_locked, replacing, write_file
 from oauthbroker.store.posix.checked_files import check_root, close, closing, make_folders, own_folder, read_file
 from oauthbroker.store.posix.folders import CORRUPT, DATA, LOCKS, MARK, OPEN, TAGS, living_marks
-from oauthbroker.store.posix.move_mark import MOST_BYTES, MoveMark
+from oauthbroker.store.posix.migration_marker import MOST_BYTES, MigrationMarker
 from oauthbroker.store.posix.system_calls import Fs, at_border
 
 _KEYRING: Final = "keyring"
@@ -64,11 +64,11 @@ class RawFiles:
         at_border(lambda: create_whole(self._fs, self._data, _KEYRING, document))
         self._tag_files = TagFiles(self._fs, at_border(lambda: self._folder(TAGS)))
 
-    def mark(self) -> MoveMark | None:
+    def mark(self) -> MigrationMarker | None:
         found = at_border(lambda: read_file(self._fs, self._data, MARK, MOST_BYTES))
-        return MoveMark.decoded(found[0]) if found else None
+        return MigrationMarker.decoded(found[0]) if found else None
 
-    def set_mark(self, mark: MoveMark | None, *, expect: MoveMark | None) -> None:
+    def set_mark(self, mark: MigrationMarker | None, *, expect: MigrationMarker | None) -> None:
         if self.mark() != expect:
             raise BrokerError(Code.STORE_LOCKED, note="another command has changed the mark of the move")
         if mark is not None:

@@ -18,8 +18,8 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.keys.keyring_home import KeyringFile
 from oauthbroker.store.keys.rotation import LEASE_KIND
-from oauthbroker.store.moving.copying import Move
-from oauthbroker.store.posix.move_mark import MoveMark, MoveState
+from oauthbroker.store.migration.copying import Migration
+from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.store.postgres.schema import KeyringTable
@@ -34,18 +34,18 @@ ENV = "BROKER_DATABASE_URL"
 
 @pytest.fixture
 def world(postgres_server: postgres.Server, tmp_path: Path) -> Iterator[World]:
-    postgres_server.run("create database moving")
+    postgres_server.run("create database migration")
     world = World(tmp_path, postgres_server)
     asyncio.run(world.filled())
     yield world
-    postgres_server.run("drop database moving with (force)")
+    postgres_server.run("drop database migration with (force)")
 
 
 async def test_events_that_wait_in_a_database_are_delivered_in_their_order_after_the_move(
     world: World, identity_provider: IdentityProvider
 ) -> None:
     world.move("files", "database")
-    url, app = world.server.url("moving"), user_app(identity_provider)
+    url, app = world.server.url("migration"), user_app(identity_provider)
     ring = KeyringTable(url, world.kek).load()
     kinds: dict[str, Any] = {"kinds": KINDS, "lease_kinds": (*LEASES, LEASE_KIND)}
     rows = PostgresStore(ConnectionPool(url), ring, **kinds)
@@ -138,13 +138,13 @@ def test_a_broker_of_a_closed_database_reads_and_writes_nothing_more(world: Worl
     """Also one that was cut off while the database was closed, and that comes back with all keys in its memory."""
 
     async def beside() -> None:
-        url = world.server.url("moving")
+        url = world.server.url("migration")
         world.move("files", "database")
         store = PostgresStore(ConnectionPool(url), world.ring, kinds=KINDS, lease_kinds=LEASES)
         entry = await store.get(store.key("grants", "0"))
         assert entry is not None
         with closing(world.place("database")) as source:
-            mark = MoveMark(move="m", state=MoveState.CLOSING, here=source.word, there="x", at="")
+            mark = MigrationMarker(move="m", state=MigrationState.CLOSING, here=source.word, there="x", at="")
             source.set_mark(mark, expect=None)
         for step in (
             lambda: store.get(entry.key),
@@ -164,7 +164,7 @@ def test_a_broker_of_a_closed_database_reads_and_writes_nothing_more(world: Worl
 
 
 async def lease_of(store: Any) -> None:
-    async with store.lease(store.key("flight", "mail", "alice"), wait=0):
+    async with store.lease(store.key("provider", "mail", "alice"), wait=0):
         pass
 
 
@@ -175,7 +175,7 @@ def test_a_damaged_record_stops_the_cut_over_or_is_left_behind(world: World) -> 
         world.move("files", "database")
     assert (Code.RECORD_CORRUPT, True) == (refused.value.code, f"sessions/{name[:8]}" in str(refused.value))
     with closing(world.place("files")) as here, closing(world.place("database", make=True)) as there:
-        move = Move(source=here, target=there, ring=world.ring, kinds=KINDS, clock=SystemClock())
+        move = Migration(source=here, target=there, ring=world.ring, kinds=KINDS, clock=SystemClock())
         moved = move.cut_over(skip_damaged=True)
     assert [f"sessions/{name[:16]}"] == moved.damaged
     assert 1 == len(world.all("database")["sessions"])

@@ -12,7 +12,7 @@ import pyrage
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import Refused
-from oauthbroker.store.moving.archive import DAMAGED, ArchiveReader
+from oauthbroker.store.migration.archive import DAMAGED, ArchiveReader
 from oauthbroker.store.posix.atomic_files import collect_temps, replacing
 from oauthbroker.store.posix.checked_files import closing, read_file
 from oauthbroker.store.posix.system_calls import Fs, at_border

@@ -1,6 +1,6 @@
-"""A process that parks a run and lets it go on, each time with a child that kills itself at the next of its points.
+"""A process in which a run waits and lets it go on, each time with a child that kills itself at the next of its points.
 
-First the child makes the call, which parks; then a child goes on after the consent. Prints one JSON line for each
+First the child makes the call, which waits; then a child goes on after the consent. Prints one JSON line for each
 child.
 """
 
@@ -92,7 +92,7 @@ def main(folder: Path, phase: str, step: int) -> None:
     for point in range(0, MOST, step):
         place = folder / str(point)
         place.mkdir()
-        if phase == "parking":
+        if phase == "waiting":
             died = die_at(place, point, call)
             waits = call(place, never).state
         else:

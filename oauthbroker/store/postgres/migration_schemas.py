@@ -8,22 +8,22 @@ from typing import Any, Final
 import psycopg
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.posix.move_mark import MoveMark, MoveState
+from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 
-SCHEMAS: Final[Mapping[MoveState | None, str]] = {
+SCHEMAS: Final[Mapping[MigrationState | None, str]] = {
     None: "oauthbroker",
-    MoveState.ARRIVING: "oauthbroker_arriving",
-    MoveState.CLOSING: "oauthbroker_closed",
-    MoveState.CLOSED: "oauthbroker_closed",
-    MoveState.IMPORTING: "oauthbroker_arriving",
-    MoveState.RESTORED: "oauthbroker_arriving",
+    MigrationState.ARRIVING: "oauthbroker_arriving",
+    MigrationState.CLOSING: "oauthbroker_closed",
+    MigrationState.CLOSED: "oauthbroker_closed",
+    MigrationState.IMPORTING: "oauthbroker_arriving",
+    MigrationState.RESTORED: "oauthbroker_arriving",
 }
 _FIND = """
 select nspname, obj_description(oid, 'pg_namespace') from pg_namespace where nspname = any(%(names)s) order by nspname
 """
 
 
-def mark_of(connection: psycopg.Connection[Any]) -> tuple[str, MoveMark | None]:
+def mark_of(connection: psycopg.Connection[Any]) -> tuple[str, MigrationMarker | None]:
     """Return the store's schema, empty if there is none, and the mark of its move. Raises `storeUnavailable` for a
     database with two stores."""
     found = connection.execute(_FIND, {"names": sorted(set(SCHEMAS.values()))}).fetchall()
@@ -33,4 +33,4 @@ def mark_of(connection: psycopg.Connection[Any]) -> tuple[str, MoveMark | None]:
     if not found:
         return "", None
     schema, comment = found[0]
-    return schema, None if schema == SCHEMAS[None] else MoveMark.decoded((comment or "").encode())
+    return schema, None if schema == SCHEMAS[None] else MigrationMarker.decoded((comment or "").encode())

@@ -19,9 +19,9 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.store.format.entry_names import is_name
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.store.moving.copying import CopiedKind, bytes_of, opens, place_of
-from oauthbroker.store.moving.raw import PAGE, RawRecord, RawStore, pages_of
-from oauthbroker.store.posix.move_mark import MoveMark, MoveState
+from oauthbroker.store.migration.copying import CopiedKind, bytes_of, opens, place_of
+from oauthbroker.store.migration.raw import PAGE, RawRecord, RawStore, pages_of
+from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 
 FORMAT: Final = "oab-archive-1"
 _LAST_KINDS: Final = ("queues", "events")  # an event that moves meanwhile comes twice rather than never
@@ -162,15 +162,15 @@ class Import:
         head, kinds = self._checked(read)
         mark = self.target.mark()
         if mark is None:
-            mark = self._mark(MoveState.IMPORTING, head)
+            mark = self._mark(MigrationState.IMPORTING, head)
             self.target.set_mark(mark, expect=None)
-        if mark.state is MoveState.IMPORTING:
+        if mark.state is MigrationState.IMPORTING:
             if self.target.keyring() != head.keyring:
                 self.target.put_keyring(head.keyring)
             read(ArchiveReader(known=self.known, begun=lambda _: None, found=self.target.write))
         compared = [self._compared(kind, kinds) for kind in self.known]
-        if mark.state is MoveState.IMPORTING:
-            self.target.set_mark(self._mark(MoveState.RESTORED, head), expect=mark)
+        if mark.state is MigrationState.IMPORTING:
+            self.target.set_mark(self._mark(MigrationState.RESTORED, head), expect=mark)
         return compared
 
     def _checked(self, read: Read) -> tuple[ArchiveHead, dict[str, CopiedKind]]:
@@ -202,7 +202,7 @@ class Import:
         if mark is None:
             if self.target.keyring() is not None or self.target.kinds():
                 raise BrokerError(Code.KEY_EXISTS, note=f"{self.target.word} is not empty: import into an empty place")
-        elif mark.move != head.id or mark.state not in {MoveState.IMPORTING, MoveState.RESTORED}:
+        elif mark.move != head.id or mark.state not in {MigrationState.IMPORTING, MigrationState.RESTORED}:
             raise mark.refusal()
 
     def _compared(self, kind: str, kinds: Mapping[str, CopiedKind]) -> CopiedKind:
@@ -218,9 +218,9 @@ class Import:
             raise BrokerError(Code.RECORD_CORRUPT, note=note)
         return found
 
-    def _mark(self, state: MoveState, head: ArchiveHead) -> MoveMark:
+    def _mark(self, state: MigrationState, head: ArchiveHead) -> MigrationMarker:
         at = to_iso(self.clock.now())
-        return MoveMark(move=head.id, state=state, here=self.target.word, there=head.at, at=at)
+        return MigrationMarker(move=head.id, state=state, here=self.target.word, there=head.at, at=at)
 
 
 def _head(line: dict[str, Any]) -> ArchiveHead:

@@ -1,4 +1,4 @@
-"""A parked code: it came back and waits, sealed, for the confirmation of the browser that brought it."""
+"""A pending code: it came back and waits, sealed, for the confirmation of the browser that brought it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 from oauthbroker.core.clock import has_passed
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Vouching
+from oauthbroker.model.apps import OwnerConfirmation
 
-PARKED_SECONDS = 60
+PENDING_CODE_SECONDS = 60
 MAX_TRIES = 5  # channel codes that a conversation may try before the session ends
 _CODE_ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"  # 32 characters, none easily confused with another
 _CODE = re.compile(f"[{_CODE_ALPHABET}]{{8}}")
@@ -19,23 +19,23 @@ _LONGEST_SAID = 64
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class Parked:
-    """A parked code. `proof` is the handle or the channel code to be returned. `until` is when it expires; `tries`
+class PendingCode:
+    """A pending code. `proof` is the handle or the channel code to be returned. `until` is when it expires; `tries`
     counts the channel codes tried."""
 
-    kind: Vouching
+    kind: OwnerConfirmation
     code: Secret
     proof: Secret
     until: datetime
     tries: int = 0
 
     def __repr__(self) -> str:
-        return f"Parked({self.kind})"
+        return f"PendingCode({self.kind})"
 
     def is_past(self, now: datetime) -> bool:
-        return has_passed(self.until, self.until - timedelta(seconds=PARKED_SECONDS), now)
+        return has_passed(self.until, self.until - timedelta(seconds=PENDING_CODE_SECONDS), now)
 
-    def tried(self) -> Parked:
+    def tried(self) -> PendingCode:
         """Count one try of a channel code, before it is compared."""
         return replace(self, tries=self.tries + 1)
 

@@ -1,5 +1,5 @@
-"""The mark of a store that takes part in a move or was restored from an archive. A store with a mark does not open.
-Format: docs/store-format.md."""
+"""The marker of a store that takes part in a migration or was restored from an archive. A store with a mark does not
+open. Format: docs/store-format.md."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ FORMAT: Final = "oab-move-1"
 MOST_BYTES: Final = 4096
 
 
-class MoveState(StrEnum):
-    """The state of a store in a move. The source is CLOSING until its target is complete, and CLOSED from then on.
+class MigrationState(StrEnum):
+    """The state of a store in a migration. The source is CLOSING until its target is complete, and CLOSED from then on.
 
     A store that is read from an archive is IMPORTING until it is complete, then RESTORED until an operator accepts it.
     """
@@ -28,13 +28,13 @@ class MoveState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoveMark:
-    """The note that a store keeps about its move. `move` is random, and the same at both ends. `here` and `there` name
-    the two stores as commands take them, without a password. Of an import, `move` is the archive's id, and `there` the
-    time of the archive."""
+class MigrationMarker:
+    """The note that a store keeps about its migration. `move` is random, and the same at both ends. `here` and `there`
+    name the two stores as commands take them, without a password. Of an import, `move` is the archive's id, and `there`
+    the time of the archive."""
 
     move: str
-    state: MoveState
+    state: MigrationState
     here: str
     there: str
     at: str
@@ -43,35 +43,35 @@ class MoveMark:
         return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True).encode() + b"\n"
 
     @classmethod
-    def decoded(cls, text: bytes) -> MoveMark:
+    def decoded(cls, text: bytes) -> MigrationMarker:
         """Raises `recordCorrupt` for a text that `encoded` does not write."""
         try:
             found = json.loads(text)
             if found.pop("format") == FORMAT and all(isinstance(each, str) for each in found.values()):
-                return cls(**{**found, "state": MoveState(found["state"])})
+                return cls(**{**found, "state": MigrationState(found["state"])})
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             pass
-        raise BrokerError(Code.RECORD_CORRUPT, note="the mark of a move is damaged: restore it from a backup")
+        raise BrokerError(Code.RECORD_CORRUPT, note="the marker of a migration is damaged: restore it from a backup")
 
     def refusal(self) -> BrokerError:
         """Return the error that opening the store answers, with what to do."""
-        code = Code.STORE_ROLLED_BACK if self.state is MoveState.RESTORED else Code.STORE_CLOSED
+        code = Code.STORE_ROLLED_BACK if self.state is MigrationState.RESTORED else Code.STORE_CLOSED
         match self.state:
-            case MoveState.ARRIVING:
+            case MigrationState.ARRIVING:
                 note = f"the copy is not finished: run `oauthbroker store copy {self.there} {self.here} --cut-over`"
-            case MoveState.CLOSING:
+            case MigrationState.CLOSING:
                 note = (
-                    f"it is moving to {self.there}: finish with `oauthbroker store copy {self.here} {self.there} "
+                    f"it migrates to {self.there}: finish with `oauthbroker store copy {self.here} {self.there} "
                     f"--cut-over`, or go back with `oauthbroker store reopen {self.here}`"
                 )
-            case MoveState.CLOSED:
-                note = f"it was moved to {self.there}: to undo that, read `oauthbroker store reopen {self.here}`"
-            case MoveState.IMPORTING:
+            case MigrationState.CLOSED:
+                note = f"it was migrated to {self.there}: to undo that, read `oauthbroker store reopen {self.here}`"
+            case MigrationState.IMPORTING:
                 note = (
                     f"the import of the archive of {self.there} is not finished: repeat `oauthbroker store import`, or "
                     "remove the place"
                 )
-            case MoveState.RESTORED:
+            case MigrationState.RESTORED:
                 note = (
                     f"it was restored from the archive of {self.there}: `oauthbroker store accept-restore` says what "
                     "that means"

@@ -25,10 +25,10 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.format.entry_names import length_prefixed
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.keys.keyring_document import store_id_of
-from oauthbroker.store.moving.raw import LAST, PAGE, RawRecord, RawStore
-from oauthbroker.store.posix.move_mark import MoveMark, MoveState
+from oauthbroker.store.migration.raw import LAST, PAGE, RawRecord, RawStore
+from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 
-_UNDER_WAY = (MoveState.CLOSING, MoveState.CLOSED)
+_UNDER_WAY = (MigrationState.CLOSING, MigrationState.CLOSED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Migration:
     """The move of a store. `ring` is the opened keyring of the source, `kinds` are all that this version knows."""
 
     source: RawStore
@@ -82,8 +82,8 @@ class Move:
             )
         kinds = [self._compared(each, set(copied.damaged)) for each in copied.kinds]
         closing = self.source.mark()
-        if closing is not None and closing.state is MoveState.CLOSING:
-            self.source.set_mark(replace(closing, state=MoveState.CLOSED), expect=closing)
+        if closing is not None and closing.state is MigrationState.CLOSING:
+            self.source.set_mark(replace(closing, state=MigrationState.CLOSED), expect=closing)
         self.target.set_mark(None, expect=arriving)
         return Copied(kinds=kinds, damaged=copied.damaged, cut_over=True)
 
@@ -91,27 +91,27 @@ class Move:
         """Tell whether a cut-over to this target was complete, and brokers may work there."""
         mark, there = self.source.mark(), self.target.keyring()
         return (
-            (mark is not None and mark.state is MoveState.CLOSED and mark.there == self.target.word)
+            (mark is not None and mark.state is MigrationState.CLOSED and mark.there == self.target.word)
             and self.target.mark() is None
             and there is not None
             and store_id_of(there) == self.ring.store_id
         )
 
-    def _begun(self) -> MoveMark:
+    def _begun(self) -> MigrationMarker:
         """Mark the target as arriving, unless it is, and give it the keyring. Return its mark."""
         mark, there = self._mark_of_target(), self.source.mark()
         if there is not None and (there.state not in _UNDER_WAY or mark is None or mark.move != there.move):
             raise there.refusal()
         if mark is None:
             before = self.target.mark()
-            mark = self._mark(MoveState.ARRIVING, self.clock.random_bytes(16).hex(), self.target, self.source)
+            mark = self._mark(MigrationState.ARRIVING, self.clock.random_bytes(16).hex(), self.target, self.source)
             self.target.set_mark(mark, expect=before)
         document = self.source.keyring()
         if document is not None and document != self.target.keyring():
             self.target.put_keyring(document)
         return mark
 
-    def _mark_of_target(self) -> MoveMark | None:
+    def _mark_of_target(self) -> MigrationMarker | None:
         """Return the mark of a copy that has begun, None where one may begin. Raises `keyExists` and `storeClosed`."""
         mark, document = self.target.mark(), self.target.keyring()
         if document is not None and store_id_of(document) != self.ring.store_id:
@@ -120,18 +120,18 @@ class Move:
             if document is not None or self.target.kinds():
                 raise BrokerError(Code.KEY_EXISTS, note=f"brokers use the store in {self.target.word}")
             return None
-        if mark.state is MoveState.ARRIVING and mark.there == self.source.word:
+        if mark.state is MigrationState.ARRIVING and mark.there == self.source.word:
             return mark
-        if mark.state is MoveState.CLOSED and self.source.mark() is None:
+        if mark.state is MigrationState.CLOSED and self.source.mark() is None:
             return None  # the way back
         raise mark.refusal()
 
-    def _close(self, arriving: MoveMark) -> None:
+    def _close(self, arriving: MigrationMarker) -> None:
         """Close the source, so that no broker opens it. One that has it open is told to the caller first."""
         if self.source.mark() is not None:
             return
         self._check_unused()
-        closing = self._mark(MoveState.CLOSING, arriving.move, self.source, self.target)
+        closing = self._mark(MigrationState.CLOSING, arriving.move, self.source, self.target)
         self.source.set_mark(closing, expect=None)
         try:
             self._check_unused()
@@ -143,8 +143,8 @@ class Move:
         if count := self.source.users():
             raise BrokerError(Code.STORE_LOCKED, note=f"brokers use {self.source.word} ({count}): stop them first")
 
-    def _mark(self, state: MoveState, move: str, here: RawStore, there: RawStore) -> MoveMark:
-        return MoveMark(move=move, state=state, here=here.word, there=there.word, at=to_iso(self.clock.now()))
+    def _mark(self, state: MigrationState, move: str, here: RawStore, there: RawStore) -> MigrationMarker:
+        return MigrationMarker(move=move, state=state, here=here.word, there=there.word, at=to_iso(self.clock.now()))
 
     def _all_copied(self) -> Copied:
         strange = self.source.kinds() - set(self.kinds)
@@ -206,7 +206,7 @@ def reopen(store: RawStore, *, abandon: bool) -> bool:
     mark = store.mark()
     if mark is None:
         return False
-    if mark.state is MoveState.CLOSING or (mark.state is MoveState.CLOSED and abandon):
+    if mark.state is MigrationState.CLOSING or (mark.state is MigrationState.CLOSED and abandon):
         store.set_mark(None, expect=mark)
         return True
     raise mark.refusal()

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.store.moving.copying import CopiedKind, body_of, bytes_of, place_of
-from oauthbroker.store.moving.raw import RawRecord, RawStore, pages_of
+from oauthbroker.store.migration.copying import CopiedKind, body_of, bytes_of, place_of
+from oauthbroker.store.migration.raw import RawRecord, RawStore, pages_of
 
 
 class Expected(NamedTuple):

@@ -19,13 +19,13 @@ TELL_SECONDS = 10.0
 _PREFIX = 64  # bits of the IPv6 prefix that one client gets
 
 T = TypeVar("T", bound=Hashable)
-Seat = Literal["whole", "probe", "none"]
+ConnectionSlot = Literal["whole", "probe", "none"]
 
 
-class Seats(Generic[T]):
-    """The admitted connections of one listener. A refused connection that still gets its answer has no seat.
+class ConnectionSlots(Generic[T]):
+    """The admitted connections of one listener. A refused connection that still gets its answer has no slot.
 
-    One address may hold half of the seats, so that it cannot block the others. Listed proxies, which stand for many
+    One address may hold half of the slots, so that it cannot block the others. Listed proxies, which stand for many
     clients, and Unix sockets, which have no addresses, have no such limit.
     """
 
@@ -36,8 +36,10 @@ class Seats(Generic[T]):
         self._by_client: Counter[str] = Counter()
         self._probes: dict[T, None] = {}
 
-    def take(self, connection: T, address: str | None, *, gives_way: Callable[[T], bool]) -> tuple[Seat, T | None]:
-        """Take a seat. Return it, and the probe that is evicted for it: the oldest one that gives way."""
+    def take_slot(
+        self, connection: T, address: str | None, *, gives_way: Callable[[T], bool]
+    ) -> tuple[ConnectionSlot, T | None]:
+        """Take a slot. Return it, and the probe that is evicted for it: the oldest one that gives way."""
         client = self._client(address)
         if len(self._whole) < self._most and (not client or self._by_client[client] < max(1, self._most // 2)):
             self._whole[connection] = client
@@ -53,8 +55,8 @@ class Seats(Generic[T]):
         self._probes[connection] = None
         return "probe", loser
 
-    def leave(self, connection: T) -> None:
-        """Free the seat. Idempotent; also for a connection without one."""
+    def free_slot(self, connection: T) -> None:
+        """Free the slot. Idempotent; also for a connection without one."""
         self._probes.pop(connection, None)
         client = self._whole.pop(connection, None)
         if client is not None:
@@ -94,7 +96,7 @@ class Terms:
     header_seconds: float = 10.0
     write_seconds: float = 60.0
     proxies: Proxies = field(default_factory=Proxies)
-    seats: Seats[Any] = field(init=False)
+    slots: ConnectionSlots[Any] = field(init=False)
     lingering: int = field(default=0, init=False)
     over: bool = field(default=False, init=False)
     metrics: Metrics | None = None
@@ -103,7 +105,7 @@ class Terms:
     _told_at: float = field(default=float("-inf"), init=False)
 
     def __post_init__(self) -> None:
-        self.seats, self._sampled = Seats(self.connections, self.proxies), SampledLines(self.log)
+        self.slots, self._sampled = ConnectionSlots(self.connections, self.proxies), SampledLines(self.log)
 
     def refused(self, now: float, *, status: int, code: Code, note: str) -> None:
         """Count a request that was refused before it had a route. The first ones of a kind in a minute are logged."""
