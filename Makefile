@@ -5,7 +5,7 @@
 #                (ARGS=--agent: two agents behind a chat page; ARGS="--agent --auto" plays the user too)
 #   make test    every test in one run, long tables and laws in their short form (the long form: make proof)
 #   make test-postgres   every story on PostgreSQL (make test: a sample of them; ARGS="-k callback")
-#   make check   formatting, lint, types, words   make fix     mend what a machine can mend
+#   make check   formatting, lint, types, words   make fix     fix what a machine can fix
 #   make bench   measure, with peers              make cases   rewrite tests/CASES.md
 #   make performance   write docs/performance.md from the newest full run of make bench
 #   make conformance   the MCP project's scenarios of authorization, all of them, against our transport

@@ -1,4 +1,4 @@
-"""The audit log: what an entry costs alone and between two brokers that take turns, and how fast a log is judged.
+"""The audit log: what an entry costs alone and between two brokers that take turns, and how fast a log is assessed.
 
 The limit is what any log on a disk costs: one write of a line that is ready.
 """
@@ -61,14 +61,16 @@ def main(*, quick: bool) -> None:
             show(row, samples, "us", {LIMIT: limit})
         os.close(plain)
         began = time.perf_counter()
-        asyncio.run(one.keep_anchor())
-        show("audit: an anchor, with all of the above to sync", [(time.perf_counter() - began) * MS], "ms")
+        asyncio.run(one.keep_checkpoint())
+        show("audit: a checkpoint, with all of the above to sync", [(time.perf_counter() - began) * MS], "ms")
         one.close()
         other.close()
         began = time.perf_counter()
-        verdict = asyncio.run(FileTrail(folder, KEYS).verify())
-        assert verdict.sound
-        show("audit: verify", [verdict.verified / (time.perf_counter() - began)], "lines/s", lines=verdict.verified)
+        assessment = asyncio.run(FileTrail(folder, KEYS).verify())
+        assert assessment.sound
+        show(
+            "audit: verify", [assessment.verified / (time.perf_counter() - began)], "lines/s", lines=assessment.verified
+        )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import Entity, load_entity
 from oauthbroker.flowtools.entities.rows import Rows
 from oauthbroker.flowtools.entities.tables import apply, table_of
-from oauthbroker.flowtools.risk.judging import judge
+from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.spec import load_tool
@@ -103,11 +103,11 @@ def main(*, quick: bool) -> None:
         versions, numbers = FlowVersions(folder / "flows", SystemClock()), count(1)
         checks = {
             "flow tool: parse the document as JSON": lambda: json.loads(raw),
-            "flow tool: check": lambda: judge(load_tool(raw, "tool.json")),
+            "flow tool: check": lambda: assess(load_tool(raw, "tool.json")),
         }
         show_in_turn(called_in_turn(checks, rounds, batch))
         deploys = {
-            "flow tool: check, by turns": lambda: judge(load_tool(raw, "tool.json")),
+            "flow tool: check, by turns": lambda: assess(load_tool(raw, "tool.json")),
             "flow tool: deploy": lambda: versions.deploy(specification(next(numbers)), "tool.json", by="ada"),
         }
         show_in_turn(called_in_turn(deploys, rounds, 1))

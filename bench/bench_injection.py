@@ -1,7 +1,7 @@
 """A request with an injected token, beside a bare httpx2 client that holds the token: CPU time of the tool's process.
 
 Both send the same GET over kept connections to an API in a process of its own, one after the other and sixteen at once.
-The bare client writes no audit log, judges no target, masks nothing and asks nothing for its token.
+The bare client writes no audit log, assesses no target, masks nothing and asks nothing for its token.
 """
 
 from __future__ import annotations

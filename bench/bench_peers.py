@@ -2,7 +2,7 @@
 
 Ours reads the clock, sees with a `stat` that no other process changed the grant, and writes an audit entry. The peers
 do less: MSAL's memory cache, Authlib's session and the MCP SDK's provider are the memory of one process, without audit,
-turns or revocation from elsewhere; MSAL's file looks at the file's time; FastMCP's storage judges no token.
+turns or revocation from elsewhere; MSAL's file looks at the file's time; FastMCP's storage assesses no token.
 Each row is a process of its own. All live at once and take turns; the yardstick runs in both environments.
 """
 

@@ -203,7 +203,7 @@ async def with_feed(folder: Path, workers: Sequence[Child], rounds: int, seconds
     await asked(workers, do="close")
 
 
-def lacking() -> str:
+def missing() -> str:
     """Return what this machine lacks for several hosts; empty if nothing."""
     if postgres.binaries() is None:
         return postgres.LACKS
@@ -217,7 +217,7 @@ async def main(given: Any) -> None:
             await on_postgres(Path(name), given.hosts, rounds, seconds, feed=not given.quick)
             return
         await on_files(Path(name), rounds, seconds)
-    if why := lacking():
+    if why := missing():
         for kind in WORDS.values():
             show_failure(f"PostgreSQL, 4 hosts: {kind}", f"this machine lacks {why}")
         return

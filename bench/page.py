@@ -16,7 +16,7 @@ from typing import Any
 from bench.figures import Figure
 from bench.page_plots import plots
 from bench.page_words import ALL, INTRO, LIMITED_BY, LIMITS, PARALLEL, PEERS, QUICK, REPEAT, SLOW, TARGETS
-from bench.targets import OURS, POST, TABLE, TCP, UNIX, Results, find, judged
+from bench.targets import OURS, POST, TABLE, TCP, UNIX, Results, assessed, find
 
 ROOT = Path(__file__).parents[1]
 PAGE, FOLDER = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance"
@@ -42,7 +42,7 @@ def page(run: Run) -> str:
     results: Results = run["results"]
     shown = plots(results)
     parts = [INTRO, *_machine(run), "", "## The cost of a call", "", *_table(_costs(results)), ""]
-    parts += ["## Targets", "", TARGETS, "", *_table(_targets(results, judge=not run["quick"])), ""]
+    parts += ["## Targets", "", TARGETS, "", *_table(_targets(results, assess=not run["quick"])), ""]
     parts += [] if run["quick"] else _limited(results)
     for title, words, bench, plot in (
         ("Beside other packages", PEERS, "peers", "peers.svg"),
@@ -74,22 +74,24 @@ def _costs(results: Results) -> Iterator[tuple[str, ...]]:
         yield call, value_of(found), spread_of(found)
 
 
-def _targets(results: Results, *, judge: bool) -> Iterator[tuple[str, ...]]:
+def _targets(results: Results, *, assess: bool) -> Iterator[tuple[str, ...]]:
     yield "call", "ours", "beside it", "", "before", "now", "half of the rounds", "target", ""
     for each in TABLE:
         now, other = each.now(results), find(results, each.bench, each.beside) if each.beside else None
-        verdict = "" if now is None else "not judged" if not judge else "met" if each.met(now[0]) else "**not met**"
+        assessment = (
+            "" if now is None else "not assessed" if not assess else "met" if each.met(now[0]) else "**not met**"
+        )
         unit = f" {each.unit}" if each.unit else ""
         shown = f"{now[0]:,.7g}{unit}" if now else MISSING
         between = f"{now[1]:,g} to {now[2]:,g}" if now and now[1] < now[2] else ""
         beside = (_short(each.beside), value_of(other)) if each.beside else ("", "")
         ours = value_of(find(results, each.bench, each.figure))
-        yield each.call, ours, *beside, each.before, shown, between, each.goal, verdict
+        yield each.call, ours, *beside, each.before, shown, between, each.goal, assessment
 
 
 def _limited(results: Results) -> list[str]:
     """Return what keeps calls from their targets, where it is known."""
-    missed = [each.call for each, now in judged(results) if now is not None and not each.met(now[0])]
+    missed = [each.call for each, now in assessed(results) if now is not None and not each.met(now[0])]
     known = [
         fill(f"- **{call}**: {LIMITED_BY[call]}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
         for call in missed

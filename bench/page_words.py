@@ -50,7 +50,7 @@ The question is the same: the valid token for this app and this account, please.
 with a `stat` that no other process changed the grant and writes an audit entry. MSAL's memory cache, Authlib's
 session and the MCP SDK's provider are the memory of one process: no audit, no revocation from another process.
 MSAL's file cache looks at the file's time and writes the whole cache for each token. FastMCP's storage returns a
-stored token and does not judge it. The yardstick runs in both environments; its ratio says how far figures across
+stored token and does not assess it. The yardstick runs in both environments; its ratio says how far figures across
 them may be compared."""
 SLOW = """\
 The user has consented, the provider takes a second to refresh, and the API that the tool calls takes 0.2 s. The

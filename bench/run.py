@@ -1,4 +1,4 @@
-"""Runs every `bench/bench_*.py` in a process of its own, shows the figures, and judges them by the targets.
+"""Runs every `bench/bench_*.py` in a process of its own, shows the figures, and assesses them by the targets.
 
 Usage: python -m bench.run [--quick] [--long] [name ...], where `store` means bench/bench_store.py. A bench prints one
 JSON object a line (`bench/figures.py`); other lines pass through. The figures of one run are kept in
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import Figure, parser
-from bench.targets import Results, judged
+from bench.targets import Results, assessed
 
 HERE = Path(__file__).parent
 LIMIT_SECONDS, LONG_SECONDS = 600, 7200
@@ -60,14 +60,14 @@ def as_row(figure: Figure) -> str:
     return f"  {figure['name']:<52} {figure['value']:>12,} {figure['unit']:<10} {spread:<22} {ratios}".rstrip()
 
 
-def as_verdicts(results: Results) -> list[str]:
+def as_assessments(results: Results) -> list[str]:
     """Return a line for each target that this run measured."""
     lines = []
-    for target, now in judged(results):
+    for target, now in assessed(results):
         if now is not None:
-            verdict = "met" if target.met(now[0]) else "NOT MET"
+            assessment = "met" if target.met(now[0]) else "NOT MET"
             spread = f"({now[1]:g}..{now[2]:g})"
-            lines.append(f"  {target.call:<40} {now[0]:>9.7g} {spread:<18} target {target.goal:<12} {verdict}")
+            lines.append(f"  {target.call:<40} {now[0]:>9.7g} {spread:<18} target {target.goal:<12} {assessment}")
     return lines
 
 
@@ -117,7 +117,7 @@ def main() -> int:
         if code:
             failed.append(f"{name} (exit {code})")
         keep(kept, {**about, "machine": machine(), "results": results})
-    print("\n".join(["targets", *as_verdicts(results)]))
+    print("\n".join(["targets", *as_assessments(results)]))
     print(f"kept in {kept.relative_to(HERE.parent)}" + (f"; FAILED: {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
 

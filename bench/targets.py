@@ -1,4 +1,4 @@
-"""The table that speed is judged by: each call, the row of `make bench` that measures it, and its target."""
+"""The table that speed is assessed by: each call, the row of `make bench` that measures it, and its target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TCP, UNIX = "16 over TCP", "1 over a Unix socket"
 class Target:
     """`before` and `target` are ratios to the figure `beside`; without one they are values in `unit`.
 
-    `member` names the part of the figure that is judged.
+    `member` names the part of the figure that is assessed.
     """
 
     call: str
@@ -31,7 +31,7 @@ class Target:
     member: str = "value"
 
     def now(self, results: Results) -> tuple[float, float, float] | None:
-        """Return the median and the quartiles of the judged figure, or None if this run did not measure it."""
+        """Return the median and the quartiles of the assessed figure, or None if this run did not measure it."""
         found = find(results, self.bench, self.figure)
         if found is None or found["value"] is None:
             return None
@@ -39,8 +39,8 @@ class Target:
             return found[self.member], found[self.member], found[self.member]
         if self.beside is None:
             return found["value"], found["low"], found["high"]
-        judged = found.get("beside", {}).get(self.beside)
-        return (judged["ratio"], judged["low"], judged["high"]) if judged else None
+        assessed = found.get("beside", {}).get(self.beside)
+        return (assessed["ratio"], assessed["low"], assessed["high"]) if assessed else None
 
     def met(self, value: float) -> bool:
         return value >= self.target if self.at_least else value <= self.target
@@ -100,7 +100,7 @@ TABLE = (
     Target("warm call at 100,000 grants", "growth", "warm call, 100,000 grants", "warm call, 1,000 grants", "1", 1.2),
     Target("`open_broker` at 100,000", "growth", "open_broker, 100,000 grants", "open_broker, 1,000 grants", "1", 1.2),
     Target(
-        "actions that one core judges",
+        "actions that one core assesses",
         "gateway",
         "valid",
         None,
@@ -123,5 +123,5 @@ TABLE = (
 )
 
 
-def judged(results: Results) -> list[tuple[Target, tuple[float, float, float] | None]]:
+def assessed(results: Results) -> list[tuple[Target, tuple[float, float, float] | None]]:
     return [(each, each.now(results)) for each in TABLE]

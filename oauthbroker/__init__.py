@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         AuthorizationRequiredError,
         InjectionError,
         RequestRefusedError,
-        told_to_model,
+        errors_for_model,
     )
     from oauthbroker.model.apps import Bundle
     from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
@@ -46,9 +46,9 @@ __all__ = [
     "TurnAuth",
     "__version__",
     "check_config",
+    "errors_for_model",
     "narrow",
     "open_broker",
-    "told_to_model",
 ]
 
 __version__ = VERSION
@@ -60,7 +60,7 @@ __getattr__ = lazily(
         "config.problems.problems": {"ConfigInvalidError"},
         "core.errors": {"BrokerError", "Code"},
         "core.secret": {"Secret"},
-        "injection.errors": {"AuthorizationRequiredError", "InjectionError", "RequestRefusedError", "told_to_model"},
+        "injection.errors": {"AuthorizationRequiredError", "InjectionError", "RequestRefusedError", "errors_for_model"},
         "model.apps": {"Bundle"},
         "model.token_results": {"AuthorizationRequired", "Failed", "Ready", "TokenResult"},
         "model.turn": {"Turn", "TurnAuth"},

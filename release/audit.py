@@ -75,7 +75,7 @@ def vulnerabilities(answer: dict[str, Any]) -> list[str]:
     for package in answer["dependencies"]:
         for each in package.get("vulns", []):
             fixed = ", ".join(each.get("fix_versions", [])) or "no version yet"
-            lines.append(f"{package['name']} {package['version']}: {each['id']}, mended in {fixed}")
+            lines.append(f"{package['name']} {package['version']}: {each['id']}, fixed in {fixed}")
     return lines
 
 

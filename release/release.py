@@ -14,7 +14,7 @@ def main() -> int:
     for sentence in found:
         print(sentence, file=sys.stderr)
     if found:
-        print(f"make release: {len(found)} to mend; nothing was built.", file=sys.stderr)
+        print(f"make release: {len(found)} to fix; nothing was built.", file=sys.stderr)
         return 1
     if audit.main() or dist.main():
         return 1

@@ -1,4 +1,4 @@
-"""The container image, without a container engine: its text is judged, its steps are replayed and their result is run."""
+"""The container image, without a container engine: its text is checked, its steps are replayed and their result is run."""
 
 from __future__ import annotations
 

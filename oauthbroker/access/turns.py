@@ -99,7 +99,7 @@ class Turns:
         known = self._known.get(digest)
         if known is None or known.bundle is not self.config.bundle or not await self._is_newest(known.record):
             self._known.forget(digest)
-            known = await self._judged(token)
+            known = await self._validated(token)
             self._known.keep(digest, known)
         if self._is_over(known.token_holder.expires_at, known.record):
             self._known.forget(digest)
@@ -108,7 +108,7 @@ class Turns:
 
     def holder(self, digest: bytes) -> TurnTokenHolder | None:
         """Return the holder of a token that was admitted before, by its `token_digest`, if it is certain without a wait
-        that it is valid. None otherwise: then `admit` judges the token."""
+        that it is valid. None otherwise: then `admit` checks the token."""
         known = self._known.get(digest)
         if (
             known is None
@@ -130,7 +130,7 @@ class Turns:
     def _is_over(self, expires_at: datetime, record: TurnRecord) -> bool:
         return has_passed(min(expires_at, record.expires_at), record.created_at, self.clock.now())
 
-    async def _judged(self, token: str) -> Known:
+    async def _validated(self, token: str) -> Known:
         made = TurnToken.parse(token)
         if not made.signed_with(self._root(made.locator)):
             raise BrokerError(Code.UNAUTHENTICATED)

@@ -18,7 +18,7 @@ from oauthbroker.events.dead_letters import DeadLetters
 from oauthbroker.grants.grants import Grants
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.records.browser_session import BrowserSession
-from oauthbroker.revocation.pending_revocations import Told
+from oauthbroker.revocation.pending_revocations import RevocationOutcome
 
 LOOPBACK = "loopback"
 
@@ -86,16 +86,16 @@ class Admin:
             proved + timedelta(seconds=operators.confirm_seconds), proved, self.clock.now()
         )
 
-    async def revoke(self, browser_session: BrowserSession, grant_id: str) -> Told | None:
+    async def revoke(self, browser_session: BrowserSession, grant_id: str) -> RevocationOutcome | None:
         """Ends a grant, here at once. Raises `grantNotFound`, also for one that has ended."""
         row, _ = await self.overview.grant(grant_id)
         if not row.revoked:
             await self._note(browser_session, row.app, "revoke", grant_id)
-        told = await self.grants.revoke(row.app, row.subject)
+        outcome = await self.grants.revoke(row.app, row.subject)
         self.overview.pages.forget()
-        if told is None:
+        if outcome is None:
             raise BrokerError(Code.GRANT_NOT_FOUND)
-        return told
+        return outcome
 
     async def cancel(self, browser_session: BrowserSession, session_id: str) -> bool:
         """Withdraws a request; no event. False when there is nothing left to withdraw. Raises `requestInvalid`."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from oauthbroker.admin.open_circuits import Seen, Troubles
+from oauthbroker.admin.open_circuits import Seen, SharedCircuits
 from oauthbroker.audit.lines import AuditLine, AuditTrail
 from oauthbroker.core.clock import Clock, from_iso
 from oauthbroker.core.errors import BrokerError, Code
@@ -27,7 +27,7 @@ BREATH = 64  # records that are opened before others may run
 LOOKED_BACK = 1000  # lines of the audit log that the overview looks through for failures
 FAILURES = frozenset({"ConnectFailed", "RefreshFailed"})
 DECISIONS = frozenset({Code.PROVIDER_DENIED.value})  # a person's own "no" is an answer, not a failure of the app
-Light = Literal["good", "warn", "bad"]
+AppHealth = Literal["good", "warn", "bad"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class AppState:
 
     name: str
     app: OAuthApp | None
-    light: Light
+    health: AppHealth
     counts: Mapping[GrantHealth, int]
     circuits: tuple[Seen, ...]
     failure: tuple[datetime, str] | None
@@ -63,15 +63,15 @@ class Survey:
     in_use: CurrentConfig
     repository: Repository
     pages: GrantPages
-    troubles: Troubles
+    shared_circuits: SharedCircuits
     uses: Uses
     trail: AuditTrail
     clock: Clock
 
     @property
-    def trouble(self) -> Code | None:
+    def failure(self) -> Code | None:
         """Why the newest configuration is not the one in use."""
-        return self.in_use.trouble
+        return self.in_use.failure
 
     @property
     def app_names(self) -> list[str]:
@@ -85,7 +85,7 @@ class Survey:
             counts.setdefault(row.app, Counter())[row.health] += 1
             unlisted.setdefault(row.app, set()).update(() if row.revoked else row.unlisted)
         failures = await self._last_failures()
-        circuits = await self.troubles.seen()
+        circuits = await self.shared_circuits.seen()
         return [
             self._app_state(name, counts.get(name, Counter()), circuits, failures.get(name), unlisted.get(name, set()))
             for name in sorted({*self.in_use.apps, *counts})
@@ -156,15 +156,15 @@ class Survey:
         own = tuple(each for each in circuits if each.circuit.app == name)
         common = [each.circuit for each in own if not each.circuit.grant]
         recent = failure is not None and self.clock.now() - failure[0] < timedelta(hours=1)
-        light: Light = "good"
+        health: AppHealth = "good"
         if own or counts["again"] or recent or unlisted or name not in self.in_use.apps:
-            light = "warn"
+            health = "warn"
         if any(circuit.code is Code.APP_MISCONFIGURED for circuit in common):
-            light = "bad"
+            health = "bad"
         return AppState(
             name=name,
             app=self.in_use.apps.get(name),
-            light=light,
+            health=health,
             counts=counts,
             circuits=own,
             failure=failure,

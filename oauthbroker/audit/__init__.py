@@ -5,9 +5,9 @@ grants by grantId and conversations by instanceKey, which the log stores as pseu
 account or a secret.
 
 `port` is the contract of a backend; `memory` and `file` are the two here, and `on_failure` lets the broker continue
-when the log cannot be written. On disk each process appends to a `slot` of its own, a `chain` of lines; `roll` stores
-the ends of all chains, `verify` checks a chain, and `trail` reads all as one. `formatting` writes an entry as JSON. The
-log's own lines are in `chain`.
+when the log cannot be written. On disk each process appends to a `slot` of its own, a `chain` of lines; `checkpoint`
+stores the ends of all chains, `verify` checks a chain, and `trail` reads all as one. `formatting` writes an entry as
+JSON. The log's own lines are in `chain`.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ class LogTorn(LogEntry):
 
 class LogBroken(LogEntry):
     """The log had been changed when a broker wanted to write. `kind` is cut (lines up to number `known` existed),
-    replaced (line `known` was different), foreign (`bytes` before this line are not ours) or anchor (the anchor was
-    missing)."""
+    replaced (line `known` was different), foreign (`bytes` before this line are not ours) or
+    checkpoint (the checkpoint was missing)."""
 
     kind: str
     known: int
@@ -103,15 +103,15 @@ def mac_under(key: bytes) -> Mac:
 
 
 class AuditKeys:
-    """The audit keys of a store's keyring: for the MACs of lines and anchors, and for pseudonyms."""
+    """The audit keys of a store's keyring: for the MACs of lines and checkpoints, and for pseudonyms."""
 
-    __slots__ = ("_mac", "chain", "name", "seal_roll")
+    __slots__ = ("_mac", "chain", "name", "seal_checkpoint")
 
     def __init__(self, mac: Callable[..., bytes], slot: int = 0) -> None:
         """Derive the keys for the chain of a slot; `mac` is the store's."""
         self._mac = mac
         self.chain = mac_under(mac("audit", "chain", str(slot)) if slot else mac("audit", "chain"))
-        self.seal_roll = mac_under(mac("audit", "roll"))
+        self.seal_checkpoint = mac_under(mac("audit", "roll"))
         self.name = lru_cache(maxsize=4096)(self._new_name)
 
     def of_slot(self, slot: int) -> AuditKeys:

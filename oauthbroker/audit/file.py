@@ -11,11 +11,11 @@ from pathlib import Path
 
 from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.chain import MOST_LINE, AuditKeys
+from oauthbroker.audit.checkpoint import ChainCheckpoint, read_or_begin
 from oauthbroker.audit.folder import NAME, SLOTS, folder_of, is_named, open_locked, open_to_read
 from oauthbroker.audit.formatting import Naming, rest_of
 from oauthbroker.audit.lines import AuditTrail
 from oauthbroker.audit.port import AuditWriter, RepeatedWrite
-from oauthbroker.audit.roll import Anchor, read_or_begin
 from oauthbroker.audit.slot import Slot, SlotLost, Tell
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.core.errors import BrokerError, Code
@@ -35,7 +35,7 @@ def _quiet(_event: str, **_words: object) -> None:
 class AuditFile(AuditWriter):
     """The log in a folder of the store. Takes a slot for its first entry, and holds it until it is closed."""
 
-    trouble: Code | None = None  # the code of the last write if it failed
+    failure: Code | None = None  # the code of the last write if it failed
 
     def __init__(self, folder: Path, keys: AuditKeys, *, most_bytes: int = MOST_BYTES, tell: Tell = _quiet) -> None:
         """Check that the log can be opened; the first entry creates it. Raises `storeUnavailable`."""
@@ -81,21 +81,21 @@ class AuditFile(AuditWriter):
         except OSError:
             pass
         else:
-            self.trouble = None
+            self.failure = None
             return
         if self._slot is not None:
-            self._slot.doubt()
-        self.trouble = Code.AUDIT_UNAVAILABLE
+            self._slot.recheck()
+        self.failure = Code.AUDIT_UNAVAILABLE
         raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log cannot be written")
 
-    async def keep_anchor(self) -> None:
-        """Sync the log, then write the roll. Call it every few seconds. Raises `storeUnavailable`."""
+    async def keep_checkpoint(self) -> None:
+        """Sync the log, then write the checkpoint. Call it every few seconds. Raises `storeUnavailable`."""
         slot = self._slot
         if slot is None:
             return
         with suppress(OSError):
             if not is_named(slot.folder, slot.descriptor):
-                slot.doubt()  # the file was moved: the next entry opens it anew
+                slot.recheck()  # the file was moved: the next entry opens it anew
             due = slot.due
             if due is not None:
                 descriptor = os.dup(slot.descriptor)
@@ -105,7 +105,8 @@ class AuditFile(AuditWriter):
         raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log's roll cannot be written")
 
     def close(self) -> None:
-        """Write the roll with the last line, and give the slot to the next process. Waits for two seconds at most."""
+        """Write the checkpoint with the last line, and give the slot to the next process. Waits for two seconds at
+        most."""
         self._closed = True
         with suppress(OSError):
             if self._slot is not None and (due := self._slot.due) is not None:
@@ -156,8 +157,8 @@ class AuditFile(AuditWriter):
         if slot is not None:
             slot.leave()
 
-    def _keep_and_close(self, slot: Slot, descriptor: int, due: Anchor) -> None:
-        """Write the roll on a thread, which survives a cancelled caller: the descriptor is the thread's own."""
+    def _keep_and_close(self, slot: Slot, descriptor: int, due: ChainCheckpoint) -> None:
+        """Write the checkpoint on a thread, which survives a cancelled caller: the descriptor is the thread's own."""
         try:
             slot.keep(descriptor, due, patient=True)
         finally:

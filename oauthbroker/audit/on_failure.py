@@ -26,10 +26,10 @@ class AuditAnyway(AuditWriter):
         self.kept = kept
         self._clock, self._metrics, self._tell = clock, metrics, tell
         self._missing, self._since = 0, ""
-        self._told: float | None = None
+        self._logged_at: float | None = None
 
     @property
-    def trouble(self) -> Code | None:
+    def failure(self) -> Code | None:
         return Code.AUDIT_UNAVAILABLE if self._missing else None
 
     def write(self, entry: AuditEntry, at: datetime) -> None:
@@ -53,8 +53,8 @@ class AuditAnyway(AuditWriter):
         self.settle()
         self.kept.close()
 
-    async def keep_anchor(self) -> None:
-        await self.kept.keep_anchor()
+    async def keep_checkpoint(self) -> None:
+        await self.kept.keep_checkpoint()
 
     def trail(self, name: Naming) -> AuditTrail:
         return self.kept.trail(name)
@@ -62,12 +62,12 @@ class AuditAnyway(AuditWriter):
     def _tell_of_gap(self, at: datetime) -> None:
         self.kept.write(AuditGap(missing=self._missing, since=self._since), at)
         self._tell("the audit log takes entries again", missing=self._missing, since=self._since)
-        self._missing, self._told = 0, None
+        self._missing, self._logged_at = 0, None
 
     def _miss(self, at: datetime, code: Code) -> None:
         self._missing, self._since = self._missing + 1, self._since if self._missing else to_iso(at)
         self._metrics.add(Metric.AUDIT_ENTRIES_MISSING)
         now = self._clock.monotonic()
-        if self._told is None or now - self._told >= TELL_EVERY:
-            self._told = now
+        if self._logged_at is None or now - self._logged_at >= TELL_EVERY:
+            self._logged_at = now
             self._tell("the audit log takes no entries", missing=self._missing, code=code.value)

@@ -51,7 +51,7 @@ class PluginAuditTypes:
     _members: dict[type, Members] = field(default_factory=dict)
 
     def register(self, plugin: str, types: object) -> None:
-        """Add the types of a plug-in. Raises `configInvalid`, with a note that names the flaw."""
+        """Add the types of a plug-in. Raises `configInvalid`, with a note that names the problem."""
         for each in types if isinstance(types, tuple | list) else (types,):
             if not (isinstance(each, type) and issubclass(each, PluginAuditEntry) and each.plugin == plugin):
                 raise _refused(
@@ -86,5 +86,5 @@ def _options(hint: Any) -> frozenset[type]:
     return frozenset(get_args(hint) if get_origin(hint) in {Union, UnionType} else {hint})
 
 
-def _refused(plugin: str, flaw: str) -> BrokerError:
-    return BrokerError(Code.CONFIG_INVALID, note=f"the plug-in {plugin}: {flaw}")
+def _refused(plugin: str, problem: str) -> BrokerError:
+    return BrokerError(Code.CONFIG_INVALID, note=f"the plug-in {plugin}: {problem}")

@@ -37,7 +37,7 @@ class AuditWriter(Protocol):
         ...
 
     @property
-    def trouble(self) -> Code | None:
+    def failure(self) -> Code | None:
         """Return the code of the current failure, which an operator must fix; else None."""
         return None
 
@@ -45,7 +45,7 @@ class AuditWriter(Protocol):
         """Write entries that are still due, before the end."""
         return
 
-    async def keep_anchor(self) -> None:
+    async def keep_checkpoint(self) -> None:
         """Make the entries durable, and their loss noticeable. Call it every few seconds. Raises `storeUnavailable`."""
         return
 

@@ -28,9 +28,15 @@ from oauthbroker.audit.chain import (
     Tail,
     next_line,
 )
+from oauthbroker.audit.checkpoint import (
+    ChainCheckpoint,
+    ChainCheckpoints,
+    LogCheckpoint,
+    read_or_begin,
+    write_checkpoint,
+)
 from oauthbroker.audit.folder import NAME, folder_of, is_named, named, numbers, open_locked, open_to_read, read, tail_of
 from oauthbroker.audit.formatting import rest_of
-from oauthbroker.audit.roll import Anchor, Anchors, Roll, read_or_begin, write_roll
 from oauthbroker.core.clock import Spelling
 
 _UNKNOWN = -1
@@ -42,11 +48,11 @@ class SlotLost(OSError):
 
 
 class Slot:
-    """A slot that this process holds. `turned`: the roll should be written soon."""
+    """A slot that this process holds. `turned`: the checkpoint should be written soon."""
 
     __slots__ = (
         "_chain", "_end", "_file", "_keys", "_known", "_mac", "_most", "_root_keys", "_seq", "_spelt", "_tell",
-        "anchors", "descriptor", "folder", "number", "root", "turned",
+        "chains", "descriptor", "folder", "number", "root", "turned",
     )  # fmt: skip
 
     def __init__(
@@ -60,7 +66,7 @@ class Slot:
         self._most, self._tell = most_bytes, tell
         self._end, self._seq, self._mac, self._file = _UNKNOWN, START.seq, START.mac, 1
         self._known: ChainHead | None = None  # the proven length of the chain; None until it was read
-        self.anchors: Anchors = {}  # what this process knows of all slots: the roll cannot be set back while it runs
+        self.chains: ChainCheckpoints = {}  # what this process knows: the log's checkpoint never moves back
         self.turned = True
 
     def append(self, rest: str, at: datetime) -> None:
@@ -70,25 +76,25 @@ class Slot:
             self._settle(at)
         self._add(rest, at)
         if self.turned:
-            with suppress(OSError):  # the line is written; `keep_anchor` tries again and reports
-                self.keep(self.descriptor, Anchor(self._head, self._file), patient=False)
+            with suppress(OSError):  # the line is written; `keep_checkpoint` tries again and reports
+                self.keep(self.descriptor, ChainCheckpoint(self._head, self._file), patient=False)
                 self.turned = False
 
-    def doubt(self) -> None:
+    def recheck(self) -> None:
         """Read the chain's head anew before the next entry."""
         self._end = _UNKNOWN
 
     @property
-    def due(self) -> Anchor | None:
-        """Return the anchor that the roll lacks."""
-        now = Anchor(self._head, self._file)
-        return None if self._known is None or self.anchors.get(self.number) == now else now
+    def due(self) -> ChainCheckpoint | None:
+        """Return the chain's checkpoint that the log's lacks."""
+        now = ChainCheckpoint(self._head, self._file)
+        return None if self._known is None or self.chains.get(self.number) == now else now
 
-    def keep(self, descriptor: int, now: Anchor, *, patient: bool) -> None:
-        """Sync the log, then write the roll. May run on a thread. Raises OSError."""
+    def keep(self, descriptor: int, now: ChainCheckpoint, *, patient: bool) -> None:
+        """Sync the log, then write the checkpoint. May run on a thread. Raises OSError."""
         os.fsync(descriptor)
-        known = {**self.anchors, self.number: now}
-        self.anchors = write_roll(self.root, self._root_keys, known, slot=self.number, patient=patient).anchors
+        known = {**self.chains, self.number: now}
+        self.chains = write_checkpoint(self.root, self._root_keys, known, slot=self.number, patient=patient).chains
 
     def leave(self) -> None:
         """Give the slot to the next process."""
@@ -126,26 +132,26 @@ class Slot:
         self._end = _UNKNOWN
         while True:
             self._reopen()
-            roll = read_or_begin(self.root, self._root_keys)
-            self._look_back(roll)
+            checkpoint = read_or_begin(self.root, self._root_keys)
+            self._look_back(checkpoint)
             end = os.lseek(self.descriptor, 0, os.SEEK_END)
             tail = tail_of(self.descriptor, end, self._keys, patient=self._known != START)
             if tail is not None and not tail.junk and "to" in tail.words:
                 self._step_aside(tail)
                 continue
             self._end = end
-            self._go_on(tail, is_robbed=roll is None, at=at)
+            self._go_on(tail, is_robbed=checkpoint is None, at=at)
             if self._end < self._most:
                 break
             self._add_words(LogRotated(to=self._next_number()), at)
         self._known, self.turned = self._head, True
 
-    def _look_back(self, roll: Roll | None) -> None:
-        """Set `_known`, the proven length of the chain, from the roll or from memory."""
-        anchor = roll.of(self.number) if roll is not None else None
-        reached = [self._known or START, self._head, *([anchor.head] if anchor is not None else [])]
+    def _look_back(self, checkpoint: LogCheckpoint | None) -> None:
+        """Set `_known`, the proven length of the chain, from the checkpoint or from memory."""
+        chain_checkpoint = checkpoint.of(self.number) if checkpoint is not None else None
+        reached = [self._known or START, self._head, *([chain_checkpoint.head] if chain_checkpoint is not None else [])]
         self._known = max(reached, key=lambda head: head.seq)
-        self._file = max(self._file, anchor.file if anchor is not None else 1)
+        self._file = max(self._file, chain_checkpoint.file if chain_checkpoint is not None else 1)
 
     def _reopen(self) -> None:
         """Open and lock the file with the current name; create it if there is none."""
@@ -171,8 +177,8 @@ class Slot:
         return max([self._file, *(number + 1 for number in numbers(self.folder))])
 
     def _go_on(self, tail: Tail | None, *, is_robbed: bool, at: datetime) -> None:
-        """Write the first line of an empty file, and a line about any change to the log. `is_robbed`: the roll is not
-        there."""
+        """Write the first line of an empty file, and a line about any change to the log. `is_robbed`: the checkpoint is
+        not there."""
         known = self._known or START
         if tail is not None:
             self._head = found = tail.head
@@ -185,7 +191,7 @@ class Slot:
             self._head = found if found != START else known
             self._begin_file(at)
         if is_robbed and known == START:
-            self._break("anchor", 0, 0, at)
+            self._break("checkpoint", 0, 0, at)
         elif known.seq > found.seq:
             self._break("cut", known.seq, 0, at)
         elif known.seq == found.seq and known.mac != found.mac:
@@ -235,7 +241,7 @@ class Slot:
         while offset < self._end and (last := read(self.descriptor, offset, 1 << 20)):
             digest.update(last)
             offset += len(last)
-        write_roll(self.root, self._root_keys, self.anchors, slot=self.number, patient=False)
+        write_checkpoint(self.root, self._root_keys, self.chains, slot=self.number, patient=False)
         self._head = START
         began = LogBegan(file=self._file, bytes=self._end, digest=digest.hexdigest(), after=START.mac.decode())
         self._add_words(began, at, before=b"" if last.endswith(b"\n") else b"\n")

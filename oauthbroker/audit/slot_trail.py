@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oauthbroker.audit.chain import MOST_LINE, AuditKeys, ChainHead, members, parse, starts_anew
+from oauthbroker.audit.checkpoint import ChainCheckpoint
 from oauthbroker.audit.folder import NAME, files_of, folder_of, is_named, named, numbers, open_to_read, read
 from oauthbroker.audit.lines import AuditLine, line_from
-from oauthbroker.audit.roll import Anchor
-from oauthbroker.audit.verdict import Verdict
+from oauthbroker.audit.verification import SlotVerification
 from oauthbroker.audit.verify import verify
 
 BLOCK = 256 * 1024
@@ -48,7 +48,7 @@ class SlotTrail:
             descriptor = open_to_read(path)
             try:
                 for raw, before in _pairs(descriptor, budget):
-                    line = self.judged(raw, before)
+                    line = self.verified_line(raw, before)
                     if line is not None:
                         yield line
             finally:
@@ -56,7 +56,7 @@ class SlotTrail:
             if not budget.left:
                 return
 
-    def judged(self, raw: bytes, before: bytes | None) -> AuditLine | None:
+    def verified_line(self, raw: bytes, before: bytes | None) -> AuditLine | None:
         """Parse a line and verify its MAC; None for bytes that are no line."""
         line, previous = parse(raw), parse(before) if before is not None else None
         if line is None:
@@ -64,15 +64,15 @@ class SlotTrail:
         genuine = previous is not None and self.keys.follows(previous.mac, line)
         return line_from(members(raw), genuine=genuine or starts_anew(self.keys, line), slot=self.slot)
 
-    def verify(self, anchor: Anchor | None, noted: ChainHead | None) -> Verdict:
-        """Verify all lines. `anchor` was read before them."""
+    def verify(self, chain_checkpoint: ChainCheckpoint | None, noted: ChainHead | None) -> SlotVerification:
+        """Verify all lines. `chain_checkpoint` was read before them."""
         while True:
             files = self._files()
             with suppress(FileNotFoundError):
                 named_lines = ((str(path.relative_to(self.root)), _lines(path)) for path in files)
-                verdict = verify(named_lines, self.keys, anchor, noted)
+                verification = verify(named_lines, self.keys, chain_checkpoint, noted)
                 if files == self._files():  # else a file was rotated meanwhile
-                    return verdict
+                    return verification
 
     def _files(self) -> list[Path]:
         return files_of(self.folder) if self.folder.is_dir() else []
@@ -131,7 +131,7 @@ class SlotFollow:
         *lines, self._rest = (self._rest + new).split(b"\n")
         found = []
         for raw in lines:
-            line = self._trail.judged(raw, self._before)
+            line = self._trail.verified_line(raw, self._before)
             self._before = raw
             if line is not None and line.type == "LogRotated":
                 self._number = int(line.fields["to"]) + 1

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TypeVar, Unpack
 
 from oauthbroker.audit.chain import AuditKeys, ChainHead
+from oauthbroker.audit.checkpoint import read_checkpoint
 from oauthbroker.audit.folder import existing_slots, slots_with_lines
 from oauthbroker.audit.formatting import Naming
 from oauthbroker.audit.lines import AuditLine, Sought, Which, parsed
-from oauthbroker.audit.roll import read_roll
 from oauthbroker.audit.slot_trail import Budget, SlotFollow, SlotTrail
-from oauthbroker.audit.verdict import TrailVerdict
+from oauthbroker.audit.verification import TrailVerification
 from oauthbroker.core.errors import BrokerError, Code
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class FileTrail:
     async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:
         return await _apart(partial(self._tail, n, parsed(which)))
 
-    async def verify(self, noted: Mapping[int, ChainHead] | None = None) -> TrailVerdict:
+    async def verify(self, noted: Mapping[int, ChainHead] | None = None) -> TrailVerification:
         """Verify all slots: some seconds for a million lines. `noted`: for a slot, a line that must be there."""
         return await _apart(partial(self._verify, noted or {}))
 
@@ -52,13 +52,13 @@ class FileTrail:
         newest_first = merge(*slots, key=_order, reverse=True)
         return [*islice((line for line in newest_first if line.fits(sought)), n)][::-1]
 
-    def _verify(self, noted: Mapping[int, ChainHead]) -> TrailVerdict:
-        roll = read_roll(self.folder, self.keys, patient=True)  # before the lines, which only become more
-        listed = roll.anchors if roll is not None else {}
+    def _verify(self, noted: Mapping[int, ChainHead]) -> TrailVerification:
+        checkpoint = read_checkpoint(self.folder, self.keys, patient=True)  # before the lines, which only become more
+        listed = checkpoint.chains if checkpoint is not None else {}
         slots = sorted({0, *slots_with_lines(self.folder), *listed, *noted})
-        return TrailVerdict(
+        return TrailVerification(
             {
-                slot: self.slot(slot).verify(roll.of(slot) if roll is not None else None, noted.get(slot))
+                slot: self.slot(slot).verify(checkpoint.of(slot) if checkpoint is not None else None, noted.get(slot))
                 for slot in slots
             }
         )

@@ -1,5 +1,5 @@
 """Verify a slot of the audit log: each line genuine and in its place, and none missing. No file access: lines in, a
-verdict out."""
+verification out."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oauthbroker.audit.chain import AuditKeys, ChainHead, Line, log_words, members, parse, starts_anew
-from oauthbroker.audit.roll import Anchor
-from oauthbroker.audit.verdict import Break, Kind, Verdict
+from oauthbroker.audit.checkpoint import ChainCheckpoint
+from oauthbroker.audit.verification import Break, Kind, SlotVerification
 
 
 def verify(
-    files: Iterable[tuple[str, Iterable[bytes]]], keys: AuditKeys, anchor: Anchor | None, noted: ChainHead | None = None
-) -> Verdict:
+    files: Iterable[tuple[str, Iterable[bytes]]],
+    keys: AuditKeys,
+    chain_checkpoint: ChainCheckpoint | None,
+    noted: ChainHead | None = None,
+) -> SlotVerification:
     """Verify files, the oldest first: (name, lines with their line breaks).
 
-    `anchor` was read before them; `noted` is a line that the caller knows to exist.
+    `chain_checkpoint` was read before them; `noted` is a line that the caller knows to exist.
     """
-    found = Verdict(anchored=None if anchor is None else anchor.head.seq)
-    walk = _Walk(keys=keys, anchor=anchor, noted=noted, found=found)
+    found = SlotVerification(checkpointed=None if chain_checkpoint is None else chain_checkpoint.head.seq)
+    verifier = _Verifier(keys=keys, chain_checkpoint=chain_checkpoint, noted=noted, found=found)
     for name, lines in files:
-        walk.open(name)
+        verifier.open(name)
         for raw in lines:
-            walk.take(raw)
-        walk.shut()
-    return walk.verdict()
+            verifier.take(raw)
+        verifier.shut()
+    return verifier.verification()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,18 +72,18 @@ class _Odd:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Walk:
-    """Verifies line by line. `found` is the verdict so far, `claimed` the MAC in the line before."""
+class _Verifier:
+    """Verifies line by line. `found` is the verification so far, `claimed` the MAC in the line before."""
 
     keys: AuditKeys
-    anchor: Anchor | None
+    chain_checkpoint: ChainCheckpoint | None
     noted: ChainHead | None
-    found: Verdict
+    found: SlotVerification
     file: str = "audit.jsonl"
     number: int = 0
     claimed: bytes | None = None
     expected: int = 1
-    anchor_met: bool = False
+    checkpoint_met: bool = False
     noted_met: bool = False
     old: _Unchained = field(default_factory=_Unchained)
     odd: list[_Odd] = field(default_factory=list)
@@ -117,14 +120,14 @@ class _Walk:
             if self.old.strange:
                 self._break("foreign")
 
-    def verdict(self) -> Verdict:
-        found, anchor = self.found, self.anchor
-        if anchor is None:
+    def verification(self) -> SlotVerification:
+        found, chain_checkpoint = self.found, self.chain_checkpoint
+        if chain_checkpoint is None:
             if found.verified or not found.unchained:
-                found.add(Break(file="audit.anchor", line=0, kind="anchor"))
-        elif anchor.head.seq > found.head.seq:
-            self._break("cut", lines=(found.head.seq + 1, anchor.head.seq))
-        elif anchor.head.seq >= found.first > 0 and not self.anchor_met:
+                found.add(Break(file="audit.anchor", line=0, kind="checkpoint"))
+        elif chain_checkpoint.head.seq > found.head.seq:
+            self._break("cut", lines=(found.head.seq + 1, chain_checkpoint.head.seq))
+        elif chain_checkpoint.head.seq >= found.first > 0 and not self.checkpoint_met:
             self._break("replaced")
         if self.noted is not None and not self.noted_met:
             self._break("replaced", lines=(self.noted.seq, self.noted.seq))
@@ -142,7 +145,7 @@ class _Walk:
     def _good(self, line: Line, words: dict[str, Any]) -> None:
         found = self.found
         if "kind" in words:
-            found.add(Break(file=self.file, line=self.number, kind="told", told=str(words["kind"])))
+            found.add(Break(file=self.file, line=self.number, kind="reported", reported=str(words["kind"])))
         if words.get("type") == "LogTorn" and self._is_torn(words):
             found.torn += 1
             self.odd.clear()
@@ -150,8 +153,8 @@ class _Walk:
         found.head, self.expected = line.head, line.seq + 1
         found.first = found.first or line.seq
         found.verified += 1
-        if self.anchor is not None and line.head == self.anchor.head:
-            self.anchor_met = True
+        if self.chain_checkpoint is not None and line.head == self.chain_checkpoint.head:
+            self.checkpoint_met = True
         self.noted_met = self.noted_met or line.head == self.noted
         if b'"type":"AuditGap"' in line.body:
             found.gaps += int(members(line.body + b"}").get("missing", 0))

@@ -72,11 +72,11 @@ class Logins:
         cookie = cookie_of(params.locator)
         try:
             login, app = self._login(), self._app_of(versioned)
-            valid = await self._judge(params, versioned, login, cookie)
+            valid = await self._validate(params, versioned, login, cookie)
         except BrokerError as error:
             refused = error
         else:
-            assert versioned is not None  # noqa: S101  (_judge refuses None)
+            assert versioned is not None  # noqa: S101  (_validate refuses None)
             return await self.exchange.see_through(self._log_in(app, login, versioned, valid))
         if versioned is not None and _is_of(versioned.record, params):
             await self._end_refused(versioned, refused, params)
@@ -96,7 +96,7 @@ class Logins:
             raise BrokerError(Code.STATE_UNKNOWN)
         return app
 
-    async def _judge(
+    async def _validate(
         self, params: CallbackParams, versioned: Versioned[AuthSession] | None, login: BrokerLogin, cookie: str | None
     ) -> ValidCallback:
         """Validate the response, in the order of `validate_callback`:
@@ -141,7 +141,7 @@ class Logins:
     ) -> LoggedIn:
         """Redeem the login's code once, then create the attempt for the provider."""
         under_way = versioned.record.login
-        assert under_way is not None  # noqa: S101  (_judge refuses None)
+        assert under_way is not None  # noqa: S101  (_validate refuses None)
         versioned = await self._spend(versioned, under_way)
         try:
             _check_same(await self._who(login, under_way, valid.code), versioned.record.subject)

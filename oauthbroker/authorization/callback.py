@@ -57,7 +57,7 @@ class Callback:
         versioned = await self.repository.session(params.locator)
         cookie = cookie_of(params.locator)
         try:
-            valid = await self._judge(params, versioned, app, cookie)
+            valid = await self._validate(params, versioned, app, cookie)
         except BrokerError as error:
             refused = error
         else:
@@ -93,11 +93,11 @@ class Callback:
             lost = BrokerError(Code.STATE_USED)
         raise lost
 
-    async def _judge(
+    async def _validate(
         self, params: CallbackParams, versioned: Versioned[AuthSession] | None, app: OAuthApp, cookie: str | None
     ) -> ValidCallback:
         """Validate the response. The provider's metadata is fetched only for a known state with a code; an error
-        response is judged without it."""
+        response is checked without it."""
         known = versioned is not None and versioned.record.attempt.state.matches(params.state.reveal())
         promised = await self.discovery.issuer_promised(app) if known and params.code is not None else False
         valid = validate_callback(

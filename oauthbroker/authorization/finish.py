@@ -19,7 +19,7 @@ from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.owner_check import check_pin, judge_owner
+from oauthbroker.model.owner_check import check_owner, check_pin
 from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
@@ -75,7 +75,7 @@ class Finish:
         try:
             facts = await self.owners.read(app, tokens, session.attempt.nonce, sent_at)  # (1)
             confirmed = session.claim is not None and session.claim.confirmed
-            owner = judge_owner(app, session.subject, facts, confirmed=confirmed)  # (2)
+            owner = check_owner(app, session.subject, facts, confirmed=confirmed)  # (2)
             scopes, missing = granted_scopes(app, session.scopes, tokens.scopes)  # (3)
         except BrokerError:
             raise

@@ -12,7 +12,7 @@ from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import EXPIRY_LEEWAY_SECONDS, VerifiedClaims
 from oauthbroker.protocol.identity import OwnerReader
-from oauthbroker.protocol.network.crash_guard import judge
+from oauthbroker.protocol.network.crash_guard import validator
 from oauthbroker.protocol.token_endpoint import code_request, token_response
 from oauthbroker.records import Attempt
 
@@ -46,7 +46,7 @@ class LoginClaims:
         return claims
 
 
-@judge(Code.ID_TOKEN_INVALID)
+@validator(Code.ID_TOKEN_INVALID)
 def _check_recent(claims: VerifiedClaims, max_age_seconds: int | None) -> None:
     """Check `auth_time` if a maximum age was requested (OpenID Connect Core 1.0 section 3.1.3.7, 13)."""
     if max_age_seconds is None:

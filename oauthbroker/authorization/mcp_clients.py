@@ -100,13 +100,13 @@ class McpClients:
                 await self.repository.clients.remove(app.name)
                 self.log.warning("a registered client is unknown to its server, and is given up", app=app.name)
 
-    async def doubt(self, name: str) -> None:
+    async def recheck(self, name: str) -> None:
         """Ask the server again before the next link of an app: the last one expired unused, perhaps at an error page
         for a client that the server has forgotten. Raises nothing."""
         app = self.config.apps.get(name)
         if app is None or app.mcp is None:
             return
-        with suppress(BrokerError):  # another link that expires doubts it again
+        with suppress(BrokerError):  # another link that expires asks for another look
             async with self.repository.registration(name, wait=0):
                 found = await self.repository.clients.get(name)
                 if found is not None and self.clock.now() - found.looked_at >= timedelta(seconds=UNKNOWN_SECONDS):

@@ -9,7 +9,7 @@ from typing import Any
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.owner_check import OwnerVerdict
+from oauthbroker.model.owner_check import CheckedOwner
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant
 from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
@@ -22,7 +22,7 @@ class Verified:
     """Tokens that passed every check, with the values to store beside them. Only `Finish.verify` makes one."""
 
     tokens: TokenResponse
-    owner: OwnerVerdict
+    owner: CheckedOwner
     scopes: tuple[str, ...]
     missing: tuple[str, ...]
 

@@ -60,7 +60,7 @@ class Opening:
     audit: AuditWriter
     limits: Limits
     log: Log
-    _told: dict[str, str] = field(default_factory=dict)
+    _logged: dict[str, str] = field(default_factory=dict)
 
     async def open_session(
         self, app: OAuthApp, wish: Wish, still_needed: Callable[[Grant | None], bool]
@@ -96,12 +96,12 @@ class Opening:
         except BrokerError as error:
             refused = error
         else:
-            self._told.pop(app.name, None)
+            self._logged.pop(app.name, None)
             return
         if refused.retryable:
             return
-        if self._told.get(app.name) != refused.note:
-            self._told[app.name] = refused.note
+        if self._logged.get(app.name) != refused.note:
+            self._logged[app.name] = refused.note
             self.log.warning("no links for now", app=app.name, code=refused.code.value, note=refused.note)
         raise refused
 

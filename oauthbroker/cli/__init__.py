@@ -89,8 +89,8 @@ class Commands(TyperGroup):
     def _of_plugins(self) -> PluginCommands:
         """The commands of the installed plug-ins. Each that is left out is reported on stderr."""
         found = plugin_commands(COMMANDS)
-        for flaw in () if COMPLETE in os.environ else found.flaws:
-            typer.echo(flaw, err=True)
+        for problem in () if COMPLETE in os.environ else found.problems:
+            typer.echo(problem, err=True)
         return found
 
 

@@ -128,8 +128,8 @@ def remove_command(key_id: KeyId, yes: Yes = False, as_json: AsJson = False, con
 
 def _hand_over(key: ApiKey, text: Secret, *, as_json: bool) -> None:
     """Print the key. This is the only place where it leaves the process."""
-    told = {name: value for name, value in key.to_json().items() if name != "createdAt"}
-    say(text.reveal(), told | {"key": text.reveal()}, as_json=as_json)
+    members = {name: value for name, value in key.to_json().items() if name != "createdAt"}
+    say(text.reveal(), members | {"key": text.reveal()}, as_json=as_json)
     until = f" until {_day(key.expires_at)}" if key.expires_at else ""
     typer.echo(f"{key.id}, {', '.join(sorted(key.roles))}{until}. It is not shown again.", err=True)
 

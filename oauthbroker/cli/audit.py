@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from oauthbroker.audit.chain import ChainHead
     from oauthbroker.audit.lines import AuditLine
     from oauthbroker.audit.trail import FileTrail
-    from oauthbroker.audit.verdict import TrailVerdict, Verdict
+    from oauthbroker.audit.verification import SlotVerification, TrailVerification
     from oauthbroker.grants.grants import Vault
 
 BROKEN = 1
@@ -66,41 +66,43 @@ def verify_command(
     if head and len(collected or ()) > 1:
         raise Refused("--head belongs to the log of one host: name one folder with it.")
     noted, folders = dict(map(_head, head or ())), collected or ()
-    verdicts = in_vault(config, lambda vault: _verdicts(vault.audit, folders, noted))
+    results = in_vault(config, lambda vault: _results(vault.audit, folders, noted))
     if as_json:
-        logs = {name: verdict.to_json() for name, verdict in verdicts.items()}
-        answer({"sound": all(it.sound for it in verdicts.values()), "logs": logs} if folders else logs[""])
+        logs = {name: result.to_json() for name, result in results.items()}
+        answer({"sound": all(it.sound for it in results.values()), "logs": logs} if folders else logs[""])
     else:
-        for name, verdict in verdicts.items():
-            _show(verdict, shown(f"{name}: ") if name else "")
-    raise typer.Exit(0 if all(verdict.sound for verdict in verdicts.values()) else BROKEN)
+        for name, result in results.items():
+            _show(result, shown(f"{name}: ") if name else "")
+    raise typer.Exit(0 if all(result.sound for result in results.values()) else BROKEN)
 
 
-async def _verdicts(own: FileTrail, folders: Sequence[Path], noted: Mapping[int, ChainHead]) -> dict[str, TrailVerdict]:
+async def _results(
+    own: FileTrail, folders: Sequence[Path], noted: Mapping[int, ChainHead]
+) -> dict[str, TrailVerification]:
     """Verify the logs in these folders, or without any this host's, whose name is empty. Raises Refused for a folder
     that has no log, and for a log that comes twice, because then that of another host is missing."""
     if not folders:
         return {"": await own.verify(noted)}
-    verdicts: dict[str, TrailVerdict] = {}
+    results: dict[str, TrailVerification] = {}
     ends: dict[ChainHead, str] = {}
     for folder in folders:
         if not (folder / "audit.jsonl").is_file():
             raise Refused(
                 f"There is no audit.jsonl in {shown(str(folder))}. Name copies of the folder `data` of a host."
             )
-        verdict = verdicts[str(folder)] = await replace(own, folder=folder).verify(noted)
-        for slot in _used(verdict).values():
+        result = results[str(folder)] = await replace(own, folder=folder).verify(noted)
+        for slot in _used(result).values():
             if (other := ends.setdefault(slot.head, str(folder))) != str(folder):
                 raise Refused(f"{shown(other)} and {shown(str(folder))} have the same log: one is a copy of the other.")
-    return verdicts
+    return results
 
 
-def _show(verdict: TrailVerdict, prefix: str) -> None:
-    if verdict.sound:
-        typer.echo(f"{prefix}Sound: {counted(verdict.verified, 'line')}{_range(verdict)}.")
+def _show(result: TrailVerification, prefix: str) -> None:
+    if result.sound:
+        typer.echo(f"{prefix}Sound: {counted(result.verified, 'line')}{_range(result)}.")
     else:
-        _show_breaks(verdict, prefix)
-    for note in _notes(verdict):
+        _show_breaks(result, prefix)
+    for note in _notes(result):
         typer.echo(prefix + note, err=True)
 
 
@@ -225,28 +227,28 @@ def _of_slot(slot: int, number: str) -> str:
     return f"{slot}/{number}" if slot else number
 
 
-def _used(verdict: TrailVerdict) -> dict[int, Verdict]:
-    return {number: slot for number, slot in verdict.slots.items() if slot.verified}
+def _used(result: TrailVerification) -> dict[int, SlotVerification]:
+    return {number: slot for number, slot in result.slots.items() if slot.verified}
 
 
-def _range(verdict: TrailVerdict) -> str:
-    ranges = [f"{_of_slot(number, str(slot.first))} to {slot.head.seq}" for number, slot in _used(verdict).items()]
+def _range(result: TrailVerification) -> str:
+    ranges = [f"{_of_slot(number, str(slot.first))} to {slot.head.seq}" for number, slot in _used(result).items()]
     return f", numbers {', '.join(ranges)}" if ranges else ""
 
 
-def _show_breaks(verdict: TrailVerdict, prefix: str) -> None:
-    from oauthbroker.audit.verdict import WHAT
+def _show_breaks(result: TrailVerification, prefix: str) -> None:
+    from oauthbroker.audit.verification import WHAT
 
-    kinds = [each.kind + (f" ({each.told})" if each.told else "") for each in verdict.breaks]
+    kinds = [each.kind + (f" ({each.reported})" if each.reported else "") for each in result.breaks]
     rows = [
         (each.file, str(each.line), kind, WHAT[each.kind] + _which(each.lines))
-        for kind, each in zip(kinds, verdict.breaks, strict=True)
+        for kind, each in zip(kinds, result.breaks, strict=True)
     ]
     table(("file", "line", "break", "what that is"), rows)
-    more = verdict.broken - len(rows)
+    more = result.broken - len(rows)
     also = f" {more} more are not listed." if more else ""
     typer.echo(
-        f"{prefix}BROKEN: {counted(verdict.broken, 'break')}.{also} {counted(verdict.verified, 'line')} are genuine.",
+        f"{prefix}BROKEN: {counted(result.broken, 'break')}.{also} {counted(result.verified, 'line')} are genuine.",
         err=True,
     )
 
@@ -257,21 +259,21 @@ def _which(lines: tuple[int, int] | None) -> str:
     return f": {lines[0]}" if lines[0] == lines[1] else f": {lines[0]} to {lines[1]}"
 
 
-def _notes(verdict: TrailVerdict) -> Iterable[str]:
+def _notes(result: TrailVerification) -> Iterable[str]:
     """Yield the facts that are no break but matter to a reviewer of the log."""
-    for number, slot in verdict.slots.items():
+    for number, slot in result.slots.items():
         if slot.moved_away:
             yield f"Lines before number {_of_slot(number, str(slot.first))} are in files that are not here."
-    if verdict.unchained:
-        yield f"{counted(verdict.unchained, 'line')} of a version without a chain, as they were when it began."
-    if verdict.torn:
-        yield f"{counted(verdict.torn, 'line')} were cut off while being written (a crash); the next line says so."
-    if verdict.unfinished:
-        yield f"{counted(verdict.unfinished, 'byte')} after the last line: a crash, or an entry being written."
-    if verdict.gaps:
-        yield f"{counted(verdict.gaps, 'entry')} could not be written at the time (audit.onFailure: continue).".replace(
+    if result.unchained:
+        yield f"{counted(result.unchained, 'line')} of a version without a chain, as they were when it began."
+    if result.torn:
+        yield f"{counted(result.torn, 'line')} were cut off while being written (a crash); the next line says so."
+    if result.unfinished:
+        yield f"{counted(result.unfinished, 'byte')} after the last line: a crash, or an entry being written."
+    if result.gaps:
+        yield f"{counted(result.gaps, 'entry')} could not be written at the time (audit.onFailure: continue).".replace(
             "entrys", "entries"
         )
-    for number, slot in _used(verdict).items():
+    for number, slot in _used(result).items():
         last = _of_slot(number, f"{slot.head.seq}:{slot.head.mac.decode()}")
         yield f"The last line is {last}. Noted elsewhere, --head shows later that it is still there."

@@ -16,14 +16,14 @@ from rich.console import Console
 from rich.text import Text
 
 from oauthbroker.admin.operator_login import CALLBACK_PATH as OPERATORS_CALLBACK_PATH
-from oauthbroker.cli.doctor.missing_values import NOTHING, Lacking, lacking, tell_lacking
+from oauthbroker.cli.doctor.missing_values import NOTHING, MissingValues, missing_values, print_missing_values
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import AsJson
 from oauthbroker.cli.output.tables import counted, table
 from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft, LoginDraft
 from oauthbroker.config.problems.problems import Problems
-from oauthbroker.config.reading.skipped import LeftAlone
+from oauthbroker.config.reading.ignored import IgnoredResource
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.scope_ceiling import NO_RIGHTS
 
@@ -46,12 +46,12 @@ def check_command(
     warnings = [*_unset(loaded, os.environ), *loaded.idle_refs] if loaded else []
     if strict:
         problems, warnings = [*problems, *warnings], []
-    here = lacking(loaded, os.environ) if loaded and not problems else NOTHING
+    here = missing_values(loaded, os.environ) if loaded and not problems else NOTHING
     if as_json:
         answer(_as_json(loaded, problems, warnings, here))
     else:
         _tell(path, loaded, problems, warnings)
-        tell_lacking(here)
+        print_missing_values(here)
     if problems:
         raise typer.Exit(REFUSED)
 
@@ -98,19 +98,19 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warn
     needed = sorted({source.described for source in loaded.sources} - {""})
     if needed:
         console.print(Text("\n  ".join(["\nRead at start:", *needed]) + "\n"), soft_wrap=True)
-    _tell_left_alone(console, loaded.left_alone)
+    _tell_ignored(console, loaded.ignored)
     apps, callers = counted(len(loaded.apps), "app"), counted(len(loaded.tools), "caller")
     console.print(Text(f"{path} is fine: {apps}, {callers}."), soft_wrap=True)
 
 
-def _tell_left_alone(console: Console, skipped: Sequence[LeftAlone]) -> None:
-    if not skipped:
+def _tell_ignored(console: Console, ignored: Sequence[IgnoredResource]) -> None:
+    if not ignored:
         return
-    console.print(Text("Left alone, for other programs to read:"))
-    for each in skipped[:MOST_SKIPPED]:
+    console.print(Text("Ignored resources of other programs:"))
+    for each in ignored[:MOST_SKIPPED]:
         console.print(Text(f"  {each.kind}/{each.name}  {each.api_version}  {each.place}"), soft_wrap=True)
-    if len(skipped) > MOST_SKIPPED:
-        console.print(Text(f"  and {len(skipped) - MOST_SKIPPED} more, all listed with --json"))
+    if len(ignored) > MOST_SKIPPED:
+        console.print(Text(f"  and {len(ignored) - MOST_SKIPPED} more, all listed with --json"))
     console.print()
 
 
@@ -147,8 +147,8 @@ def _notices(draft: AppDraft) -> Iterator[tuple[str, str]]:
         yield "better", f"{scope} under quirks.alwaysScopes: it asks for a refresh token and is no right"
     if draft.unusual_flow:
         yield "not known", f"whether {draft.app.flow} works there"
-    if draft.doubts:
-        facts = counted(len(draft.doubts), "fact")
+    if draft.unverified:
+        facts = counted(len(draft.unverified), "fact")
         yield "unverified", f"{facts} of its preset (oauthbroker providers show {draft.app.provider})"
 
 
@@ -176,7 +176,7 @@ def _account(app: OAuthApp) -> str:
 
 
 def _as_json(
-    loaded: Loaded | None, problems: list[ConfigProblem], warnings: list[ConfigProblem], here: Lacking
+    loaded: Loaded | None, problems: list[ConfigProblem], warnings: list[ConfigProblem], here: MissingValues
 ) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "ok": not problems,
@@ -189,7 +189,7 @@ def _as_json(
         answer["callers"] = _callers_json(loaded)
         answer["plugins"] = _of_plugins(loaded)
         answer["needs"] = sorted({source.described for source in loaded.sources} - {""})
-        answer["leftAlone"] = [each.to_json() for each in loaded.left_alone]
+        answer["ignored"] = [each.to_json() for each in loaded.ignored]
         answer["notSet"] = [it.described for it in here.unset]
         answer["notKnown"] = [it.described for it in here.unknown]
         answer["weaken"] = sorted(loaded.settings.weaken)
@@ -209,7 +209,7 @@ def _app_json(draft: AppDraft) -> dict[str, Any]:
         "link": app.redirect.link,
         "binding": app.owner.binding if app.flow != "clientCredentials" else None,
         "identity": {mode: {"from": it.source, "template": it.template} for mode, it in rules.items() if it},
-        "unverified": list(draft.doubts),
+        "unverified": list(draft.unverified),
         "unusualFlow": draft.unusual_flow,
         "dropped": list(draft.dropped),
     }

@@ -26,8 +26,8 @@ def health_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
     """Ask the running broker whether it is well.
 
     It is asked at the address where this configuration has it listen. Prints what `/healthz` answers: `ok`, or `red`
-    with the codes of what an operator must mend, and a
-    line for each finding of a plug-in. Both have exit status 0, because a restart mends neither. Exit
+    with the codes of what an operator must fix, and a
+    line for each finding of a plug-in. Both have exit status 0, because a restart fixes neither. Exit
     status 1: no broker answered.
     """
     from oauthbroker.config import load
@@ -38,8 +38,8 @@ def health_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
         answer(said if said is not None else {"status": "silent"})
     elif said is not None:
         typer.echo(shown(" ".join([str(said["status"]), *map(str, said.get("problems", []))])))
-        for code, text, todo in findings_in(said):
-            typer.echo(shown(f"{code}: {text} {todo}"))
+        for code, text, hint in findings_in(said):
+            typer.echo(shown(f"{code}: {text} {hint}"))
     if said is None:
         typer.echo(f"No broker answers on port {settings.listen_port}. Start it with `oauthbroker serve`.", err=True)
         raise typer.Exit(SILENT)
@@ -48,7 +48,7 @@ def health_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
 def findings_in(said: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield what plug-ins found: the code, a sentence, the remedy."""
     for each in said.get("findings", []):
-        yield str(each["code"]), str(each["text"]), str(each["todo"])
+        yield str(each["code"]), str(each["text"]), str(each["hint"])
 
 
 def ask(host: str, port: int) -> dict[str, Any] | None:

@@ -17,10 +17,10 @@ from oauthbroker.plugins.discovery import declared, installed, named
 
 @dataclass(slots=True)
 class PluginCommands:
-    """The plug-ins by their commands. `flaws` are sentences about plug-ins and commands that are left out."""
+    """The plug-ins by their commands. `problems` are sentences about plug-ins and commands that are left out."""
 
     plugins: dict[str, Plugin] = field(default_factory=dict)
-    flaws: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
     def line(self, name: str) -> TyperCommand | None:
         """Return the command as a completion lists it."""
@@ -61,16 +61,18 @@ def plugin_commands(ours: Collection[str]) -> PluginCommands:
         try:
             plugin = declared(name)
         except BrokerError as error:
-            found.flaws.append(f"{error.note}. Its commands are left out.")
+            found.problems.append(f"{error.note}. Its commands are left out.")
             continue
         for command in plugin.commands:
             owners.setdefault(command, []).append(plugin)
     for command, plugins in owners.items():
         names = " and ".join(each.name for each in plugins)
         if command in ours:
-            found.flaws.append(f"The command {command} of the plug-in {names} is left out: oauthbroker has one itself.")
+            found.problems.append(
+                f"The command {command} of the plug-in {names} is left out: oauthbroker has one itself."
+            )
         elif len(plugins) > 1:
-            found.flaws.append(f"The command {command} is left out: the plug-ins {names} both have it.")
+            found.problems.append(f"The command {command} is left out: the plug-ins {names} both have it.")
         else:
             found.plugins[command] = plugins[0]
     return found

@@ -17,7 +17,7 @@ from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.skeleton import app_yaml
 from oauthbroker.providers.words import Fact, account, facts, flows, own_facts
 
-DOUBT = "?"  # marks an unverified fact
+UNSURE = "?"  # marks an unverified fact
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `providers list` shows it.", autocompletion=preset_names)]
@@ -43,41 +43,46 @@ def show_command(
         close = nearest(name, presets())
         instead = f"The nearest known one is {close}." if close else "`oauthbroker providers list` shows what there is."
         raise Refused(f"There is no preset of that name. {instead}")
-    say("\n".join(_told_short(preset) if short else _told(preset)), _everything(preset), as_json=as_json)
+    say("\n".join(_render_short(preset) if short else _render(preset)), _everything(preset), as_json=as_json)
 
 
 def _row(preset: Preset) -> tuple[str, ...]:
     unverified = preset.unverified()
-    doubtful = (account(preset, "user"), account(preset, "global"), flows(preset))
+    unsure = (account(preset, "user"), account(preset, "global"), flows(preset))
     return (
         preset.name,
         preset.title,
-        *(text if sure else f"{text} {DOUBT}" for text, sure in doubtful),
+        *(text if sure else f"{text} {UNSURE}" for text, sure in unsure),
         counted(len(unverified), "fact") if unverified else "-",
     )
 
 
-def _told(preset: Preset) -> list[str]:
+def _render(preset: Preset) -> list[str]:
     lines = [_headline(preset), "", *_lines(facts(preset))]
     for mode in _modes(preset):
         option = f"options: {{{preset.name}: {{{preset.modes.option}: {mode}}}}}" if preset.modes else ""
         lines += ["", f"With {option}", "", *_lines(own_facts(preset, mode))]
-    doubts = len(preset.unverified())
-    if doubts:
-        told = f"{DOUBT} {counted(doubts, 'fact')} unverified: not found in writing. Try it before you rely on it."
-        lines += ["", told]
+    count = len(preset.unverified())
+    if count:
+        note = f"{UNSURE} {counted(count, 'fact')} unverified: not found in writing. Try it before you rely on it."
+        lines += ["", note]
     return [*lines, *_to_start_from(preset)]
 
 
-def _told_short(preset: Preset) -> list[str]:
+def _render_short(preset: Preset) -> list[str]:
     """Return the decisions that an app needs, without sources."""
-    told = {
+    rendered = {
         "account, user": account(preset, "user")[0],
         "account, global": account(preset, "global")[0],
         "flows": flows(preset)[0],
         "unverified": counted(len(preset.unverified()), "fact"),
     }
-    return [_headline(preset), "", *(f"  {name:<16} {text}" for name, text in told.items()), *_to_start_from(preset)]
+    return [
+        _headline(preset),
+        "",
+        *(f"  {name:<16} {text}" for name, text in rendered.items()),
+        *_to_start_from(preset),
+    ]
 
 
 def _headline(preset: Preset) -> str:
@@ -94,12 +99,12 @@ def _modes(preset: Preset) -> list[str]:
     return list(preset.modes.values) if preset.modes else []
 
 
-def _lines(told: list[Fact]) -> list[str]:
+def _lines(listed: list[Fact]) -> list[str]:
     """Return two lines per fact: its value and its source."""
-    width = max((len(fact.label) for fact in told), default=0)
+    width = max((len(fact.label) for fact in listed), default=0)
     lines: list[str] = []
-    for fact in told:
-        lines.append(f"{' ' if fact.is_sure else DOUBT} {fact.label.ljust(width)}  {shown(fact.text)}")
+    for fact in listed:
+        lines.append(f"{' ' if fact.is_sure else UNSURE} {fact.label.ljust(width)}  {shown(fact.text)}")
         lines.append(f"  {' ' * width}    {shown(fact.source)}")
     return lines
 

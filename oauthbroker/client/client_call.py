@@ -41,7 +41,7 @@ class ClientCall(Generic[T]):
 
     method: str
     path: str
-    judge: Callable[[Reply], T] = field(repr=False)
+    validate: Callable[[Reply], T] = field(repr=False)
     _: KW_ONLY
     body: Mapping[str, Any] | None = field(default=None, repr=False)
     query: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -48,7 +48,7 @@ class Wire:
         """Send the call and return its parsed answer.
 
         A repeatable call is repeated, a few times and within the deadline, after 408, 429, 502, 503, 504 and lost
-        answers, as `Retry-After` says. A call that never left this machine is always repeated. Raises what `judge`
+        answers, as `Retry-After` says. A call that never left this machine is always repeated. Raises what `validate`
         raises, or `brokerUnreachable`.
         """
         deadline = self.clock.monotonic() + self._timeout + call.patience
@@ -63,7 +63,7 @@ class Wire:
                 break
             await self.clock.sleep(wait)
         if reply is not None:
-            return call.judge(reply)
+            return call.validate(reply)
         raise BrokerError(Code.BROKER_UNREACHABLE, note=sending.note)
 
     async def close(self) -> None:

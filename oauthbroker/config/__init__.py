@@ -1,4 +1,4 @@
-"""YAML -> resources. `load` reads and judges a bundle, `resolve` puts the environment's and the store's values in."""
+"""YAML -> resources. `load` reads and checks a bundle, `resolve` puts the environment's and the store's values in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judge a configuration that is not in use."""
+"""Check a configuration that is not in use."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ def read_resources(path: str | Path, plugin: str) -> PluginResources:
     Pure, as `load` is: no value is resolved, so no resource has secrets. Raises ConfigInvalidError with every problem.
     """
     bundle, problems, named = Path(path), Problems(), plugins_of([plugin])
-    for _, what, todo in named.flaws:
-        problems.add(SourcePlace(str(bundle)), "", what, todo)
+    for _, what, hint in named.problems:
+        problems.add(SourcePlace(str(bundle)), "", what, hint)
     documents = documents_of(read_files(bundle, problems), problems, named.kinds)
     resources = [each for document in documents for each in written(document, problems, named.kinds)]
     check_names(documents, problems)

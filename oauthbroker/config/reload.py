@@ -75,7 +75,7 @@ class Reload:
                 refused = BrokerError(Code.CONFIG_INVALID, note=type(error).__name__)
             else:
                 return await self._take(bundle)
-            self.in_use.trouble = refused.code
+            self.in_use.failure = refused.code
             count = {"problems": len(refused.problems)} if isinstance(refused, ConfigInvalidError) else {}
             self.log.error("the new configuration is refused, the old one stays", code=refused.code.value, **count)
             raise refused

@@ -1,4 +1,5 @@
-"""The findings of an operator's checkup: lights, sentences, and what to do next. Pure functions of the records."""
+"""The findings of an operator's diagnostics: severities, sentences, and what to do next. Pure functions of the
+records."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.repository.repository import FEED_SECONDS, Leases
 
-Light = Literal["ok", "warning", "failure"]
+Severity = Literal["ok", "warning", "failure"]
 Check = Literal[
     "configuration", "keys", "permissions", "disk", "locks", "clock", "address", "providers", "audit", "apiKeys",
     "secrets", "age", "database", "forwarders", "work", "grants", "forecast", "plugins",
 ]  # fmt: skip
-LIGHTS: tuple[Light, ...] = ("ok", "warning", "failure")
+SEVERITIES: tuple[Severity, ...] = ("ok", "warning", "failure")
 MOST_SKEW_SECONDS = 30
 KEY_WARNING = timedelta(days=14)
 NEWS = timedelta(days=7)
@@ -47,33 +48,33 @@ class SharedFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `about` an app or a file, if it is about one; `todo` is what to do next, if any."""
+    """One thing that was looked at. `about` an app or a file, if it is about one; `hint` is what to do next, if any."""
 
     check: Check
-    light: Light
+    severity: Severity
     text: str
     _: KW_ONLY
-    todo: str = ""
+    hint: str = ""
     about: str = ""
 
     def to_json(self) -> dict[str, str]:
         return {
             "check": self.check,
-            "light": self.light,
+            "severity": self.severity,
             "about": self.about,
             "text": self.text,
-            "todo": self.todo,
+            "hint": self.hint,
         }
 
 
 def of_old_seeds(old: int, *, to_reseal: int) -> list[Finding]:
     """Report a rotation of the store's seed that is not over."""
     if to_reseal:
-        todo = "A running broker does it; `oauthbroker keys reseal` does it now."
-        return [Finding("keys", "ok", "Records are to be sealed anew with the newest seed.", todo=todo)]
+        hint = "A running broker does it; `oauthbroker keys reseal` does it now."
+        return [Finding("keys", "ok", "Records are to be sealed anew with the newest seed.", hint=hint)]
     if old:
-        todo = "Run `oauthbroker keys retire`."
-        return [Finding("keys", "warning", f"{_counted(old, 'old seed')} can be destroyed.", todo=todo)]
+        hint = "Run `oauthbroker keys retire`."
+        return [Finding("keys", "warning", f"{_counted(old, 'old seed')} can be destroyed.", hint=hint)]
     return []
 
 
@@ -85,8 +86,8 @@ class Sessions:
     stuck: int = 0
 
 
-def worst(findings: Iterable[Finding]) -> Light:
-    return max((finding.light for finding in findings), key=LIGHTS.index, default="ok")
+def worst(findings: Iterable[Finding]) -> Severity:
+    return max((finding.severity for finding in findings), key=SEVERITIES.index, default="ok")
 
 
 def of_clock(skews: Sequence[float]) -> Finding:
@@ -100,7 +101,7 @@ def of_clock(skews: Sequence[float]) -> Finding:
         )
     late = "behind" if middle > 0 else "ahead"
     text = f"This machine's clock is {abs(round(middle))} s {late}."
-    return Finding("clock", "warning", text, todo="Set it by NTP: tokens seem to end at the wrong time.")
+    return Finding("clock", "warning", text, hint="Set it by NTP: tokens seem to end at the wrong time.")
 
 
 def of_api_keys(keys: Iterable[ApiKey], now: datetime) -> list[Finding]:
@@ -114,15 +115,15 @@ def of_api_keys(keys: Iterable[ApiKey], now: datetime) -> list[Finding]:
         if last is not None and last - now <= KEY_WARNING:
             text = f"The last living key ends on {last:%Y-%m-%d at %H:%M} UTC."
             found.append(
-                Finding("apiKeys", "warning", text, todo=f"Run `oauthbroker api-keys rotate {name}`.", about=name)
+                Finding("apiKeys", "warning", text, hint=f"Run `oauthbroker api-keys rotate {name}`.", about=name)
             )
     living = sum(key.alive_at(now) for key in keys)
     return found or [Finding("apiKeys", "ok", f"{living} living, none about to end.")]
 
 
 def _expired(key: ApiKey) -> Finding:
-    todo = f"Run `oauthbroker api-keys remove {key.id}`, or rotate it if it is still in use."
-    return Finding("apiKeys", "warning", f"{key.id} has expired.", todo=todo, about=key.name)
+    hint = f"Run `oauthbroker api-keys remove {key.id}`, or rotate it if it is still in use."
+    return Finding("apiKeys", "warning", f"{key.id} has expired.", hint=hint, about=key.name)
 
 
 def of_database(shared: SharedFacts, settings: Settings) -> list[Finding]:
@@ -131,12 +132,12 @@ def of_database(shared: SharedFacts, settings: Settings) -> list[Finding]:
     found = [Finding("database", "ok", f"{_counted(leases.held, 'lease')} held, {leases.lapsed} lapsed.")]
     if shared.loses_on_failover:
         text = "The standby is not synchronous: if it takes over, changes that were acknowledged may be lost."
-        todo = "Name it in `synchronous_standby_names` of the primary, and leave `synchronous_commit` on."
-        found.append(Finding("database", "warning", text, todo=todo))
+        hint = "Name it in `synchronous_standby_names` of the primary, and leave `synchronous_commit` on."
+        found.append(Finding("database", "warning", text, hint=hint))
     if not shared.heard:
         text = "The feed of changes hears nothing: consumers look often, and token calls ask the database."
-        todo = "Behind a pooler, name the database itself in `store.feedUrl`."
-        found.append(Finding("database", "warning", text, todo=todo))
+        hint = "Behind a pooler, name the database itself in `store.feedUrl`."
+        found.append(Finding("database", "warning", text, hint=hint))
     elif settings.store_freshness == "feed":
         text = f"The feed hears changes: one on another host holds here after {FEED_SECONDS:g} s at most."
         found.append(Finding("database", "ok", text))
@@ -152,8 +153,8 @@ def of_clients(clients: Iterable[RegisteredClient], now: datetime) -> list[Findi
     for client in clients:
         if client.refused_at is not None:
             text = f"Its server refuses our client since {client.refused_at:%Y-%m-%d %H:%M} UTC, and a new one, too."
-            todo = f"Ask the server's operator. `oauthbroker mcp forget {client.app}` registers another one."
-            found.append(Finding("work", "warning", text, todo=todo, about=client.app))
+            hint = f"Ask the server's operator. `oauthbroker mcp forget {client.app}` registers another one."
+            found.append(Finding("work", "warning", text, hint=hint, about=client.app))
         elif client.replaced_at is not None and now - client.replaced_at <= NEWS:
             text = f"Its server had forgotten our client; a new one since {client.replaced_at:%Y-%m-%d %H:%M} UTC."
             found.append(Finding("work", "ok", f"{text} Users consent anew.", about=client.app))
@@ -164,10 +165,10 @@ def of_work(sessions: Sessions, depth: Depth, now: datetime, due: int) -> list[F
     """Report authorizations, events, and unfinished work."""
     found = []
     if depth.dead:
-        todo = "See why the consumer does not take them: `broker.events.dead(agent)`."
+        hint = "See why the consumer does not take them: `broker.events.dead(agent)`."
         found.append(
             Finding(
-                "work", "warning", f"{_counted(depth.dead, 'dead letter')}: events that no consumer settled.", todo=todo
+                "work", "warning", f"{_counted(depth.dead, 'dead letter')}: events that no consumer settled.", hint=hint
             )
         )
     if depth.oldest is not None and now - depth.oldest > OLD_EVENT:
@@ -175,11 +176,11 @@ def of_work(sessions: Sessions, depth: Depth, now: datetime, due: int) -> list[F
         text = (
             f"{_counted(depth.waiting, 'event')} {'waits' if depth.waiting == 1 else 'wait'}, the oldest for {hours} h."
         )
-        found.append(Finding("work", "warning", text, todo="Start the consumer of the agent's events."))
+        found.append(Finding("work", "warning", text, hint="Start the consumer of the agent's events."))
     if sessions.stuck:
         were = "was" if sessions.stuck == 1 else "were"
         text = f"{_counted(sessions.stuck, 'authorization')} {were} begun and not ended."
-        found.append(Finding("work", "warning", text, todo="A running broker ends them: start it."))
+        found.append(Finding("work", "warning", text, hint="A running broker ends them: start it."))
     waiting, events = _counted(sessions.waiting, "authorization"), _counted(depth.waiting, "event")
     rest = f"{waiting} waiting for a person, {events} for a consumer, {_counted(due, 'record')} with something to do."
     found.append(Finding("work", "ok", rest))
@@ -191,8 +192,8 @@ def of_grants(grants: Sequence[GrantView], apps: Mapping[str, AppFacts]) -> list
     found: list[Finding] = []
     living = [grant for grant in grants if not grant.revoked]
     for ended, words in _ENDED.items():
-        todo = "The people are asked at the next call." if ended != "quarantined" else "Ask the provider what happened."
-        found += _if_any(f"that {words}", [it for it in living if it.ended == ended], todo)
+        hint = "The people are asked at the next call." if ended != "quarantined" else "Ask the provider what happened."
+        found += _if_any(f"that {words}", [it for it in living if it.ended == ended], hint)
     found += _if_any(
         "that the provider refuses for long, in words of its own",
         [grant for grant in living if grant.given_up],
@@ -203,7 +204,7 @@ def of_grants(grants: Sequence[GrantView], apps: Mapping[str, AppFacts]) -> list
         [grant for grant in living if not (grant.ended or grant.given_up) and (grant.lost or grant.refused_at)],
         "Look for `refreshes` in the broker's log, and at the provider.",
     )
-    to_tell = [grant for grant in grants if grant.to_be_told]
+    to_tell = [grant for grant in grants if grant.revocation_pending]
     found += _if_any(
         "with tokens that ended here and whose provider does not know yet",
         [grant for grant in to_tell if any(_may_tell(apps, grant))],
@@ -238,7 +239,7 @@ def _of_unlisted(living: Sequence[GrantView]) -> list[Finding]:
     for grant in living:
         if grant.unlisted:
             unlisted.setdefault(grant.app, Counter()).update(grant.unlisted)
-    todo = (
+    hint = (
         "See whether the client may ask for it there. If the provider grants it and does not say so, name it in "
         "`quirks.unlistedScopes`."
     )
@@ -247,7 +248,7 @@ def _of_unlisted(living: Sequence[GrantView]) -> list[Finding]:
             "grants",
             "warning",
             f"The provider does not list {_scopes(scopes)}, consent after consent.",
-            todo=todo,
+            hint=hint,
             about=app,
         )
         for app, scopes in sorted(unlisted.items())
@@ -258,14 +259,14 @@ def _scopes(scopes: Counter[str]) -> str:
     return ", ".join(f"{scope} ({_counted(count, 'grant')})" for scope, count in sorted(scopes.items())[:NAMED])
 
 
-def _if_any(which: str, grants: Collection[GrantView], todo: str) -> list[Finding]:
+def _if_any(which: str, grants: Collection[GrantView], hint: str) -> list[Finding]:
     if not grants:
         return []
     apps = ", ".join(f"{count} of {app}" for app, count in sorted(Counter(it.app for it in grants).items()))
     first = ", ".join(f"{it.id.removeprefix('sha256:')[:12]}" for it in sorted(grants, key=_by_age)[:NAMED])
     more = f" and {len(grants) - NAMED} more" if len(grants) > NAMED else ""
     return [
-        Finding("grants", "warning", f"{_counted(len(grants), 'grant')} {which} ({apps}): {first}{more}.", todo=todo)
+        Finding("grants", "warning", f"{_counted(len(grants), 'grant')} {which} ({apps}): {first}{more}.", hint=hint)
     ]
 
 
@@ -277,21 +278,19 @@ def _by_age(grant: GrantView) -> tuple[datetime, str]:
     return grant.updated_at, grant.id
 
 
-def of_forecast(told: Forecast, now: datetime) -> list[Finding]:
-    soon = told.within(now, SOON_DAYS)
-    todo = "`oauthbroker doctor --forecast` says who, when and why."
+def of_forecast(forecast: Forecast, now: datetime) -> list[Finding]:
+    soon = forecast.within(now, SOON_DAYS)
+    hint = "`oauthbroker doctor --forecast` says who, when and why."
     if soon:
         people = len({it.subject for it in soon})
         who = _counted(people, "subject") + (" has" if people == 1 else " have")
         text = f"{who} to agree again within {SOON_DAYS} days, for {_counted(len(soon), 'grant')}."
-        found = [Finding("forecast", "warning", text, todo=todo)]
+        found = [Finding("forecast", "warning", text, hint=hint)]
     else:
         text = f"No user has to consent again for certain within {SOON_DAYS} days."
-        found = [Finding("forecast", "ok", text, todo=todo if told.outlooks else "")]
-    if told.unknown:
-        apps = ", ".join(f"{count} of {app}" for app, count in told.unknown.items())
-        text = (
-            f"How long a refresh token lives is not known of {_counted(sum(told.unknown.values()), 'grant')} ({apps})."
-        )
+        found = [Finding("forecast", "ok", text, hint=hint if forecast.outlooks else "")]
+    if forecast.unknown:
+        apps = ", ".join(f"{count} of {app}" for app, count in forecast.unknown.items())
+        text = f"Unknown refresh token lifetime: {_counted(sum(forecast.unknown.values()), 'grant')} ({apps})."
         found.append(Finding("forecast", "ok", text))
     return found

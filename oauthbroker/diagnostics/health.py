@@ -28,7 +28,7 @@ class Health:
     def to_json(self) -> dict[str, Any]:
         if not self.problems:
             return {"status": "ok"}
-        explained = [{"code": code, "text": each.text, "todo": each.todo} for code, each in self.findings.items()]
+        explained = [{"code": code, "text": each.text, "hint": each.hint} for code, each in self.findings.items()]
         return {"status": "red", "problems": [*self.problems]} | ({"findings": explained} if explained else {})
 
 
@@ -49,7 +49,7 @@ class HealthCheck:
 
     def now(self) -> Health:
         unstored = Code.STORE_UNAVAILABLE if self.retry_store.unstored else None
-        codes = (self.config.trouble, unstored, self.audit.trouble)
+        codes = (self.config.failure, unstored, self.audit.failure)
         findings = self.plugins()
         ours = (code.value for code in codes if code is not None)
         return Health((*ours, *findings), findings)

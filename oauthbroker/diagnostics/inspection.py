@@ -1,4 +1,4 @@
-"""The store as a checkup sees it: counts and states, read without a lock while a broker works on it."""
+"""The store as diagnostics sees it: counts and states, read without a lock while a broker works on it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.diagnostics.findings import Finding, Light
+from oauthbroker.diagnostics.findings import Finding, Severity
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Limits, Settings
@@ -54,7 +54,7 @@ class Asked:
 
     answer: ProviderResponse | None = None
     status: int | None = None
-    trouble: str = ""
+    failure: str = ""
 
 
 @asynccontextmanager
@@ -95,9 +95,9 @@ class Probe:
         asked = await self._send(self.to_us, ProviderRequest("GET", f"{public_base_url.rstrip('/')}/healthz"))
         if asked.status == 200:
             return [Finding("address", "ok", f"A broker answers at {public_base_url}.")]
-        why = asked.trouble or f"status {asked.status}"
-        todo = "Start it, or look at the proxy, TLS and DNS; from here it need not be reachable."
-        return [Finding("address", "warning", f"No broker answers at {public_base_url}: {why}.", todo=todo)]
+        why = asked.failure or f"status {asked.status}"
+        hint = "Start it, or look at the proxy, TLS and DNS; from here it need not be reachable."
+        return [Finding("address", "warning", f"No broker answers at {public_base_url}: {why}.", hint=hint)]
 
     async def _provider(self, app: OAuthApp) -> list[Finding]:
         if app.mcp is not None:
@@ -111,12 +111,14 @@ class Probe:
         addresses = _addresses(app, learned)
         answers = await asyncio.gather(*(self._ask(app, url) for url in addresses.values()))
         asked = dict(zip(addresses, answers, strict=True))
-        troubles = {it.trouble: [name for name in asked if asked[name].trouble == it.trouble] for it in asked.values()}
-        found += [_silent(app, names, trouble) for trouble, names in troubles.items() if trouble]
+        shared_circuits = {
+            it.failure: [name for name in asked if asked[name].failure == it.failure] for it in asked.values()
+        }
+        found += [_silent(app, names, failure) for failure, names in shared_circuits.items() if failure]
         found += [_unwell(app, name, it) for name, it in asked.items() if it.status is not None and it.status >= 500]
         keys = asked.get("key set")
-        if keys is not None and keys.answer is not None and (flaw := _flaw_of_keys(keys.answer)):
-            found.append(_of(app, "failure", f"Its key set is of no use: {flaw}.", _COMPARE))
+        if keys is not None and keys.answer is not None and (problem := _finding_of_keys(keys.answer)):
+            found.append(_of(app, "failure", f"Its key set is of no use: {problem}.", _COMPARE))
         if not found:
             hosts = sorted({urlsplit(url).netloc for url in addresses.values()})
             text = f"{', '.join(hosts) or 'nothing to ask'}: {len(asked)} addresses answer."
@@ -132,9 +134,9 @@ class Probe:
         relies, used = relies_on_discovery(app), endpoints_used(app)
         if metadata is None:
             text = f"What its issuer publishes cannot be used: {why}."
-            light: Light = "failure" if relies else "warning"
-            todo = f"If that is your provider, write endpoints.issuer: {issuer}" if issuer else _CHECK
-            return Endpoints(), [_of(app, light, text, todo)]
+            severity: Severity = "failure" if relies else "warning"
+            hint = f"If that is your provider, write endpoints.issuer: {issuer}" if issuer else _CHECK
+            return Endpoints(), [_of(app, severity, text, hint)]
         found = []
         if app.has_callback and (metadata.s256 is False or (app.mcp is not None and not metadata.s256)):
             text = "Its issuer does not list PKCE with S256."
@@ -153,7 +155,7 @@ class Probe:
         for url in metadata_addresses(app.endpoints.issuer, mcp=app.mcp is not None):
             asked = await self._ask(app, url)
             if asked.answer is None:
-                return None, asked.trouble, ""
+                return None, asked.failure, ""
             try:
                 return metadata_response(app.endpoints.issuer, app.habits.issuer_template, asked.answer), "", ""
             except WrongIssuer as error:
@@ -174,14 +176,14 @@ class Probe:
         try:
             async with self._row:
                 if host in self._gone:
-                    return Asked(trouble=self._gone[host])
+                    return Asked(failure=self._gone[host])
                 answer = await transport.send(request, seconds=limits.provider_seconds, max_bytes=limits.provider_bytes)
         except TransportFailed as failed:
             if not failed.sent:
                 self._gone[host] = failed.note
-            return Asked(trouble="" if failed.note == TOO_LARGE else failed.note)
+            return Asked(failure="" if failed.note == TOO_LARGE else failed.note)
         except BrokerError as error:
-            return Asked(trouble=error.note or error.code.value)
+            return Asked(failure=error.note or error.code.value)
         if answer.date is not None:
             self.skews.append((answer.date - self.clock.now()).total_seconds())
         return Asked(answer, answer.status)
@@ -192,8 +194,8 @@ _CHECK = "Check endpoints.issuer."
 _COMPARE = "Compare the app's endpoints with the provider's page."
 
 
-def _of(app: OAuthApp, light: Light, text: str, todo: str = "") -> Finding:
-    return Finding("providers", light, text, todo=todo, about=app.name)
+def _of(app: OAuthApp, severity: Severity, text: str, hint: str = "") -> Finding:
+    return Finding("providers", severity, text, hint=hint, about=app.name)
 
 
 def _addresses(app: OAuthApp, learned: Endpoints) -> dict[str, str]:
@@ -219,9 +221,9 @@ def _of_assertion(app: OAuthApp) -> list[Finding]:
     return [_of(app, "ok", text)]
 
 
-def _silent(app: OAuthApp, names: list[str], trouble: str) -> Finding:
+def _silent(app: OAuthApp, names: list[str], failure: str) -> Finding:
     which = f"{', '.join(names)} {'endpoint' if len(names) == 1 else 'endpoints'}"
-    return _of(app, "failure", f"Its {which} cannot be asked: {trouble}.", OUR_SIDE)
+    return _of(app, "failure", f"Its {which} cannot be asked: {failure}.", OUR_SIDE)
 
 
 def _unwell(app: OAuthApp, name: str, asked: Asked) -> Finding:
@@ -229,7 +231,7 @@ def _unwell(app: OAuthApp, name: str, asked: Asked) -> Finding:
     return _of(app, "warning", text, "Mostly it passes; if it stays, check the address.")
 
 
-def _flaw_of_keys(answer: ProviderResponse) -> str:
+def _finding_of_keys(answer: ProviderResponse) -> str:
     try:
         keys = keys_response(answer)
     except BrokerError as error:

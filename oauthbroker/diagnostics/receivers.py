@@ -34,7 +34,7 @@ async def _receiver(forwarder: Forwarder, settings: Settings) -> Finding:
         await transport.send(request, seconds=settings.limits.provider_seconds, max_bytes=64 * 1024)
     except BrokerError as error:
         if not (isinstance(error, TransportFailed) and error.sent):
-            return Finding("forwarders", "failure", f"No answer: {error.note}.", todo=_ADVICE, about=forwarder.name)
+            return Finding("forwarders", "failure", f"No answer: {error.note}.", hint=_ADVICE, about=forwarder.name)
     finally:
         await transport.close()
     return Finding("forwarders", "ok", "Its webhook's server answers.", about=forwarder.name)
@@ -42,16 +42,16 @@ async def _receiver(forwarder: Forwarder, settings: Settings) -> Finding:
 
 async def _stream(forwarder: Forwarder, nats: Nats, reach: ProviderNetworks, settings: Settings) -> Finding:
     if find_spec("nats") is None:
-        return Finding("forwarders", "failure", f"{INSTALL}.", todo="Run it.", about=forwarder.name)
+        return Finding("forwarders", "failure", f"{INSTALL}.", hint="Run it.", about=forwarder.name)
     stream, least = JetStream(nats, reach=reach, ca=forwarder.ca), 2 * settings.limits.queue_lease_seconds
     try:
         known = await stream.duplicate_seconds()
     except NatsFailed as failed:
-        return Finding("forwarders", "failure", f"Not usable: {failed.note}.", todo=_ADVICE, about=forwarder.name)
+        return Finding("forwarders", "failure", f"Not usable: {failed.note}.", hint=_ADVICE, about=forwarder.name)
     finally:
         await stream.close()
     if known < least:
         what = f"Its stream knows an id again for {known:g} s only."
-        todo = f"Set its duplicate window to {least:g} s or more, or a repeated event is stored twice."
-        return Finding("forwarders", "warning", what, todo=todo, about=forwarder.name)
+        hint = f"Set its duplicate window to {least:g} s or more, or a repeated event is stored twice."
+        return Finding("forwarders", "warning", what, hint=hint, about=forwarder.name)
     return Finding("forwarders", "ok", "Its stream takes the subject.", about=forwarder.name)

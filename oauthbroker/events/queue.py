@@ -223,7 +223,7 @@ class StoreQueues:
         return dropped
 
     async def _tidy(self, agent: str, event_ids: Iterable[str]) -> int:
-        await self._storage.mend(agent)
+        await self._storage.repair(agent)
         needed = (await self._storage.read(agent)).needed()
         left = [event_id for event_id in event_ids if event_id not in needed]
         if not left:

@@ -133,7 +133,7 @@ class QueueStorage:
             with suppress(BrokerError, _Damaged):
                 yield await self._found(agent, whole=False)
 
-    async def mend(self, agent: str) -> None:
+    async def repair(self, agent: str) -> None:
         """Rebuild the index of an agent whose events are stored, if its head is missing."""
         if await readable(self._parts.get(agent, HEAD)) is None:
             async with self.changing(agent, has_events=True):

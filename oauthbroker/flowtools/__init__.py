@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.database import Database
     from oauthbroker.flowtools.entities.definition import load_entity
     from oauthbroker.flowtools.entities.tables import apply
-    from oauthbroker.flowtools.risk.judging import FlowVerdict, judge
+    from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
     from oauthbroker.flowtools.running.contract import FlowRuns
     from oauthbroker.flowtools.running.ports import Adapter, AnswerLost, Effect, EffectRefused, NotSent
     from oauthbroker.flowtools.running.resuming import resuming
@@ -34,11 +34,11 @@ __all__ = [
     "FlowRefused",
     "FlowRuns",
     "FlowTools",
-    "FlowVerdict",
     "FlowVersions",
     "NotSent",
+    "RiskAssessment",
     "apply",
-    "judge",
+    "assess",
     "load_entity",
     "load_policy",
     "load_tool",
@@ -52,7 +52,7 @@ _PARTS = {
     "entities.database": {"Database"},
     "entities.definition": {"load_entity"},
     "entities.tables": {"apply"},
-    "risk.judging": {"FlowVerdict", "judge"},
+    "risk.assessment": {"RiskAssessment", "assess"},
     "running.contract": {"FlowRuns"},
     "running.ports": {"Adapter", "AnswerLost", "Effect", "EffectRefused", "NotSent"},
     "running.resuming": {"resuming"},

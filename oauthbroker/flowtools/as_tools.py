@@ -48,14 +48,14 @@ class FlowTools:
     def follow(self) -> tuple[str, ...]:
         """Register each flow as its serving version is now, and return why others are left out: a version is refused,
         or its name is too long. Call it where a step begins, before its catalog is made."""
-        flaws, serving = [], dict[str, DeployedFlow]()
+        problems, serving = [], dict[str, DeployedFlow]()
         for name in self._versions.names():
             try:
                 deployed = self._versions.deployed(name)
                 if not deployed.withdrawn:
                     serving[tool_name(name)] = deployed
             except FlowRefused as refused:
-                flaws.append(str(refused))
+                problems.append(str(refused))
         for name in self._ready.keys() - serving.keys():
             self._registry.remove(name, owner=OWNER)
             del self._ready[name]
@@ -63,8 +63,8 @@ class FlowTools:
             try:
                 self._register(name, deployed)
             except (FlowRefused, ValueError) as refused:
-                flaws.append(str(refused))
-        return tuple(flaws)
+                problems.append(str(refused))
+        return tuple(problems)
 
     def _register(self, name: str, deployed: DeployedFlow) -> None:
         known = self._ready.get(name)
@@ -108,4 +108,4 @@ def tool_name(flow: str) -> str:
 
 
 def described(deployed: DeployedFlow) -> str:
-    return f"{deployed.tool.description} (risk: {deployed.verdict.risk})"
+    return f"{deployed.tool.description} (risk: {deployed.assessment.risk})"

@@ -1,4 +1,4 @@
-"""The action gateway, a plug-in: it judges actions that a model proposes, before they run. See README.md."""
+"""The action gateway, a plug-in: it validates actions that a model proposes, before they run. See README.md."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from oauthbroker.plugins import Plugin, PluginCommand
 
 if TYPE_CHECKING:
-    from oauthbroker.gateway.validation import GateVerdict, gate, rulebook, validate
+    from oauthbroker.gateway.validation import GateDecision, gate, rulebook, validate
 
-__all__ = ["PLUGIN", "GateVerdict", "gate", "rulebook", "validate"]
+__all__ = ["PLUGIN", "GateDecision", "gate", "rulebook", "validate"]
 
 PLUGIN = Plugin(
     name="actions",

@@ -26,7 +26,7 @@ def validate_file(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer.")] = False,
 ) -> None:
-    """Judge proposed actions. The status is 1 if one is rejected."""
+    """Validate proposed actions. The status is 1 if one is rejected."""
     data = decode_json(_read(file), Code.REQUEST_INVALID, most_values=MOST_BYTES)
     inputs = {"action_requests": None, **data} if isinstance(data, dict) else {"action_requests": data}
     more = ", ".join(map(shown, sorted(inputs.keys() - _MEMBERS)[:3]))

@@ -1,4 +1,4 @@
-"""Rulebooks judge actions in the fixed order (a) to (g), and report the first failure only."""
+"""Rulebooks validate actions in the fixed order (a) to (g), and report the first failure only."""
 
 from __future__ import annotations
 

@@ -105,16 +105,16 @@ def matcher(schema: Mapping[str, Any]) -> Callable[[Any], list[Failure]]:
     import jsonschema_rs as engine
 
     linear = engine.RegexOptions(size_limit=_REGEX_SIZE, dfa_size_limit=_REGEX_SIZE)
-    judge = engine.Draft202012Validator(
+    validate = engine.Draft202012Validator(
         dict(schema), offline=True, validate_formats=True, ignore_unknown_formats=False, pattern_options=linear
     )
     size = size_of(schema)
 
     def failures(action: Any) -> list[Failure]:
         if size * size_of(action) <= _MOST_WORK:
-            return [_failure(each, action) for each in judge.iter_errors(action)]
+            return [_failure(each, action) for each in validate.iter_errors(action)]
         try:
-            judge.validate(action)  # it ends at the first error; `iter_errors` makes all before it returns one
+            validate.validate(action)  # it ends at the first error; `iter_errors` makes all before it returns one
         except engine.ValidationError as error:
             return [_failure(error, action)]
         return []
@@ -136,26 +136,26 @@ def _failure(error: Any, action: Any) -> Failure:
     return Failure(_STAGE_OF.get(keyword, STAGES[3]), text, name or None)
 
 
-def flaws(spec: ActionSchemaSpec) -> Iterator[tuple[Place, str, str]]:
-    """Yield each flaw beyond the shape, as (path, flaw, remedy)."""
+def problems(spec: ActionSchemaSpec) -> Iterator[tuple[Place, str, str]]:
+    """Yield each problem beyond the shape, as (path, problem, remedy)."""
     lists: dict[Place, list[ConditionSpec]] = {("rules",): spec.rules, ("warnings",): spec.warnings}
     lists |= {("actions", name, "rules"): each.rules for name, each in spec.actions.items()}
     for path, conditions in lists.items():
         for index, each in enumerate(conditions):
             sides = (each.value, each.other_field, each.context, each.list, each.times_average)
             if sum(side is not None for side in sides) != 1:
-                todo = "write exactly one of value, otherField, context, list, timesAverage"
-                yield (*path, index), "not one other side", todo
+                hint = "write exactly one of value, otherField, context, list, timesAverage"
+                yield (*path, index), "not one other side", hint
             elif not each.context and (isinstance(each.value, list) or bool(each.list)) is not (each.op in AMONG):
-                todo = "write in or notIn for a list, and only for one"
-                yield (*path, index, "op"), "does not fit the other side", todo
+                hint = "write in or notIn for a list, and only for one"
+                yield (*path, index, "op"), "does not fit the other side", hint
     for name, action in spec.actions.items():
-        for flaw in _in_json_schema(action, action.json_schema):
-            yield ("actions", name, "jsonSchema"), *flaw
+        for problem in _in_json_schema(action, action.json_schema):
+            yield ("actions", name, "jsonSchema"), *problem
 
 
 def contradictions(spec: ActionSchemaSpec) -> Iterator[tuple[Place, str, str]]:
-    """Yield what no value can fulfil, as `flaws` does, and names that stand twice."""
+    """Yield what no value can fulfil, as `problems` does, and names that stand twice."""
     for name, form in spec.fields.items():
         yield from _in_form(("fields", name), form, {form.type})
     for action, it in spec.actions.items():
@@ -198,8 +198,8 @@ def _in_json_schema(action: ActionSpec, schema: dict[str, Any] | None) -> Iterat
 
 
 def _check(schema: WrittenResource, _resources: WrittenResources) -> None:
-    for path, what, todo in chain(flaws(schema.spec), contradictions(schema.spec)) if schema.whole() else ():
-        schema.refuse(path, what, todo)
+    for path, what, hint in chain(problems(schema.spec), contradictions(schema.spec)) if schema.whole() else ():
+        schema.refuse(path, what, hint)
 
 
 KINDS = (ResourceKind(kind="ActionSchema", model=ActionSchemaSpec, check=_check),)

@@ -1,4 +1,4 @@
-"""The gateway in Python: `validate` judges actions, and `gate` one tool call."""
+"""The gateway in Python: `validate` validates actions, and `gate` one tool call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from oauthbroker.gateway.rules import TYPE_FIELD, Inputs, Rulebook, holds
-from oauthbroker.gateway.spec import ActionSchemaSpec, ActionSpec, contradictions, flaws
+from oauthbroker.gateway.spec import ActionSchemaSpec, ActionSpec, contradictions, problems
 from oauthbroker.gateway.values import is_json, type_of
 
 _TEXT: Final = json.JSONEncoder(sort_keys=True, check_circular=False)
@@ -30,7 +30,7 @@ def validate(
     *,
     details: bool = False,
 ) -> dict[str, Any]:
-    """Judge proposed actions one by one. Pure: it changes no argument, and the answer holds the actions themselves.
+    """Validate proposed actions one by one. Pure: it changes no argument, and the answer holds the actions themselves.
 
     `action_schema` is a `rulebook`, or the schemas by type; None means the default ones. `details` adds the failure tag
     and the field of each rejected action. Never raises. Without actions the lists are empty and `error` says so.
@@ -61,7 +61,7 @@ def validate(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateVerdict:
+class GateDecision:
     """Whether a tool call may run. `reason` is a sentence for the model, `tag` a failure tag."""
 
     allowed: bool
@@ -70,22 +70,23 @@ class GateVerdict:
     warnings: tuple[str, ...] = ()
 
 
-def gate(tool: str, arguments: Any, action_schema: Any = None, **inputs: Any) -> GateVerdict:
-    """Judge one tool call before it runs. `inputs` as for `validate`. `arguments` cannot change the action's type."""
+def gate(tool: str, arguments: Any, action_schema: Any = None, **inputs: Any) -> GateDecision:
+    """Validate one tool call before it runs. `inputs` as for `validate`. `arguments` cannot change the action's
+    type."""
     if type(arguments) is not dict:
         reason = f"Arguments must be object, got {type_of(arguments)}"
-        return GateVerdict(allowed=False, reason=reason, tag="TYPE_MISMATCH")
+        return GateDecision(allowed=False, reason=reason, tag="TYPE_MISMATCH")
     answer = validate([{**arguments, TYPE_FIELD: tool}], action_schema, **inputs, details=True)
     if rejected := answer["rejected_actions"]:
-        return GateVerdict(allowed=False, reason=rejected[0]["reason"], tag=answer["details"][0]["tag"])
-    return GateVerdict(allowed=True, warnings=tuple(answer["validation_results"][0]["warnings"]))
+        return GateDecision(allowed=False, reason=rejected[0]["reason"], tag=answer["details"][0]["tag"])
+    return GateDecision(allowed=True, warnings=tuple(answer["validation_results"][0]["warnings"]))
 
 
 def rulebook(spec: ActionSchemaSpec | Mapping[str, Any]) -> Rulebook:
     """Make a rulebook of the `spec` of an ActionSchema, written as in YAML or read from a bundle. Raises ValueError."""
     parsed = spec if isinstance(spec, ActionSchemaSpec) else ActionSchemaSpec.model_validate(spec)
-    for path, what, todo in chain(flaws(parsed), contradictions(parsed)):
-        raise ValueError(f"{'.'.join(map(str, path))}: {what}, {todo}")
+    for path, what, hint in chain(problems(parsed), contradictions(parsed)):
+        raise ValueError(f"{'.'.join(map(str, path))}: {what}, {hint}")
     return Rulebook(parsed)
 
 
@@ -105,7 +106,7 @@ def _book(schemas: Any) -> Rulebook:
         entry = schemas.get(name) if type(schemas) is dict else None
         with suppress(ValueError):
             spec = ActionSpec.model_validate(entry if is_json(entry) else None, by_name=True, by_alias=False)
-            if any(flaws(ActionSchemaSpec(actions={name: spec}))):
+            if any(problems(ActionSchemaSpec(actions={name: spec}))):
                 continue
             found[name] = spec.model_copy(
                 update={

@@ -28,7 +28,7 @@ from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.versioned import readable
-from oauthbroker.revocation.pending_revocations import Told
+from oauthbroker.revocation.pending_revocations import RevocationOutcome
 from oauthbroker.tokens.grant_uses import Uses
 
 LINK_PATH = "/connections/open"
@@ -126,7 +126,7 @@ class Connections:
         grant = await self._own(browser_session, grant_id)
         return await self._connection(self.apps[grant.app], grant)
 
-    async def disconnect(self, browser_session: BrowserSession, grant_id: str) -> Told | None:
+    async def disconnect(self, browser_session: BrowserSession, grant_id: str) -> RevocationOutcome | None:
         """Ends one of this browser session's own, here at once. Raises `grantNotFound`."""
         grant = await self._own(browser_session, grant_id)
         entry = PageAction(

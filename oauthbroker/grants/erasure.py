@@ -61,7 +61,7 @@ class Traces:
 
     @property
     def to_tell(self) -> int:
-        return sum(grant.to_be_told for grant in self.grants)
+        return sum(grant.revocation_pending for grant in self.grants)
 
     @property
     def living(self) -> list[Pair]:
@@ -258,7 +258,7 @@ class Erasure:
         pair = (grant.app, grant.subject)
         async with self.repository.provider_lease(*pair, wait=LEASE_WAIT_SECONDS), self.repository.pair(*pair):
             versioned = await self.repository.grant(*pair)
-            if versioned is not None and (not versioned.record.revoked or versioned.record.to_be_told):
+            if versioned is not None and (not versioned.record.revoked or versioned.record.revocation_pending):
                 return False
             await self.uses.forget(grant.id)
             if versioned is not None:

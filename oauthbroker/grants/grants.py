@@ -22,7 +22,7 @@ from oauthbroker.records.grant_summary import GrantSummary
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.repository.repository import Repository, Versioned
 from oauthbroker.revocation.bulk import BulkRevocation, Pair, RevocationFigures
-from oauthbroker.revocation.pending_revocations import Told
+from oauthbroker.revocation.pending_revocations import RevocationOutcome
 from oauthbroker.revocation.revoke import Revoke
 
 __all__ = ["GrantList", "GrantSummary", "Grants", "Secrets", "SessionList", "Vault"]
@@ -30,7 +30,7 @@ __all__ = ["GrantList", "GrantSummary", "Grants", "Secrets", "SessionList", "Vau
 
 class GrantList:
     """The grants there are, to be read. Needs the store, and no value of the configuration: without `apps`, a grant is
-    judged for itself."""
+    checked for itself."""
 
     def __init__(self, repository: Repository, clock: Clock, apps: Mapping[str, OAuthApp] | None = None) -> None:
         self._repository = repository
@@ -124,7 +124,7 @@ class Grants(GrantList):
         view = await self.pages.find(grant_id)
         return None if view is None else GrantSummary.of(view)
 
-    async def revoke(self, app: AppRef, subject: str) -> Told | None:
+    async def revoke(self, app: AppRef, subject: str) -> RevocationOutcome | None:
         """Ends a grant here at once and at the provider as soon as it answers; what the provider knows by now.
 
         None when no grant was alive.

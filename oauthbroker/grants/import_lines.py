@@ -1,6 +1,6 @@
-"""Grants of another system, one JSON object a line: read, and judged before anything is written. Pure.
+"""Grants of another system, one JSON object a line: read, and checked before anything is written. Pure.
 
-All flaws are reported at once, by line and in words of ours. No value is ever repeated.
+All problems are reported at once, by line and in words of ours. No value is ever repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from oauthbroker.model.token_request import app_name
 
 MOST_BYTES = 64 * 1024  # of one line
 MOST_LINES = 200_000
-MOST_FLAWS = 500
+MOST_PROBLEMS = 500
 MOST_SCOPES = 1000
 BOM = b"\xef\xbb\xbf"
 SLACK = timedelta(minutes=5)
@@ -34,8 +34,8 @@ _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class LineFlaw:
-    """One thing to mend in the file."""
+class LineProblem:
+    """One thing to fix in the file."""
 
     line: int
     what: str
@@ -61,34 +61,34 @@ class Incoming:
 
 
 @dataclass(slots=True)
-class Judged:
-    """A whole file: the lines that may be written, and the flaws to mend first."""
+class CheckedLines:
+    """A whole file: the lines that may be written, and the problems to fix first."""
 
     incoming: list[Incoming] = field(default_factory=list)
-    flaws: list[LineFlaw] = field(default_factory=list)
+    problems: list[LineProblem] = field(default_factory=list)
 
 
-def judge(stream: BinaryIO, apps: Mapping[str, OAuthApp], now: datetime, *, app: str | None = None) -> Judged:
+def validate(stream: BinaryIO, apps: Mapping[str, OAuthApp], now: datetime, *, app: str | None = None) -> CheckedLines:
     """Reads the stream to its end. `app` is that of every line; a line may repeat it, or leave it out then.
 
     (1) one JSON object a line, with known fields only (2) an app that people connect, named as token calls name it
     (3) a subject as the app's owner rule spells them (4) scopes within the app's (5) tokens and times of a sane form
     (6) each grant once.
     """
-    judged, seen = Judged(), dict[tuple[str, str], int]()
+    validated, seen = CheckedLines(), dict[tuple[str, str], int]()
     for number, data in _lines(stream):
-        if len(judged.flaws) >= MOST_FLAWS:
-            judged.flaws.append(LineFlaw(number, f"more than {MOST_FLAWS} flaws: mend these first"))
+        if len(validated.problems) >= MOST_PROBLEMS:
+            validated.problems.append(LineProblem(number, f"more than {MOST_PROBLEMS} problems: fix these first"))
             break
         found = _read(number, data, apps, now, app)
         if isinstance(found, Incoming):
             first = seen.setdefault((found.app, found.subject), number)
             if first == number:
-                judged.incoming.append(found)
+                validated.incoming.append(found)
                 continue
             found = [f"the same app and subject as line {first}: keep one"]
-        judged.flaws += [LineFlaw(number, what) for what in found]
-    return judged
+        validated.problems += [LineProblem(number, what) for what in found]
+    return validated
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -123,39 +123,39 @@ def _read(
         return ["app names no OAuthApp"]
     if of_app is not None and members.setdefault("app", of_app) != of_app:
         return [f"another app than {of_app}, which --app names"]
-    flaws = _flaws_of_form(members)
+    problems = _problems_of_form(members)
     app = apps.get(str(members.get("app")))
-    if flaws or app is None:
-        return flaws or ["no OAuthApp of that name is configured"]
+    if problems or app is None:
+        return problems or ["no OAuthApp of that name is configured"]
     return _incoming(number, members, app, now)
 
 
-def _flaws_of_form(members: Mapping[str, Any]) -> list[str]:
-    flaws = []
+def _problems_of_form(members: Mapping[str, Any]) -> list[str]:
+    problems = []
     if set(members) - {*_TEXTS, "scopes"}:
-        flaws.append(f"a field that is not known; known are {', '.join(_TEXTS)}, scopes")
-    flaws += [f"{name} is missing" for name in sorted({"app", *_NEEDED} - set(members))]
-    flaws += [f"{name} is not text" for name in _TEXTS if name in members and not isinstance(members[name], str)]
+        problems.append(f"a field that is not known; known are {', '.join(_TEXTS)}, scopes")
+    problems += [f"{name} is missing" for name in sorted({"app", *_NEEDED} - set(members))]
+    problems += [f"{name} is not text" for name in _TEXTS if name in members and not isinstance(members[name], str)]
     scopes = members.get("scopes", [])
     if not (isinstance(scopes, list) and len(scopes) <= MOST_SCOPES and all(isinstance(it, str) for it in scopes)):
-        flaws.append("scopes is not a list of texts")
-    return flaws
+        problems.append("scopes is not a list of texts")
+    return problems
 
 
 def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datetime) -> Incoming | list[str]:
     scopes, foreign = _scopes(app, members.get("scopes"))
-    flaws, moments = [*_flaws_of_owner(app, members), *_flaws_of_tokens(members)], dict[str, datetime]()
+    problems, moments = [*_problems_of_owner(app, members), *_problems_of_tokens(members)], dict[str, datetime]()
     for name in (name for name in ("expiresAt", "grantedAt") if name in members):
         try:
             moments[name] = _moment(members[name])
         except (ValueError, OverflowError):
-            flaws.append(f"{name} is not a time with its zone, like 2026-02-01T09:00:00Z")
+            problems.append(f"{name} is not a time with its zone, like 2026-02-01T09:00:00Z")
     if foreign:
-        flaws.append(f"{foreign} scopes that the app does not have, or that are named twice")
+        problems.append(f"{foreign} scopes that the app does not have, or that are named twice")
     if moments.get("grantedAt", now) > now + SLACK:
-        flaws.append("grantedAt is in the future")
-    if flaws:
-        return flaws
+        problems.append("grantedAt is in the future")
+    if problems:
+        return problems
     access = members.get("accessToken")
     return Incoming(
         line=number,
@@ -171,7 +171,7 @@ def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datet
     )
 
 
-def _flaws_of_owner(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[str]:
+def _problems_of_owner(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[str]:
     subject, rule = members["subject"], _rule(app)
     if app.flow == "clientCredentials":
         yield "the app asks for itself: no user's grant is needed"
@@ -186,7 +186,7 @@ def _flaws_of_owner(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[str]:
         yield "account is empty, too long or unprintable"
 
 
-def _flaws_of_tokens(members: Mapping[str, Any]) -> Iterator[str]:
+def _problems_of_tokens(members: Mapping[str, Any]) -> Iterator[str]:
     for name in ("refreshToken", "accessToken"):
         if name in members and not _TOKEN.fullmatch(members[name]):
             yield f"{name} is empty, too long, or not of visible ASCII"

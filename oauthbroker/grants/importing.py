@@ -25,7 +25,7 @@ from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Repository
 
-Fate = Literal["imported", "replaced", "there", "kept", "revoked"]
+ImportOutcome = Literal["imported", "replaced", "there", "kept", "revoked"]
 """What became of a line: written; written over another grant; this very line had been taken before; a living grant was
 left alone; one that was revoked here was left alone."""
 
@@ -40,7 +40,7 @@ class Importing:
     clock: Clock
     audit: AuditWriter
 
-    async def import_grant(self, incoming: Incoming, *, replace: bool = False) -> Fate:
+    async def import_grant(self, incoming: Incoming, *, replace: bool = False) -> ImportOutcome:
         """Stores it, unless there is a grant that should stay. Raises store codes and `oauthAppNotFound`."""
         app = self._app(incoming)
         async with self.repository.pair(app.name, incoming.subject):
@@ -74,8 +74,8 @@ class Importing:
             return None
         early = token.lives(0, self.clock.now())
         job = RefreshJob(app=app, subject=incoming.subject, seen=versioned, early=early)
-        trouble = (await self.refresh.refresh(job)).trouble
-        return trouble.code if trouble is not None else None
+        error = (await self.refresh.refresh(job)).error
+        return error.code if error is not None else None
 
     def _app(self, incoming: Incoming) -> OAuthApp:
         app = self.apps.get(incoming.app)

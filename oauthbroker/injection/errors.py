@@ -60,7 +60,7 @@ def raised(result: AuthorizationRequired | Failed) -> InjectionError:
     )
 
 
-def told_to_model(tool: Tool) -> Tool:
+def errors_for_model(tool: Tool) -> Tool:
     """Wrap a tool, async or not, so that it returns `for_model` of an `InjectionError` that it raises."""
     if inspect.iscoroutinefunction(tool):
 

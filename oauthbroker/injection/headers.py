@@ -1,7 +1,7 @@
 """Which headers pass between a tool and a provider's API, in both directions.
 
 APIs have headers of their own, so the lists name those that are dropped: the connection's own headers, every credential
-that could stand in place of the token, and all that speak for a proxy or override the judged host. A header that
+that could stand in place of the token, and all that speak for a proxy or override the checked host. A header that
 overrides the method is refused. Names are compared as servers do that read `_` as `-` (core/header_names).
 """
 

@@ -35,8 +35,8 @@ SYNC_SECONDS = 660.0  # longer than any request lasts
 T = TypeVar("T")
 
 
-class JudgedTokens(TokenSource, Protocol):
-    """The tokens of one caller for one app, and the judge of its requests."""
+class CheckedTokens(TokenSource, Protocol):
+    """The tokens of one caller for one app, and the check of its requests."""
 
     @property
     def locale(self) -> Locale: ...
@@ -49,7 +49,7 @@ class InjectedRequests:
     """The requests of one client. Each asks for its token anew."""
 
     injector: Injector
-    tokens: JudgedTokens
+    tokens: CheckedTokens
     lib: Any
 
     async def send(
@@ -184,7 +184,7 @@ class _SyncBody:
         self._transport.wait(self._request, self._answer.aclose())
 
 
-def async_client(injector: Injector, tokens: JudgedTokens, library: ModuleType | None) -> AsyncHttpClient:
+def async_client(injector: Injector, tokens: CheckedTokens, library: ModuleType | None) -> AsyncHttpClient:
     """Return an async client of httpx2, or of a library with the same names."""
     lib = _library(library)
     client: AsyncHttpClient = lib.AsyncClient(
@@ -194,7 +194,7 @@ def async_client(injector: Injector, tokens: JudgedTokens, library: ModuleType |
 
 
 def sync_client(
-    injector: Injector, tokens: JudgedTokens, library: ModuleType | None, loop: asyncio.AbstractEventLoop
+    injector: Injector, tokens: CheckedTokens, library: ModuleType | None, loop: asyncio.AbstractEventLoop
 ) -> HttpClient:
     """Return the same without `await`, for another thread than the loop's."""
     lib = _library(library)

@@ -1,4 +1,4 @@
-"""Judge the target of a request before a token is issued for it. Pure.
+"""Check the target of a request before a token is issued for it. Pure.
 
 A request goes to a host of the configuration, and not to the host of a URL: a parser that reads the URL in another way
 changes nothing but the path.
@@ -39,14 +39,14 @@ class Target:
 
 
 def target_of(app: OAuthApp, method: str, url: str) -> Target:
-    """Judge a URL. Raises `apiNotDeclared`, `apiHostForbidden`, `apiMethodForbidden`."""
+    """Check a URL. Raises `apiNotDeclared`, `apiHostForbidden`, `apiMethodForbidden`."""
     found = _URL.fullmatch(url)
     scheme, authority, path = found.groups() if found is not None else ("", "", "")
     return _target(app, method, authority, path, scheme)
 
 
 def target_at(app: OAuthApp, method: str, authority: str, path: str) -> Target:
-    """Judge a host with or without a port, and a path with its query. Raises as `target_of`."""
+    """Check a host with or without a port, and a path with its query. Raises as `target_of`."""
     return _target(app, method, authority, path, None)
 
 

@@ -54,7 +54,7 @@ class OAuthMcpMiddleware(OAuthMiddleware):
             return await handler(request)
 
         async def called(_: Any) -> Any:
-            return self._judged(request, await handler(request.override(tool=self._tool(request))))
+            return self._validated(request, await handler(request.override(tool=self._tool(request))))
 
         return await super().awrap_tool_call(request, called)
 
@@ -63,11 +63,11 @@ class OAuthMcpMiddleware(OAuthMiddleware):
             return handler(request)
 
         def called(_: Any) -> Any:
-            return self._judged(request, handler(request.override(tool=self._tool(request))))
+            return self._validated(request, handler(request.override(tool=self._tool(request))))
 
         return super().wrap_tool_call(request, called)
 
-    def _judged(self, request: Any, result: Any) -> Any:
+    def _validated(self, request: Any, result: Any) -> Any:
         """Return a result. Raises AuthorizationRequiredError for a call that failed for want of consent."""
         if isinstance(result, ToolMessage) and result.status == "error":
             lacks = self._server.lacks(request.runtime.context, result.text)

@@ -173,7 +173,7 @@ class McpGateway(McpOAuth):
             return failed(f"There is no tool {params.name}.")
 
         async def call(client: Client) -> Any:
-            client.session.validate_tool_result = _unjudged  # type: ignore[method-assign,assignment]
+            client.session.validate_tool_result = _unchecked  # type: ignore[method-assign,assignment]
             return await client.call_tool(tool, params.arguments)
 
         try:
@@ -296,8 +296,8 @@ class UpstreamFailed(Exception):
         super().__init__(f"The MCP server {name} failed: {ours or f'{self.why}. {said}'}".rstrip())
 
 
-async def _unjudged(_name: str, _result: CallToolResult) -> None:
-    """Judge no result by its tool's schema, as the SDK's client does: a server's pattern may take hours."""
+async def _unchecked(_name: str, _result: CallToolResult) -> None:
+    """Check no result by its tool's schema, as the SDK's client does: a server's pattern may take hours."""
 
 
 class _Transport(McpTransport):

@@ -49,7 +49,7 @@ class ListedTools:
                 left_out.append("too many, or too large")
             else:
                 fits[tool.name], texts[tool.name] = tool, text
-        pinned = await self._pins.judge(server, texts)
+        pinned = await self._pins.compare(server, texts)
         left_out += [f"{name} has changed: run oauthbroker mcp approve" for name, same in pinned.items() if not same]
         self._shown[server] = dict.fromkeys((tool.name for tool in tools[:MOST_TOOLS]), False) | pinned
         self._tell(server, left_out)

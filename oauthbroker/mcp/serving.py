@@ -132,14 +132,14 @@ async def _hand_over(broker: Broker, pages: uvicorn.Server, config: Path) -> Non
 
 async def _serve_pages(broker: Broker, pages: uvicorn.Server) -> None:
     """Serve the pages if they are on this machine's loopback, as soon as no other process does."""
-    settings, told = broker.bundle.settings, False
+    settings, logged = broker.bundle.settings, False
     while not pages.should_exit and settings.listen_host in LOOPBACK:
         try:
             listener = _listening(settings.listen_host, settings.listen_port)
         except BrokerError:
-            if not told:
+            if not logged:
                 sys.stderr.write("Another process serves the pages.\n")
-            told = True
+            logged = True
             await anyio.sleep(RETRY_SECONDS)
             continue
         with listener:

@@ -13,14 +13,14 @@ from oauthbroker.model.apps import Bundle, OAuthApp
 
 
 class CurrentConfig:
-    """`trouble` is why the newest configuration is not the one in use; None while it is."""
+    """`failure` is why the newest configuration is not the one in use; None while it is."""
 
-    __slots__ = ("_learnt", "apps", "bundle", "trouble")
+    __slots__ = ("_learnt", "apps", "bundle", "failure")
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.apps: dict[str, OAuthApp] = dict(bundle.apps)
-        self.trouble: Code | None = None
+        self.failure: Code | None = None
         self._learnt: dict[str, tuple[OAuthApp, OAuthApp]] = {}  # as configured, and as completed
 
     def learn(self, name: str, complete: Callable[[OAuthApp], OAuthApp]) -> OAuthApp | None:
@@ -37,7 +37,7 @@ class CurrentConfig:
     def adopt(self, bundle: Bundle) -> frozenset[str]:
         """Replace the configuration. Return the names of the apps that are new, gone or different."""
         before = dict(self.apps)
-        self.bundle, self.trouble = bundle, None
+        self.bundle, self.failure = bundle, None
         self.apps.clear()
         for name, app in bundle.apps.items():
             configured, completed = self._learnt.get(name, (None, app))

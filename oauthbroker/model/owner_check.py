@@ -24,14 +24,14 @@ class OwnerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnerVerdict:
+class CheckedOwner:
     """The account to pin, and in global mode the user who consented for the team."""
 
     account: Account | None
     authorized_by: str | None = None
 
 
-def judge_owner(app: OAuthApp, subject: str, facts: OwnerFacts, *, confirmed: bool = False) -> OwnerVerdict:
+def check_owner(app: OAuthApp, subject: str, facts: OwnerFacts, *, confirmed: bool = False) -> CheckedOwner:
     """Compares byte for byte; no folding, no e-mail, no display name.
 
     `confirmed`: by this app's binding, the browser that brought the code is the subject's. An app whose binding asks
@@ -43,11 +43,11 @@ def judge_owner(app: OAuthApp, subject: str, facts: OwnerFacts, *, confirmed: bo
     if app.owner.confirmation is not None and not confirmed:
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
     if app.subject_mode == "global":
-        return _judge_global(app, subject, facts)
-    return _judge_user(app, subject, facts)
+        return _check_global(app, subject, facts)
+    return _check_user(app, subject, facts)
 
 
-def _judge_user(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdict:
+def _check_user(app: OAuthApp, subject: str, facts: OwnerFacts) -> CheckedOwner:
     if _speaks_of(app, subject):
         if facts.user_identity is None:
             raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
@@ -55,7 +55,7 @@ def _judge_user(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdict:
             raise BrokerError(Code.SUBJECT_MISMATCH)
     elif app.owner.binding != "localOperator" and app.owner.confirmation is None:  # nothing confirms
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
-    return OwnerVerdict(_pin(app, facts, facts.user_identity), facts.user_identity)
+    return CheckedOwner(_pin(app, facts, facts.user_identity), facts.user_identity)
 
 
 def _speaks_of(app: OAuthApp, subject: str) -> bool:
@@ -74,7 +74,7 @@ def spelling(template: str) -> re.Pattern[str]:
     return re.compile((".+" if "{*" in template else "[^:]+").join(map(re.escape, parts)))
 
 
-def _judge_global(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdict:
+def _check_global(app: OAuthApp, subject: str, facts: OwnerFacts) -> CheckedOwner:
     if facts.global_identity is None:
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
     if facts.global_identity != subject:
@@ -84,7 +84,7 @@ def _judge_global(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdic
             raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
         if facts.user_identity not in app.owner.authorizers:
             raise BrokerError(Code.SUBJECT_FORBIDDEN)
-    return OwnerVerdict((_issuer(app), facts.global_identity), facts.user_identity)
+    return CheckedOwner((_issuer(app), facts.global_identity), facts.user_identity)
 
 
 def _pin(app: OAuthApp, facts: OwnerFacts, identity: str | None) -> Account | None:

@@ -73,7 +73,7 @@ class ApiSocket:
 
 @dataclass(frozen=True, slots=True)
 class Logo:
-    """An image that was judged when the configuration was read."""
+    """An image that was checked when the configuration was read."""
 
     media_type: str
     body: bytes = field(repr=False)

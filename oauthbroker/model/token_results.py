@@ -149,7 +149,7 @@ class AuthorizationRequired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """Nothing a person at a browser can mend. `retryable` says whether asking again later can help."""
+    """Nothing a person at a browser can fix. `retryable` says whether asking again later can help."""
 
     code: Code
     message: str

@@ -97,7 +97,7 @@ class ResumeTarget:
 class Turn:
     """One event being worked on by one agent instance. `auth` is handed on unchanged when agents hand over.
 
-    `auth` and `swarm_ref` may be the specification's JSON. Arguments of another type are kept and judged by the calls
+    `auth` and `swarm_ref` may be the specification's JSON. Arguments of another type are kept and checked by the calls
     that are made in the turn: they answer `requestInvalid`.
 
     `locale` is the language of the person in this conversation, `en` or `ko`. None: the broker's.

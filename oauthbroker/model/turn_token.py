@@ -2,7 +2,7 @@
 
 `oabt.<locator>.<caveat>*.<signature>`, base64url without padding, dots between. The first signature is made with a
 root that only the broker has; every caveat is signed with the signature before it, which is then dropped. So any holder
-can add a caveat, and no holder can remove one (the construction of macaroons). The broker judges them: `Turns.admit`.
+can add a caveat, and no holder can remove one (the construction of macaroons). The broker checks them: `Turns.admit`.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ class HeldLocks:
             self.worked(task)
             return False
         now = self._clock.monotonic()
-        first, told = self._since.setdefault(task, (now, now))
-        if now - told >= LASTS_SECONDS:
+        first, logged = self._since.setdefault(task, (now, now))
+        if now - logged >= LASTS_SECONDS:
             self._since[task] = first, now
             self._log.warning("a lock stays held", task=task, seconds=round(now - first))
         return True

@@ -88,7 +88,7 @@ class Gauge(Name):
     QUEUE_EVENTS = "oauthbroker_queue_events", "Events in the agents' queues.", "state"
     QUEUE_OLDEST = "oauthbroker_queue_oldest_event_seconds", "How long the oldest waiting event has been waiting."
     KEY_EPOCH = "oauthbroker_key_epoch", "How often the store's seed was rotated, and one."
-    OLD_SEEDS = "oauthbroker_old_seeds", "Seeds that only open records, by the work that is left for them.", "todo"
+    OLD_SEEDS = "oauthbroker_old_seeds", "Seeds that only open records, by the work that is left for them.", "action"
     STORE_FEEDS = "oauthbroker_store_feeds", "Processes by the state of their feed: off, late or live.", "state"
     STORE_DEGRADED = "oauthbroker_store_degraded", "Processes that hand out tokens while their database is away."
     STORE_LEASES = "oauthbroker_store_leases", "Leases in the database: held, or lapsed.", "state"

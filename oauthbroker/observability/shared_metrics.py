@@ -86,7 +86,7 @@ class MetricsFolder:
         return figures
 
     def circuits(self) -> list[Any]:
-        """Return the open circuits that the other living processes have left; they are judged where they are read."""
+        """Return the open circuits that the other living processes have left; they are checked where they are read."""
         found: list[Any] = []
         with _locked(self._folder):
             for name in self._names(".json"):

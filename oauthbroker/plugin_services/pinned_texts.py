@@ -29,7 +29,7 @@ class PinnedTexts:
     def __init__(self, state: PluginState) -> None:
         self._state = state
 
-    async def judge(self, group: str, texts: Mapping[str, str]) -> dict[str, bool]:
+    async def compare(self, group: str, texts: Mapping[str, str]) -> dict[str, bool]:
         """Return which texts are as they were pinned. Pin new names, and keep the new text of a changed one."""
         known: Mapping[str, str] = await self._state.get(_DIGESTS + group) or {}
         new = {name: texts[name] for name in texts if name not in known}

@@ -82,10 +82,10 @@ class WrittenResource(Protocol):
     @property
     def spec(self) -> Any: ...
 
-    def refuse(self, path: Sequence[str | int], what: str, todo: str) -> None:
+    def refuse(self, path: Sequence[str | int], what: str, hint: str) -> None:
         """Report a problem at a path. Quote nothing of the value, because it may be a secret."""
 
-    def missing(self, path: Sequence[str | int], todo: str) -> None:
+    def missing(self, path: Sequence[str | int], hint: str) -> None:
         """Report an absent field, unless its shape was refused already."""
 
     def whole(self, *path: str | int) -> bool:
@@ -107,7 +107,7 @@ class WrittenResources(Protocol):
 
 
 class ChecksKind(Protocol):
-    """Report the flaws of one resource beyond its shape, those of its references included."""
+    """Report the problems of one resource beyond its shape, those of its references included."""
 
     def __call__(self, resource: WrittenResource, resources: WrittenResources, /) -> None: ...
 

@@ -131,19 +131,19 @@ class Background:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginFinding:
-    """A failure that an operator must mend: `text` states it, `todo` the remedy. `/healthz` shows them to any
+    """A failure that an operator must fix: `text` states it, `hint` the remedy. `/healthz` shows them to any
     caller, so they name no person and no secret."""
 
     code: str
     text: str
-    todo: str
+    hint: str
 
     def __post_init__(self) -> None:
         if not _CODE.fullmatch(self.code):
             raise ValueError("the code of a finding is a word such as `serverSilent`")
-        if not all(isinstance(each, str) and _is_unicode(each) for each in (self.text, self.todo)):
+        if not all(isinstance(each, str) and _is_unicode(each) for each in (self.text, self.hint)):
             raise ValueError("a sentence of a finding is text that UTF-8 can hold")
-        if max(len(self.text), len(self.todo)) > MOST_TEXT:
+        if max(len(self.text), len(self.hint)) > MOST_TEXT:
             raise ValueError(f"a sentence of a finding has at most {MOST_TEXT} characters")
 
 
@@ -179,7 +179,7 @@ class RunningPlugin:
     pages: PluginPages | None = None
 
 
-def flaw_of(opened: object) -> str | None:
+def problem_of(opened: object) -> str | None:
     """Tell which part of what a plug-in yielded has a wrong type. The code that uses it later would name no plug-in."""
     if not isinstance(opened, RunningPlugin):
         return f"it yields no RunningPlugin, but an object of the type {type(opened).__name__}"

@@ -1,4 +1,4 @@
-"""Judge the parts that all endpoints' answers share: media type, 429, 5xx, Date and Retry-After."""
+"""Check the parts that all endpoints' answers share: media type, 429, 5xx, Date and Retry-After."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _WORDS: Final[Mapping[Code, str]] = {
     # The person has to take another step there.
     Code.INTERACTION_NEEDED: """account_selection_required consent_required immediate_unsuccessful
         interaction_required login_required AADSTS16000 AADSTS50058 AADSTS50074 AADSTS50076 AADSTS50079 AADSTS65001""",
-    # Our registration or our request is wrong, and only the operator can mend it.
+    # Our registration or our request is wrong, and only the operator can fix it.
     Code.APP_MISCONFIGURED: """invalid_request unauthorized_client unsupported_response_type invalid_scope
         invalid_client invalid_client_id invalid_target invalid_resource invalid_redirect_uri redirect_uri_mismatch
         redirect_uri_missing bad_redirect_uri invalid_request_uri invalid_request_object invalid_authorization_details

@@ -17,7 +17,7 @@ from oauthbroker.protocol.answer_checks import members_of, refuse_if_busy
 from oauthbroker.protocol.authorization_request import requested_scopes
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.metadata import ProviderMetadata, texts
-from oauthbroker.protocol.network.crash_guard import judge
+from oauthbroker.protocol.network.crash_guard import validator
 
 # The body first: servers made with MCP's SDK read it there when a token is revoked, also where they list Basic.
 _METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_post", "client_secret_basic", "none")
@@ -98,7 +98,7 @@ def _metadata(app: OAuthApp, method: AuthMethod) -> dict[str, Any]:
     }
 
 
-@judge(Code.MCP_REGISTRATION_NEEDED)
+@validator(Code.MCP_REGISTRATION_NEEDED)
 def registration_response(
     app: OAuthApp, request: ProviderRequest, answer: ProviderResponse
 ) -> tuple[Client, datetime | None]:

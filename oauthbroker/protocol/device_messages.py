@@ -20,7 +20,7 @@ from oauthbroker.protocol.authorization_request import RESERVED, requested_scope
 from oauthbroker.protocol.client_auth import refused_request
 from oauthbroker.protocol.consent_answer import consent_response
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
-from oauthbroker.protocol.network.crash_guard import judge
+from oauthbroker.protocol.network.crash_guard import validator
 from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, token_request
 from oauthbroker.protocol.token_fields import body_members, refusal_word, salvaged_members, token_members
 
@@ -83,7 +83,7 @@ def device_request(app: OAuthApp, endpoints: Endpoints, scopes: Sequence[str], *
     return token_request(app, endpoints, endpoints.device_authorization_url, form, extra, clock)
 
 
-@judge(Code.TOKEN_RESPONSE_INVALID)
+@validator(Code.TOKEN_RESPONSE_INVALID)
 def device_response(app: OAuthApp, answer: ProviderResponse, check_url: CheckUrl) -> DeviceAuthorization:
     """Validate the answer (RFC 8628 section 3.2). `check_url` raises for an address that a user must not be sent to.
 
@@ -120,7 +120,7 @@ def device_token_request(app: OAuthApp, endpoints: Endpoints, device_code: Secre
     return token_request(app, endpoints, endpoints.token_url, form, app.habits.token_params, clock)
 
 
-@judge(Code.TOKEN_RESPONSE_INVALID)
+@validator(Code.TOKEN_RESPONSE_INVALID)
 def device_token_response(app: OAuthApp, answer: ProviderResponse) -> TokenResponse | DevicePending:
     """Validate the answer to a poll (RFC 8628 section 3.5): pending, ended, or a token response.
 

@@ -15,7 +15,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.protocol.network.crash_guard import judge
+from oauthbroker.protocol.network.crash_guard import validator
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key
@@ -37,7 +37,7 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_]+)\}")
 _ISSUER_PART = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
-@judge(Code.ID_TOKEN_INVALID)
+@validator(Code.ID_TOKEN_INVALID)
 def key_id_of(id_token: Secret) -> str | None:
     """Return the unverified `kid`, for fetching keys only. Raises `idTokenInvalid`."""
     kid = _header(id_token).get("kid")
@@ -46,7 +46,7 @@ def key_id_of(id_token: Secret) -> str | None:
     return kid
 
 
-@judge(Code.ID_TOKEN_INVALID)
+@validator(Code.ID_TOKEN_INVALID)
 def verify_id_token(
     app: OAuthApp,
     id_token: Secret,
@@ -93,7 +93,7 @@ def verify_id_token(
     return VerifiedClaims(claims)
 
 
-@judge(Code.ID_TOKEN_INVALID)
+@validator(Code.ID_TOKEN_INVALID)
 def unverified_jwt(token: Secret) -> tuple[dict[str, Json], dict[str, Json]]:
     """Return the header and the claims of a JWT, which nothing has verified. Raises `idTokenInvalid`."""
     return _header(token), _object(token.reveal().split(".")[1])

@@ -20,7 +20,7 @@ from oauthbroker.protocol.answer_checks import is_json, lookup, refuse_if_busy
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, with_headers
-from oauthbroker.protocol.network.crash_guard import judge
+from oauthbroker.protocol.network.crash_guard import validator
 from oauthbroker.protocol.network.transport import Transport, send_for
 from oauthbroker.protocol.token_endpoint import TokenResponse
 
@@ -76,8 +76,8 @@ class OwnerReader:
         if claims is not None:
             known["idToken"] = claims
         if any(rule.source == "userInfo" for rule in _deciding(app)):  # (2)
-            told = known["userInfo"] = await self._userinfo(app, tokens)
-            _check_same_person(app, claims, told)  # (3)
+            userinfo = known["userInfo"] = await self._userinfo(app, tokens)
+            _check_same_person(app, claims, userinfo)  # (3)
         return OwnerFacts(  # (4)
             global_identity=_identity(app, app.owner.global_identity, known),
             user_identity=_identity(app, app.owner.user_identity, known),
@@ -165,7 +165,7 @@ def userinfo_request(app: OAuthApp, endpoints: Endpoints, access_token: Secret) 
     return with_headers(request, habits.user_info_headers, app.client.client_id)
 
 
-@judge(Code.SUBJECT_UNVERIFIABLE)
+@validator(Code.SUBJECT_UNVERIFIABLE)
 def userinfo_response(answer: ProviderResponse, *, lists: bool = False) -> Json:
     """Parse the facts: labelled JSON, an object without an error, or with `lists` an array (case 34).
 

@@ -13,7 +13,7 @@ from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import Endpoints
 from oauthbroker.protocol.answer_checks import refuse_if_busy
 from oauthbroker.protocol.messages import ProviderResponse
-from oauthbroker.protocol.network.crash_guard import judge
+from oauthbroker.protocol.network.crash_guard import validator
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key
@@ -82,7 +82,7 @@ def well_known(url: str, name: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, f"/.well-known/{name}{parts.path.rstrip('/')}", parts.query, ""))
 
 
-@judge(Code.APP_MISCONFIGURED)
+@validator(Code.APP_MISCONFIGURED)
 def metadata_response(issuer: str, issuer_template: str, answer: ProviderResponse) -> ProviderMetadata:
     """Validate the document: (1) it exists (2) it names this issuer (3) its endpoints are texts.
 
@@ -140,7 +140,7 @@ def _refused(note: str) -> BrokerError:
     return BrokerError(Code.APP_MISCONFIGURED, note=note)
 
 
-@judge(Code.APP_MISCONFIGURED)
+@validator(Code.APP_MISCONFIGURED)
 def keys_response(answer: ProviderResponse) -> tuple[Key, ...]:
     """Return the public signing keys of a JWK Set, in its order. An entry that cannot be read is skipped.
 

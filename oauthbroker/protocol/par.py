@@ -16,7 +16,7 @@ from oauthbroker.protocol.authorization_errors import MEANINGS
 from oauthbroker.protocol.authorization_request import authorization_params, with_params
 from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post, refused_request
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
-from oauthbroker.protocol.network.crash_guard import judge
+from oauthbroker.protocol.network.crash_guard import validator
 from oauthbroker.records import Attempt
 
 MAX_REQUEST_URI: Final = 1024
@@ -41,7 +41,7 @@ def par_request(
     return authenticated_post(app, endpoints, endpoints.pushed_authorization_url, form, clock)
 
 
-@judge(Code.APP_MISCONFIGURED)
+@validator(Code.APP_MISCONFIGURED)
 def par_response(app: OAuthApp, answer: ProviderResponse) -> Secret:
     """Validate the answer and return its `request_uri`, which any holder may use once: (1) busy or down (2) 201, or 200
     as some providers send (3) JSON without an error (4) an absolute URI of visible ASCII (5) a lifetime of at least

@@ -14,7 +14,7 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.answer_checks import refuse_if_busy
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.metadata import texts, well_known
-from oauthbroker.protocol.network.crash_guard import judge
+from oauthbroker.protocol.network.crash_guard import validator
 from oauthbroker.protocol.network.transport import Transport, TransportFailed, send_for
 
 _NONE: Final = "no metadata of the server"
@@ -91,7 +91,7 @@ class ProtectedResources:
         return await send_for(app, request, "metadata", self.transport, self.limits)
 
 
-@judge(Code.MCP_METADATA_MISSING)
+@validator(Code.MCP_METADATA_MISSING)
 def resource_response(resources: tuple[str, ...], answer: ProviderResponse) -> ProtectedResource:
     """Validate the document (RFC 9728 section 3.3): (1) it exists (2) it is about the resource that the app asks
     tokens for (3) it names an issuer (4) it takes bearer tokens, in a header.

@@ -55,7 +55,7 @@ class Redeemer:
 
         Raises what `may_send` raises, and else `RefreshRefused` alone: what `refresh_response` raises;
         `providerUnreachable` without an answer; `subjectMismatch`, `idTokenInvalid`, `scopeExceeded`,
-        `tokenUnchanged` for what `_judge` refuses.
+        `tokenUnchanged` for what `_validate` refuses.
         """
         refused = RefreshRefused(Code.REAUTH_REQUIRED, spent=False)
         for secret in grant.refresh_tokens:
@@ -64,7 +64,7 @@ class Redeemer:
             sent_at = self.clock.now()
             try:
                 tokens = await self._ask(app, endpoints, grant, secret)
-                return await self._judge(app, grant, tokens, secret, sent_at)
+                return await self._validate(app, grant, tokens, secret, sent_at)
             except RefreshRefused as error:
                 refused = error
             if refused.code is not Code.REAUTH_REQUIRED:
@@ -87,7 +87,7 @@ class Redeemer:
             return refresh_response(app, answer, worked=grant.refresh_state.worked)
         raise refused
 
-    async def _judge(
+    async def _validate(
         self, app: OAuthApp, grant: Grant, tokens: TokenResponse, sent: Secret, sent_at: datetime
     ) -> Redeemed:
         """Validate the answer: (1) the same owner (2) no scope beyond the app's (3) no ended token without a new end.

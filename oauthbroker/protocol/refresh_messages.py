@@ -1,4 +1,4 @@
-"""Refresh an access token (RFC 6749 section 6): build the request, and judge from the answer if the refresh token
+"""Refresh an access token (RFC 6749 section 6): build the request, and check from the answer if the refresh token
 lives."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from oauthbroker.protocol.token_fields import (
     token_members,
 )
 
-Doubt = Literal["", "token", "any"]
+Ambiguity = Literal["", "token", "any"]
 """What a refusal may mean, beside what its code says. `token`: its words are about the refresh token or the request,
 and leave open whether that token is dead; `any`: they may be about the token, our client, or a wall in front of the
 provider. "" where the answer is plain, or says nothing of the token (a rate limit, 5xx, no answer)."""
@@ -50,14 +50,14 @@ class RefreshRefused(BrokerError):
         retry_after_seconds: int | None = None,
         spare: Secret | None = None,
         access: Secret | None = None,
-        doubt: Doubt = "",
+        ambiguity: Ambiguity = "",
         reached: bool = True,
     ) -> None:
         super().__init__(code, note=note, retry_after_seconds=retry_after_seconds)
         self.spent = spent
         self.spare = spare
         self.access = access
-        self.doubt = doubt
+        self.ambiguity = ambiguity
         self.reached = reached
 
 
@@ -97,9 +97,9 @@ def refresh_response(app: OAuthApp, answer: ProviderResponse, *, worked: bool = 
             refused.code, spent=True, note=refused.note, spare=_spare(app, answer), access=refused.tokens[-1]
         )
     except BrokerError as refused:
-        failed = _judged(app, answer, refused, worked=worked)
+        failed = _validated(app, answer, refused, worked=worked)
         if answer.status == 200 and failed.spent and (spare := _spare(app, answer)) is not None:
-            failed.spare, failed.doubt = spare, ""
+            failed.spare, failed.ambiguity = spare, ""
     raise failed
 
 
@@ -112,29 +112,34 @@ def _spare(app: OAuthApp, answer: ProviderResponse) -> Secret | None:
         return None
 
 
-def _judged(app: OAuthApp, answer: ProviderResponse, refused: BrokerError, *, worked: bool) -> RefreshRefused:
+def _validated(app: OAuthApp, answer: ProviderResponse, refused: BrokerError, *, worked: bool) -> RefreshRefused:
     code, spent, status, note = refused.code, False, answer.status, refused.note
-    doubt: Doubt = ""
+    ambiguity: Ambiguity = ""
     match code:
         case Code.EXCHANGE_FAILED if note == GONE:
             code = Code.REAUTH_REQUIRED
         case Code.EXCHANGE_FAILED if note in {"invalid_request", "invalid_scope"} and not worked:
-            code, doubt = Code.APP_MISCONFIGURED, "any"
+            code, ambiguity = Code.APP_MISCONFIGURED, "any"
         case Code.EXCHANGE_FAILED:
-            doubt = "token"
+            ambiguity = "token"
         case Code.APP_MISCONFIGURED:
-            doubt = "token" if _word(app, answer) in _TOKEN_WORDS else "any"
+            ambiguity = "token" if _word(app, answer) in _TOKEN_WORDS else "any"
         case Code.TOKEN_RESPONSE_INVALID if status == 400 and (is_json(answer) or not answer.body):
-            code, doubt = Code.EXCHANGE_FAILED, "token"
+            code, ambiguity = Code.EXCHANGE_FAILED, "token"
         case Code.TOKEN_RESPONSE_INVALID if 400 <= status < 500:  # perhaps sent by a proxy in front of the provider
-            code, spent, doubt = Code.PROVIDER_UNREACHABLE, True, "" if status in _EARLY else "any"
+            code, spent, ambiguity = Code.PROVIDER_UNREACHABLE, True, "" if status in _EARLY else "any"
         case Code.TOKEN_RESPONSE_INVALID:
-            spent, doubt = True, "any"
+            spent, ambiguity = True, "any"
         case Code.PROVIDER_UNREACHABLE if status >= 500 and _word(app, answer) == GONE:
-            code, doubt = Code.EXCHANGE_FAILED, "token"  # not the end at once: its status says that the server failed
+            code, ambiguity = (
+                Code.EXCHANGE_FAILED,
+                "token",
+            )  # not the end at once: its status says that the server failed
         case Code.PROVIDER_UNREACHABLE:
             spent = (status >= 500 and status != 503) or note == "server_error"
-    return RefreshRefused(code, spent=spent, note=note, retry_after_seconds=refused.retry_after_seconds, doubt=doubt)
+    return RefreshRefused(
+        code, spent=spent, note=note, retry_after_seconds=refused.retry_after_seconds, ambiguity=ambiguity
+    )
 
 
 def _word(app: OAuthApp, answer: ProviderResponse) -> str:

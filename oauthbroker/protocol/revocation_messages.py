@@ -16,7 +16,7 @@ from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.protocol.answer_checks import members_of, refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post, refusal_note
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, reveal
-from oauthbroker.protocol.network.crash_guard import judge
+from oauthbroker.protocol.network.crash_guard import validator
 
 Hint = Literal["refresh_token", "access_token"]
 
@@ -52,7 +52,7 @@ def revoke_request(
     return authenticated_post(app, endpoints, _address(app, endpoints.revoke_url), form, clock)
 
 
-@judge(Code.APP_MISCONFIGURED)
+@validator(Code.APP_MISCONFIGURED)
 def revoke_response(app: OAuthApp, answer: ProviderResponse) -> bool:
     """Validate the answer. True: the token is dead. False: this provider does not revoke tokens of that kind.
 

@@ -17,7 +17,7 @@ from oauthbroker.protocol.answer_checks import asks_to_slow_down, refuse_if_busy
 from oauthbroker.protocol.client_auth import PASSING, authenticated_post, refusal_note
 from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, with_headers
-from oauthbroker.protocol.network.crash_guard import crashed, judge
+from oauthbroker.protocol.network.crash_guard import crashed, validator
 from oauthbroker.protocol.token_fields import (
     FORM,
     body_members,
@@ -176,7 +176,7 @@ def _is_limit(app: OAuthApp, answer: ProviderResponse) -> bool:
     return asks_to_slow_down(answer)
 
 
-@judge(Code.TOKEN_RESPONSE_INVALID)
+@validator(Code.TOKEN_RESPONSE_INVALID)
 def _tokens(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool) -> TokenResponse:
     """Validate an answer of the token endpoint; `refreshed`: to a refresh (cases 19 to 31).
 

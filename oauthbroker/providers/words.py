@@ -78,7 +78,7 @@ def _fact(preset: Preset, unit: str, paths: list[str]) -> Fact:
     name, _, inner = unit.partition(".")
     found = preset.model_dump(by_alias=True, exclude_unset=True)[name]
     value = found[int(inner)] if isinstance(found, list) and inner else found[inner] if inner else found
-    label, text = _told(unit, value)
+    label, text = _rendered(unit, value)
     sources: dict[str, list[str]] = {}
     for path in paths:
         sources.setdefault(preset.source(path), []).append(path.removeprefix(f"{unit}."))
@@ -86,8 +86,8 @@ def _fact(preset: Preset, unit: str, paths: list[str]) -> Fact:
         source = next(iter(sources))
     else:
         source = "; ".join(f"{', '.join(parts)}: {said}" for said, parts in sources.items())
-    doubtful = [part for said, parts in sources.items() if said.startswith("unverified") for part in parts]
-    return Fact(path=unit, label=label, text=text, source=source, unverified=tuple(doubtful))
+    unsure = [part for said, parts in sources.items() if said.startswith("unverified") for part in parts]
+    return Fact(path=unit, label=label, text=text, source=source, unverified=tuple(unsure))
 
 
 def _place(unit: str) -> tuple[int, int]:
@@ -95,7 +95,7 @@ def _place(unit: str) -> tuple[int, int]:
     return list(_WORDS).index(unit if unit in _WORDS else name), int(inner) if inner.isdigit() else 0
 
 
-def _told(unit: str, value: Any) -> tuple[str, str]:
+def _rendered(unit: str, value: Any) -> tuple[str, str]:
     """Return the label and the text of a fact."""
     name, _, inner = unit.partition(".")
     label, text, values = _WORDS.get(unit) or _WORDS[name]
@@ -127,8 +127,8 @@ def _shown(value: Any) -> str:
 def _identity(text: str, sources: Mapping[str, str], value: Mapping[str, Any]) -> str:
     facts: Mapping[str, bool | str] = value.get("requires") or {}
     where = " and ".join(f"{name} is {str(said).lower()}" for name, said in facts.items())
-    told = text.format(value.get("template") or "a template that you write", sources[value["from"]])
-    return f"{told}{where and f' where {where}'}"
+    rendered = text.format(value.get("template") or "a template that you write", sources[value["from"]])
+    return f"{rendered}{where and f' where {where}'}"
 
 
 def _revoke(text: str, reach: Mapping[str, str], value: Mapping[str, Any]) -> str:

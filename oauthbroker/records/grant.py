@@ -93,15 +93,15 @@ class Grant:
     def unfinished(self) -> bool:
         """Tell whether background work is left: an event to queue, a token to revoke at the provider, an intent to
         settle."""
-        return bool(self.outbox) or self.to_be_told or self.refresh_state.intent is not None
+        return bool(self.outbox) or self.revocation_pending or self.refresh_state.intent is not None
 
     @property
-    def to_be_told(self) -> bool:
+    def revocation_pending(self) -> bool:
         """Tell whether a token is still to be revoked at the provider."""
         return self.revocation == "pending" or self.retired is not None or bool(self.elsewhere)
 
     @property
-    def untold_since(self) -> datetime:
+    def pending_since(self) -> datetime:
         """Return since when a token of its own has been waiting to be revoked at the provider."""
         return self.ended.since if self.ended is not None else self.updated_at
 
@@ -227,7 +227,7 @@ class Grant:
         """Return the grant with earlier tokens that are revoked when it ends. They name their registration."""
         return replace(self, replaced=merged(self.replaced, earlier))
 
-    def not_told_before(self, at: datetime, registration: str | None = None) -> Grant:
+    def with_revocation_retry(self, at: datetime, registration: str | None = None) -> Grant:
         """Return the grant with the next revocation by a client postponed: the provider refuses it, and only an
         operator can fix that. `registration` None: its own."""
         registration = self.registration if registration is None else registration
@@ -235,7 +235,7 @@ class Grant:
         postponed = replace(self, elsewhere=tuple(others))
         return replace(postponed, tell_after=at) if registration == self.registration else postponed
 
-    def told(self, ended: Retired | None, at: datetime, outcome: RevocationState = "done") -> Grant:
+    def with_revocation_outcome(self, ended: Retired | None, at: datetime, outcome: RevocationState = "done") -> Grant:
         """Return the grant after these tokens were revoked at the provider, or given up. A tombstone's tokens are
         erased. Other retired tokens stay."""
         known = () if ended is None else ended.secrets

@@ -74,7 +74,7 @@ class GrantSummary:
             updatedAt=printed(view.updated_at),
             authorizedBy=view.authorized_by,
             eventsToSend=view.unsent,
-            providerToTell=view.to_be_told,
+            providerToTell=view.revocation_pending,
             providerData=view.provider_data,
             created_at=view.created_at,
         )

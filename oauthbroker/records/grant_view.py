@@ -1,4 +1,4 @@
-"""GrantView: the one projection of a grant, for lists, pages, the checkup and the API. It holds no token."""
+"""GrantView: the one projection of a grant, for lists, pages, the diagnostics and the API. It holds no token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.turn_titles import agent_title
 from oauthbroker.records.grant import Grant
-from oauthbroker.records.provider_data import told_to_tools
+from oauthbroker.records.provider_data import visible_to_tools
 from oauthbroker.records.refresh_state import Ended
 from oauthbroker.records.unrevoked_tokens import parts_of
 
@@ -21,7 +21,7 @@ SOON_SECONDS = 24 * 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantView:
-    """One grant, judged at one moment.
+    """One grant, checked at one moment.
 
     `until` is the end of a token that nothing refreshes, None where it has no end or an unknown one. `account` is the
     provider's name for the user, `agent` the agent that asked last. `alone` marks a client's own grant, without a user.
@@ -49,7 +49,7 @@ class GrantView:
     alone: bool
     imported: bool
     revoked: bool
-    to_be_told: bool
+    revocation_pending: bool
     unsent: int
     ended: Ended
     lost: int
@@ -63,7 +63,7 @@ class GrantView:
     @classmethod
     def of(cls, grant: Grant, app: OAuthApp | None, now: datetime, used_at: datetime | None = None) -> GrantView:
         """Project a grant. `app` is None where it is not configured, or its client id is not at hand: then the grant
-        is judged for itself."""
+        is checked for itself."""
         token, refresh, resume = grant.token, grant.refresh_state, grant.resume
         health, until = _health_of(grant, app, now)
         return cls(
@@ -87,14 +87,14 @@ class GrantView:
             alone=grant.flow == "client_credentials",
             imported=bool(grant.imported),
             revoked=grant.revoked,
-            to_be_told=grant.to_be_told,
+            revocation_pending=grant.revocation_pending,
             unsent=len(grant.outbox),
             ended=refresh.ended,
             lost=refresh.intent.lost if refresh.intent is not None else 0,
             refused_at=refresh.refused_at,
             given_up=refresh.given_up,
             token_lives=token is not None and token.lives(0, now),
-            provider_data=told_to_tools(app, grant),
+            provider_data=visible_to_tools(app, grant),
             used_at=used_at,
             clients_to_tell=tuple(part.registration for part in parts_of(grant)),
         )
@@ -110,7 +110,7 @@ def _is_refreshable(grant: Grant) -> bool:
 
 
 def _health_of(grant: Grant, app: OAuthApp | None, now: datetime) -> tuple[GrantHealth, datetime | None]:
-    """Judge a grant as a token call would (docs/embedding.md), as if it asked for nothing in particular."""
+    """Check a grant as a token call would (docs/embedding.md), as if it asked for nothing in particular."""
     token = grant.token
     if grant.revoked:
         return "ended", None

@@ -15,7 +15,7 @@ MAX_TRIES = 5  # channel codes that a conversation may try before the session en
 _CODE_ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"  # 32 characters, none easily confused with another
 _CODE = re.compile(f"[{_CODE_ALPHABET}]{{8}}")
 _BETWEEN = re.compile(r"[\s\u2010-\u2015\u2212_-]+")  # also the dashes that phones insert
-_LONGEST_SAID = 64
+_LONGEST_CODE = 64
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -57,7 +57,7 @@ def grouped(code: str) -> str:
 
 def as_code(said: str) -> str | None:
     """Normalise a code from the user: upper case, without spaces and dashes. None if it cannot be a code."""
-    if not isinstance(said, str) or len(said) > _LONGEST_SAID:
+    if not isinstance(said, str) or len(said) > _LONGEST_CODE:
         return None
     text = _BETWEEN.sub("", said).upper()
     return text if _CODE.fullmatch(text) else None

@@ -22,7 +22,7 @@ def kept_facts(app: OAuthApp, facts: Mapping[str, Any], before: Mapping[str, Any
     return {**(before or {}), **{name: facts[name] for name in names if name in facts}}
 
 
-def told_to_tools(app: OAuthApp | None, grant: Grant) -> dict[str, Any]:
+def visible_to_tools(app: OAuthApp | None, grant: Grant) -> dict[str, Any]:
     """Return the app's `toolData`, limited to texts, numbers and booleans that are not tokens.
 
     Without the app (not configured, or its values unavailable) its provider's preset is used.

@@ -137,7 +137,7 @@ class RefreshState:
             return replace(self, intent=None, spare=spare or self.spare)
         return self.lost(at)
 
-    def doubted(self, at: datetime) -> RefreshState:
+    def marked_ambiguous(self, at: datetime) -> RefreshState:
         """Return the state after an ambiguous refusal, from which nothing can be concluded yet."""
         return replace(self, refused_at=self.refused_since(at))
 

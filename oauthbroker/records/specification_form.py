@@ -8,7 +8,7 @@ from oauthbroker.core.clock import printed
 from oauthbroker.records.auth_session import AuthSession
 from oauthbroker.records.codec import API_VERSION
 from oauthbroker.records.grant import Grant
-from oauthbroker.records.provider_data import told_to_tools
+from oauthbroker.records.provider_data import visible_to_tools
 
 MASK: Final = "<secret>"
 
@@ -19,7 +19,7 @@ def grant_record(grant: Grant) -> dict[str, Any]:
     `providerData` shows only what tools get: the rest may hold another token, such as a Slack user's.
     """
     token: dict[str, Any] = {}
-    told = told_to_tools(None, grant)
+    visible = visible_to_tools(None, grant)
     if grant.token is not None:
         token = {"tokenType": grant.token.token_type, "accessToken": MASK}
         if grant.token.refresh_token is not None:
@@ -36,7 +36,7 @@ def grant_record(grant: Grant) -> dict[str, Any]:
         "createdAt": printed(grant.created_at),
         "updatedAt": printed(grant.updated_at),
         "revoked": grant.revoked,
-        "providerData": {name: told.get(name, MASK) for name in grant.provider_data},
+        "providerData": {name: visible.get(name, MASK) for name in grant.provider_data},
     })  # fmt: skip
 
 

@@ -20,7 +20,7 @@ def parts_of(grant: Grant) -> tuple[Grant, ...]:
     """Return the tokens to be revoked, one part per registration: the grant without the tokens of other clients, then a
     tombstone for each of their sets."""
     own = replace(grant, elsewhere=())
-    return (*((own,) if own.to_be_told else ()), *(_part(grant, others) for others in grant.elsewhere))
+    return (*((own,) if own.revocation_pending else ()), *(_part(grant, others) for others in grant.elsewhere))
 
 
 def passed_on(old: Grant | None, new: Grant, app: OAuthApp, *, is_apart: bool = True) -> Grant:

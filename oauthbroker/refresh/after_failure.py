@@ -11,7 +11,7 @@ from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import Grant, Token
 from oauthbroker.refresh.circuit import COUNTED, Circuits
 from oauthbroker.refresh.clients import Clients
-from oauthbroker.refresh.verdict import RefusalVerdict, judged
+from oauthbroker.refresh.refusal_assessment import RefusalAssessment, assess_refusal
 
 _REFUSED_BY_US = frozenset(
     {Code.TOKEN_RESPONSE_INVALID, Code.SCOPE_EXCEEDED, Code.ID_TOKEN_INVALID, Code.TOKEN_UNCHANGED}
@@ -52,28 +52,28 @@ class Failures:
         if not error.retryable:
             self.log.warning("a token could not be fetched", app=app, code=error.code.value, note=error.note)
 
-    def refused(self, begun: Grant, refused: RefreshRefused) -> RefusalVerdict:
-        """Judge a refused refresh, and count it: for this grant alone, or for all grants of the app where no request
+    def refused(self, begun: Grant, refused: RefreshRefused) -> RefusalAssessment:
+        """Assess a refused refresh, and count it: for this grant alone, or for all grants of the app where no request
         reached the provider."""
         now = self.clock.now()
         standing = self.clients.standing(begun, begun.refresh_state.refused_since(now), now)
-        verdict = judged(begun.refresh_state, refused, standing, now)
-        if refused.doubt:
+        assessment = assess_refusal(begun.refresh_state, refused, standing, now)
+        if refused.ambiguity:
             self.clients.refused(begun, now)
-        if verdict.is_open and self.clients.report_once(begun):
-            self._report(begun, verdict.trouble)
-        self._pause(begun, refused, verdict)
-        return verdict
+        if assessment.is_open and self.clients.report_once(begun):
+            self._report(begun, assessment.error)
+        self._pause(begun, refused, assessment)
+        return assessment
 
-    def _pause(self, begun: Grant, refused: RefreshRefused, verdict: RefusalVerdict) -> None:
-        is_unclear = verdict.trouble.code is Code.REFRESH_REFUSED
-        if not (is_unclear and refused.code in COUNTED) and not (refused.doubt and verdict.state.given_up):
+    def _pause(self, begun: Grant, refused: RefreshRefused, assessment: RefusalAssessment) -> None:
+        is_unclear = assessment.error.code is Code.REFRESH_REFUSED
+        if not (is_unclear and refused.code in COUNTED) and not (refused.ambiguity and assessment.state.given_up):
             self.count(begun.app, refused, begun.id, own=refused.reached)
         if is_unclear:
             unclear = BrokerError(Code.REFRESH_REFUSED, note=refused.note)
             if self.circuits.pause_one(begun.app, begun.id, unclear):
                 self._tell_of_one(begun.app, begun.id, unclear)
-        elif refused.code in _REFUSED_BY_US and not verdict.state.given_up:
+        elif refused.code in _REFUSED_BY_US and not assessment.state.given_up:
             self.circuits.pause_one(begun.app, begun.id, refused)  # the write-back logs it
 
     def count(self, app: str, error: BrokerError, grant: str = "", *, own: bool = False) -> None:
@@ -95,5 +95,5 @@ class Failures:
         self.log.error(
             "refreshes are refused for long, and no other grant of the app shows whether its client works",
             app=begun.app, grant=begun.id[:15], code=error.code.value, note=error.note,
-            todo="check the client at the provider; if it is right, let the user connect again",
+            hint="check the client at the provider; if it is right, let the user connect again",
         )  # fmt: skip

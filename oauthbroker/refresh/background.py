@@ -18,19 +18,19 @@ from oauthbroker.records.refresh_state import Intent
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.lost_versions import restore
-from oauthbroker.repository.mending import mends
+from oauthbroker.repository.repairing import repairs
 from oauthbroker.repository.repository import Repository, Versioned
 
 AT_ONCE = 4
 BREATH = 64  # records that are opened before others may run
 MOST_WATCHED = 10_000
-MEND_SECONDS = 600.0
-MEND_REST = 50  # times what the last look took: it costs a fiftieth of a core at the most
+REPAIR_SECONDS = 600.0
+REPAIR_REST = 50  # times what the last look took: it costs a fiftieth of a core at the most
 
 
 class BackgroundRefresh:
     """Runs one pass at a time. Reads the grants that are marked due and those whose tokens this process has handed
-    out; only `mend` reads every record."""
+    out; only `repair` reads every record."""
 
     def __init__(
         self, *, repository: Repository, refresh: RefreshTransaction, apps: Mapping[str, OAuthApp], clock: Clock
@@ -41,7 +41,7 @@ class BackgroundRefresh:
         self._clock = clock
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._watched = Bounded[tuple[str, str], tuple[Grant, float]](MOST_WATCHED)
-        self._mend_at = 0.0
+        self._repair_at = 0.0
 
     def in_use(self, app: OAuthApp, grant: Grant) -> None:
         """Note that a token of this grant was handed out. It will be refreshed ahead of its end, each grant at a random
@@ -87,21 +87,21 @@ class BackgroundRefresh:
             self._transaction.log.warning("a grant that the store had lost is stored again", **_place(grant))
         return len(restored)
 
-    async def mend(self) -> int:
+    async def repair(self) -> int:
         """Mark records with pending work that lost their marker, and tag grants that lack a tag; return how many. Reads
         every record, so it works at most every ten minutes, however often it is called. A record that cannot be marked
         now delays no other one; then the store code is raised at the end, and the next look comes sooner."""
-        began, mended, this_pass = self._clock.monotonic(), 0, Pass()
-        if began < self._mend_at:
+        began, repaired, this_pass = self._clock.monotonic(), 0, Pass()
+        if began < self._repair_at:
             return 0
-        self._mend_at = began + MEND_SECONDS
-        async for mend in mends(self._repository):
+        self._repair_at = began + REPAIR_SECONDS
+        async for repair in repairs(self._repository):
             with this_pass.entry():
-                mended += await mend()
-        self._mend_at = began + (MEND_REST + 1) * (self._clock.monotonic() - began)
+                repaired += await repair()
+        self._repair_at = began + (REPAIR_REST + 1) * (self._clock.monotonic() - began)
         this_pass.over()
-        self._mend_at += MEND_SECONDS
-        return mended
+        self._repair_at += REPAIR_SECONDS
+        return repaired
 
     def _may_settle(self, intent: Intent | None) -> bool:
         return intent is not None and not intent.pauses(self._clock.now())
@@ -127,7 +127,7 @@ class BackgroundRefresh:
                     self._watched.keep(pair, (grant, self._clock.monotonic()))
                 return False
             job = RefreshJob(app=app, subject=grant.subject, seen=versioned)
-            return (await self._transaction.refresh(job)).trouble is None
+            return (await self._transaction.refresh(job)).error is None
 
     async def _is_free(self, grant: Grant, this_pass: Pass) -> bool:
         """Return whether no other process refreshes or writes it right now. A stopped one would hold up the whole pass

@@ -1,7 +1,7 @@
 """Circuit breakers: while a provider is down, too busy or refuses our client, calls fail at once instead of asking it.
 
 One for each app, and one for each grant, because trouble with one user's account must not stop the others. `Suspects`
-judges which of the two it is.
+assesses which of the two it is.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Circuits:
             self._open(circuit, error.code, self._spread(circuit.failures - 1, _LONGEST.get(error.code, _MINUTE)))
         if failing >= SEVERAL and suspects.tell_once(error.code):
             return "app"
-        return "grant" if is_news and not suspects.is_told(error.code) else ""
+        return "grant" if is_news and not suspects.is_reported(error.code) else ""
 
     def _may_go_on(self, app: str, grant: str, error: BrokerError) -> bool:
         """Count the first two of three failures in a row, after which nothing pauses."""

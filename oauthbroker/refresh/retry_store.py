@@ -17,7 +17,7 @@ from oauthbroker.repository.repository import Reservation
 
 FIRST_PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)  # seconds between the first tries to store a refreshed token
 LONGEST_PAUSE = 5.0  # and between all others: shorter than the grace that other hosts leave to a holder
-_SAID_AGAIN = 12  # tries between two lines of the log, once the longest pause is reached
+_LOG_EVERY = 12  # tries between two lines of the log, once the longest pause is reached
 Write = Callable[[Reservation | None], Awaitable[Grant | None]]
 
 
@@ -72,7 +72,7 @@ class RetryStore:
 
     def _tell(self, after: Grant, code: Code, number: int) -> None:
         self.metrics.add(Metric.REFRESHES_UNSTORED, after.app)
-        if number <= len(FIRST_PAUSES) or number % _SAID_AGAIN == 0:
+        if number <= len(FIRST_PAUSES) or number % _LOG_EVERY == 0:
             self.log.warning("a refreshed token is not stored yet", app=after.app, grant=after.id[:15], code=code.value)
 
     async def _rest(self, seconds: float, signal: asyncio.Event) -> None:

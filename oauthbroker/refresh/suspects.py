@@ -65,5 +65,5 @@ class Suspects:
         is_first, self._told = self._told is not code, code
         return is_first
 
-    def is_told(self, code: Code) -> bool:
+    def is_reported(self, code: Code) -> bool:
         return self._told is code

@@ -59,7 +59,7 @@ class RefreshTransaction:
     async def refresh(self, job: RefreshJob) -> Refreshed:
         """Refresh the grant that the caller has seen, unless another caller has done it meanwhile.
 
-        Never raises: trouble is part of the answer, `brokerUnreachable` when the broker is closing. A caller that is
+        Never raises: an error is part of the answer, `brokerUnreachable` when the broker is closing. A caller that is
         cancelled does not cancel the refresh.
         """
         try:
@@ -86,8 +86,8 @@ class RefreshTransaction:
                         self._without_lease(job) if lease is None else self._under_lease(job, in_flight, lease)
                     )
         except BrokerError as error:
-            trouble = error.with_traceback(None)
-        return Refreshed(await self._newest_or_none(job), trouble)
+            failure = error.with_traceback(None)
+        return Refreshed(await self._newest_or_none(job), failure)
 
     async def _under_lease(self, job: RefreshJob, in_flight: InFlightCall[Refreshed], lease: Lease) -> Refreshed:
         versioned = await self._newest(job)  # (3) read again
@@ -113,7 +113,7 @@ class RefreshTransaction:
                 if begun is None:  # a revocation or a new consent came since step 3
                     return Refreshed(_record(await self._newest(job)))
                 try:
-                    redeemed = await self.redeemer.redeem(  # (6) ask, (7) judge the answer
+                    redeemed = await self.redeemer.redeem(  # (6) ask, (7) assess the answer
                         job.app, endpoints, begun, partial(self._may_send, job, begun, lease)
                     )
                 except RefreshRefused as error:
@@ -129,8 +129,8 @@ class RefreshTransaction:
                     return await self.writeback.commit(
                         job, in_flight, begun, redeemed, reservation
                     )  # (8) store, (9) then answer
-                verdict = self.failures.refused(begun, refused)
-                return await self.writeback.refuse(job, in_flight, begun, verdict, reservation)
+                assessment = self.failures.refused(begun, refused)
+                return await self.writeback.refuse(job, in_flight, begun, assessment, reservation)
 
     async def _may_send(self, job: RefreshJob, begun: Grant, lease: Lease, secret: Secret) -> bool:
         """Read the grant again, right before a refresh token is sent: it is still the grant's, and so is the intent. A

@@ -23,8 +23,8 @@ from oauthbroker.records import Grant, RefreshState, Retired
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.records.unrevoked_tokens import awaits, with_late
 from oauthbroker.refresh.job import RefreshJob
+from oauthbroker.refresh.refusal_assessment import RefusalAssessment
 from oauthbroker.refresh.retry_store import RetryStore, Write
-from oauthbroker.refresh.verdict import RefusalVerdict
 from oauthbroker.repository.repository import Repository, Reservation, Versioned
 
 
@@ -53,7 +53,7 @@ class Refreshed:
     """The outcome of a refresh: the grant as it is now and, if it has no new token, the reason."""
 
     grant: Grant | None
-    trouble: BrokerError | None = None
+    error: BrokerError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,17 +108,17 @@ class Writeback:
         self,
         in_flight: InFlightCall[Refreshed],
         after: Grant,
-        trouble: BrokerError | None,
+        error: BrokerError | None,
         reservation: Reservation,
         write: Write,
     ) -> Refreshed:
         """Store a grant. Until that works, serve it from memory."""
 
         def meanwhile(code: Code) -> None:
-            in_flight.finish(Refreshed(after, trouble or BrokerError(code)))
+            in_flight.finish(Refreshed(after, error or BrokerError(code)))
 
         grant, why_not = await self.retry_store.keep_grant(after, reservation, write, meanwhile)
-        return Refreshed(grant, trouble or (BrokerError(why_not) if why_not is not None else None))
+        return Refreshed(grant, error or (BrokerError(why_not) if why_not is not None else None))
 
     async def _store(
         self, job: RefreshJob, begun: Grant, redeemed: Redeemed, reservation: Reservation | None
@@ -159,26 +159,26 @@ class Writeback:
         job: RefreshJob,
         in_flight: InFlightCall[Refreshed],
         begun: Grant,
-        verdict: RefusalVerdict,
+        assessment: RefusalAssessment,
         reservation: Reservation,
     ) -> Refreshed:
         """Store the meaning of a refusal for the grant. A revocation or a login that came meanwhile wins."""
-        refused, refresh_state, trouble = verdict.refused, verdict.state, verdict.trouble
-        code = trouble.code.value
+        refused, refresh_state, error = assessment.refused, assessment.state, assessment.error
+        code = error.code.value
         await self.note(RefreshFailed(app=begun.app, grant=begun.id, code=code), Metric.REFRESH_FAILURES, code)
-        if verdict.is_loud:
+        if assessment.is_loud:
             self._tell(begun, refused, refresh_state, code)
         after = begun.refused(refresh_state, self.clock.now(), rejected=job.rejected is not None)
         write = partial(self._write_down, begun, after)
         if refused.spare is not None and not refresh_state.ended:  # perhaps the only one that lives: kept like a token
-            refreshed = await self._keep(in_flight, after, trouble, reservation, write)
+            refreshed = await self._keep(in_flight, after, error, reservation, write)
         else:
-            refreshed = Refreshed(after, trouble)  # an intent that stays says no more than that the token may be spent
+            refreshed = Refreshed(after, error)  # an intent that stays says no more than that the token may be spent
             with suppress(BrokerError):
                 grant = await write(reservation)
                 if refresh_state.is_over and grant is not None and not grant.refresh_state.is_over:
-                    trouble = BrokerError(Code.REFRESH_IN_PROGRESS, retry_after_seconds=1)  # of another attempt
-                refreshed = Refreshed(grant, trouble)
+                    error = BrokerError(Code.REFRESH_IN_PROGRESS, retry_after_seconds=1)  # of another attempt
+                refreshed = Refreshed(grant, error)
         await self._drop_unwanted(job.app, begun, refused, refresh_state, refreshed.grant)
         return refreshed
 

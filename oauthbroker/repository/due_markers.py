@@ -1,8 +1,8 @@
 """Keep due markers: they show which records have pending work, so that a relay need not read every record.
 
 A marker holds nothing that its record does not. So a damaged one is replaced, it never blocks a write of its record,
-and `Upkeep.mend` adds a missing one. While a grant with pending work is unchanged, neither is opened again: that costs
-one stat.
+and `Upkeep.repair` adds a missing one. While a grant with pending work is unchanged, neither is opened again: that
+costs one stat.
 """
 
 from __future__ import annotations

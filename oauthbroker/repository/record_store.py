@@ -100,7 +100,7 @@ class RecordStore(Generic[R]):
         key = self._store.key(self._kind, locator)
         with reported(key, self._on_damage):
             entry = await self._store.get(key)
-            return None if entry is None else self._remember(await self._judged(entry), entry)
+            return None if entry is None else self._remember(await self._validated(entry), entry)
         return None
 
     def fresh(self, locator: str) -> R | None:
@@ -121,7 +121,7 @@ class RecordStore(Generic[R]):
         process wrote meanwhile. None, and nothing is written, if there is no record or `change` returns None."""
         for _ in range(16):
             entry = await self._store.get(self._store.key(self._kind, locator))
-            record = change(await self._judged(entry)) if entry is not None else None
+            record = change(await self._validated(entry)) if entry is not None else None
             if entry is None or record is None:
                 return None
             with suppress(Conflict):
@@ -223,7 +223,7 @@ class RecordStore(Generic[R]):
     def _key(self, record: R) -> Key:
         return self._store.key(self._kind, record.locator)
 
-    async def _judged(self, entry: Entry) -> R:
+    async def _validated(self, entry: Entry) -> R:
         """Return the record, ended if it has a tombstone."""
         record = self._open(entry)
         if self._tombstones is None or not isinstance(record, EndingRecord):

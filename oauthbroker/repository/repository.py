@@ -31,8 +31,8 @@ from oauthbroker.repository.tombstones import Tombstones
 from oauthbroker.repository.versioned import (
     Due,
     DueWork,
+    PendingRevocation,
     Unread,
-    Untold,
     Versioned,
     in_place,
     opened,
@@ -58,8 +58,19 @@ from oauthbroker.store.format.port import (
 )
 
 __all__ = [
-    "FEED_SECONDS", "Conflict", "Due", "DueWork", "Entry", "Key", "Lease", "Leases", "Repository", "Reservation",
-    "SharedStore", "Untold", "Versioned",
+    "FEED_SECONDS",
+    "Conflict",
+    "Due",
+    "DueWork",
+    "Entry",
+    "Key",
+    "Lease",
+    "Leases",
+    "PendingRevocation",
+    "Repository",
+    "Reservation",
+    "SharedStore",
+    "Versioned",
 ]  # fmt: skip
 
 KINDS = (

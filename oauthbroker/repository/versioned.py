@@ -44,7 +44,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Untold:
+class PendingRevocation:
     """A revocation of one registration that is pending `since`; `tell_after` is the earliest time for the next
     attempt."""
 
@@ -59,13 +59,13 @@ class DueWork:
 
     has_events: bool
     intent: Intent | None
-    untold: tuple[Untold, ...]
+    revocations: tuple[PendingRevocation, ...]
 
     @classmethod
     def of(cls, grant: Grant) -> DueWork:
         parts = parts_of(grant)
-        untold = tuple(Untold(part.registration, part.untold_since, part.tell_after) for part in parts)
-        return cls(bool(grant.outbox), grant.refresh_state.intent, untold)
+        revocations = tuple(PendingRevocation(part.registration, part.pending_since, part.tell_after) for part in parts)
+        return cls(bool(grant.outbox), grant.refresh_state.intent, revocations)
 
 
 def place(key: Key) -> str:
@@ -194,7 +194,7 @@ async def drop(
 
 @contextmanager
 def reported(key: Key, on_damage: Damage) -> Iterator[None]:
-    """Report an error that stays until the record is mended, and go on. A failing store raises."""
+    """Report an error that stays until the record is repaired, and go on. A failing store raises."""
     try:
         yield
     except BrokerError as error:

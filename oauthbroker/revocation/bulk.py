@@ -13,8 +13,8 @@ from oauthbroker.core.clock import Clock, has_passed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Pass
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.repository.repository import Conflict, Due, DueWork, Repository, Untold
-from oauthbroker.revocation.pending_revocations import Told, can_tell, told_by_others
+from oauthbroker.repository.repository import Conflict, Due, DueWork, PendingRevocation, Repository
+from oauthbroker.revocation.pending_revocations import RevocationOutcome, can_tell, outcome_by_others
 from oauthbroker.revocation.revoke import ASK_AGAIN, Revoke
 
 AT_ONCE = 32  # tombstones written concurrently; the store's executor bounds them
@@ -27,16 +27,16 @@ Pair = tuple[str, str]
 
 @dataclass(slots=True, kw_only=True)
 class RevocationFigures:
-    """The progress of a run. `ended` counts grants ended by this run; `told` is the state at each grant's provider,
+    """The progress of a run. `ended` counts grants ended by this run; `outcomes` is the state at each grant's provider,
     once known; `failed` are the grants that could not be ended, with the error code."""
 
     chosen: int = 0
     ended: int = 0
-    told: dict[Pair, Told] = field(default_factory=dict)
+    outcomes: dict[Pair, RevocationOutcome] = field(default_factory=dict)
     failed: dict[Pair, Code] = field(default_factory=dict)
 
-    def count(self, *what: Told) -> int:
-        found = Counter(self.told.values())
+    def count(self, *what: RevocationOutcome) -> int:
+        found = Counter(self.outcomes.values())
         return sum(found[each] for each in what)
 
     @property
@@ -124,26 +124,26 @@ class BulkRevocation:
                 break
             await self._clock.sleep(pause)
             pair = queue.popleft()
-            told, soon = await self._tell(pair)
-            figures.told[pair] = told
-            refused = refused + 1 if told == "refused" else 0
+            outcome, soon = await self._tell(pair)
+            figures.outcomes[pair] = outcome
+            refused = refused + 1 if outcome == "refused" else 0
             on_change(figures)
-            if told == "later" and soon and self._clock.monotonic() + LOOK_AGAIN_SECONDS <= until:
+            if outcome == "later" and soon and self._clock.monotonic() + LOOK_AGAIN_SECONDS <= until:
                 queue.append(pair)  # the provider is busy, or another caller is telling it
                 await self._clock.sleep(LOOK_AGAIN_SECONDS)
-        figures.told.update(dict.fromkeys(queue, "later"))
+        figures.outcomes.update(dict.fromkeys(queue, "later"))
         on_change(figures)
 
-    async def _tell(self, pair: Pair) -> tuple[Told, bool]:
+    async def _tell(self, pair: Pair) -> tuple[RevocationOutcome, bool]:
         """Tell the provider of one grant. Return its state there, and whether asking again soon may change that."""
         app = self._apps.get(pair[0])
         try:
             versioned = await self._repository.grant(*pair)
-            if versioned is None or not versioned.record.to_be_told:
-                return told_by_others(versioned), True
-            told = await self._revoke.resume(app, versioned, wait=self._revoke.limits.provider_seconds)
+            if versioned is None or not versioned.record.revocation_pending:
+                return outcome_by_others(versioned), True
+            outcome = await self._revoke.resume(app, versioned, wait=self._revoke.limits.provider_seconds)
             there = await self._repository.grant(*pair)
-            return told, there is not None and not self._rests(pair[0], DueWork.of(there.record))
+            return outcome, there is not None and not self._rests(pair[0], DueWork.of(there.record))
         except (BrokerError, Conflict):  # the store failed; the tombstone is stored
             return "later", True
 
@@ -154,11 +154,11 @@ class BulkRevocation:
             if refused >= REFUSALS_IN_A_ROW or self._revoke.circuits.pause(name):
                 break
             with this_pass.collected(), suppress(Conflict):
-                told = await self._resume(due, this_pass)
-                if told is not None:
-                    refused = refused + 1 if told == "refused" else 0
+                outcome = await self._resume(due, this_pass)
+                if outcome is not None:
+                    refused = refused + 1 if outcome == "refused" else 0
 
-    async def _resume(self, due: Due, this_pass: Pass) -> Told | None:
+    async def _resume(self, due: Due, this_pass: Pass) -> RevocationOutcome | None:
         """Tell the provider of one grant, if that is due and the outcome can be stored."""
         versioned = await self._repository.due_grant(due)
         if versioned is None or self._rests(due.app, DueWork.of(versioned.record)):
@@ -170,12 +170,12 @@ class BulkRevocation:
     def _rests(self, app: str, pending: DueWork) -> bool:
         """Return whether the provider need not or must not be told now: nothing is pending, the pause after a refusal
         lasts, or the app has another client now."""
-        return all(self._waits(app, untold) for untold in pending.untold)
+        return all(self._waits(app, revocation) for revocation in pending.revocations)
 
-    def _waits(self, app: str, untold: Untold) -> bool:
-        after, now = untold.tell_after, self._clock.now()
+    def _waits(self, app: str, revocation: PendingRevocation) -> bool:
+        after, now = revocation.tell_after, self._clock.now()
         if after is not None and not has_passed(after, after - ASK_AGAIN, now):
             return True
-        if can_tell(self._apps.get(app), untold.registration):
+        if can_tell(self._apps.get(app), revocation.registration):
             return False
-        return not (self._revoke.is_over(untold.since) or self._revoke.is_ahead(untold.since))
+        return not (self._revoke.is_over(revocation.since) or self._revoke.is_ahead(revocation.since))

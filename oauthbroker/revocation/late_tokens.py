@@ -52,7 +52,7 @@ class LateTokens:
             late = Retired.of(refresh, access, self.revoke.clock.now())
             await self._end_unstored(app, subject, late, code, may_tell=begun is None)
             return
-        if versioned.record.to_be_told:
+        if versioned.record.revocation_pending:
             with suppress(BrokerError):  # the record holds them: a later pass goes on
                 await self.revoke.end_tokens(app, versioned.record)
 
@@ -70,11 +70,11 @@ class LateTokens:
         """Revoke late tokens that could not be stored. Without the record, shared grants are unknown: only a revocation
         that ends just its own token is sent, and none beside a living grant. Elsewhere the tokens end with the
         tombstone's own."""
-        told = False
+        outcome = False
         if may_tell and app.revocation.reach == "token":
             with suppress(BrokerError):
-                told = await self.revoke.provider.tell(app, in_order(late)) == "done"
+                outcome = await self.revoke.provider.tell(app, in_order(late)) == "done"
         grant = grant_id(app.name, subject)[:15]
         self.revoke.log.warning(
-            "tokens that came late are not kept", app=app.name, grant=grant, code=code.value, revoked=told
+            "tokens that came late are not kept", app=app.name, grant=grant, code=code.value, revoked=outcome
         )

@@ -1,4 +1,4 @@
-"""Judge pending revocations: who can tell a provider, in which order, and how the provider answered."""
+"""Check pending revocations: who can tell a provider, in which order, and how the provider answered."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from oauthbroker.protocol.revocation_messages import Hint
 from oauthbroker.records import Grant, RefreshState, Retired, RevocationState, Token
 from oauthbroker.repository.repository import Versioned
 
-Told = Literal["done", "refused", "none", "shared", "later"]
+RevocationOutcome = Literal["done", "refused", "none", "shared", "later"]
 """What the provider knows: it took note, it refused to (and is asked again for a week), it has no way to be told, it
 was not told because another living grant would have ended too, or it will be told later."""
 
-KEPT: dict[Told, RevocationState] = {"done": "done", "refused": "refused", "shared": "shared", "none": "untold"}
-FURTHEST: tuple[Told, ...] = ("later", "refused", "none", "shared", "done")
-_READ: dict[RevocationState, Told] = {kept: told for told, kept in KEPT.items()}
+KEPT: dict[RevocationOutcome, RevocationState] = {
+    "done": "done",
+    "refused": "refused",
+    "shared": "shared",
+    "none": "untold",
+}
+FURTHEST: tuple[RevocationOutcome, ...] = ("later", "refused", "none", "shared", "done")
+_READ: dict[RevocationState, RevocationOutcome] = {kept: outcome for outcome, kept in KEPT.items()}
 
 
 def can_tell(app: OAuthApp | None, registration: str) -> bool:
@@ -36,12 +41,12 @@ def with_newer(there: Grant, seen: Grant, newer: Token) -> Grant:
     return there.owing(replace(late, registration=seen.registration, authorized_by=seen.authorized_by))
 
 
-def told_by_others(versioned: Versioned[Grant] | None) -> Told:
+def outcome_by_others(versioned: Versioned[Grant] | None) -> RevocationOutcome:
     """Return the grant's state at the provider after another caller told it. A login that replaced the grant leaves
     nothing to tell."""
     if versioned is None or not versioned.record.revoked:
-        return "done" if versioned is None or not versioned.record.to_be_told else "later"
-    return "later" if versioned.record.to_be_told else _READ.get(versioned.record.revocation, "done")
+        return "done" if versioned is None or not versioned.record.revocation_pending else "later"
+    return "later" if versioned.record.revocation_pending else _READ.get(versioned.record.revocation, "done")
 
 
 def in_order(ended: Retired | IssuedTokens | None) -> list[tuple[Hint, Secret]]:

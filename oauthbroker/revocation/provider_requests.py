@@ -17,7 +17,7 @@ from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.refresh_messages import refresh_request, refresh_response
 from oauthbroker.protocol.revocation_messages import Hint, also_in_body, revoke_request, revoke_response, takes
 from oauthbroker.protocol.token_endpoint import TokenResponse
-from oauthbroker.revocation.pending_revocations import Told
+from oauthbroker.revocation.pending_revocations import RevocationOutcome
 
 MaySend = Callable[[], Awaitable[bool]]
 
@@ -30,16 +30,20 @@ class RevocationRequests:
     discovery: Discovery
     clock: Clock
 
-    async def tell(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], may_send: MaySend | None = None) -> Told:
+    async def tell(
+        self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], may_send: MaySend | None = None
+    ) -> RevocationOutcome:
         """Revoke the tokens (RFC 7009 section 2.1, or the app's own way). Return `done` if the provider revoked the
         longest-lived token, `none` if it cannot be told of that, `later` if `may_send`, which is asked before each
         request, refuses one. Raises the error that the provider's answer means."""
         with span(Span.REVOKE, app=app.name) as spanned:
-            told = await self._tell_each(app, tokens, may_send)
-            spanned.set(outcome=told)
-            return told
+            outcome = await self._tell_each(app, tokens, may_send)
+            spanned.set(outcome=outcome)
+            return outcome
 
-    async def _tell_each(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], may_send: MaySend | None) -> Told:
+    async def _tell_each(
+        self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], may_send: MaySend | None
+    ) -> RevocationOutcome:
         wanted = [(hint, token) for hint, token in tokens if takes(app.revocation, hint)]
         endpoints = await self.discovery.endpoints(app)
         if not wanted or not endpoints.revoke_url:

@@ -24,10 +24,10 @@ from oauthbroker.repository.repository import Conflict, Repository, Versioned
 from oauthbroker.revocation.pending_revocations import (
     FURTHEST,
     KEPT,
-    Told,
+    RevocationOutcome,
     can_tell,
     in_order,
-    told_by_others,
+    outcome_by_others,
     with_newer,
 )
 from oauthbroker.revocation.provider_requests import RevocationRequests
@@ -88,7 +88,7 @@ class Revoke:
         await self.note(GrantEnded(app=tombstone.app, grant=tombstone.id))
         return versioned
 
-    async def grant(self, app: OAuthApp | None, name: str, subject: str) -> Told | None:
+    async def grant(self, app: OAuthApp | None, name: str, subject: str) -> RevocationOutcome | None:
         """End the grant of (name, subject) and return its state at the provider. None without an active grant.
 
         `app` is None if it is not configured: then the provider hears of it when the app is configured again. The grant
@@ -98,11 +98,11 @@ class Revoke:
         if versioned is None:
             return None
         self.outbox.notify()
-        told = await self.resume(app, versioned, wait=self.limits.provider_seconds)
+        outcome = await self.resume(app, versioned, wait=self.limits.provider_seconds)
         self.outbox.notify()
-        return told
+        return outcome
 
-    async def resume(self, app: OAuthApp | None, seen: Versioned[Grant], *, wait: float = 0) -> Told:
+    async def resume(self, app: OAuthApp | None, seen: Versioned[Grant], *, wait: float = 0) -> RevocationOutcome:
         """Tell the provider of a tombstone and erase its tokens, or of retired tokens. `later` if this is still
         pending.
 
@@ -113,63 +113,65 @@ class Revoke:
         try:
             async with self.repository.provider_lease(*pair, wait=wait):
                 versioned = await self.repository.grant(*pair)
-                if versioned is not None and versioned.record.to_be_told:
+                if versioned is not None and versioned.record.revocation_pending:
                     return await self.end_tokens(app, versioned.record)
         except BrokerError as error:
             if error.code is not Code.STORE_LOCKED:
                 raise
-        return told_by_others(await self.repository.grant(*pair))
+        return outcome_by_others(await self.repository.grant(*pair))
 
-    def is_over(self, untold_since: datetime) -> bool:
+    def is_over(self, pending_since: datetime) -> bool:
         """Return whether it is too late to tell a provider that could not be told since then. Goes by certain time: a
         clock that is ahead for a moment erases no token that is still alive at the provider."""
-        return self.certain.now() - untold_since >= KEEP_TELLING
+        return self.certain.now() - pending_since >= KEEP_TELLING
 
-    def is_ahead(self, untold_since: datetime) -> bool:
+    def is_ahead(self, pending_since: datetime) -> bool:
         """Return whether the clock was set back since then: `is_over` would wait until it has caught up."""
-        return untold_since > self.clock.now() + SET_BACK
+        return pending_since > self.clock.now() + SET_BACK
 
-    async def end_tokens(self, app: OAuthApp | None, grant: Grant) -> Told:
+    async def end_tokens(self, app: OAuthApp | None, grant: Grant) -> RevocationOutcome:
         """End the tokens of each registration. Return the state that is furthest from an end. A part that raises keeps
         no other one."""
-        told, failed = list[Told](), None
+        outcome, failed = list[RevocationOutcome](), None
         for part in parts_of(grant):
             try:
-                told.append(await self._end_part(app, part))
+                outcome.append(await self._end_part(app, part))
             except BrokerError as error:
                 failed = error.with_traceback(None)
         if failed is not None:
             raise failed
-        return min(told, key=FURTHEST.index, default="done")
+        return min(outcome, key=FURTHEST.index, default="done")
 
-    async def _end_part(self, app: OAuthApp | None, grant: Grant) -> Told:
+    async def _end_part(self, app: OAuthApp | None, grant: Grant) -> RevocationOutcome:
         """Tell the provider that issued the tokens, even if the app names another one now. A broker without the client
         that they were issued to leaves them to one that has it, until KEEP_TELLING is over."""
-        told: Told = "none"
-        over = self.is_over(grant.untold_since)
-        if self.is_ahead(grant.untold_since):
+        outcome: RevocationOutcome = "none"
+        over = self.is_over(grant.pending_since)
+        if self.is_ahead(grant.pending_since):
             now = self.clock.now()
             await self._change(grant, lambda there: dated_back(there, grant.registration, now))
         if app is None or not can_tell(app, grant.registration):
-            told = "none" if over else "later"
+            outcome = "none" if over else "later"
         elif app.revocation.kind != "none":
             may = await self._may_tell_or_unread(app, grant)
             if may is None:
-                told = "none" if over else await self._postponed(grant, "later")
+                outcome = "none" if over else await self._postponed(grant, "later")
             else:
-                told, grant = await self._tell_of(app, grant) if may else ("shared", grant)
-        if told == "later":
-            return told
-        if told == "refused" and not over:
-            return await self._postponed(grant, told)
-        if await self._change(grant, lambda there: there.told(grant.ended, self.clock.now(), KEPT[told])):
-            await self.note(GrantRevoked(app=grant.app, grant=grant.id, provider=told))
-        return told
+                outcome, grant = await self._tell_of(app, grant) if may else ("shared", grant)
+        if outcome == "later":
+            return outcome
+        if outcome == "refused" and not over:
+            return await self._postponed(grant, outcome)
+        if await self._change(
+            grant, lambda there: there.with_revocation_outcome(grant.ended, self.clock.now(), KEPT[outcome])
+        ):
+            await self.note(GrantRevoked(app=grant.app, grant=grant.id, provider=outcome))
+        return outcome
 
-    async def _postponed(self, grant: Grant, told: Told) -> Told:
+    async def _postponed(self, grant: Grant, outcome: RevocationOutcome) -> RevocationOutcome:
         again = self.clock.now() + ASK_AGAIN
-        await self._change(grant, lambda there: there.not_told_before(again, grant.registration))
-        return told
+        await self._change(grant, lambda there: there.with_revocation_retry(again, grant.registration))
+        return outcome
 
     async def _may_tell_or_unread(self, app: OAuthApp, grant: Grant) -> bool | None:
         """Return whether the provider may be told. None if a record that may be a shared grant cannot be read: telling
@@ -196,7 +198,7 @@ class Revoke:
         coming = app.revocation.reach != "token" and await self.shared_grants.is_coming(app, grant)
         return not coming and await self._stands(grant) and await self._may_tell(app, grant)
 
-    async def _tell_of(self, app: OAuthApp, grant: Grant) -> tuple[Told, Grant]:
+    async def _tell_of(self, app: OAuthApp, grant: Grant) -> tuple[RevocationOutcome, Grant]:
         """Tell the provider of the grant. Return its state there, and the grant with the tokens that were sent. `later`
         also while the circuit is open."""
         try:
@@ -205,15 +207,15 @@ class Revoke:
             return "later", grant
         try:
             alive = await self._with_a_living_token(app, grant)
-            told: Told = "done"
+            outcome: RevocationOutcome = "done"
             if alive is not None:
-                told = await self.provider.tell(app, in_order(alive.ended), lambda: self._may_tell_now(app, alive))
+                outcome = await self.provider.tell(app, in_order(alive.ended), lambda: self._may_tell_now(app, alive))
         except BrokerError as error:
             failed = error
         else:
-            if told == "done":  # else no request was sent
+            if outcome == "done":  # else no request was sent
                 self.circuits.worked(app.name)
-            return told, alive or grant
+            return outcome, alive or grant
         await self.note(GrantRevoked(app=grant.app, grant=grant.id, provider="failed"))
         if failed.retryable:
             if self.circuits.failed(app.name, failed):
@@ -260,7 +262,7 @@ class Revoke:
         """Change the record's pending revocations and save it. A new login's own values stay."""
         async with self.repository.pair(seen.app, seen.subject):
             versioned = await self.repository.grant(seen.app, seen.subject)
-            if versioned is None or not versioned.record.to_be_told:
+            if versioned is None or not versioned.record.revocation_pending:
                 return False
             try:
                 await self.repository.save_grant(change(versioned.record), expect=versioned.generation)

@@ -102,7 +102,7 @@ class Terms:
     metrics: Metrics | None = None
     _sampled: SampledLines = field(init=False)
     _turned_away: int = field(default=0, init=False)
-    _told_at: float = field(default=float("-inf"), init=False)
+    _logged_at: float = field(default=float("-inf"), init=False)
 
     def __post_init__(self) -> None:
         self.slots, self._sampled = ConnectionSlots(self.connections, self.proxies), SampledLines(self.log)
@@ -117,6 +117,6 @@ class Terms:
     def turn_away(self, now: float) -> None:
         """Count a refused connection. Logged once in a while, with the number."""
         self._turned_away += 1
-        if now - self._told_at >= TELL_SECONDS:
+        if now - self._logged_at >= TELL_SECONDS:
             self.log.warning("too many connections", limit=self.connections, refused=self._turned_away)
-            self._told_at, self._turned_away = now, 0
+            self._logged_at, self._turned_away = now, 0

@@ -118,9 +118,9 @@ def is_early(grant: Grant, need: Need, now: datetime) -> bool:
 def settle(refreshed: Refreshed, need: Need, now: datetime) -> Decision:
     """Decide lines 8 to 11 after an attempt to refresh: a token that is still valid is better than none, and no user is
     asked because of a temporary failure."""
-    grant, trouble = refreshed.grant, refreshed.trouble
-    if trouble is not None and (grant is None or trouble.code is Code.SUBJECT_MISMATCH):
-        return Refuse(trouble.code, trouble.retry_after_seconds)
+    grant, error = refreshed.grant, refreshed.error
+    if error is not None and (grant is None or error.code is Code.SUBJECT_MISMATCH):
+        return Refuse(error.code, error.retry_after_seconds)
     decision = decide(grant, need, now)
     if not isinstance(decision, RefreshToken):
         return decision
@@ -130,8 +130,8 @@ def settle(refreshed: Refreshed, need: Need, now: datetime) -> Decision:
         return UseToken(degraded=True)
     if grant is not None and grant.refresh_state.given_up:  # and something kept it from being tried again
         return _ask_because_ended(grant)
-    if trouble is not None:
-        return Refuse(trouble.code, trouble.retry_after_seconds)
+    if error is not None:
+        return Refuse(error.code, error.retry_after_seconds)
     if alive:
         return Refuse(Code.MIN_TTL_UNSATISFIABLE)
     if token is not None and token.lifetime_seconds:  # the token expired before its response arrived

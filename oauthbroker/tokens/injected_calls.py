@@ -29,11 +29,11 @@ class InjectedCalls:
     locale: Locale
 
     def target(self, method: str, url: str) -> Target:
-        """Judge a request. Raises the codes of a token call, and those of `target_of`."""
+        """Check a request. Raises the codes of a token call, and those of `target_of`."""
         return target_of(self._app, method, url)
 
     def target_at(self, method: str, authority: str, path: str) -> Target:
-        """Judge a request as `target_at` does. Raises the codes of a token call, too."""
+        """Check a request as `target_at` does. Raises the codes of a token call, too."""
         return target_at(self._app, method, authority, path)
 
     async def token(self, target: Target) -> TokenResult:
@@ -89,6 +89,6 @@ class InjectedCalls:
 
     @property
     def _app(self) -> OAuthApp:
-        """Return the app, after the caller was judged as for a token call."""
-        call = self.manager.calls.judge(self.caller, self.app_name, self.scopes, carrier=Carrier("", ""))
+        """Return the app, after the caller was checked as for a token call."""
+        call = self.manager.calls.validate(self.caller, self.app_name, self.scopes, carrier=Carrier("", ""))
         return call.app

@@ -18,7 +18,7 @@ from oauthbroker.model.token_results import Ready
 from oauthbroker.model.turn import Turn
 from oauthbroker.observability.metrics import Counted
 from oauthbroker.records import Grant
-from oauthbroker.records.provider_data import told_to_tools
+from oauthbroker.records.provider_data import visible_to_tools
 from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.repository.repository import Entry
 
@@ -79,13 +79,15 @@ class Issuance:
         reaches no other."""
         if not self.ready.provider_data:
             return self.ready
-        return replace(self.ready, provider_data=told_to_tools(self.app, self.grant))
+        return replace(self.ready, provider_data=visible_to_tools(self.app, self.grant))
 
 
 def as_issued(app: OAuthApp, grant: Grant) -> Grant:
     """Return the grant with what an issuance needs of it: no refresh token, and only the data that tools get."""
     token = None if grant.token is None else replace(grant.token, refresh_token=None)
-    return replace(grant, token=token, refresh_state=RefreshState(), outbox=(), provider_data=told_to_tools(app, grant))
+    return replace(
+        grant, token=token, refresh_state=RefreshState(), outbox=(), provider_data=visible_to_tools(app, grant)
+    )
 
 
 def words_of(app_name: str, scopes: object, ttl: object, carrier: Carrier | None = None) -> Words | None:

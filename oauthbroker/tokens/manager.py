@@ -82,7 +82,7 @@ class OAuthManager:
         that request, so that a tool with `delivery: injected` is answered, too."""
 
         async def work() -> TokenResult:
-            call = self.calls.judge(caller, app_name, scopes, min_ttl_seconds, carrier=carrier)
+            call = self.calls.validate(caller, app_name, scopes, min_ttl_seconds, carrier=carrier)
             if not isinstance(switch_account, bool):
                 raise BrokerError(Code.REQUEST_INVALID, note="switchAccount")
             if switch_account and not caller.speaks_for_person:
@@ -103,7 +103,7 @@ class OAuthManager:
             return None
 
         async def work() -> AuthorizationRequired | None:
-            call = self.calls.judge(caller, app_name, scopes, carrier=_NO_REQUEST)
+            call = self.calls.validate(caller, app_name, scopes, carrier=_NO_REQUEST)
             return await self._answer(caller, call, issue_nothing)
 
         return await self._answered(caller, work)
@@ -138,7 +138,7 @@ class OAuthManager:
         """
 
         async def work() -> TokenResult:
-            call = self.calls.judge(caller, app_name, scopes, carrier=carrier)
+            call = self.calls.validate(caller, app_name, scopes, carrier=carrier)
             grant = grant_id(call.app.name, call.subject)
             entry = TokenRejected(
                 app=app_name,
@@ -198,7 +198,7 @@ class OAuthManager:
                     continue
                 grant, decision = refreshed.grant, settle(refreshed, call.need, self.clock.now())
                 if isinstance(decision, UseToken) and self._is_rejected(call, grant):
-                    raise refreshed.trouble or BrokerError(Code.TOKEN_UNCHANGED)
+                    raise refreshed.error or BrokerError(Code.TOKEN_UNCHANGED)
                 is_checked = False
             if not is_checked:
                 await caller.check_turn()

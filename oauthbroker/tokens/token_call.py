@@ -92,7 +92,7 @@ class Calls:
     apps: Mapping[str, OAuthApp]
     default_ttl: int
 
-    def judge(
+    def validate(
         self,
         caller: Caller,
         app_name: str,
@@ -106,7 +106,7 @@ class Calls:
         try:
             words = words_of(app_name, scopes, ttl, carrier)
             scopes = scopes if words is None else words[1]
-            return self._judge(caller, self.apps.get(app_name), scopes, ttl, words, carrier)
+            return self._validate(caller, self.apps.get(app_name), scopes, ttl, words, carrier)
         except BrokerError:
             raise
         except Exception:  # noqa: BLE001, S110  (only the caller's arguments run here)
@@ -122,7 +122,7 @@ class Calls:
         except BrokerError:
             return call.asked
 
-    def _judge(
+    def _validate(
         self,
         caller: Caller,
         app: OAuthApp | None,

@@ -16,7 +16,7 @@ from oauthbroker.observability.metrics import Metric, Metrics, Timing
 from oauthbroker.observability.tracing import is_traced
 from oauthbroker.observability.transcript_scrubber import Scrubber
 from oauthbroker.records import Grant
-from oauthbroker.records.provider_data import told_to_tools
+from oauthbroker.records.provider_data import visible_to_tools
 from oauthbroker.refresh.background import BackgroundRefresh
 from oauthbroker.repository.repository import Entry, Repository
 from oauthbroker.tokens.grant_uses import Uses
@@ -54,7 +54,7 @@ class TokenIssuer:
             expires_at=token.expires_at,
             scopes=scopes,
             degraded=degraded,
-            provider_data=told_to_tools(app, grant),
+            provider_data=visible_to_tools(app, grant),
         )
         entry = _issued_entry(caller, call, grant, degraded=degraded)
         issuance = Issuance(

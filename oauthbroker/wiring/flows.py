@@ -168,7 +168,7 @@ class Flows(Foundation):
             limits=self.limits,
             expired_events=self.settings.expired_events,
             watch=self.polling.watch,
-            unused=self.mcp_clients.doubt,
+            unused=self.mcp_clients.recheck,
         )
 
     @cached_property
@@ -261,7 +261,7 @@ class Flows(Foundation):
     def circuits(self) -> tuple[Circuits, ...]:
         return self.revocation_circuits, self.device_circuits, self.refresh_circuits
 
-    def forget_troubles(self, app: str) -> None:
+    def close_circuits(self, app: str) -> None:
         """Close the circuits of an app whose configuration has changed."""
         for each in self.circuits:
             each.reset(app)

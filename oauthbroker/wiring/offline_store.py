@@ -1,4 +1,4 @@
-"""The store without a broker: for commands, and for a checkup beside a broker that works."""
+"""The store without a broker: for commands, and for diagnostics beside a broker that works."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def open_vault(
 def look_into(
     settings: Settings, keyring: Keyring, *, env: Mapping[str, str], clock: Clock
 ) -> tuple[Store, Inspection] | None:
-    """Open the store for a checkup, while a broker may work on it: nothing is written and no lock is taken. None for
+    """Open the store for diagnostics, while a broker may work on it: nothing is written and no lock is taken. None for
     one that no broker has opened yet. Raises store codes."""
     damaged: list[str] = []
 

@@ -12,7 +12,7 @@ from oauthbroker.access.oauth_contexts import OAuthContexts
 from oauthbroker.access.turns import Turns
 from oauthbroker.admin.admin_actions import Admin
 from oauthbroker.admin.gauges import Gauges, KeyFigures
-from oauthbroker.admin.open_circuits import Left, Troubles
+from oauthbroker.admin.open_circuits import Left, SharedCircuits
 from oauthbroker.admin.operator_login import OperatorLogin
 from oauthbroker.admin.overview import Survey
 from oauthbroker.authorization.pages_service import PagesService
@@ -244,8 +244,8 @@ class Parts(Flows):
         return DeadLetters(queues=self.queues, clock=self.clock, audit=self.audit)
 
     @cached_property
-    def troubles(self) -> Troubles:
-        return Troubles(own=self.circuits, clock=self.clock, elsewhere=self._circuits_of_other_workers)
+    def shared_circuits(self) -> SharedCircuits:
+        return SharedCircuits(own=self.circuits, clock=self.clock, elsewhere=self._circuits_of_other_workers)
 
     @cached_property
     def overview(self) -> Survey:
@@ -253,7 +253,7 @@ class Parts(Flows):
             in_use=self.config,
             repository=self.repository,
             pages=self.grants.pages,
-            troubles=self.troubles,
+            shared_circuits=self.shared_circuits,
             uses=self.uses,
             trail=self.audit_trail,
             clock=self.clock,
@@ -315,7 +315,7 @@ class Parts(Flows):
             place=self.metrics_folder,
             metrics=self.metrics,
             now=self.gauges.of_process,
-            circuits=self.troubles.left,
+            circuits=self.shared_circuits.left,
         )
 
     @cached_property

@@ -21,17 +21,17 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.observability.transcript_scrubber import Scrubber
 from oauthbroker.plugins.declaration import Plugin
 from oauthbroker.plugins.discovery import declared, named
-from oauthbroker.plugins.running_plugin import Background, OpensPlugin, PluginFinding, RunningPlugin, flaw_of
+from oauthbroker.plugins.running_plugin import Background, OpensPlugin, PluginFinding, RunningPlugin, problem_of
 
 OPEN_SECONDS, RELOAD_SECONDS, CLOSE_SECONDS = 30.0, 10.0, 5.0  # the last for all plug-ins together
 CANCEL_SECONDS = 2.0
 MOST_FINDINGS = 16
 _SEE = "Look at the log of the broker and at the documentation of the plug-in."
-_ENDED = PluginFinding(code="ended", text="The plug-in has ended by itself.", todo=f"Restart the broker. {_SEE}")
+_ENDED = PluginFinding(code="ended", text="The plug-in has ended by itself.", hint=f"Restart the broker. {_SEE}")
 _BEHIND = PluginFinding(
-    code="reloadFailed", text="The plug-in has not taken the new configuration.", todo=f"Reload. {_SEE}"
+    code="reloadFailed", text="The plug-in has not taken the new configuration.", hint=f"Reload. {_SEE}"
 )
-_BROKEN = PluginFinding(code="findingsFailed", text="The plug-in's own check fails.", todo=_SEE)
+_BROKEN = PluginFinding(code="findingsFailed", text="The plug-in's own check fails.", hint=_SEE)
 
 
 class PluginTask:
@@ -71,12 +71,12 @@ class PluginTask:
     async def follow(self, resources: PluginResources) -> None:
         """Tell the plug-in of a new configuration."""
         if (follow := self.opened.on_reload) is not None:
-            task = asyncio.create_task(_flaw(lambda: follow(resources)))
+            task = asyncio.create_task(_problem(lambda: follow(resources)))
             late = await _still_running({task}, RELOAD_SECONDS)
-            flaw = "TimeoutError" if late or task.cancelled() else task.result()
-            self._is_behind = flaw is not None
-            if flaw is not None:
-                self._log.error("a plug-in has not taken the new configuration", error=flaw)
+            problem = "TimeoutError" if late or task.cancelled() else task.result()
+            self._is_behind = problem is not None
+            if problem is not None:
+                self._log.error("a plug-in has not taken the new configuration", error=problem)
 
     def findings(self, scrubber: Scrubber) -> list[PluginFinding]:
         """Return the findings of the plug-in, and whether it works at all. They are without any token that the broker
@@ -96,9 +96,9 @@ class PluginTask:
         for a lock of the store."""
         while not _is_cancelled():
             with Pass().lock_budget():
-                flaw = await _flaw(partial(self._pass, background))
-            if flaw is not None:
-                self._log.error("background work of a plug-in failed", task=background.name, error=flaw)
+                problem = await _problem(partial(self._pass, background))
+            if problem is not None:
+                self._log.error("background work of a plug-in failed", task=background.name, error=problem)
             await asyncio.sleep(background.seconds)
 
     async def _pass(self, background: Background) -> None:
@@ -115,8 +115,8 @@ class PluginTask:
     ) -> None:
         try:
             async with opens(broker, resources) as opened:
-                if (flaw := flaw_of(opened)) is not None:
-                    raise BrokerError(Code.CONFIG_INVALID, note=flaw)
+                if (problem := problem_of(opened)) is not None:
+                    raise BrokerError(Code.CONFIG_INVALID, note=problem)
                 ready.set_result(opened)
                 await self._closing.wait()
         except SystemExit:
@@ -209,7 +209,7 @@ class RunningPlugins:
 def _scrubbed(found: object, scrubber: Scrubber) -> PluginFinding:
     if not isinstance(found, PluginFinding):
         return _BROKEN
-    return replace(found, text=scrubber.text(found.text), todo=scrubber.text(found.todo))
+    return replace(found, text=scrubber.text(found.text), hint=scrubber.text(found.hint))
 
 
 async def _still_running(tasks: Collection[asyncio.Task[Any]], patience: float) -> set[asyncio.Task[Any]]:
@@ -228,7 +228,7 @@ async def _wait(tasks: Collection[asyncio.Task[Any]], patience: float | None = N
         await asyncio.wait(tasks, timeout=patience)
 
 
-async def _flaw(work: Callable[[], Awaitable[object]]) -> str | None:
+async def _problem(work: Callable[[], Awaitable[object]]) -> str | None:
     """Run code of a plug-in. Return what went wrong: a code or the type of an exception, never its text."""
     try:
         await work()

@@ -122,7 +122,7 @@ class Running:
         self._web.follow()
         self.parts.forwarding.follow()
         for app in changed:
-            self.parts.forget_troubles(app)
+            self.parts.close_circuits(app)
 
     async def _settle(self) -> None:
         await self.parts.mcp_clients.sync()
@@ -174,7 +174,7 @@ class Running:
 
     def _rounds(self) -> list[Coroutine[Any, Any, None]]:
         """Return the loops that only wait between their passes. Each is apart, so that a slow one delays no other: a
-        provider may be slow to take a revocation, and mending reads every record."""
+        provider may be slow to take a revocation, and repairing reads every record."""
         parts, seconds = self.parts, self.parts.limits.sweep_seconds
         refresh = parts.background_refresh
         ahead = {
@@ -186,8 +186,8 @@ class Running:
         loops = [
             self._repeat(0, seconds, {"revocations": parts.bulk_revocation.run_pass}),
             self._repeat(0, soon, ahead),
-            self._repeat(seconds, seconds, {"markers": refresh.mend}),
-            self._repeat(UPKEEP_SECONDS, UPKEEP_SECONDS, {"anchor of the audit log": parts.audit.keep_anchor}),
+            self._repeat(seconds, seconds, {"markers": refresh.repair}),
+            self._repeat(UPKEEP_SECONDS, UPKEEP_SECONDS, {"checkpoint of the audit log": parts.audit.keep_checkpoint}),
         ]
         if self._keys is not None:
             loops.append(self._repeat(0, UPKEEP_SECONDS, {"keyring": self._keys.follow}))

@@ -137,11 +137,11 @@ def _opened(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[Keyri
         refused = error
     else:
         return home, keyring
-    todo = "there is no store yet: run `oauthbroker init`" if _is_new(settings, env, refused) else ""
+    hint = "there is no store yet: run `oauthbroker init`" if _is_new(settings, env, refused) else ""
     place = f"key: {key_origin(settings, env)}"
     if refused.code is Code.STORE_FORMAT:
         place = f"store: {word_of(settings)}"
-    note = "; ".join(filter(None, (refused.note, place, todo)))
+    note = "; ".join(filter(None, (refused.note, place, hint)))
     raise BrokerError(refused.code, note=note)
 
 

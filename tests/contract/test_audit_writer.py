@@ -30,7 +30,7 @@ from oauthbroker.audit.trail import FileTrail
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.testing import TestClock
-from tests.kit.audit import AT, ENTRY, KEYS, die, verdict
+from tests.kit.audit import AT, ENTRY, KEYS, die, verification
 
 ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).with_name("audit_worker.py")
@@ -86,9 +86,9 @@ def enter(log: AuditWriter, count: int, agent: str = "planner") -> list[tuple[st
 async def keeps_entries_in_order(backend: AuditBackend) -> None:
     log = backend.open()
     written = enter(log, 50)
-    assert log.trouble is None
+    assert log.failure is None
     assert written == await backend.entries(log)
-    await log.keep_anchor()
+    await log.keep_checkpoint()
     log.settle()
     log.close()
     assert await backend.is_sound()
@@ -120,7 +120,7 @@ async def refuses_what_it_does_not_keep(backend: AuditBackend) -> None:
             assert Code.STORE_UNAVAILABLE is caught.value.code
             assert None is caught.value.__context__
     written += enter(log, 2)
-    assert log.trouble is None
+    assert log.failure is None
     assert written == await backend.entries(log)
     log.close()
     assert await backend.is_sound()
@@ -130,10 +130,10 @@ async def goes_on_and_counts_what_is_missing(backend: AuditBackend) -> None:
     log = AuditAnyway(kept=backend.open(), clock=TestClock(), metrics=Metrics(), tell=lambda *_, **__: None)
     with backend.refusing():
         enter(log, 3)
-        assert Code.AUDIT_UNAVAILABLE is log.trouble
+        assert Code.AUDIT_UNAVAILABLE is log.failure
     written = enter(log, 1)
-    assert log.trouble is None
-    await log.keep_anchor()
+    assert log.failure is None
+    await log.keep_checkpoint()
     gaps = await log.trail(KEYS.name).tail(9, type=AuditGap.__name__)
     assert [3] == [line.fields["missing"] for line in gaps]
     assert written == await backend.entries(log)
@@ -155,7 +155,7 @@ async def blocks_no_loop_and_no_other_process(backend: AuditBackend) -> None:
     for number in range(30):
         for who, log in enumerate(logs):
             log.write(entry(number, f"writer-{who}"), AT)
-        await asyncio.gather(*(log.keep_anchor() for log in logs))
+        await asyncio.gather(*(log.keep_checkpoint() for log in logs))
     found = await backend.entries(logs[0])
     for who in range(len(logs)):
         assert [(f"writer-{who}", f"Tool/{number}") for number in range(30)] == [
@@ -184,7 +184,7 @@ async def notices_a_tail_that_is_gone(backend: AuditBackend) -> None:
         if close:
             log.close()
         else:
-            await log.keep_anchor()
+            await log.keep_checkpoint()
             backend.kill(log)
         if close:
             assert await backend.is_sound()
@@ -304,7 +304,7 @@ class Files(AuditBackend):
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
 
     async def is_sound(self) -> bool:
-        return (await verdict(self.folder)).sound
+        return (await verification(self.folder)).sound
 
 
 def full(*_: object) -> int:
@@ -343,9 +343,9 @@ class Reordering(AuditFile):
 
 
 class Forgetting(AuditFile):
-    """Wrong: writes no roll."""
+    """Wrong: writes no checkpoint."""
 
-    async def keep_anchor(self) -> None:
+    async def keep_checkpoint(self) -> None:
         return
 
     def write(self, entry: AuditEntry, at: datetime) -> None:

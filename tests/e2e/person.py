@@ -56,13 +56,13 @@ class Person:
         self.page = page
         self.home = home
         self.canaries = canaries
-        self.troubles: list[str] = []
+        self.shared_circuits: list[str] = []
         self.overheard: list[str] = []
         self.visited: list[Response] = []
         self.referers: dict[str, str] = {}
         page.set_default_timeout(_PATIENCE)
         page.on("console", self._on_console)
-        page.on("pageerror", lambda error: self.troubles.append(f"script error: {error.name}"))
+        page.on("pageerror", lambda error: self.shared_circuits.append(f"script error: {error.name}"))
         page.on("request", self._on_request)
         page.on("response", self._on_response)
 
@@ -170,7 +170,7 @@ class Person:
         if request.url.startswith(self.home) and address.path.startswith("/connect/"):
             self.canaries.add(address.path.rpartition("/")[2], "ticket")
         if self._is_ours(request.frame.url) and not request.is_navigation_request():
-            self.troubles.append(f"a page of ours asked for something: {request.resource_type}")
+            self.shared_circuits.append(f"a page of ours asked for something: {request.resource_type}")
 
     def _on_response(self, response: Response) -> None:
         if self._is_ours(response.url):
@@ -180,7 +180,7 @@ class Person:
         self.overheard.append(message.text)
         ours = self._is_ours(message.location.get("url", "")) or self.is_home
         if ours and not message.text.startswith(_REFUSED):
-            self.troubles.append(f"console {message.type}: {message.text}")
+            self.shared_circuits.append(f"console {message.type}: {message.text}")
 
     def _is_ours(self, url: str) -> bool:
         return url.startswith(self.home + "/")

@@ -35,10 +35,10 @@ async def test_the_provider_url_of_one_person_is_refused_in_another_ones_browser
     assert 403 == bob.last.status
     assert exchanged == await stage.provider.count("token")
     assert Code.OWNER_BINDING_FAILED == (await stage.broker.wait(asked.auth_session_id, timeout=60)).code
-    assert ("auth.failed", "example:user:alice") == await told(stage)
+    assert ("auth.failed", "example:user:alice") == await reported(stage)
     assert "noGrant" == (await stage.ask("personal", "alice")).reason
     assert 200 == (await stage.use(await stage.token("personal", "bob")))[0]
-    assert [] == alice.troubles + bob.troubles
+    assert [] == alice.shared_circuits + bob.shared_circuits
 
 
 @pytest.mark.case("14a", "38", "101")
@@ -52,7 +52,7 @@ async def test_a_person_lured_by_another_persons_link_gives_nothing_away_and_los
     assert 403 == bob.last.status
     assert not {"alice", "bob"} & set((await bob.text()).lower().split())
     assert Code.SUBJECT_MISMATCH == (await stage.broker.wait(asked.auth_session_id, timeout=60)).code
-    assert ("auth.failed", "example:user:alice") == await told(stage)
+    assert ("auth.failed", "example:user:alice") == await reported(stage)
     assert "noGrant" == (await stage.ask("personal", "alice")).reason
     assert 0 == await stage.provider.count("revocation")
     assert (200, "bob") == who(await stage.use(await stage.token("personal", "bob")))
@@ -113,7 +113,7 @@ async def test_a_script_on_our_page_does_not_run(stage: Stage):
     )
     await alice.page.locator("h1").click()
     assert "taken" != await alice.page.title()
-    assert any("Content Security Policy" in trouble for trouble in alice.troubles)
+    assert any("Content Security Policy" in trouble for trouble in alice.shared_circuits)
 
 
 @pytest.mark.case("92")
@@ -129,10 +129,10 @@ async def test_the_provider_learns_no_link_and_the_history_keeps_no_code(stage: 
     assert {"oab", "oab_arrival"} == {name for name in ours if not name.startswith("oab-")}
     assert 1 == len([name for name in ours if name.startswith("oab-")]), "its own session's"
     assert all(cookie["httpOnly"] and "Lax" == cookie["sameSite"] for cookie in ours.values())
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits
 
 
-async def told(stage: Stage) -> tuple[str, str]:
+async def reported(stage: Stage) -> tuple[str, str]:
     """Type and subject of the next event."""
     event = await stage.next_event()
     return event.type, event.payload["subject"]

@@ -121,10 +121,12 @@ async def test_the_honest_way(world: World, binding: str) -> None:
     await world.confirmed(binding, alice, "alice")
     await alice.page.wait_for_url(f"{stage.home}/connected/{APPS[binding]}")
     assert 200 == (await stage.use(await stage.token(APPS[binding])))[0]
-    elsewhere = {url: told for url, told in alice.referers.items() if not url.startswith(stage.home + "/")}
-    assert not [told for told in elsewhere.values() if told.startswith(stage.home)], "no other site learns of our pages"
-    assert not [told for told in alice.referers.values() if "code=" in told]
-    assert [] == alice.troubles
+    elsewhere = {url: reported for url, reported in alice.referers.items() if not url.startswith(stage.home + "/")}
+    assert not [reported for reported in elsewhere.values() if reported.startswith(stage.home)], (
+        "no other site learns of our pages"
+    )
+    assert not [reported for reported in alice.referers.values() if "code=" in reported]
+    assert [] == alice.shared_circuits
 
 
 @pytest.mark.case("14b")
@@ -150,7 +152,7 @@ async def test_a_victim_who_follows_the_attackers_link_to_its_end_gives_nothing_
     for name in ("mallory", "alice"):
         assert "noGrant" == (await stage.ask(APPS[binding], name)).reason
     assert "mallory" not in (await victim.text()).lower()
-    assert [] == victim.troubles
+    assert [] == victim.shared_circuits
 
 
 @pytest.mark.case("5", "15")
@@ -169,7 +171,7 @@ async def test_the_providers_page_passed_on_is_refused_in_the_victims_browser(wo
     assert exchanged == await stage.provider.count("token")
     assert Code.OWNER_BINDING_FAILED == (await stage.broker.wait(asked.auth_session_id, timeout=60)).code
     assert 200 == (await stage.use(await stage.token(APPS[binding], "alice")))[0]
-    assert [] == attacker.troubles + victim.troubles
+    assert [] == attacker.shared_circuits + victim.shared_circuits
 
 
 @pytest.mark.case("16")
@@ -311,4 +313,4 @@ async def photographed(someone: Person, name: str, words: str) -> None:
     """The page shows its text."""
     assert words in await someone.text()
     await pictures.take(someone.page, name)
-    assert [] == someone.troubles
+    assert [] == someone.shared_circuits

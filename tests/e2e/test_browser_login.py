@@ -95,10 +95,12 @@ async def test_the_honest_way(stage: Stage) -> None:
     alice = await connected(stage, "alice")
     assert (1, 1) == (await exchanged(stage, STAFF), await exchanged(stage, APP))
     assert 200 == (await stage.use(await stage.token(APP)))[0]
-    elsewhere = {url: told for url, told in alice.referers.items() if not url.startswith(stage.home + "/")}
-    assert not [told for told in elsewhere.values() if told.startswith(stage.home)], "no other site learns of our pages"
-    assert not [told for told in alice.referers.values() if "code=" in told]
-    assert [] == alice.troubles
+    elsewhere = {url: reported for url, reported in alice.referers.items() if not url.startswith(stage.home + "/")}
+    assert not [reported for reported in elsewhere.values() if reported.startswith(stage.home)], (
+        "no other site learns of our pages"
+    )
+    assert not [reported for reported in alice.referers.values() if "code=" in reported]
+    assert [] == alice.shared_circuits
 
 
 async def test_a_reload_after_the_login_leads_on_again(stage: Stage) -> None:
@@ -108,7 +110,7 @@ async def test_a_reload_after_the_login_leads_on_again(stage: Stage) -> None:
     await alice.page.get_by_role("heading", name="Authorize").wait_for()
     await alice.press("Continue")
     await alice.page.wait_for_url(f"{stage.home}/connected/{APP}")
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits
 
 
 @pytest.mark.case("14b")
@@ -128,7 +130,7 @@ async def test_a_victim_who_follows_the_attackers_link_to_its_end_gives_nothing_
     await at_the_provider(stage, asked, attacker, "mallory")
     await attacker.press("Continue")
     await attacker.page.wait_for_url(f"{stage.home}/connected/{APP}")
-    assert [] == victim.troubles + attacker.troubles
+    assert [] == victim.shared_circuits + attacker.shared_circuits
 
 
 @pytest.mark.case("5", "15")
@@ -148,7 +150,7 @@ async def test_a_page_passed_on_is_refused_in_the_victims_browser(stage: Stage, 
     assert 403 == victim.last.status
     assert before == await exchanged(stage, where)
     assert Code.OWNER_BINDING_FAILED == (await stage.broker.wait(asked.auth_session_id, timeout=60)).code
-    assert [] == attacker.troubles + victim.troubles
+    assert [] == attacker.shared_circuits + victim.shared_circuits
 
 
 @pytest.mark.case("15")
@@ -176,4 +178,4 @@ async def test_the_pages_of_a_login_are_photographed(stage: Stage, locale: str, 
     await someone.page.wait_for_url(stage.home + "/login/callback?**")
     assert title in await someone.text()
     await pictures.take(someone.page, f"login-wrong-{locale[:2]}")
-    assert [] == someone.troubles
+    assert [] == someone.shared_circuits

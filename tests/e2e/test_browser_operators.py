@@ -80,7 +80,7 @@ async def test_an_operator_revokes_a_grant_after_a_fresh_sign_in(stage: Stage) -
     await bob.page.wait_for_url(f"{stage.home}/admin/grants/*/revoke")
     await bob.page.locator("form[action$='/revoke'] button").click()
     await bob.page.wait_for_url(f"{stage.home}/admin/grants/*done=revoked")
-    assert [] == bob.troubles
+    assert [] == bob.shared_circuits
     lines = [line for line in await stage.parts.overview.audit(200, AuditEntries()) if line.type in ENTRIES]
     assert ["PageAction", "OperatorEntered", "OperatorEntered"] == [line.type for line in lines], "the newest first"
     assert {"example:user:bob"} == {line.fields[ENTRIES[line.type]] for line in lines}

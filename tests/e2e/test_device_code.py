@@ -53,7 +53,7 @@ async def test_a_code_typed_on_another_screen_wakes_the_agent_and_its_token_work
     await desk.press("Check now")
     await desk.page.wait_for_url(f"{stage.home}/connected/{app}")
     assert f"{stage.apps[app].title} is connected" in await desk.text()
-    assert [] == desk.troubles + phone.troubles
+    assert [] == desk.shared_circuits + phone.shared_circuits
 
 
 async def test_the_pages_button_takes_the_code_along(stage: Stage):
@@ -66,7 +66,7 @@ async def test_the_pages_button_takes_the_code_along(stage: Stage):
     stage.clock.advance(prompt_of(asked).interval)
     assert "auth.granted" == (await stage.next_event()).type
     assert (200, PROFILE) == await stage.use(await stage.token("terminal"))
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits
 
 
 async def test_a_no_at_the_provider_is_told_on_the_page_and_to_the_agent(stage: Stage):
@@ -82,7 +82,7 @@ async def test_a_no_at_the_provider_is_told_on_the_page_and_to_the_agent(stage: 
     await alice.press("Check now")
     await alice.page.wait_for_url(f"{stage.home}/declined/terminal")
     assert "Nothing was connected" in await alice.text()
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits
 
 
 @pytest.mark.case("14a")
@@ -115,4 +115,4 @@ async def test_the_page_with_the_code_as_people_meet_it(stage: Stage, app: str, 
     alice = await watched(stage, await stage.ask(app), locale=locale)
     assert words in await alice.text()
     await pictures.take(alice.page, name)
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits

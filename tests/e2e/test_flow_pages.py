@@ -90,4 +90,4 @@ async def test_an_operator_goes_from_the_tools_to_the_reason_why_a_run_failed(of
     assert "the number must be 1 assertFailed" in await page.locator(".note").inner_text()
     assert ["1. open", "2. line", "3. close"] == await page.get_by_role("rowheader").all_inner_texts()
     assert MARKER not in seen
-    assert [] == person.troubles
+    assert [] == person.shared_circuits

@@ -67,7 +67,7 @@ async def test_a_servers_address_and_consent_in_a_browser_lead_to_a_tools_result
 
         assert [url] * 2 == [await call_tool(stage.broker, url, show) for _ in range(2)]
     assert 1 == len(sessions.ways_back)
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits
 
 
 class Company:
@@ -121,4 +121,4 @@ async def test_a_servers_tool_asks_for_consent_in_a_browser_and_goes_on(stage: S
         said = [text_of(await client.call_tool("whose", {})) for _ in range(2)]
     assert ["Alice Example"] * 2 == said
     assert 1 == len(links)
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits

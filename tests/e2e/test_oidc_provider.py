@@ -35,7 +35,7 @@ async def test_after_a_person_agreed_in_a_browser_the_agent_goes_on_with_a_token
     assert 1 == await stage.provider.count("pushed_authorization_request", 201)  # it is told in the metadata
     assert (200, PROFILE) == await stage.use(await stage.token(app))
     assert await stage.broker.pending(turn()) is None
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits
 
 
 @pytest.mark.parametrize("stage", ["apart"], indirect=True)
@@ -49,7 +49,7 @@ async def test_a_link_made_in_one_process_works_in_another_that_serves_the_pages
     assert "auth.granted" == (await stage.next_event()).type
     assert await stage.broker.events.lease("planner") is None
     assert (200, PROFILE) == await stage.use(await stage.token("shared"))
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits
 
 
 async def test_the_whole_story_needs_no_script(stage: Stage):
@@ -70,7 +70,7 @@ async def test_a_person_who_goes_back_from_the_provider_can_start_again(stage: S
     assert "is connected" in await alice.text()
     assert "auth.granted" == (await stage.next_event()).type
     assert await stage.broker.events.lease("planner") is None
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits
 
 
 async def test_a_direct_link_leads_straight_to_the_provider_and_the_block_to_our_page(stage: Stage):
@@ -87,7 +87,7 @@ async def test_a_direct_link_leads_straight_to_the_provider_and_the_block_to_our
     assert f"{stage.home}/connected/direct" == alice.page.url
     assert "auth.granted" == (await stage.next_event()).type
     assert (200, PROFILE) == await stage.use(await stage.token("direct"))
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits
 
 
 async def test_a_no_at_the_provider_wakes_the_agent_and_grants_nothing(stage: Stage):
@@ -100,7 +100,7 @@ async def test_a_no_at_the_provider_wakes_the_agent_and_grants_nothing(stage: St
     assert "auth.denied" == (await stage.next_event()).type
     assert 0 == await stage.provider.count("token")
     assert "noGrant" == (await stage.ask("personal")).reason
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits
 
 
 async def test_a_no_on_our_page_never_reaches_the_provider(stage: Stage):
@@ -112,7 +112,7 @@ async def test_a_no_on_our_page_never_reaches_the_provider(stage: Stage):
     assert "Nothing was connected" in await alice.text()
     assert "failed" == (await stage.broker.wait(asked.auth_session_id, timeout=60)).status
     assert 0 == await stage.provider.count("authorization")
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits
 
 
 @pytest.mark.case("42")
@@ -126,7 +126,7 @@ async def test_a_person_who_may_not_connect_it_for_the_team_connects_nothing(sta
     assert Code.SUBJECT_FORBIDDEN == (await stage.broker.wait(asked.auth_session_id, timeout=60)).code
     assert 0 == await stage.provider.count("revocation")
     assert "noGrant" == (await stage.ask("shared")).reason
-    assert [] == bob.troubles
+    assert [] == bob.shared_circuits
 
 
 @pytest.mark.case("4")
@@ -140,7 +140,7 @@ async def test_a_person_who_took_too_long_is_told_so_and_the_code_is_never_sent(
     assert "This link no longer works" in await alice.text()
     assert 0 == await stage.provider.count("token")
     assert "expired" == (await stage.broker.wait(asked.auth_session_id, timeout=60)).status
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits
 
 
 async def test_a_grant_revoked_here_is_revoked_at_the_provider(stage: Stage):

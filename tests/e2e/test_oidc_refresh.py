@@ -58,7 +58,7 @@ async def test_a_token_is_refreshed_for_generations_with_one_request_each(
         assert (before[0] + GENERATIONS, before[1] + GENERATIONS, 0) == await stage.refreshes("personal")
         assert GENERATIONS + 1 == len({token.access_token.reveal() for token in tokens})
         assert not any(token.degraded for token in tokens)
-        assert [] == alice.troubles
+        assert [] == alice.shared_circuits
 
 
 async def test_every_way_to_prove_who_we_are_works_for_refreshes_too(tmp_path: Path, canaries: Canaries):
@@ -121,11 +121,11 @@ async def test_a_reused_refresh_token_ends_the_grant_and_a_person_is_asked(tmp_p
 
 @pytest.mark.case("46")
 async def test_one_expired_grant_is_refreshed_once_for_many_processes(tmp_path: Path, canaries: Canaries):
-    told: list[list[str]] = []
+    reported: list[list[str]] = []
 
     def hear(line: list[str]) -> None:
         if line[0] == "told":
-            told.append(line[2:])
+            reported.append(line[2:])
 
     async with scene(tmp_path, canaries, "personal") as stage:
         await stage.provider.let_tokens_live(1)
@@ -138,8 +138,8 @@ async def test_one_expired_grant_is_refreshed_once_for_many_processes(tmp_path: 
             await asyncio.sleep(1)  # so that the token is over
             brokers.order("go")
             await brokers.until(lambda: len(brokers.ends) == PROCESSES)
-        assert {"ready": PROCESSES * TASKS} == Counter(word for word, _, _ in told)
-        assert 1 == len({fingerprint for _, fingerprint, _ in told})
+        assert {"ready": PROCESSES * TASKS} == Counter(word for word, _, _ in reported)
+        assert 1 == len({fingerprint for _, fingerprint, _ in reported})
         assert (1, 1, 0) == await stage.refreshes("personal")
         assert 2 == await stage.provider.count("token"), "the exchange and the refresh"
         assert (200, "alice") == who(await stage.use(await stage.token("personal")))

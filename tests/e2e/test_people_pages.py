@@ -123,7 +123,7 @@ async def test_axe_finds_nothing_grave_by_day_or_night_wide_or_narrow(desk: Desk
     """Nothing overflows the page. The pictures are for a person to look at."""
     person = await PAGES[name](desk, {"locale": locale})
     await pictures.take(person.page, name + ("-korean" if locale == "ko-KR" else ""))
-    assert [] == person.troubles
+    assert [] == person.shared_circuits
 
 
 async def test_a_connection_is_ended_by_keyboard_alone(desk: Desk) -> None:
@@ -145,7 +145,7 @@ async def test_a_connection_is_ended_by_keyboard_alone(desk: Desk) -> None:
     await enter(person, "**/connections?done=disconnected")
     assert "Agents can no longer use it" in await person.page.get_by_role("status").inner_text()
     assert isinstance(await desk.harness.ask("mail"), AuthorizationRequired)
-    assert [] == person.troubles
+    assert [] == person.shared_circuits
 
 
 async def test_a_grant_is_found_and_revoked_by_keyboard_alone(desk: Desk) -> None:
@@ -164,7 +164,7 @@ async def test_a_grant_is_found_and_revoked_by_keyboard_alone(desk: Desk) -> Non
     await step_to(person, "Revoke")
     await enter(person, "**?done=revoked")
     assert "The grant has ended" in await person.page.get_by_role("status").inner_text()
-    assert [] == person.troubles
+    assert [] == person.shared_circuits
 
 
 async def test_everything_works_where_scripts_are_off(desk: Desk) -> None:
@@ -188,7 +188,7 @@ async def test_everything_works_where_scripts_are_off(desk: Desk) -> None:
     await office.page.wait_for_url("**/queues?done=dropped")
     await office.page.get_by_role("button", name="Sign out").click()
     await office.page.get_by_role("heading", name="Signed out").wait_for()
-    assert [] == person.troubles + office.troubles
+    assert [] == person.shared_circuits + office.shared_circuits
 
 
 async def enter(person: Person, url: str) -> None:

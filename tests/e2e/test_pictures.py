@@ -112,4 +112,4 @@ async def photographed(person: Person, name: str, words: str) -> None:
     """The page shows its text and loads nothing else."""
     assert words in await person.text()
     await pictures.take(person.page, name)
-    assert [] == person.troubles
+    assert [] == person.shared_circuits

@@ -51,7 +51,7 @@ async def test_ending_one_of_two_grants_that_the_provider_takes_for_one_leaves_t
     assert (0, 200) == (await stage.provider.count("revocation"), await status(stage, second))
     assert "done" == await stage.broker.grants.revoke("personal-too", ALICE)
     assert [401, 401] == [await status(stage, token) for token in (first, second)], "they were one grant over there"
-    assert [] == alice.troubles
+    assert [] == alice.shared_circuits
 
 
 async def test_both_are_told_when_both_are_meant(stage: Stage):

@@ -119,7 +119,7 @@ async def run(folder: Path, turns: int, seed: int) -> KillReport:
         finally:
             await stage.end()
             stage.log.close()
-        await _judge(stage, turns)
+        await _check(stage, turns)
     return stage.report
 
 
@@ -148,7 +148,7 @@ def _count(report: KillReport, event_id: str, answer: str) -> None:
         report.problems.append(f"{event_id}: another answer than a note or an interruption: {answer}")
 
 
-async def _judge(stage: Stage, turns: int) -> None:
+async def _check(stage: Stage, turns: int) -> None:
     problems = stage.report.problems
     lines = [line for notes in stage.folder.glob("workspaces/*/*/notes") for line in notes.read_text().splitlines()]
     counts = Counter(line.split()[-1] for line in lines)

@@ -15,7 +15,7 @@ import pytest
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.testing.crashfs import Crash
-from tests.kit.audit import AT, ENTRY, KEYS, die, kinds, verdict
+from tests.kit.audit import AT, ENTRY, KEYS, die, kinds, verification
 from tests.kit.forms import swept
 
 CALLS = ("write", "pwrite", "fsync", "ftruncate", "rename", "mkdir")
@@ -113,7 +113,7 @@ class Story:
     root: Path
     logs: list[AuditFile] = field(default_factory=list)
     acknowledged: dict[str, int] = field(default_factory=dict)
-    anchored: set[str] = field(default_factory=set)
+    checkpointed: set[str] = field(default_factory=set)
 
     def opened(self) -> AuditFile:
         self.logs.append(AuditFile(self.root, KEYS, most_bytes=1000))
@@ -126,20 +126,20 @@ class Story:
             self.acknowledged[agent] = number_of(log)
 
     def keep(self, log: AuditFile) -> None:
-        """Write the roll as `keep_anchor` does on its thread."""
+        """Write the checkpoint as `keep_checkpoint` does on its thread."""
         slot = log._slot
         if slot is not None and (due := slot.due) is not None:
             slot.keep(slot.descriptor, due, patient=True)
-            self._anchor(slot.number)
+            self._checkpoint(slot.number)
 
     def close(self, *logs: AuditFile) -> None:
         for log in logs:
             number = number_of(log)
             log.close()
-            self._anchor(number)
+            self._checkpoint(number)
 
-    def _anchor(self, slot: int) -> None:
-        self.anchored |= {agent for agent, number in self.acknowledged.items() if number == slot}
+    def _checkpoint(self, slot: int) -> None:
+        self.checkpointed |= {agent for agent, number in self.acknowledged.items() if number == slot}
 
 
 def number_of(log: AuditFile) -> int:
@@ -152,7 +152,7 @@ async def sweep(place: Path, prepare: Callable[[Path], object], tell: Callable[[
         scratch = place / str(number)
         story, disk, is_over = crashed(scratch / "live", number, prepare, tell)
         for clone, is_dark in disk.clones(scratch):
-            await look(clone, story.anchored if is_dark else story.acknowledged)
+            await look(clone, story.checkpointed if is_dark else story.acknowledged)
         shutil.rmtree(scratch)
         if is_over:
             return number
@@ -179,13 +179,13 @@ def crashed(
 async def look(clone: Path, expected: Collection[str]) -> None:
     """The log is sound, or has not begun; all entries are there, once; the next process goes on with all slots."""
     had_lines = any(path.stat().st_size for path in clone.rglob("*.jsonl"))
-    assert (await verdict(clone)).sound or not had_lines, clone
+    assert (await verification(clone)).sound or not had_lines, clone
     logs = [AuditFile(clone, KEYS) for _ in range(3)]
     for log in logs:
         log.write(ENTRY, AT)
     for log in logs:
         log.close()
-    found = await verdict(clone)
+    found = await verification(clone)
     assert found.sound, (clone, kinds(found))
     there = [line.fields["agent"] for line in await FileTrail(clone, KEYS).tail(1000, type="TokenIssued")]
     assert dict.fromkeys(expected, 1).items() <= {agent: there.count(agent) for agent in there}.items()

@@ -1,6 +1,6 @@
 """`python -m tests.faults.audit_crashes`: random lives of the audit log's slots, with a crash at every change of the disk.
 
-Processes take slots, write, rotate, write the roll, end, and are killed. `test_audit_crash.py` runs a short form.
+Processes take slots, write, rotate, write the checkpoint, end, and are killed. `test_audit_crash.py` runs a short form.
 """
 
 from __future__ import annotations

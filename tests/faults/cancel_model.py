@@ -25,7 +25,7 @@ class Model:
     queued: set[str] = field(default_factory=set)
     about: dict[str, dict[str, Any]] = field(default_factory=dict)
     handed_in_all: int = 0
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     removed_keys: set[str] = field(default_factory=set)
 
     # tokens
@@ -55,7 +55,7 @@ class Model:
     def handed_event(self, event: str, attempt: int, body: dict[str, Any]) -> None:
         self.handed[event] += 1
         self.handed_in_all += 1
-        self.told.add(event)
+        self.reported.add(event)
         self.about[event] = body
         if event in self.acked:
             self.problems.append(f"{event} was leased after it was acknowledged")
@@ -71,7 +71,7 @@ class Model:
 
     def forget(self) -> None:
         """A new epoch: every turn, event and session of the one before is gone. Grants and the lists of what people were told stay."""
-        self.told |= self.dropped
+        self.reported |= self.dropped
         for kept in (
             self.ended_turns,
             self.handed,

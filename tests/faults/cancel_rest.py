@@ -49,7 +49,7 @@ async def to_rest(w: World) -> None:
 
 async def tended(side: Side) -> None:
     parts = side.running.parts
-    parts.background_refresh._mend_at = 0
+    parts.background_refresh._repair_at = 0
     await parts.background_refresh.recover()
     await parts.polling.once()
     await parts.sweep.once()
@@ -123,10 +123,10 @@ def _session_problems(w: World, sessions: list[AuthSession]) -> list[str]:
     """Every end is told by the one event that it may be told by, and entered in the audit log."""
     found = []
     failed = {entry.session for entry in w.audit.entries if isinstance(entry, ConnectFailed)}
-    told: dict[str, set[str]] = {}
+    reported: dict[str, set[str]] = {}
     for event in w.model.about.values():
         if event["type"].startswith("auth."):
-            told.setdefault(event["payload"]["authSessionId"], set()).add(event["type"])
+            reported.setdefault(event["payload"]["authSessionId"], set()).add(event["type"])
     for session in sessions:
         if session.subject == ERASED or session.resume.is_of(ERASED):
             continue
@@ -137,7 +137,7 @@ def _session_problems(w: World, sessions: list[AuthSession]) -> list[str]:
             may = {"auth.denied" if session.failure is Code.PROVIDER_DENIED else "auth.failed"}
             if session.id not in failed:
                 found.append(f"the failure of {session.id} is not in the audit log")
-        said = told.get(session.id, set()) - {"auth.revoked"}
+        said = reported.get(session.id, set()) - {"auth.revoked"}
         if said != may and not w.model.dropped & {f"evt-{session.id}-{kind}" for kind in may}:
             found.append(
                 f"{session.id} of {session.app} is {session.status} ({session.failure}) and was told by {said}"
@@ -147,20 +147,20 @@ def _session_problems(w: World, sessions: list[AuthSession]) -> list[str]:
 
 def _grant_problems(w: World, grants: list[Grant]) -> list[str]:
     """A revocation is told by one event, entered in the audit log, and no provider is still to be told."""
-    lost = w.model.queued - w.model.told - w.model.dropped
+    lost = w.model.queued - w.model.reported - w.model.dropped
     found = [f"{event} was queued and never delivered" for event in lost]
     ended = last_entries(w)
     for grant in grants:
         if grant.subject == ERASED or (grant.resume is not None and grant.resume.is_of(ERASED)):
             continue
         event = f"evt-{grant.auth_session_id}-auth.revoked"
-        if grant.revoked and grant.resume is not None and event not in w.model.told | w.model.dropped:
+        if grant.revoked and grant.resume is not None and event not in w.model.reported | w.model.dropped:
             found.append(f"the end of a grant of {grant.app} was told by no event")
         if not grant.revoked and event in w.model.about:
             found.append(f"a living grant of {grant.app} was told to be revoked")
         if grant.revoked and ended.get(grant.id) is not GrantEnded:
             found.append(f"the end of a grant of {grant.app} is not in the audit log")
-        if grant.to_be_told or grant.outbox or grant.refresh_state.intent is not None:
+        if grant.revocation_pending or grant.outbox or grant.refresh_state.intent is not None:
             found.append(f"a grant of {grant.app} has something left to do")
     return found
 

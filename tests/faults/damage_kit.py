@@ -326,7 +326,7 @@ def operations(here: World) -> dict[str, Callable[[], Awaitable[Any]]]:
         "sweep of visits": here.parts.browser_sessions.sweep,
         "uses": lambda: here.parts.uses.write(everything=True),
         "sweep of tombstones": lambda: tombstones.sweep(parts.clock),
-        "markers": parts.background_refresh.mend,
+        "markers": parts.background_refresh.repair,
         "refreshes left open": parts.background_refresh.recover,
         "refresh": refreshed,
         "refreshes ahead": parts.background_refresh.ahead,

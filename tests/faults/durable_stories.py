@@ -180,7 +180,7 @@ class Way:
     browser: Browser
     callback: str
     asked: Any
-    told: str = ""
+    reported: str = ""
 
 
 async def agreed(process: Process, idp: IdentityProvider) -> Way:
@@ -216,7 +216,7 @@ async def sent_on(process: Process, idp: IdentityProvider) -> Way:
     page = await way.browser.follow(way.callback)
     assert page.location is not None, page.text
     page = await way.browser.follow()
-    way.told = handle_on(page) if page.next_url is not None and page.next_url.startswith(RUNTIME) else code_on(page)
+    way.reported = handle_on(page) if page.next_url is not None and page.next_url.startswith(RUNTIME) else code_on(page)
     return way
 
 
@@ -226,11 +226,11 @@ async def has_pending_code(process: Process, way: Way) -> bool:
 
 
 async def confirmed(process: Process, way: Way) -> None:
-    settled(await process.broker.confirm(way.told, ALICE))
+    settled(await process.broker.confirm(way.reported, ALICE))
 
 
 async def relayed_code(process: Process, way: Way) -> None:
-    settled(await process.broker.relay_code(HERE, way.told))
+    settled(await process.broker.relay_code(HERE, way.reported))
 
 
 def settled(outcome: Any) -> None:

@@ -30,9 +30,9 @@ def refused(what: str) -> None:
     raise OSError(what)
 
 
-def must(safe: object, told: object) -> Any:
+def must(safe: object, reported: object) -> Any:
     """Raise OSError for a safe state; else return the finding."""
-    return refused("as it should be") if safe else told
+    return refused("as it should be") if safe else reported
 
 
 def called(result: int) -> int:

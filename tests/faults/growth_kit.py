@@ -84,7 +84,7 @@ class Kept(HasRunning):
         await running._tend()
         await parts.queues.tidy()
         for work in (parts.bulk_revocation.run_pass, parts.background_refresh.recover, parts.background_refresh.ahead,
-                     parts.background_refresh.mend, parts.polling.once, parts.relay.once):  # fmt: skip
+                     parts.background_refresh.repair, parts.polling.once, parts.relay.once):  # fmt: skip
             await running._try("", work)
 
     async def close(self) -> None:

@@ -119,11 +119,11 @@ async def people_on(hosts: Hosts, world: World, hear: Any) -> AsyncIterator[tupl
 
 async def rush(hosts: Hosts, tasks: int) -> Report:
     """All tasks of all hosts find one token expired at the same moment."""
-    told: list[list[str]] = []
+    reported: list[list[str]] = []
 
     def hear(line: list[str]) -> None:
         if line[0] == "told":
-            told.append(line[2:])
+            reported.append(line[2:])
 
     async with Provider.open({"rush": 0}, people=1, lifetime=1) as provider:
         async with people_on(hosts, World(provider.introduction), lambda _: None) as (people, *_):
@@ -141,13 +141,13 @@ async def rush(hosts: Hosts, tasks: int) -> Report:
                 await nursery.until(partial(_have_ended, nursery))
         (family,) = await provider.ask("figures")
         requests = await provider.ask("count", "refresh_token")
-    answers, tokens = Counter(word for word, *_ in told), {token for _, token, _ in told}
+    answers, tokens = Counter(word for word, *_ in reported), {token for _, token, _ in reported}
     total = len(hosts.names) * OF_EACH * tasks
     figures = {
         "hosts, processes, tasks": f"{len(hosts.names)}, {len(hosts.names) * OF_EACH}, {total}",
         "answers": dict(answers),
         "refresh requests": requests,
-        "seconds to the last answer": max((float(seconds) for *_, seconds in told), default=0.0),
+        "seconds to the last answer": max((float(seconds) for *_, seconds in reported), default=0.0),
     }
     wrong = [
         *([] if answers == {"ready": total} else [f"not every task was served: {dict(answers)}"]),

@@ -16,7 +16,7 @@ TOLERATED = {"link:noGrant", "link:refreshUncertain", "link:revoked"}
 
 
 @dataclass(frozen=True)
-class Told:
+class Reported:
     """An answer with a token, and the times before and after the call. `bound`: of the freshness of the host that gave
     it, in seconds."""
 
@@ -45,7 +45,7 @@ class Facts:
     intents: Counter[str] = field(default_factory=Counter)
     after_lost: Counter[str] = field(default_factory=Counter)
     ended: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    told: list[Told] = field(default_factory=list)
+    reported: list[Reported] = field(default_factory=list)
     without: list[Without] = field(default_factory=list)
     revoking: list[tuple[Pair, float]] = field(default_factory=list)
     revoked: list[tuple[Pair, float, float]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Facts:
                 self.answers[word] += 1
                 pair = app, int(person)
                 if token != "-":
-                    self.told.append(Told(pair, token, float(asked), float(got), self._bound(process)))
+                    self.reported.append(Reported(pair, token, float(asked), float(got), self._bound(process)))
                 elif word == "link:noGrant":
                     self.without.append(Without(pair, float(asked), float(got)))
             case ["intent", _, app, lost]:
@@ -147,7 +147,7 @@ def _grants_lost(facts: Facts) -> list[str]:
     """A pair whose consent or token was acknowledged has a grant from then on, until a revocation takes effect. A grant that
     is revoked leaves a record only until the provider has been told."""
     acknowledged = defaultdict[Pair, list[tuple[float, float]]](list)  # before and after each call
-    for each in facts.told:
+    for each in facts.reported:
         acknowledged[each.pair].append((each.asked, each.got))
     for pair, when in facts.consented:
         acknowledged[pair].append((when, when))
@@ -195,8 +195,8 @@ def _families_lost(facts: Facts, provider: Mapping[str, Any], grace: Mapping[str
 def _handed_out_after_revocation(facts: Facts, families: Mapping[str, int]) -> list[str]:
     """No token of a grant is handed out by a call that began after the grant's revocation was acknowledged, or by a host
     that trusts a feed after its bound. A grant counts if one of its tokens was handed out before the revocation began."""
-    of_pair = defaultdict[Pair, list[Told]](list)
-    for each in facts.told:
+    of_pair = defaultdict[Pair, list[Reported]](list)
+    for each in facts.reported:
         of_pair[each.pair].append(each)
     found = []
     for pair, begun, done in facts.revoked:

@@ -24,21 +24,21 @@ async def settle(people: People, pairs: list[Pair], broker: Any, facts: Facts) -
         for agent in (CONSUMER, "planner"):
             await _drain(broker, agent, facts)
         answers = {pair: await _answer(people, pair, facts) for pair in dead}
-        dead = {pair: _told(answer) for pair, answer in answers.items() if not _is_alive(answer)}
+        dead = {pair: _reported(answer) for pair, answer in answers.items() if not _is_alive(answer)}
     return dead
 
 
 async def last_of(pair: Pair, broker: Any, provider: Provider, answer: str) -> str:
     """Return the last `answer`, the grant and the last requests of a pair that does not come alive, as one text."""
     app, person = pair
-    told = [f"answered {answer}"]
+    reported = [f"answered {answer}"]
     async for view in broker.grants.views(app, subject_of(person)):
         record = await broker.grants.record(view.id)
-        told.append(
+        reported.append(
             f"health {view.health}, ended {view.ended or 'not'}, lost {view.lost}, token lives {view.token_lives}, "
             f"expires {view.expires_at}, updated {view.updated_at}, intent {record and record.refresh_state.intent}"
         )
-    return "; ".join([*told, *await provider.ask("latest", app, person)])
+    return "; ".join([*reported, *await provider.ask("latest", app, person)])
 
 
 async def _drain(broker: Any, agent: str, facts: Facts) -> None:
@@ -70,6 +70,6 @@ def _is_alive(answer: TokenResult) -> bool:
     return isinstance(answer, Ready) and not answer.degraded
 
 
-def _told(answer: TokenResult) -> str:
+def _reported(answer: TokenResult) -> str:
     wait = f", again after {answer.retry_after_seconds} s" if isinstance(answer, Failed) else ""
     return word_of(answer) + wait

@@ -59,7 +59,7 @@ def rights_of(kind: Kind) -> tuple[Right, ...]:
 
 class Board:
     """Counters in shared memory, three for each right. A change is written down before it begins (`begun`) and once it
-    was answered (`answered`). `seen` is the newest version that a call which began after the answer was judged by."""
+    was answered (`answered`). `seen` is the newest version that a call which began after the answer was checked by."""
 
     COLUMNS = ("begun", "answered", "seen")
 

@@ -69,7 +69,7 @@ class Held:
 
 @dataclass
 class Caller:
-    """Calls with every right in every way, and judges each answer."""
+    """Calls with every right in every way, and checks each answer."""
 
     broker: Broker
     board: Board
@@ -259,8 +259,8 @@ async def listen(caller: Caller) -> None:
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
-        told = json.loads(line)
-        caller.held[RIGHTS[told["right"]]] = Held(told["version"], told["text"])
+        reported = json.loads(line)
+        caller.held[RIGHTS[reported["right"]]] = Held(reported["version"], reported["text"])
     caller.over = True
 
 

@@ -153,8 +153,8 @@ class Changer:
             scopes=SCOPES,
             mark=f"{right.number}-{version}",
         )
-        fate = await self.running.parts.importing.import_grant(line, replace=True)
-        assert fate in {"imported", "replaced"}, fate
+        outcome = await self.running.parts.importing.import_grant(line, replace=True)
+        assert outcome in {"imported", "replaced"}, outcome
         return ""
 
     async def replace(self, right: Right, version: int) -> str:

@@ -161,10 +161,10 @@ async def run(folder: Path, idp: IdentityProvider, kills: int, seed: int) -> Rep
             await nursery.one_life(dice)
     finally:
         await nursery.close()
-    return await judge(folder, idp, facts, begin)
+    return await validate(folder, idp, facts, begin)
 
 
-async def judge(folder: Path, idp: IdentityProvider, facts: Facts, begin: float) -> Report:
+async def validate(folder: Path, idp: IdentityProvider, facts: Facts, begin: float) -> Report:
     """A broker starts when every claim and lease of the dead has run out; the store it finds must be whole."""
     later = datetime.now(UTC) + timedelta(seconds=AFTER_CLAIMS)
     clock = TestClock(later)

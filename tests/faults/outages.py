@@ -204,8 +204,8 @@ class Stage:
             else:
                 good = alive and not (family.ended_by or family.reused or set(family.redeemed.values()) - {1})
             if not good:
-                told = f"the family ended by {family.ended_by or 'nothing'}, redeemed {family.redeemed}"
-                found.append(f"{app}: {answer.status} {asked}; {told}")
+                reported = f"the family ended by {family.ended_by or 'nothing'}, redeemed {family.redeemed}"
+                found.append(f"{app}: {answer.status} {asked}; {reported}")
         return found
 
     async def _ended(self, app: str) -> str:

@@ -132,8 +132,8 @@ def last_runs() -> str:
     lines = []
     for part in PARTS:
         row = record.get(part.title)
-        told = "never" if row is None else f"{row['day']} at {row['commit']}: {row['result']} in {row['seconds']} s"
-        lines.append(f"{part.title}: {told}")
+        reported = "never" if row is None else f"{row['day']} at {row['commit']}: {row['result']} in {row['seconds']} s"
+        lines.append(f"{part.title}: {reported}")
     return "\n".join(lines)
 
 

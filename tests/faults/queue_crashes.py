@@ -99,16 +99,18 @@ async def stories(folder: Path, crashes: int, seed: int) -> Report:
         small_segments(patch, items=8)
         for sweep, place in ((in_memory, memory()), (on_disk, disk(folder / "join"))):
             script = script_of_a_join()
-            await _told(problems, "a join", sweep.story(place, script, range(len(script) - 3, len(script))))
+            await _reported(problems, "a join", sweep.story(place, script, range(len(script) - 3, len(script))))
         small_segments(patch)
         for number in count(seed):
             full = [sum(sweep.figures.values()) >= sweep.most for sweep in (in_memory, on_disk)]
             if problems or all(full):
                 break
             if not full[0]:
-                await _told(problems, f"seed {number}", in_memory.story(memory(), Random(number)))
+                await _reported(problems, f"seed {number}", in_memory.story(memory(), Random(number)))
             if not full[1]:
-                await _told(problems, f"seed {number}, disk", on_disk.story(disk(folder / str(number)), Random(number)))
+                await _reported(
+                    problems, f"seed {number}, disk", on_disk.story(disk(folder / str(number)), Random(number))
+                )
     figures = {
         "crashes at calls of the store": dict(in_memory.figures),
         "crashes at changes of the disk": dict(on_disk.figures),
@@ -117,7 +119,7 @@ async def stories(folder: Path, crashes: int, seed: int) -> Report:
     return Report(f"Queues that crash, from seed {seed}", figures, problems)
 
 
-async def _told(problems: list[str], where: str, story: Any) -> None:
+async def _reported(problems: list[str], where: str, story: Any) -> None:
     try:
         await story
     except AssertionError as error:

@@ -28,7 +28,7 @@ LIMITS = Limits(provider_seconds=2)  # a wait for another process's lease is sho
 
 
 class FailFrom(HookedFs):
-    """A disk that fails at the `number`-th change after `arm`, and at every one from then on, until it is `mended`."""
+    """A disk that fails at the `number`-th change after `arm`, and at every one from then on, until it is `repaired`."""
 
     def __init__(self) -> None:
         self.fired: str | None = None
@@ -38,7 +38,7 @@ class FailFrom(HookedFs):
     def arm(self, number: int, errno: int) -> None:
         self._left, self._errno, self.fired = number, errno, None
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self._left = None
 
     def _step(self, call: str, _args: tuple[Any, ...], run: Callable[[], Any]) -> Any:

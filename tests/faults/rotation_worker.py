@@ -13,7 +13,7 @@ from tests.kit.running_broker import turn
 
 
 async def main(subject: str) -> None:
-    told, tokens, over = Counter[str](), set[str](), asyncio.Event()
+    reported, tokens, over = Counter[str](), set[str](), asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), over.set)
     async with open_broker("config") as broker:
         print("up", flush=True)
@@ -21,12 +21,12 @@ async def main(subject: str) -> None:
         while not over.is_set():
             result = await oauth.get_access_token("mail", min_ttl_seconds=0)
             if isinstance(result, Ready):
-                told["degraded" if result.degraded else "ready"] += 1
+                reported["degraded" if result.degraded else "ready"] += 1
                 tokens.add(result.access_token.reveal()[-12:])
             else:
-                told[result.code.value if isinstance(result, Failed) else result.status] += 1
+                reported[result.code.value if isinstance(result, Failed) else result.status] += 1
             await asyncio.sleep(0.01)
-    print(json.dumps({"told": told, "tokens": sorted(tokens)}), flush=True)
+    print(json.dumps({"told": reported, "tokens": sorted(tokens)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ async def run(folder: Path, idp: IdentityProvider, *, kills: int, workers: int, 
     finally:
         server.bury()
     problems += wrong_events(ledger) + wrong_refreshes(world, ledger) + leaked(world, ledger)
-    problems += [await each.told(world) for each in ledger.unforeseen]
+    problems += [await each.reported(world) for each in ledger.unforeseen]
     log = json_log(io.StringIO(), SystemClock())
     async with open_broker(folder / "config", env={}, background=False, log=log) as broker:
         problems += await _wrong_turns(broker, ledger)

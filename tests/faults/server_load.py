@@ -41,7 +41,7 @@ class Unforeseen:
     what: str
     request_id: str
 
-    async def told(self, world: World) -> str:
+    async def reported(self, world: World) -> str:
         return f"{self.what}; the log: {await world.said_of(self.request_id)}"
 
 
@@ -251,7 +251,7 @@ class Load:
         turn = {"agentName": AGENT, "instanceKey": f"of {pair.number}", "swarmRef": "Swarm/default", "auth": auth}
         status, begun = await line.call("POST", "/v1/turns", {"turn": turn})
         if status != 201:
-            raise AssertionError(await Unforeseen(f"no turn: {status} {begun}", line.request_id).told(self.world))
+            raise AssertionError(await Unforeseen(f"no turn: {status} {begun}", line.request_id).reported(self.world))
         self.ledger.say("begun", begun["turnToken"])
         return begun["turnId"], begun["turnToken"]
 

@@ -17,11 +17,11 @@ MARGIN = 2  # seconds that the last one may wait longer than the provider takes
 
 async def rush(folder: Path, processes: int = PROCESSES, tasks: int = TASKS, within: float = SLOW + MARGIN) -> Report:
     """One expired grant, many processes with many tasks each; the last of them is served `within` seconds."""
-    told: list[list[str]] = []
+    reported: list[list[str]] = []
 
     def hear(line: list[str]) -> None:
         if line[0] == "told":
-            told.append(line[2:])
+            reported.append(line[2:])
 
     async with Provider.open({"strict": 0}, people=1, lifetime=1) as provider:
         world = World(provider.introduction)
@@ -35,13 +35,13 @@ async def rush(folder: Path, processes: int = PROCESSES, tasks: int = TASKS, wit
             await asyncio.sleep(1)  # so that the token is over
             nursery.order("go")
             await nursery.until(lambda: len(nursery.ends) == processes)
-        return await _rush_report(provider, told, processes * tasks, within)
+        return await _rush_report(provider, reported, processes * tasks, within)
 
 
-async def _rush_report(provider: Provider, told: list[list[str]], total: int, within: float) -> Report:
-    words = Counter(word for word, _, _ in told)
-    tokens = len({token for _, token, _ in told})
-    times = sorted(float(seconds) for _, _, seconds in told)
+async def _rush_report(provider: Provider, reported: list[list[str]], total: int, within: float) -> Report:
+    words = Counter(word for word, _, _ in reported)
+    tokens = len({token for _, token, _ in reported})
+    times = sorted(float(seconds) for _, _, seconds in reported)
     requests, authorized = await provider.ask("count", "refresh_token"), await provider.ask("count", "authorize")
     (family,) = await provider.ask("figures")
     figures = {

@@ -153,7 +153,7 @@ async def siege(folder: Path, kills: int = KILLS, seed: int = 1, workers: int = 
             dead = await storm.settle(pairs, partial(_opens, provider))
         early = [code for _, code in nursery.ends if code != -signal.SIGKILL]
         facts_of_provider = {word: await provider.ask(word) for word in ("figures", "refusals", "requests")}
-    figures, problems = _judged(storm, facts_of_provider, time.monotonic() - begin)
+    figures, problems = _checked(storm, facts_of_provider, time.monotonic() - begin)
     problems += [f"not alive in the end: {app} of person {person}" for app, person in dead]
     problems += [f"brokers ended by themselves: {early}"] if early else []
     await file_store(folder).close()  # opening a store tidies up after dead processes
@@ -172,7 +172,7 @@ async def _opens(provider: Provider, token: str) -> bool:
         return (await http.get(url, headers={"authorization": f"Bearer {token}"})).status_code == 200
 
 
-def _judged(storm: Siege, provider: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[str]]:
+def _checked(storm: Siege, provider: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[str]]:
     facts, families = storm.facts, provider["figures"]
     often = {app: _redemptions(families, app) for app in APPS}
     revoked = {app: sum(f["app"] == app and f["ended_by"] == "reuse" for f in families) for app in APPS}
@@ -187,7 +187,7 @@ def _judged(storm: Siege, provider: dict[str, Any], seconds: float) -> tuple[dic
         "generations redeemed once, twice, ...": {app: dict(sorted(often[app].items())) for app in APPS},
         "longest row of lost answers": facts.longest_row,
         "families revoked by reuse": revoked,
-        "uncertain ends that a person mended": dict(storm.agreed),
+        "uncertain ends that a person repaired": dict(storm.agreed),
         "reasons why a person was asked": dict(storm.reasons),
     }
     problems = [*_wrong_answers(storm), *_wrong_requests(storm, provider, often, revoked)]
@@ -226,7 +226,7 @@ def _wrong_requests(
         if not grace and twice:
             problems.append(f"{app}: a spent token bought tokens")
         if revoked[app] != storm.agreed[app]:
-            problems.append(f"{app}: {revoked[app]} families were revoked, {storm.agreed[app]} mended")
+            problems.append(f"{app}: {revoked[app]} families were revoked, {storm.agreed[app]} repaired")
     return problems
 
 

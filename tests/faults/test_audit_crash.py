@@ -15,7 +15,7 @@ import pytest
 from oauthbroker.audit.file import AuditFile
 from tests.faults.audit_crash_kit import MOST_CALLS, Story, crashed, sweep
 from tests.faults.audit_crashes import random_story
-from tests.kit.audit import AT, ENTRY, KEYS, die, verdict, write
+from tests.kit.audit import AT, ENTRY, KEYS, die, verification, write
 
 
 def take(story: Story) -> None:
@@ -50,8 +50,8 @@ def rotate(story: Story) -> None:
     story.close(one, other)
 
 
-def write_rolls(story: Story) -> None:
-    """Two processes write the roll by turns while both go on; the one that ends leaves its slot to a third."""
+def write_checkpoints(story: Story) -> None:
+    """Two processes write the checkpoint by turns while both go on; the one that ends leaves its slot to a third."""
     one, other = story.opened(), story.opened()
     for _ in range(2):
         for log in (one, other):
@@ -67,7 +67,7 @@ STORIES: dict[str, tuple[Callable[[Path], object], Callable[[Story], None]]] = {
     "take": (lambda _: None, take),
     "take again": (lambda _: None, take_again),
     "rotate": (lambda _: None, rotate),
-    "write rolls": (lambda _: None, write_rolls),
+    "write rolls": (lambda _: None, write_checkpoints),
 }
 
 
@@ -87,7 +87,7 @@ async def test_a_crash_in_a_random_life_of_slots_loses_no_acknowledged_entry(tmp
 
 
 def two_slots(root: Path) -> None:
-    """Two processes that have ended, whose slots the roll knows."""
+    """Two processes that have ended, whose slots the checkpoint knows."""
     logs = [AuditFile(root, KEYS) for _ in range(2)]
     for log in logs:
         log.write(ENTRY, AT)
@@ -123,13 +123,15 @@ def go_on(story: Story) -> None:
 async def test_a_slot_that_is_removed_after_a_crash_at_any_change_is_missed(
     tmp_path: Path, remove: Callable[[Path], None]
 ) -> None:
-    """No crash takes back what the roll knew: also not while the other slot is taken, rotated and anchored."""
+    """No crash takes back what the checkpoint knew: also not while the other slot is taken, rotated and anchored."""
     assert await looks_after_removal(tmp_path, remove) > 10
 
 
 @pytest.mark.slow
-async def test_a_roll_that_forgets_other_slots_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oauthbroker.audit.roll._newest", lambda *rolls: dict(rolls[-1]))
+async def test_a_checkpoint_that_forgets_other_slots_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oauthbroker.audit.checkpoint._newest", lambda *checkpoints: dict(checkpoints[-1]))
     with pytest.raises(AssertionError):
         await looks_after_removal(tmp_path, remove_a_slot)
 
@@ -138,11 +140,11 @@ async def looks_after_removal(place: Path, remove: Callable[[Path], None]) -> in
     for number in range(MOST_CALLS):
         _, disk, is_over = crashed(place / str(number) / "live", number, two_slots, go_on)
         for clone, _ in disk.clones(place / str(number)):
-            assert (await verdict(clone)).sound, (number, clone.name)
+            assert (await verification(clone)).sound, (number, clone.name)
             remove(clone)
-            assert not (await verdict(clone)).sound, (number, clone.name)
+            assert not (await verification(clone)).sound, (number, clone.name)
             write(clone)
-            assert not (await verdict(clone)).sound, "the next process does not hide it"
+            assert not (await verification(clone)).sound, "the next process does not hide it"
         if is_over:
             return number
     raise AssertionError("the story does not end")

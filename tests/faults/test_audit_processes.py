@@ -17,7 +17,7 @@ import pytest
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.core.errors import BrokerError
-from tests.kit.audit import AT, ENTRY, KEYS, active, die, verdict, write
+from tests.kit.audit import AT, ENTRY, KEYS, active, die, verification, write
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "faults" / "audit_worker.py"
@@ -69,7 +69,7 @@ async def test_four_processes_write_one_sound_trail_over_many_files(tmp_path: Pa
     for worker in workers:
         _, complaint = worker.communicate(timeout=60)
         assert 0 == worker.returncode, complaint
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, 0, 0, 1) == (found.sound, found.torn, found.unfinished, found.slots[0].first)
     assert len([*tmp_path.rglob("audit-*.jsonl")]) > 10
     assert {0, 1, 2, 3} == {*found.slots}
@@ -95,7 +95,7 @@ async def test_a_killed_writer_leaves_a_sound_log_with_all_acknowledged_lines(tm
                 if line.endswith("\n")
             }
     write(tmp_path)
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, 0) == (found.sound, found.unfinished), found.breaks
     there = await written(tmp_path)
     assert len(acknowledged) > 50
@@ -117,7 +117,7 @@ async def test_a_line_in_the_middle_of_which_its_writer_died_is_told_of_by_the_n
     go(witness)
     _, complaint = witness.communicate(timeout=60)
     assert 0 == witness.returncode, complaint
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, 1, 0) == (found.sound, found.torn, found.unfinished)
     there = await written(tmp_path)
     assert (19, 50) == tuple(sum(agent == name for agent, _ in there) for name in ("victim", "witness"))
@@ -135,7 +135,7 @@ async def test_a_stopped_process_keeps_its_slot_and_no_other_process_waits_for_i
     go(other)
     _, complaint = other.communicate(timeout=60)
     assert 0 == other.returncode, complaint
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, 51) == (found.sound, found.slots[1].verified)
 
 
@@ -161,5 +161,5 @@ def test_a_forked_child_neither_writes_to_its_parents_slot_nor_keeps_it_from_oth
         os.waitpid(child, 0)
         os.close(asked)
         os.close(answer)
-    found = asyncio.run(verdict(tmp_path))
+    found = asyncio.run(verification(tmp_path))
     assert (True, {0: 3}) == (found.sound, {slot: it.verified for slot, it in found.slots.items()})

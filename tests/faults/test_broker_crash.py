@@ -39,13 +39,13 @@ async def lived(process: Process, story: BeforeCallback) -> bool:
     page = await story.browser.follow(story.callback)
     while page.location is not None:
         page = await story.browser.follow()
-    told = page.status == 200
+    reported = page.status == 200
     await process.tend()
     await process.drain()
-    return told
+    return reported
 
 
-async def check(process: Process, story: BeforeCallback, before: Heard, *, told: bool) -> bool:
+async def check(process: Process, story: BeforeCallback, before: Heard, *, reported: bool) -> bool:
     """A broker starts on the remaining files: the claims of this page. Returns whether there was a grant."""
     await check_proof(process, story)
     process.heard.received.clear()
@@ -57,7 +57,7 @@ async def check(process: Process, story: BeforeCallback, before: Heard, *, told:
     assert len(delivered) == len(set(delivered))
     assert not before.acknowledged & set(delivered)
     heard, grant = {*before.received, *delivered}, await process.grant("mail", ALICE)
-    assert grant is not None or not told
+    assert grant is not None or not reported
     assert (grant is not None) is (story.granted(story.first) in heard)
     assert (grant is not None) is (story.granted(story.second) in heard)
     assert story.granted(story.other_account) not in heard
@@ -112,26 +112,26 @@ async def test_a_crash_at_any_change_loses_no_grant_and_no_event(identity_provid
         place.mkdir()
         story = await before_callback(place, identity_provider)
         fs = CrashAtChange(story.root)
-        process, told = story.start(fs=fs), False
+        process, reported = story.start(fs=fs), False
         fs.arm(number)
         try:
-            told = await lived(process, story)
+            reported = await lived(process, story)
         except Crash:
             assert fs.fired
         for clone in list(fs.clones(place / "clones", seeds=1, only=POWER_LOSS_STATES)):
-            outcomes.add(await looked_at(story, clone, process.heard, number, told=told))
+            outcomes.add(await looked_at(story, clone, process.heard, number, reported=reported))
         fs.restore()
         await process.die()
         shutil.rmtree(place)
         if fs.fired is None:
             break
     assert fs.fired is None
-    assert told
+    assert reported
     assert {True, False} == outcomes
     assert number > 60  # the story is long, and it was cut everywhere
 
 
-async def looked_at(story: BeforeCallback, root: Path, heard: Heard, seed: int, *, told: bool) -> bool:
+async def looked_at(story: BeforeCallback, root: Path, heard: Heard, seed: int, *, reported: bool) -> bool:
     """`check` on one disk, after a second crash while the first one was being tidied up."""
     fs = CrashAtChange(root)
     process = story.start(root, fs)
@@ -146,7 +146,7 @@ async def looked_at(story: BeforeCallback, root: Path, heard: Heard, seed: int, 
     fs.restore()
     await process.die()
     again = story.start(root, after=AFTER_CLAIMS)
-    granted = await check(again, story, heard.and_then(process.heard), told=told)
+    granted = await check(again, story, heard.and_then(process.heard), reported=reported)
     await again.die()
     return granted
 
@@ -165,21 +165,21 @@ async def test_a_disk_that_fails_at_any_change_gives_a_grant_with_its_events_or_
         place.mkdir()
         story = await before_callback(place, identity_provider)
         fs = FailAtChange()
-        process, told = story.start(fs=fs), False
+        process, reported = story.start(fs=fs), False
         fs.arm(number, number_of_error)
         try:
-            told = await lived(process, story)
+            reported = await lived(process, story)
         except BrokerError:
             assert fs.fired
         fs.disarm()
-        outcomes.add(await check(process, story, process.heard.and_then(Heard()), told=told))
+        outcomes.add(await check(process, story, process.heard.and_then(Heard()), reported=reported))
         await check_token(process, identity_provider)
         await process.die()
         shutil.rmtree(place)
         if fs.fired is None:
             break
     assert fs.fired is None
-    assert told
+    assert reported
     assert {True, False} == outcomes
 
 

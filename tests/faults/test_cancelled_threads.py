@@ -108,12 +108,12 @@ async def a_start(stage: Stage) -> None:
         pytest.fail("it was cancelled")
 
 
-def prepared_anchor(stage: Stage) -> Callable[[], Awaitable[None]]:
+def prepared_checkpoint(stage: Stage) -> Callable[[], Awaitable[None]]:
     log = AuditFile(stage.folder, AuditKeys(lambda label, *parts: bytes(32)))
     log.write(TokenRefreshed(app="mail", grant="grant-1", forced=False), AT)
     log.write(TokenRefreshed(app="mail", grant="grant-1", forced=False), AT)
     stage.closing.append(log.close)
-    return log.keep_anchor
+    return log.keep_checkpoint
 
 
 def prepared_figures(stage: Stage) -> Callable[[], Awaitable[None]]:
@@ -125,7 +125,7 @@ def prepared_figures(stage: Stage) -> Callable[[], Awaitable[None]]:
 
 ROWS: dict[str, Callable[[Stage], Callable[[], Awaitable[None]]]] = {
     "a start": lambda stage: lambda: a_start(stage),
-    "the anchor of the audit log": prepared_anchor,
+    "the checkpoint of the audit log": prepared_checkpoint,
     "the figures for others": prepared_figures,
 }
 

@@ -79,7 +79,7 @@ async def assert_bob_notices_nothing(here: World) -> None:
     ended = await process.grant("mail", BOB)
     assert ended is not None
     assert ended.revoked
-    assert not ended.to_be_told, "Bob's provider was told"
+    assert not ended.revocation_pending, "Bob's provider was told"
     assert isinstance(await here.ask(BOB, "files"), Ready), "refreshed by now"
     asked = await here.ask(BOB, "notes")
     assert isinstance(asked, AuthorizationRequired)
@@ -125,7 +125,7 @@ async def test_a_damaged_record_blocks_itself_and_nothing_else(here: World, kind
         await here.process.store.get(here.keys[kind][0])  # opens, or is gone
 
 
-# what each mend is about, by itself
+# what each repair is about, by itself
 
 SAMPLES = ["a flipped bit", "a neighbour's bytes", "an unknown key"]
 each_sample = pytest.mark.parametrize("form", SAMPLES)
@@ -133,7 +133,7 @@ each_sample = pytest.mark.parametrize("form", SAMPLES)
 
 @each_sample
 @pytest.mark.parametrize("look", ["lease", "dead", "settled"])
-async def test_a_damaged_queue_is_mended_by_the_first_look_and_not_made_anew_by_each(
+async def test_a_damaged_queue_is_fixed_by_the_first_look_and_not_made_anew_by_each(
     here: World, form: str, look: str
 ) -> None:
     await here.process.drain()  # nothing is left to lease, so that a look alone would change nothing
@@ -144,14 +144,14 @@ async def test_a_damaged_queue_is_mended_by_the_first_look_and_not_made_anew_by_
         "settled": lambda: here.broker.events.settled("planner", ["x"]),
     }
     await looks[look]()
-    mended = await here.process.store.get(here.keys["queues"][0])
-    assert mended is not None
+    repaired = await here.process.store.get(here.keys["queues"][0])
+    assert repaired is not None
     await looks[look]()
-    assert here.process.store.unchanged(mended), "the next look writes nothing"
+    assert here.process.store.unchanged(repaired), "the next look writes nothing"
 
 
 @each_sample
-async def test_a_damaged_turn_is_ended_for_good_also_when_its_record_is_mended(here: World, form: str) -> None:
+async def test_a_damaged_turn_is_ended_for_good_also_when_its_record_is_fixed(here: World, form: str) -> None:
     file, turns, begun = here.file(here.keys["turns"][0]), here.broker.turns, here.turns[ALICE]
     copy = file.read_bytes()
     await damaged(here, "turns", form)

@@ -66,7 +66,7 @@ SAME = {
 """Another listener to the same operation."""
 
 NOTHING_PROMISED = {
-    "AuditWriter.keep_anchor": "tests/faults/test_audit_crash.py crashes it at every call",
+    "AuditWriter.keep_checkpoint": "tests/faults/test_audit_crash.py crashes it at every call",
     "ApiKeys.sweep": "a key whose overlap is over is refused by its time, too",
     "Admin.turned_away": "an entry of the audit log",
     "Broker.reload": "a new process reads the configuration anew",
@@ -183,8 +183,8 @@ def commands(command: Any, name: str) -> Iterator[str]:
 def test_every_public_coroutine_that_changes_something_has_a_story_or_a_reason():
     seen = set[type]()
     public = {name for root in ROOTS for name in surface(root, seen)}
-    told = READS | COVERED | SAME.keys() | NOTHING_PROMISED.keys()
-    assert set() == public - told, "a public coroutine without a story"
+    reported = READS | COVERED | SAME.keys() | NOTHING_PROMISED.keys()
+    assert set() == public - reported, "a public coroutine without a story"
     assert set() == (READS | SAME.keys() | NOTHING_PROMISED.keys()) - public, "it is no part of the surface any more"
     assert set() == {*SAME.values()} - COVERED
 

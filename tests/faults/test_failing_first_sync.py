@@ -161,7 +161,7 @@ async def test_an_audit_log_whose_anchor_is_kept_is_on_the_disk_after_any_failed
 async def kept(log: AuditFile) -> None:
     for _ in range(3):
         try:
-            await log.keep_anchor()
+            await log.keep_checkpoint()
         except BrokerError:
             continue
         return

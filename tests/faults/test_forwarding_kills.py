@@ -39,8 +39,8 @@ class Worker:
 
     @property
     def leads(self) -> bool:
-        told = [each for each in self.lines if each in {"leads", "led"}]
-        return told[-1:] == ["leads"]
+        reported = [each for each in self.lines if each in {"leads", "led"}]
+        return reported[-1:] == ["leads"]
 
     async def listen(self) -> None:
         assert self.process.stdout is not None

@@ -160,7 +160,7 @@ LOCKING = {
     "store/keys/key_encryption_keys.py": "init, tried once",
     "store/migration/raw_files.py": "a command that moves the store, tried once",
     "store/file/read_only.py": "takes none",
-    "flowtools/risk/kept_files.py": "one for each folder of versions; tests/unit/flowtools/test_versions.py",
+    "flowtools/risk/write_once_files.py": "one for each folder of versions; tests/unit/flowtools/test_versions.py",
     "tools/changesets/git.py": "one for each repository; tests/unit/tools/changesets/test_crashes.py",
     "tools/changesets/revisions.py": "a revision in use; tests/unit/tools/changesets/test_crashes.py",
     "cli/demo/demo_folder.py": "the demo's own folder, tried once",
@@ -257,11 +257,11 @@ async def recover(world: World) -> Any:
 async def revocations(world: World) -> Any:
     await tried(world.process.parts.bulk_revocation.run_pass())
     versioned = await world.repository.grant("notes", BOB)
-    return versioned is not None and not versioned.record.to_be_told
+    return versioned is not None and not versioned.record.revocation_pending
 
 
-async def mend(world: World) -> Any:
-    await tried(world.process.parts.background_refresh.mend())
+async def repair(world: World) -> Any:
+    await tried(world.process.parts.background_refresh.repair())
     return True
 
 
@@ -278,7 +278,7 @@ async def connect(world: World) -> Any:
     return await world.connect("files", BOB)
 
 
-ACTIONS = (relay, token, health, sweep, recover, revocations, mend, tidy, start, connect)
+ACTIONS = (relay, token, health, sweep, recover, revocations, repair, tidy, start, connect)
 
 
 def went_on(result: object, *, refused: bool) -> bool:
@@ -336,7 +336,7 @@ async def test_a_log_whose_slot_another_process_took_is_continued_in_another_slo
     log.touch(0o600)
     with stopped([log]):
         async with ticking(world):
-            await world.process.parts.audit.keep_anchor()
+            await world.process.parts.audit.keep_checkpoint()
             assert isinstance(await token(world), Ready)
     assert world.blocked < TICK
     assert (log.parent / "audit" / "001" / "audit.jsonl").stat().st_size

@@ -104,7 +104,7 @@ def test_a_fault_is_a_problem_and_the_only_one(fault: str) -> None:
 
 
 def test_a_revocation_whose_process_was_killed_explains_a_missing_grant_for_a_minute() -> None:
-    told = "revoking strict 1 10\ntold 1 ready strict 1 a3 {0} {1}\ntold 2 link:noGrant strict 1 - {2} {3}"
+    reported = "revoking strict 1 10\ntold 1 ready strict 1 a3 {0} {1}\ntold 2 link:noGrant strict 1 - {2} {3}"
     early, late = 11, 10 + int(LONGEST_REVOCATION)
-    assert [] == found(GOOD + told.format(early, early + 1, late + 1, late + 2))
-    assert 1 == len(found(GOOD + told.format(late, late + 1, late + 2, late + 3)))
+    assert [] == found(GOOD + reported.format(early, early + 1, late + 1, late + 2))
+    assert 1 == len(found(GOOD + reported.format(late, late + 1, late + 2, late + 3)))

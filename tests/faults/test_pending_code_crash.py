@@ -41,7 +41,7 @@ class Story:
     callback: str
     session: str
     handle: str = ""
-    told: bool = False
+    reported: bool = False
 
     def start(self, root: Path | None = None, fs: Any = None) -> Process:
         return Process.start(root or self.root, self.ring, [self.app], self.at, fs)
@@ -67,7 +67,7 @@ async def lived(process: Process, story: Story) -> None:
     page = await story.browser.follow(story.callback)
     assert page.location is not None, page.text
     story.handle = handle_on(await story.browser.follow())
-    story.told = "completed" == (await process.broker.confirm(story.handle, ALICE)).status
+    story.reported = "completed" == (await process.broker.confirm(story.handle, ALICE)).status
     await process.tend()
     await process.drain()
 
@@ -88,7 +88,7 @@ async def looked_at(story: Story, root: Path, idp: IdentityProvider, exchanged: 
     assert idp.count("token") <= exchanged + 1, "no code is sent twice"
     grant, session = await process.grant("mail", ALICE), await process.session(story.session)
     assert session is not None
-    assert grant is not None or not (story.told or again == "completed")
+    assert grant is not None or not (story.reported or again == "completed")
     event = f"evt-{story.session}-auth.granted"
     assert (grant is not None) is (event in {*process.heard.received, *story_heard(story)})
     assert (grant is not None) is ("completed" == session.status)
@@ -105,11 +105,11 @@ async def looked_at(story: Story, root: Path, idp: IdentityProvider, exchanged: 
 
 
 def story_heard(story: Story) -> set[str]:
-    return {f"evt-{story.session}-auth.granted"} if story.told else set()
+    return {f"evt-{story.session}-auth.granted"} if story.reported else set()
 
 
 async def said_again(process: Process, story: Story) -> str:
-    if not story.handle or story.told:
+    if not story.handle or story.reported:
         return ""
     try:
         return (await process.broker.confirm(story.handle, ALICE)).status
@@ -147,6 +147,6 @@ async def test_a_crash_at_any_change_sends_no_code_twice_and_loses_no_connection
         if fs.fired is None:
             break
     assert fs.fired is None
-    assert story.told
+    assert story.reported
     assert {(False, "nothing"), (True, "granted")} <= outcomes
     assert number > 25

@@ -1,4 +1,4 @@
-"""`make proof` judged on small parts: it ends in time, says what failed, and asks for nothing that a part lacks."""
+"""`make proof` checked on small parts: it ends in time, says what failed, and asks for nothing that a part lacks."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Cut:
 
     def __init__(self, story: Expired, place: Path, number: int) -> None:
         self.story, self.place, self.number = story, place, number
-        self.told: TokenResult | None = None
+        self.reported: TokenResult | None = None
         self.answered = False
         self.fired = False
         self.clones: list[Path] = []
@@ -51,11 +51,11 @@ class Cut:
         process, before = self.story.start(root, fs), self.story.requests
         fs.arm(self.number)
         try:
-            told = await asked(process)
+            reported = await asked(process)
         except Crash:
-            told = None
+            reported = None
         self.fired, self.answered = fs.fired is not None, self.story.requests > before
-        self.told = None if self.fired else told
+        self.reported = None if self.fired else reported
         self.clones = list(different(fs.clones(self.place / "clones", seeds=1)))
         fs.restore()
         await process.die()
@@ -149,9 +149,9 @@ async def test_a_crash_at_any_change_ends_with_a_living_token_or_says_that_an_an
             process = story.start(clone)
             result = await find(process, story)
             asked_again = story.requests - before
-            if isinstance(cut.told, Ready):
+            if isinstance(cut.reported, Ready):
                 assert isinstance(result, Ready)
-                assert (cut.told.access_token, 0) == (result.access_token, asked_again)
+                assert (cut.reported.access_token, 0) == (result.access_token, asked_again)
             elif not cut.answered:
                 assert is_live(story, result), result
                 assert 1 == asked_again
@@ -160,7 +160,7 @@ async def test_a_crash_at_any_change_ends_with_a_living_token_or_says_that_an_an
             assert cut.answered or end == "ready"
             ends.add((cut.answered, end))
             await process.die()
-    assert cut.told is not None
+    assert cut.reported is not None
     assert cut.number > 15  # it was cut everywhere
     uncertain = {(True, "refreshUncertain")} if not grace else set()
     assert {(False, "ready"), (True, "ready"), *uncertain} == ends

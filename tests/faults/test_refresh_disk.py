@@ -83,7 +83,7 @@ async def changes_before_the_request(story: Expired, place: Path) -> int:
         process = story.start(root, fs)
         fs.arm(number, errno.EIO)
         await asked(process)
-        fs.mend()
+        fs.repair()
         await process.die()
         before.again()
         if story.requests > sent:
@@ -101,11 +101,11 @@ async def test_a_disk_that_fails_before_the_request_keeps_the_refresh_token_unse
     async with story.running(story.folder / "store", fs) as harness:
         fs.arm(0, number_of_error)
         for _ in range(3):
-            told = await harness.ask("mail")
-            assert isinstance(told, Failed)
-            assert (Code.STORE_UNAVAILABLE, True) == (told.code, told.retryable)
+            reported = await harness.ask("mail")
+            assert isinstance(reported, Failed)
+            assert (Code.STORE_UNAVAILABLE, True) == (reported.code, reported.retryable)
         assert 0 == story.requests
-        fs.mend()
+        fs.repair()
         assert is_live(story, await harness.ask("mail"))
         assert 1 == story.requests
 
@@ -138,7 +138,7 @@ async def test_a_disk_that_fails_after_the_answer_does_not_lose_the_token(
         assert story.requests == before + 1
 
         await until(lambda: harness.log.getvalue().count(UNSTORED) > 1, clock)
-        fs.mend()
+        fs.repair()
         await until(lambda: harness.broker.metrics.value(Metric.REFRESHES, "mail") == 1, clock)
         assert "ok" == harness.broker.health().status
         found = await other.ask("mail")
@@ -195,8 +195,8 @@ async def test_leaving_the_broker_tries_once_more_and_at_once(
             served = await harness.ask("mail")
             assert is_live(story, served), served
             if well:
-                fs.mend()
-    fs.mend()
+                fs.repair()
+    fs.repair()
     assert ("never stored" in harness.log.getvalue()) is not well
     process = story.start(story.folder / "store")
     found = await asked(process)
@@ -248,9 +248,9 @@ async def test_a_disk_that_is_really_full_keeps_the_refresh_token_unsent(
     with fill.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
         while True:
             file.write(bytes(4096))
-    told = await asked(process)
-    assert isinstance(told, Failed)
-    assert (Code.STORE_UNAVAILABLE, 0) == (told.code, story.requests)
+    reported = await asked(process)
+    assert isinstance(reported, Failed)
+    assert (Code.STORE_UNAVAILABLE, 0) == (reported.code, story.requests)
     fill.unlink()
     assert is_live(story, await asked(process))
     assert 1 == story.requests

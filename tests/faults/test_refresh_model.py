@@ -103,13 +103,13 @@ class World:
     # what may happen
 
     async def ask(self) -> None:
-        await self._judged(self._call())
+        await self._checked(self._call())
 
     async def report(self) -> None:
         """Of the token it got last, or of one long past."""
         if self.given:
             token = self.dice.choice(self.given[-3:])
-            await self._judged(self.process.broker.oauth(turn()).report_rejected("mail", token))
+            await self._checked(self.process.broker.oauth(turn()).report_rejected("mail", token))
 
     async def wait(self) -> None:
         self.clock.advance(self.dice.choice([1, 3, 20, 400, 3500, 4000]))
@@ -175,7 +175,7 @@ class World:
 
     # what must hold
 
-    async def _judged(self, call: Awaitable[TokenResult]) -> None:
+    async def _checked(self, call: Awaitable[TokenResult]) -> None:
         grant = await self.process.grant("mail", ALICE)
         intent = grant.refresh_state.intent if grant is not None else None
         self.requests = self.idp.count("refresh_token")

@@ -98,7 +98,7 @@ async def check(story: Connected, process: Process, living: Mapping[str, int], h
         assert grant is not None
         assert is_ended is grant.revoked
         assert (0 if is_ended else living[subject]) == now_living[subject]
-        assert (grant.token is None, grant.to_be_told) == (is_ended, False)
+        assert (grant.token is None, grant.revocation_pending) == (is_ended, False)
         assert is_ended is (story.revoked_event(subject) in heard | set(process.heard.received))
     assert 0 == (await process.counts(("due",)))["due"]
     return set(tombstones.values())
@@ -228,6 +228,6 @@ async def told_by_the_first(story: Connected, root: Path, other: OAuthApp) -> bo
     last = story.start(root)
     grant = await last.grant("mail", ALICE)
     assert grant is not None
-    assert not grant.to_be_told
+    assert not grant.revocation_pending
     await last.die()
     return not grant.revoked

@@ -113,22 +113,22 @@ def test_no_call_fails_while_every_key_changes(desk: Desk, idp: IdentityProvider
         change(desk, "rotate", "--wait", "60")
         change(desk, "reseal")
         change(desk, "retire", "--yes")
-        told, tokens = Counter[str](), set[str]()
+        reported, tokens = Counter[str](), set[str]()
         for each in workers:
             assert each.stdin is not None
             assert each.stdout is not None
             each.stdin.close()
             answer = json.loads(each.stdout.readline())
-            told.update(answer["told"])
+            reported.update(answer["told"])
             tokens |= set(answer["tokens"])
-    assert {"ready"} == set(told), told
-    assert told["ready"] > 50 * ROUNDS
+    assert {"ready"} == set(reported), reported
+    assert reported["ready"] > 50 * ROUNDS
     assert len(tokens) > 2 * ROUNDS, "it was refreshed meanwhile"
     status = json.loads(change(desk, "status", "--json"))
     assert [ROUNDS + 2, 1, 0] == [status["epoch"], len(status["keys"]), status["processesBehind"]]
     assert ["destroyed"] * (ROUNDS + 1) + ["active"] == [seed["state"] for seed in status["seeds"]]
     assert [0] * (ROUNDS + 1) == [seed["records"] for seed in status["seeds"][:-1]]
-    assert "ready" in str(told)
+    assert "ready" in str(reported)
     types = Counter(json.loads(line).get("action") for line in audit_lines(desk) if '"KeysChanged"' in line)
     assert dict.fromkeys(("rotate", "rewrap", "reseal", "retire"), ROUNDS + 1) == dict(types)
 

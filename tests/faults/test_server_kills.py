@@ -57,12 +57,12 @@ RECEIVED, ACKED = ("received", "evt-as-1-auth.granted"), ("acked", "evt-as-1-aut
         ([GRANTED, RECEIVED, ACKED, RECEIVED], 1),
     ],
 )
-def test_the_judge_notices_missing_and_repeated_events(lines: list[tuple[str, ...]], problems: int) -> None:
+def test_the_check_notices_missing_and_repeated_events(lines: list[tuple[str, ...]], problems: int) -> None:
     assert problems == len(wrong_events(Ledger(lines)))
 
 
 @pytest.mark.parametrize(("lost", "redeemed", "problems"), [(0, 1, 0), (0, 2, 1), (1, 2, 0), (1, 5, 1)])
-def test_the_judge_notices_a_refresh_token_that_goes_out_twice(lost: int, redeemed: int, problems: int) -> None:
+def test_the_check_notices_a_refresh_token_that_goes_out_twice(lost: int, redeemed: int, problems: int) -> None:
     families = [SimpleNamespace(login="person0", redeemed={1: redeemed, 2: 1})]
     world: Any = SimpleNamespace(idp=SimpleNamespace(families=lambda _client: families))
     assert problems == len(wrong_refreshes(world, Ledger([("refresh lost", "0")] * lost)))
@@ -73,6 +73,6 @@ async def test_an_unexpected_answer_is_reported_with_its_log_lines(tmp_path: Pat
     world.log.write_text(
         '{"request_id": "r1", "status": 204}\n{"request_id": "r2", "code": "internal", "note": "why"}\n'
     )
-    assert await Unforeseen("POST /v1/turns: 500 {}", "r2").told(world) == (
+    assert await Unforeseen("POST /v1/turns: 500 {}", "r2").reported(world) == (
         """POST /v1/turns: 500 {}; the log: ['{"request_id": "r2", "code": "internal", "note": "why"}']"""
     )

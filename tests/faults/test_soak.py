@@ -1,4 +1,4 @@
-"""The soak in short, and its judge, which must notice what grows; `make soak` is the long form."""
+"""The soak in short, and its check, which must notice what grows; `make soak` is the long form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def all_was_done(load: Load) -> bool:
 
 @pytest.mark.slow
 async def test_a_server_under_mixed_load_keeps_no_descriptor_and_no_record(tmp_path: Path, canaries: Canaries) -> None:
-    """Run three seconds of load, and longer on a busy machine. Memory is not judged: caches and pools fill for minutes."""
+    """Run three seconds of load, and longer on a busy machine. Memory is not checked: caches and pools fill for minutes."""
     bounds = Bounds(slope=1000, threads=14)
     with IdentityProvider(canaries=canaries) as idp:
         report = await soak(tmp_path / "w", idp, minutes=0.05, workers=2, seed=1, bounds=bounds, enough=all_was_done)
@@ -54,19 +54,19 @@ LEVEL: dict[str, list[Process]] = {
 
 
 @pytest.mark.parametrize("what", GROWN)
-def test_the_judge_notices_a_process_that_grows(what: str) -> None:
+def test_the_check_notices_a_process_that_grows(what: str) -> None:
     before, *rest = moments(SMALL, *GROWN[what])
     (problem,) = grown_processes(before, rest, rest[-1], BOUNDS)
     assert what in problem
 
 
 @pytest.mark.parametrize("what", LEVEL)
-def test_the_judge_passes_a_process_that_is_level(what: str) -> None:
+def test_the_check_passes_a_process_that_is_level(what: str) -> None:
     before, *rest = moments(SMALL, *LEVEL[what])
     assert grown_processes(before, rest, rest[-1], BOUNDS) == []
 
 
-def test_the_judge_notices_a_worker_that_was_replaced() -> None:
+def test_the_check_notices_a_worker_that_was_replaced() -> None:
     before, *rest = moments(*[SMALL] * 12)
     after = replace(rest[-1], processes={"worker 2": SMALL})
     assert grown_processes(before, rest, after, BOUNDS) == ["a worker has ended and was replaced"]
@@ -80,7 +80,7 @@ LEFT: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", LEFT)
-def test_the_judge_notices_records_left_in_the_store(what: str) -> None:
+def test_the_check_notices_records_left_in_the_store(what: str) -> None:
     (problem,) = grown_store(EMPTY, replace(EMPTY, **LEFT[what]))
     assert what in problem
     assert grown_store(EMPTY, replace(EMPTY, audit=10**9)) == []

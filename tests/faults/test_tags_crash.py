@@ -135,8 +135,8 @@ async def test_a_store_that_does_not_sync_its_tags_is_noticed(tmp_path, monkeypa
 
 
 @pytest.mark.slow
-async def test_tags_that_are_mended_are_durable(tmp_path):
-    async def mend(store: Store) -> None:
+async def test_tags_that_are_fixed_are_durable(tmp_path):
+    async def repair(store: Store) -> None:
         entry = await store.get(key_in(store))
         assert entry is not None
         await store.retag([(entry, tags_of(store, b"one two"))])
@@ -147,7 +147,7 @@ async def test_tags_that_are_mended_are_durable(tmp_path):
     await store.close()
     fs = CrashAtChange(tmp_path / "store")
     store = open_at(tmp_path / "store", ring, fs)
-    await mend(store)
+    await repair(store)
     await store.close()
     for clone in fs.clones(tmp_path / "clones"):
         await check(clone, ring, 0)

@@ -1,4 +1,4 @@
-"""The rules of the action gateway's specification, sentence by sentence, each with its verdict.
+"""The rules of the action gateway's specification, sentence by sentence, each with its status.
 
 "As written" needs no further words. "Decided" says how an open place is filled, "stricter" and "looser" where more or less
 is refused than the sentence says. tests/CASES.md lists the tests of each.
@@ -13,7 +13,7 @@ ACTION_RULES = {
     "gateway.goals-2": "required fields are checked: as written",
     "gateway.goals-3": "types and formats are checked: as written",
     "gateway.goals-4": "ranges and constraints are checked: as written",
-    "gateway.goals-5": "wrong actions are blocked early: as written; `gate` judges a tool call before it runs",
+    "gateway.goals-5": "wrong actions are blocked early: as written; `gate` checks a tool call before it runs",
     "gateway.inputs-1": "`action_requests` is a required array of objects: as written; decided: a list or tuple; an entry that is no object is rejected; stricter: the route takes 1,000 at most",
     "gateway.inputs-2": "`action_schema` is a required object: decided: optional, because the procedure has a default; another value than an object has no schemas",
     "gateway.inputs-3": "`user_context` is a required object: decided: optional, as in the examples; without it, or with another value, no user is logged in",

@@ -1,4 +1,4 @@
-"""An audit log on disk for a test: keys of its own store, and a verdict in one word."""
+"""An audit log on disk for a test: keys of its own store, and a verification in one word."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oauthbroker.audit import TokenIssued
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.audit.verdict import TrailVerdict
+from oauthbroker.audit.verification import TrailVerification
 from oauthbroker.store.format.entry_names import labelled_mac
 
 AT = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
@@ -31,13 +31,13 @@ def die(log: AuditFile) -> None:
     log.after_fork()
 
 
-async def verdict(folder: Path, keys: AuditKeys = KEYS) -> TrailVerdict:
+async def verification(folder: Path, keys: AuditKeys = KEYS) -> TrailVerification:
     return await FileTrail(folder, keys).verify()
 
 
-def kinds(found: TrailVerdict) -> list[str]:
+def kinds(found: TrailVerification) -> list[str]:
     """The kinds of its breaks; what a broker told of with a colon and how it named it."""
-    return [each.kind + (f":{each.told}" if each.told else "") for each in found.breaks]
+    return [each.kind + (f":{each.reported}" if each.reported else "") for each in found.breaks]
 
 
 def active(folder: Path) -> Path:

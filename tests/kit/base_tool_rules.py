@@ -1,4 +1,4 @@
-"""The rules of the base tools (document 002, section 14), each with its verdict."""
+"""The rules of the base tools (document 002, section 14), each with its status."""
 
 from __future__ import annotations
 

@@ -176,8 +176,8 @@ OPEN = {
     "the tombstone. (3) A whole store that was copied back with the notes of its host, or runs beside its copy, is not "
     "noticed; one that is older than the note, or that `store import` restored, is closed until an operator accepts it. "
     "Why: age can only be "
-    "judged against something that is not restored along, an anchor of epochs and generations outside the store, and "
-    "there is none for single records. Until then the provider is the judge: a revocation is "
+    "checked against something that is not restored along, an anchor of epochs and generations outside the store, and "
+    "there is none for single records. Until then the provider is the check: a revocation is "
     "told to it, and the token in an old record is dead there.",
     "70": "Neither the key file nor the seeds of a keyring can be rotated yet. The format has space for both (several wraps, "
     "seeds that only open, an epoch), and a reader opens what an older seed sealed. Open: the commands, sealing records "

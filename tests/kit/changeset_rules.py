@@ -1,4 +1,4 @@
-"""The rules of changesets (document 004 section 12.4, and section 6.4 of its sister document), each with its verdict."""
+"""The rules of changesets (document 004 section 12.4, and section 6.4 of its sister document), each with its status."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ NOT_PLAIN = re.compile(r"node_modules|/(?:test_[^/]*|conftest)\.py$")
 """Files that are not compiled as Python imports them: pytest rewrites test files."""
 
 
-class Untold:
+class QuietConfig:
     """Stands for pytest's configuration and trace: no hook is called for asserts that pass."""
 
     def getini(self, name: str) -> bool:
@@ -39,10 +39,10 @@ def rewritten(path: Path) -> Path:
 
 def rewrite_asserts(path: Path) -> bool:
     """Write the byte code of a test file as pytest does. Return whether it was missing or outdated."""
-    target, untold = rewritten(path), Untold()
+    target, config_without_hooks = rewritten(path), QuietConfig()
     if not rewrite.try_makedirs(target.parent) or rewrite._read_pyc(path, target) is not None:
         return False
-    config: Any = untold
+    config: Any = config_without_hooks
     source_hash, code = rewrite._rewrite_test(path, config)
     return rewrite._write_pyc(config, code, source_hash, target)
 

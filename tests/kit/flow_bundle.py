@@ -55,11 +55,11 @@ def bundle(folder: Path, **service: Any) -> None:
 
 def deploy(folder: Path, document: dict[str, Any], *, activate: bool = False, by: str = "Ada") -> None:
     versions, raw = FlowVersions(folder / "flows", SystemClock()), json.dumps(document).encode()
-    from oauthbroker.flowtools.risk.judging import judge
+    from oauthbroker.flowtools.risk.assessment import assess
     from oauthbroker.flowtools.specification.spec import load_tool
 
     tool = load_tool(raw, "tool.json")
-    versions.acknowledgements.record(tool, judge(tool), by=by)
+    versions.acknowledgements.record(tool, assess(tool), by=by)
     versions.deploy(raw, "tool.json", by=by)
     if activate:
         versions.activate(document["name"], document["version"], by=by)

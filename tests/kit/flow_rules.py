@@ -1,4 +1,4 @@
-"""The rules of the flow tools' specification, sentence by sentence, each with its verdict: documents 000 (schema, graph rules)
+"""The rules of the flow tools' specification, sentence by sentence, each with its assessment: documents 000 (schema, graph rules)
 and 001 (what a tool is, risk levels), and the guide beside them (risk patterns, policies, expressions).
 
 "As written" needs no further words. "Decided" says how an open place is filled, "stricter" where more is refused than the
@@ -42,7 +42,7 @@ FLOW_RULES = {
     "000-edge-3": "`dataMapping` maps output fields to input fields: as printed; stricter: no two to one field",
     "000-auth-1": "`auth.required` is true by default: as written",
     "000-auth-2": "`allowedRoles` empty or absent is every authenticated role: as written, loaded as the empty list",
-    "000-rules-0": "each graph is validated by these rules before a deployment: as written; decided: a deployed version is judged again when it is used",
+    "000-rules-0": "each graph is validated by these rules before a deployment: as written; decided: a deployed version is assessed again when it is used",
     "000-rules-1": "rule 1, no cycle, red: as written",
     "000-rules-2": "rule 2, one startNode that is a node: as written; decided: red",
     "000-rules-3": "rule 3, every path reaches a terminal node: as written; decided: red, and each outcome of a branch has an edge",
@@ -63,13 +63,13 @@ FLOW_RULES = {
     "001-auth-1": "`required` may be false: as written",
     "001-idempotency": "`idempotencyKey` is an expression: as 000",
     "001-risk-1": "green has safe patterns only: as written, with the guide's list",
-    "001-risk-2": "yellow has warning patterns and is deployable with acknowledgement: as written; the verdict is `acknowledge`",
-    "001-risk-3": "red has unsafe patterns and is blocked: as written; the verdict is `no`",
+    "001-risk-2": "yellow has warning patterns and is deployable with acknowledgement: as written; the assessment is `acknowledge`",
+    "001-risk-3": "red has unsafe patterns and is blocked: as written; the assessment is `no`",
     "001-risk-5": "a finding has a suggestion: as written, beside the path that leads to it",
-    "001-risk-4": "a red tool cannot be deployed under any circumstances: as written; no option changes a verdict",
+    "001-risk-4": "a red tool cannot be deployed under any circumstances: as written; no option changes an assessment",
     "001-acknowledge": "an acknowledgement is logged: as written, who, when, which findings of which bytes; decided: in files that are only added beside the "
     "versions, each yellow finding has to be named; stricter: changed bytes ask again",
-    "001-deploy": "a version is deployed: decided: its bytes are kept, several versions are live at once, one of them serves, forward and back; an older one is judged "
+    "001-deploy": "a version is deployed: decided: its bytes are kept, several versions are live at once, one of them serves, forward and back; an older one is assessed "
     "again when it is used",
     "001-withdraw": "a version is immutable, and each execution takes the nine steps without exception: decided: a withdrawn version takes no new call and no trigger, for ever, on the "
     "record; runs that have begun go on to their end, because they were authorised and may have committed; the version that serves needs an explicit word",

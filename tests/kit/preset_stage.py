@@ -52,7 +52,7 @@ class Stage:
             page = await agree(harness, player)
             assert page is None or page.status in {200, 303}, (page.text, player.complaints)
             expected = {"scopes": sorted(play.result.scopes), "lifetime": play.result.lifetime_seconds}
-            assert expected == told(play, await ask(harness, play), player, "access")
+            assert expected == reported(play, await ask(harness, play), player, "access")
             grant = await harness.grant("played", play.subject)
             assert grant is not None
             assert play.result.refreshable == (bool(grant.token and grant.token.refresh_token))
@@ -67,8 +67,8 @@ class Stage:
         async with self._set(play) as (harness, player):
             await agree(harness, player)
             expected = {"scopes": sorted(after.scopes), "lifetime": after.lifetime_seconds}
-            assert expected == told(play, await ask_later(harness, player, "access"), player, "access2")
-            assert expected == told(play, await ask_later(harness, player, "access2"), player, "access3")
+            assert expected == reported(play, await ask_later(harness, player, "access"), player, "access2")
+            assert expected == reported(play, await ask_later(harness, player, "access2"), player, "access3")
             assert 2 == player.calls.count("refresh")
 
     async def refuse(self, play: Play, refusal: Refusal) -> None:
@@ -197,7 +197,7 @@ async def _until(met: Callable[[], bool], *, seconds: float) -> None:
         await asyncio.sleep(0.005)
 
 
-def told(play: Play, ready: Any, player: Player, token: str) -> dict[str, Any]:
+def reported(play: Play, ready: Any, player: Player, token: str) -> dict[str, Any]:
     """A result in the play's own words; the right token must be in it."""
     assert isinstance(ready, Ready), (ready, player.complaints)
     assert player.secrets[token] == ready.access_token.reveal()

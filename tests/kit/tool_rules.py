@@ -1,4 +1,4 @@
-"""The rules of the tool runtime's specification, sentence by sentence, each with its verdict: documents 002, and 004
+"""The rules of the tool runtime's specification, sentence by sentence, each with its status: documents 002, and 004
 sections 12.1 to 12.3. Turns, agents and orchestrator have a file of their own, and so have changesets.
 
 "As written" needs no further words. "Decided" says how an open place is filled, "stricter" and "looser" where more or less is

@@ -1,5 +1,5 @@
 """The rules of the tool runtime's specification about the pipeline, turns, agents and their orchestrator, sentence by
-sentence. The words of the verdicts are those of tool_rules.py; `turns.ours` are decisions that no sentence asks for.
+sentence. The words of the statuss are those of tool_rules.py; `turns.ours` are decisions that no sentence asks for.
 """
 
 TURN_RULES = {

@@ -68,12 +68,12 @@ def vault_stand_in() -> Iterator[VaultStandIn]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             vault.namespaces.add(self.headers["x-vault-namespace"])
             status, answer = vault.answer(self.path, self.headers["x-vault-token"], body)
-            told = json.dumps(answer).encode()
+            reported = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(told)))
+            self.send_header("content-length", str(len(reported)))
             self.end_headers()
-            self.wfile.write(told)
+            self.wfile.write(reported)
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""

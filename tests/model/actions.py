@@ -1,4 +1,4 @@
-"""What may happen next: the steps of a refresh, as docs/refresh.md numbers them. `troubles.py` has the rest."""
+"""What may happen next: the steps of a refresh, as docs/refresh.md numbers them. `disturbances.py` has the rest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tests.model.state import ORPHAN, QUIET, STEADY, Habit, Provider, Record, Rules, State, Word
-from tests.model.versions import doubted, over, restored, unwritten, written
+from tests.model.versions import marked_ambiguous, over, restored, unwritten, written
 
 
 class Action(NamedTuple):
@@ -99,11 +99,11 @@ def _seal(state: State, number: int, rules: Rules) -> Next:
         yield Action(WAIT, number), over(unwritten(state, now), number)
         return
     lost = min(record.lost + 1, 2) if record.intent else 0
-    doubtful = rules.doubts_after_lost_writes and now.failed_over and not record.since
+    doubtful = rules.unsure_after_lost_writes and now.failed_over and not record.since
     sealed = record._replace(intent=number, lost=max(lost, int(doubtful)))
     begun = now.with_host(number, host._replace(step="sealed", begun=sealed._replace(since=False)))
     if record.intent not in {0, ORPHAN} or doubtful:  # it takes over from a host that may live
-        begun = doubted(begun, "not settled")
+        begun = marked_ambiguous(begun, "not settled")
     yield Action(SEAL, number), written(begun, number, sealed) if rules.seals_intent else begun
 
 
@@ -115,7 +115,7 @@ def _may_go_on(state: State, number: int, rules: Rules) -> bool:
 
 def _ask(state: State, number: int, rules: Rules) -> Next:
     if rules.reads_before_sending and not state.up:
-        yield Action(CANNOT, number), over(doubted(state, "not settled"), number)
+        yield Action(CANNOT, number), over(marked_ambiguous(state, "not settled"), number)
         return
     now = restored(state, number, rules) if state.up else state
     host = now.hosts[number - 1]
@@ -125,7 +125,7 @@ def _ask(state: State, number: int, rules: Rules) -> Next:
         looked = unwritten(state, now)
         yield Action(MAY, number), looked.with_host(number, looked.hosts[number - 1]._replace(step="may send"))
     elif not now.up:
-        yield Action(CANNOT, number), over(doubted(now, "not settled"), number)
+        yield Action(CANNOT, number), over(marked_ambiguous(now, "not settled"), number)
     else:
         yield Action(WITHDRAW, number), over(_withdrawn(state, now, number, rules), number)
 
@@ -146,7 +146,7 @@ def _send(state: State, number: int, habit: Habit) -> Next:
     yield Action(SEND, number), state.with_host(number, sent)._replace(provider=provider)
     if state.left.bad_answers:
         silent = state.with_host(number, host._replace(step="answered", kind="silence"))
-        yield Action(UNHEARD, number), doubted(silent.one_less("bad_answers"), "not settled")
+        yield Action(UNHEARD, number), marked_ambiguous(silent.one_less("bad_answers"), "not settled")
 
 
 def redeemed(provider: Provider, token: int, habit: Habit) -> tuple[Provider, int]:
@@ -164,7 +164,9 @@ def _answer(state: State, number: int) -> Next:
     yield Action(HEAR, number), state.with_host(number, host._replace(step="answered"))
     if state.left.bad_answers:
         silent = state.with_host(number, host._replace(step="answered", kind="silence", came=0))
-        lost = silent._replace(doubt="an answer was lost") if host.fresh else doubted(silent, "not settled")
+        lost = (
+            silent._replace(ambiguity="an answer was lost") if host.fresh else marked_ambiguous(silent, "not settled")
+        )
         yield Action(LOSE, number), lost.one_less("bad_answers")
         if host.kind == "token":
             junk = state.with_host(number, host._replace(step="answered", kind="junk"))
@@ -175,16 +177,16 @@ def _store(state: State, number: int, rules: Rules) -> Next:
     host = state.hosts[number - 1]
     if not state.up:
         if host.kind in {"refused", "silence"}:
-            yield Action(CANNOT, number), over(doubted(state, "not settled"), number)
+            yield Action(CANNOT, number), over(marked_ambiguous(state, "not settled"), number)
         elif not rules.never_gives_up:
-            yield Action(GIVE_UP, number), over(doubted(state, "not settled"), number)
+            yield Action(GIVE_UP, number), over(marked_ambiguous(state, "not settled"), number)
         return
     now = restored(state, number, rules)
-    word, after = _judged(now, number, rules)
+    word, after = _checked(now, number, rules)
     yield Action(word, number), over(unwritten(state, now) if after is now else after, number)
 
 
-def _judged(now: State, number: int, rules: Rules) -> tuple[str, State]:
+def _checked(now: State, number: int, rules: Rules) -> tuple[str, State]:
     host = now.hosts[number - 1]
     match host.kind:
         case "token":
@@ -203,7 +205,7 @@ def _committed(state: State, number: int, rules: Rules) -> State:
     kept = record.word not in {"revoked", "erased"}
     same = kept and rules.stores_late and record.token == begun.token
     if (record.intent == number and kept) or not rules.fences_commit or not rules.seals_intent:
-        return written(state, number, Record(came, consent=begun.consent))._replace(doubt="")
+        return written(state, number, Record(came, consent=begun.consent))._replace(ambiguity="")
     if not same:
         return state
     spare = 0 if record.spare in {begun.spare, begun.token} else record.spare

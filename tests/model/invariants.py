@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.model import actions, troubles
+from tests.model import actions, disturbances
 from tests.model.actions import Action
 from tests.model.state import CURRENT, Host, Record, State
 from tests.model.versions import has_newer, is_ancestor
 
 SENDS = (actions.SEND, actions.UNHEARD)
-ENVIRONMENT = (troubles.KILL, troubles.FAIL_OVER, actions.LOSE)
-PEOPLE = (troubles.REVOKE, troubles.CONSENT, troubles.ERASE, troubles.WITHDRAW_THERE)
+ENVIRONMENT = (disturbances.KILL, disturbances.FAIL_OVER, actions.LOSE)
+PEOPLE = (disturbances.REVOKE, disturbances.CONSENT, disturbances.ERASE, disturbances.WITHDRAW_THERE)
 
 
 class Broken(NamedTuple):
@@ -65,7 +65,7 @@ def the_end_of_a_grant_is_told_rightly(before: State, action: Action, after: Sta
         if after.provider.family == "withdrawn" or _is_old(before, action):
             return ""
         return "the database had lost it, and its holder has died" if before.failed_over else _cause(before)
-    return "" if before.doubt else "no answer was lost"
+    return "" if before.ambiguity else "no answer was lost"
 
 
 def what_a_person_did_stays(before: State, action: Action, after: State) -> str:
@@ -88,7 +88,9 @@ def at_rest_the_store_has_the_newest_token_or_an_intent(_: State, __: Action, af
     record = after.record
     if after.provider.newest in (record.token, record.spare) or record.intent:
         return ""
-    return "no living broker remembers the newest token" if after.failed_over else after.doubt or "no answer was lost"
+    return (
+        "no living broker remembers the newest token" if after.failed_over else after.ambiguity or "no answer was lost"
+    )
 
 
 def a_living_broker_writes_back_what_the_database_has_lost(_: State, __: Action, after: State) -> str:
@@ -121,7 +123,7 @@ def broken(before: State, action: Action, after: State) -> Broken | None:
 def family_ended(before: State, after: State) -> str:
     """Return why the broker itself ended the family, by a spent token; "" if it did not. No rule can always prevent it."""
     ended = after.provider.family == "reused" and before.provider.family != "reused"
-    return (before.doubt or _cause(before)) if ended else ""
+    return (before.ambiguity or _cause(before)) if ended else ""
 
 
 def _kept(state: State) -> set[int]:

@@ -17,7 +17,7 @@ from oauthbroker.repository.lost_versions import restore
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.format.port import Store
 from oauthbroker.testing import TestClock
-from tests.model import actions, troubles
+from tests.model import actions, disturbances
 from tests.model.actions import Action, redeemed
 from tests.model.gates import OVER, GatedStore, Shared
 from tests.model.host_process import APP, HostProcess
@@ -113,25 +113,25 @@ class World:
     async def _trouble(self, action: Action, after: State) -> None:
         number = action.host
         match action.word:
-            case troubles.KILL:
+            case disturbances.KILL:
                 self.hosts[number - 1].kill()
                 self.hosts[number - 1] = await self._started(number)
-            case troubles.AWAY:
+            case disturbances.AWAY:
                 self.shared.up = False
                 await self._try_in_vain(after)
-            case troubles.BEHIND:
+            case disturbances.BEHIND:
                 assert self.save is not None
                 self.behind = await self.save()
-            case troubles.FAIL_OVER:
+            case disturbances.FAIL_OVER:
                 assert self.load is not None
                 await self.load(self.behind)
                 self.shared.history += 1
                 self.shared.since.clear()
-            case troubles.WRITE_BACK:
+            case disturbances.WRITE_BACK:
                 assert 1 == len(await restore(self.hosts[number - 1].repository))
-            case troubles.WITHDRAW_THERE:
+            case disturbances.WITHDRAW_THERE:
                 self.provider = self.provider._replace(family="withdrawn")
-            case troubles.REVOKE | troubles.CONSENT | troubles.ERASE:
+            case disturbances.REVOKE | disturbances.CONSENT | disturbances.ERASE:
                 await self._person(action.word, self.hosts[number - 1].repository, after)
         self.shared.up, self.shared.lease = after.up, after.lease
 
@@ -146,9 +146,9 @@ class World:
         async with repository.pair(APP.name, self.subject):
             versioned = await repository.grant(APP.name, self.subject)
             expect = 0 if versioned is None else versioned.generation
-            if word == troubles.CONSENT:
+            if word == disturbances.CONSENT:
                 await repository.save_grant(self._grant(after.provider.newest), expect=expect)
-            elif versioned is not None and word == troubles.REVOKE:
+            elif versioned is not None and word == disturbances.REVOKE:
                 await repository.save_grant(versioned.record.tombstoned(self.clock.now()), expect=expect)
             elif versioned is not None:
                 await repository.erase_grant(versioned)
@@ -163,7 +163,7 @@ class World:
         return grant.refresh_state.intent.attempt if grant is not None and grant.refresh_state.intent else ""
 
     async def _compare(self, model: State) -> None:
-        expected, seen = told(model), self._seen(await self._stored(), model)
+        expected, seen = reported(model), self._seen(await self._stored(), model)
         assert expected == seen, f"the model has {expected}, the code {seen}"
         for number, (host, process) in enumerate(zip(model.hosts, self.hosts, strict=True), 1):
             if host.step == "idle":
@@ -194,7 +194,7 @@ class World:
         }
 
 
-def told(model: State) -> dict[str, Any]:
+def reported(model: State) -> dict[str, Any]:
     record = model.record
     known = {"lease": model.lease, "provider": model.provider}
     if record.word in {"erased", "revoked"}:

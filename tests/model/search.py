@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from tests.model.actions import Action
 from tests.model.bounds import BY_NATURE, TWO_LOSSES, long_rows
+from tests.model.disturbances import successors
 from tests.model.invariants import Broken, broken, family_ended
 from tests.model.state import CURRENT, Bounds, Habit, Rules, State, first_state
-from tests.model.troubles import successors
 
 MOST_STATES = 20_000_000
 Cause = tuple[State, Action] | None
@@ -100,7 +100,7 @@ def _shape(before: State, action: Action, after: State) -> tuple[object, ...]:
     return action.word, before.up, before.failed_over, host.step, host.kind, host.contact, *facts
 
 
-def told(trace: list[tuple[Action, State]]) -> Iterator[str]:
+def reported(trace: list[tuple[Action, State]]) -> Iterator[str]:
     """Yield a line for each action of a trace, with what the store and the provider know then."""
     for number, (action, state) in enumerate(trace, 1):
         record = state.record
@@ -122,7 +122,7 @@ def main() -> int:
         )
         for why in found.broken.keys() - BY_NATURE - TWO_LOSSES:
             problems += 1
-            print(f"\n{why}", *told(found.trace(why)), "", sep="\n")
+            print(f"\n{why}", *reported(found.trace(why)), "", sep="\n")
     return 1 if problems else 0
 
 

@@ -41,7 +41,7 @@ class Rules(NamedTuple):
     quiet_after_lost_writes: bool = True  # no refresh token is sent during the grace
     writes_back: bool = True  # a newer token and a revocation that it remembers and the database has lost
     fences_write_back: bool = True  # what came after the loss stays
-    doubts_after_lost_writes: bool = True  # a refusal of a record that may be older is `uncertain`
+    unsure_after_lost_writes: bool = True  # a refusal of a record that may be older is `uncertain`
 
 
 CURRENT: Final = Rules()
@@ -55,7 +55,7 @@ EARLIER: Final = Rules(  # before outages, failovers and frozen hosts were thoug
     compares_before_sending=False,
     quiet_after_lost_writes=False,
     writes_back=False,
-    doubts_after_lost_writes=False,
+    unsure_after_lost_writes=False,
 )
 
 
@@ -132,7 +132,7 @@ class State(NamedTuple):
     provider: Provider
     behind: Record | None
     failed_over: bool
-    doubt: str
+    ambiguity: str
     frozen: str
     left: Bounds
 
@@ -144,8 +144,8 @@ class State(NamedTuple):
         """Return whether a living host has asked whether it may send: nothing comes in between but its own end."""
         return any(host.step == "may send" and not host.asleep for host in self.hosts)
 
-    def one_less(self, trouble: str) -> State:
-        return self._replace(left=self.left._replace(**{trouble: getattr(self.left, trouble) - 1}))
+    def one_less(self, disturbance: str) -> State:
+        return self._replace(left=self.left._replace(**{disturbance: getattr(self.left, disturbance) - 1}))
 
 
 def first_state(bounds: Bounds, hosts: int = 2) -> State:

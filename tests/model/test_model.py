@@ -9,7 +9,7 @@ import pytest
 from tests.kit import forms
 from tests.model.bounds import BY_NATURE, ENDS_BY_NATURE, FROZEN, HABITS, SMALL, UNREMEMBERED
 from tests.model.invariants import INVARIANTS, Broken
-from tests.model.search import Found, search, told
+from tests.model.search import Found, reported, search
 from tests.model.state import CURRENT, EARLIER, Bounds, Habit, Rules
 
 STEPS = 60_000  # states in which a dropped rule is noticed
@@ -33,7 +33,7 @@ DROPPED = {
     "quiet_after_lost_writes": ("lost writes", SPENT),
     "writes_back": ("lost writes", REMEMBERED),
     "fences_write_back": ("lost writes and people", REMEMBERED),
-    "doubts_after_lost_writes": ("lost writes and a kill", TOLD_RIGHTLY),
+    "unsure_after_lost_writes": ("lost writes and a kill", TOLD_RIGHTLY),
 }
 
 
@@ -43,7 +43,7 @@ def searched(name: str) -> Found:
 
 
 def story(found: Found, why: Broken | str) -> str:
-    return "\n".join([str(why), *told(found.trace(why))])
+    return "\n".join([str(why), *reported(found.trace(why))])
 
 
 @pytest.mark.slow

@@ -63,8 +63,8 @@ def owner_of(state: State, record: Record) -> int:
     return record.intent if owner.step in ACTIVE and owner.begun == record._replace(since=False) else ORPHAN
 
 
-def doubted(state: State, why: str) -> State:
-    return state._replace(doubt=state.doubt or why)
+def marked_ambiguous(state: State, why: str) -> State:
+    return state._replace(ambiguity=state.ambiguity or why)
 
 
 def over(state: State, number: int) -> State:

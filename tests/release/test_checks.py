@@ -118,7 +118,7 @@ CLEAN = {"dependencies": [{"name": "a", "version": "1", "vulns": []}]}
     ("answers", "status", "says"),
     [
         ({"pypi": CLEAN}, 0, "ok: no known"),
-        ({"pypi": FOUND}, 1, "a 1: X-1, mended in 2, 3\na 1: X-2, mended in no version yet"),
+        ({"pypi": FOUND}, 1, "a 1: X-1, fixed in 2, 3\na 1: X-2, fixed in no version yet"),
         ({"pypi": None, "osv": FOUND}, 1, "a 1: X-1"),
         ({"pypi": None, "osv": None}, 0, "SKIPPED: "),
     ],

@@ -43,8 +43,8 @@ def test_must_an_app_that_cannot_have_the_flow_does_not_load(bundle: str, tmp_pa
     """The refusal names the field and says what to write."""
     [problem] = problems_in(write(tmp_path / "b", app=bundle))
     assert (Code.DEVICE_CODE_UNSUPPORTED, "spec.flow") == (problem.code, problem.path)
-    assert "deviceAuthorizationUrl" in problem.todo
-    assert "authorizationCode" in problem.todo
+    assert "deviceAuthorizationUrl" in problem.hint
+    assert "authorizationCode" in problem.hint
 
 
 @pytest.mark.rule("12.5.7")
@@ -55,7 +55,7 @@ def test_must_an_app_whose_owner_is_not_checked_does_not_load(tmp_path: Path) ->
     assert "localOperator" == load(fine).apps["acme"].app.owner.binding
     [problem] = problems_in(write(tmp_path / "b", app=edited(APP, NOBODY, FLOW, ENDPOINT), broker=LOCAL))
     assert (Code.DEVICE_CODE_UNSUPPORTED, "spec.owner.binding") == (problem.code, problem.path)
-    assert "providerIdentity" in problem.todo
+    assert "providerIdentity" in problem.hint
 
 
 @pytest.mark.rule("12.5.7")
@@ -79,16 +79,16 @@ def test_must_an_app_whose_binding_needs_a_browser_does_not_load(binding: str, s
 @pytest.mark.rule("12.5.7")
 @pytest.mark.case("95")
 @pytest.mark.parametrize(
-    "change, lacking",
+    "change, missing",
     [(SOURCE, "from"), (TEMPLATE, "template"), (OWNER, "from")],
     ids=["no source", "no template", "no owner at all"],
 )
 def test_must_an_app_whose_owner_cannot_be_known_does_not_load(
-    change: tuple[str, str], lacking: str, tmp_path: Path
+    change: tuple[str, str], missing: str, tmp_path: Path
 ) -> None:
     """The same mistake with a browser is a mistake like any other."""
     [problem] = problems_in(write(tmp_path / "a", app=edited(APP, change, FLOW, ENDPOINT)))
-    assert (Code.DEVICE_CODE_UNSUPPORTED, f"spec.owner.identity.user.{lacking}") == (problem.code, problem.path)
+    assert (Code.DEVICE_CODE_UNSUPPORTED, f"spec.owner.identity.user.{missing}") == (problem.code, problem.path)
     assert problem.what.startswith("deviceCodeUnsupported: nothing tells whose account comes back")
     [problem] = problems_in(write(tmp_path / "b", app=edited(APP, change)))
     assert (Code.CONFIG_INVALID, "nothing tells whose account comes back") == (problem.code, problem.what)

@@ -153,7 +153,7 @@ async def test_6_it_is_refreshed_stored_and_ready(harness: Harness, seconds: int
 
 @pytest.mark.rule("12.5.1-6")
 async def test_6_a_token_that_cannot_be_refreshed_is_served_as_degraded_while_it_lives(harness: Harness) -> None:
-    """With the true time of its end, so that the caller can judge."""
+    """With the true time of its end, so that the caller can check."""
     harness.idp.change("client-mail", issue_refresh=False)
     first = await harness.connected()
     harness.clock.advance(3600 - 120)

@@ -66,13 +66,13 @@ class AgentWorld:
                 await asyncio.sleep(0.05)
         return found
 
-    async def told(self, text: str, of: Turn | None = None) -> Any:
+    async def reported(self, text: str, of: Turn | None = None) -> Any:
         """Say it and return the answer."""
         return (await self.outcome(await self.say(text, of)))["answer"]
 
     async def called(self, name: str, args: Mapping[str, Any], of: Turn | None = None) -> Any:
         """Make the model call a tool. Return the output or the code of the error."""
-        (result,) = json.loads(await self.told(plan((name, args)), of))
+        (result,) = json.loads(await self.reported(plan((name, args)), of))
         return result
 
     async def pid(self, of: Turn | None = None) -> int:

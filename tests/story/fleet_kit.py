@@ -22,7 +22,7 @@ LIFETIME = 3600
 HEALTHY_ASK, SICK_ASK = 1200, 180  # seconds between two calls for a person, on average
 
 
-def told(body: object, status: int, label: str = "application/json", retry_after: int | None = None) -> Any:
+def reported(body: object, status: int, label: str = "application/json", retry_after: int | None = None) -> Any:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return ProviderResponse(status=status, content_type=label, retry_after=retry_after, body=content)
 
@@ -36,7 +36,7 @@ class Fleet:
 
     people: int
     sick: int
-    trouble: ProviderResponse | BrokerError
+    error: ProviderResponse | BrokerError
     since: float
     seconds: float
     began: float = 0.0
@@ -91,12 +91,12 @@ class Fleet:
         person = int(sent.reveal().removeprefix("rt-"))
         self.requests[person] += 1
         if person < self.sick and now - self.began >= self.since:
-            if isinstance(self.trouble, ProviderResponse):
-                return self.trouble
-            raise self.trouble
+            if isinstance(self.error, ProviderResponse):
+                return self.error
+            raise self.error
         number = self.requests[person]
         body = {"access_token": f"at-{person}-{number}", "token_type": "bearer", "expires_in": LIFETIME}
-        answer: ProviderResponse = told(body, 200)
+        answer: ProviderResponse = reported(body, 200)
         return answer
 
     def healthy(self) -> Iterator[str]:

@@ -7,18 +7,18 @@ from hashlib import sha256
 from typing import Any
 
 
-def told(result: Any) -> Any:
+def reported(result: Any) -> Any:
     if result.status == "ready":
         return {"status": "ready", "digest": sha256(result.access_token.reveal().encode()).hexdigest()}
     return result
 
 
 def sync(ctx: Any, args: Any) -> Any:
-    return told(ctx.oauth.get_access_token(args["app"]))
+    return reported(ctx.oauth.get_access_token(args["app"]))
 
 
 async def waiting(ctx: Any, args: Any) -> Any:
-    return told(await ctx.oauth.get_access_token(args["app"]))
+    return reported(await ctx.oauth.get_access_token(args["app"]))
 
 
 def careless(ctx: Any, args: Any) -> Any:

@@ -44,7 +44,7 @@ def words_of(cell: str) -> Words:
     return tuple(re.findall(r"`(\w+)`", cell))
 
 
-def told(answer: TokenResult) -> Words:
+def reported(answer: TokenResult) -> Words:
     """An answer in the words of the page."""
     match answer:
         case Ready():
@@ -97,9 +97,9 @@ async def without_refresh_token(harness: Harness, *, left: float) -> Ready:
     return first
 
 
-def troubled(harness: Harness, trouble: str, *, times: int | None = 1) -> None:
+def disturbed(harness: Harness, disturbance: str, *, times: int | None = 1) -> None:
     refresh = harness.idp.script.refresh
-    match trouble:
+    match disturbance:
         case "slow":
             refresh.hang(times=times)
         case "gone":

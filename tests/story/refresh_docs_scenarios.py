@@ -16,13 +16,13 @@ from tests.story.refresh_docs import (
     SHORT,
     another,
     disk_of,
+    disturbed,
     during_a_refresh,
     ended,
     lives,
     report,
     requests,
     shows,
-    troubled,
     without_refresh_token,
 )
 
@@ -189,7 +189,7 @@ async def reported_and_given_again(harness: Harness) -> list[TokenResult]:
 @shows("a token is reported, and the provider is down")
 async def reported_while_it_is_down(harness: Harness) -> list[TokenResult]:
     first = await harness.connected()
-    troubled(harness, "gone")
+    disturbed(harness, "gone")
     return [await report(harness, first)]
 
 

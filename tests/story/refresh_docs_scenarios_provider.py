@@ -7,15 +7,15 @@ from oauthbroker.model.token_results import Ready, TokenResult
 from oauthbroker.records.refresh_state import UNCLEAR_SECONDS
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.running_broker import BOB, Harness, turn
-from tests.story.refresh_docs import HOUR, SHORT, Scenario, another, ended, lives, requests, shows, troubled
+from tests.story.refresh_docs import HOUR, SHORT, Scenario, another, disturbed, ended, lives, requests, shows
 
-TROUBLE = "the provider is slow, down, busy, refuses our client or answers junk; the token lives"
+DISTURBANCE = "the provider is slow, down, busy, refuses our client or answers junk; the token lives"
 
 
-def served_meanwhile(trouble: str) -> Scenario:
+def served_meanwhile(disturbance: str) -> Scenario:
     async def scenario(harness: Harness) -> list[TokenResult]:
         first = await lives(harness)
-        troubled(harness, trouble)
+        disturbed(harness, disturbance)
         answer = await harness.ask()
         assert (first.access_token, first.expires_at) == (answer.access_token, answer.expires_at)
         assert 1 == requests(harness)
@@ -25,23 +25,23 @@ def served_meanwhile(trouble: str) -> Scenario:
 
 
 for each in ("slow", "gone", "500", "503", "busy", "client", "junk"):
-    shows(TROUBLE)(served_meanwhile(each))
+    shows(DISTURBANCE)(served_meanwhile(each))
 
 
 @shows("the same, and the call named a minimum that the token does not reach")
 async def a_minimum_of_its_own(harness: Harness) -> list[TokenResult]:
     await lives(harness)
-    troubled(harness, "500")
+    disturbed(harness, "500")
     return [await harness.ask(min_ttl_seconds=int(SHORT))]
 
 
 DOWN = "the provider is down or does not answer in time; the token has expired"
 
 
-def down(trouble: str) -> Scenario:
+def down(disturbance: str) -> Scenario:
     async def scenario(harness: Harness) -> list[TokenResult]:
         await ended(harness)
-        troubled(harness, trouble)
+        disturbed(harness, disturbance)
         return [await harness.ask()]
 
     return scenario
@@ -54,7 +54,7 @@ for each in ("slow", "gone", "500", "503"):
 @shows("the provider was down so often that its circuit is open")
 async def left_alone(harness: Harness) -> list[TokenResult]:
     await ended(harness)
-    troubled(harness, "503", times=FOREVER)
+    disturbed(harness, "503", times=FOREVER)
     for _ in range(4):
         answer = await harness.ask()
     assert 3 == requests(harness)
@@ -64,7 +64,7 @@ async def left_alone(harness: Harness) -> list[TokenResult]:
 @shows("the provider asks to slow down; the token has expired")
 async def busy(harness: Harness) -> list[TokenResult]:
     await ended(harness)
-    troubled(harness, "busy")
+    disturbed(harness, "busy")
     answer = await harness.ask()
     assert 7 == answer.retry_after_seconds
     return [answer]
@@ -73,14 +73,14 @@ async def busy(harness: Harness) -> list[TokenResult]:
 @shows("the provider refuses our client; the token has expired")
 async def refused_client(harness: Harness) -> list[TokenResult]:
     await ended(harness)
-    troubled(harness, "client")
+    disturbed(harness, "client")
     return [await harness.ask()]
 
 
 @shows("the provider's answer is junk; the token has expired")
 async def junk(harness: Harness) -> list[TokenResult]:
     await ended(harness)
-    troubled(harness, "junk")
+    disturbed(harness, "junk")
     first = await harness.ask()
     harness.clock.advance(2)
     return [first, await harness.ask()]
@@ -189,7 +189,7 @@ async def refused_alone_and_taken_again(harness: Harness) -> list[TokenResult]:
 )
 async def refused_and_nothing_is_known(harness: Harness) -> list[TokenResult]:
     await ended(harness)
-    troubled(harness, "client", times=FOREVER)
+    disturbed(harness, "client", times=FOREVER)
     answers = []
     for _ in range(40):
         answers.append(await harness.ask())

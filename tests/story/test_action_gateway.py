@@ -215,7 +215,7 @@ def test_the_command_counts_the_action_schemas_of_a_file_that_has_not_one(
 
 
 @pytest.mark.parametrize(("size", "status"), [(64, 0), (65, 2)])
-def test_the_command_judges_no_part_of_an_input_that_is_too_long(
+def test_the_command_checks_no_part_of_an_input_that_is_too_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], size: int, status: int
 ) -> None:
     """Its beginning may be JSON as a whole, and a schema without its end has fewer rules."""

@@ -405,11 +405,11 @@ async def test_each_worker_shows_the_circuits_of_all(
                 await asyncio.sleep(0.1)
                 rows = table(await person.open(f"{ADMIN}/circuits"))
         assert {"mail all grants": "1", "files all grants": "2"} == {row[0]: row[5] for row in rows}
-        lights = {row[0]: row[1] for row in table(await person.open(ADMIN))}
+        healths = {row[0]: row[1] for row in table(await person.open(ADMIN))}
         assert ("Failing", "Needs attention", "Healthy") == (
-            lights["mail Mail"],
-            lights["files Files"],
-            lights["team Team"],
+            healths["mail Mail"],
+            healths["files Files"],
+            healths["team Team"],
         )
         test_clock.advance(120)
         assert "No circuit is open" in (await person.open(f"{ADMIN}/circuits")).text

@@ -29,7 +29,7 @@ async def world(tmp_path: Path) -> AsyncIterator[AgentWorld]:
 
 
 async def test_an_event_starts_the_process_of_its_agent_and_is_answered(world):
-    assert "planner: hello" == await world.told("hello")
+    assert "planner: hello" == await world.reported("hello")
 
 
 async def test_an_instance_keeps_its_process_and_another_one_has_its_own(world):
@@ -40,14 +40,14 @@ async def test_an_instance_keeps_its_process_and_another_one_has_its_own(world):
 
 async def test_an_agent_process_has_no_environment_of_ours_and_its_output_is_logged(world, caplog):
     with caplog.at_level("INFO"):
-        told = await world.called("notes__echo", {"text": "printed by a tool"})
-    assert {"LANG", "PATH"} >= set(told["env"]) - {"LC_CTYPE"}
+        reported = await world.called("notes__echo", {"text": "printed by a tool"})
+    assert {"LANG", "PATH"} >= set(reported["env"]) - {"LC_CTYPE"}
     assert "Agent/planner/thread-1 notes__echo printed: printed by a tool" in caplog.messages
 
 
 async def test_a_conversation_is_remembered_and_the_value_of_an_extension_too(world):
-    await world.told("first")
-    await world.told("second")
+    await world.reported("first")
+    await world.reported("second")
     instance = world.instances
     event_id = await world.say("third")
     await world.outcome(event_id)
@@ -79,7 +79,7 @@ async def test_one_turn_at_a_time_in_the_order_of_the_events(world):
 
 async def test_conversations_do_not_wait_for_one_another(world):
     slow = await world.say(plan(("notes__sleep", {"seconds": 20})), turn_of("slow"))
-    assert "planner: quick" == await world.told("quick", turn_of("quick"))
+    assert "planner: quick" == await world.reported("quick", turn_of("quick"))
     assert await world.instances.outcome(slow) is None
 
 
@@ -88,7 +88,7 @@ async def test_an_event_that_was_accepted_twice_is_one_turn(world):
     text = plan(("notes__add", {"text": "once"}))
     first, second = await world.say(text, key="message 7"), await world.say(text, key="message 7")
     await world.outcome(first)
-    await world.told("after")
+    await world.reported("after")
     assert first == second
     assert 1 == len(world.notes())
 
@@ -101,7 +101,7 @@ async def test_after_a_crash_the_turn_goes_on_and_the_call_that_ended_it_is_not_
 
 @pytest.mark.rule("turns.ours-16")
 async def test_the_results_of_other_calls_of_the_step_are_kept_over_a_crash(world):
-    ends = json.loads(await world.told(plan(("notes__add", {"text": "a"}), ("notes__crash", {"times": 2}))))
+    ends = json.loads(await world.reported(plan(("notes__add", {"text": "a"}), ("notes__crash", {"times": 2}))))
     assert "E_TOOL_INTERRUPTED" == ends[1]
     assert ends[0] in {"a", "E_TOOL_INTERRUPTED"}
     assert 2 == len(world.notes())
@@ -114,7 +114,7 @@ async def test_an_event_that_always_crashes_is_a_dead_letter_and_the_next_one_is
         monkeypatch.setattr(f"oauthbroker.events.{queues}.BACKOFF_SECONDS", (0.1,))
     async with agent_world(tmp_path) as world:
         event_id = await world.say("die")
-        assert "planner: after" == await world.told("after")
+        assert "planner: after" == await world.reported("after")
         assert [event_id] == [each["eventId"] for each in await world.broker.events.dead("planner")]
 
 
@@ -122,12 +122,12 @@ async def test_an_event_that_always_crashes_is_a_dead_letter_and_the_next_one_is
 async def test_the_model_sees_no_token_that_a_tool_returned_in_the_same_turn(world):
     world.broker.scrubber.remember(Secret("xoxb-a-token-of-the-broker"))
     args = {"text": "it is xoxb-a-token-of-the-broker"}
-    assert [len("it is ***")] == json.loads(await world.told(plan(("notes__add", args), lengths=True)))
+    assert [len("it is ***")] == json.loads(await world.reported(plan(("notes__add", args), lengths=True)))
 
 
 async def test_work_that_goes_on_wakes_its_agent_when_it_ends(world):
-    (told,) = json.loads(await world.told(plan(("notes__later", {"seconds": 0.5, "text": "it is done"}))))
-    assert told is None, "a handle and no output yet"
+    (reported,) = json.loads(await world.reported(plan(("notes__later", {"seconds": 0.5, "text": "it is done"}))))
+    assert reported is None, "a handle and no output yet"
     async with asyncio.timeout(60):
         while "tool.completed" not in (history := await world.history()):
             await asyncio.sleep(0.1)
@@ -135,13 +135,13 @@ async def test_work_that_goes_on_wakes_its_agent_when_it_ends(world):
 
 
 @pytest.mark.rule("004-12.3-3")
-@pytest.mark.parametrize(("times", "told"), [(10_000, "seven b" * 10_000), (50_000, "E_TOOL_OUTPUT")])
-async def test_an_output_too_large_for_an_event_is_told_with_it_and_kept_once(world, times, told):
-    await world.told(plan(("notes__later", {"seconds": 0, "text": "seven b", "times": times})))
+@pytest.mark.parametrize(("times", "reported"), [(10_000, "seven b" * 10_000), (50_000, "E_TOOL_OUTPUT")])
+async def test_an_output_too_large_for_an_event_is_told_with_it_and_kept_once(world, times, reported):
+    await world.reported(plan(("notes__later", {"seconds": 0, "text": "seven b", "times": times})))
     async with asyncio.timeout(60):
         while "tool.completed" not in (history := await world.history()):
             await asyncio.sleep(0.1)
-    assert told in history
+    assert reported in history
     async with asyncio.timeout(60):
         while any([key.startswith("result/") async for key, _ in world.broker.plugin_state("tools").all()]):
             await asyncio.sleep(0.1)
@@ -149,9 +149,9 @@ async def test_an_output_too_large_for_an_event_is_told_with_it_and_kept_once(wo
 
 async def test_work_that_goes_on_and_crashes_is_told_to_its_agent(world):
     pid = await world.pid()
-    await world.told(plan(("notes__later", {"seconds": 60, "text": "never"})))
+    await world.reported(plan(("notes__later", {"seconds": 60, "text": "never"})))
     os.kill(pid, signal.SIGKILL)
-    await world.told("next")
+    await world.reported("next")
     async with asyncio.timeout(60):
         while "E_TOOL_INTERRUPTED" not in await world.history():
             await asyncio.sleep(0.1)
@@ -167,15 +167,15 @@ async def test_a_process_that_is_killed_between_turns_is_started_again(world):
 @pytest.mark.rule("turns.ours-18")
 async def test_a_turn_that_outlives_its_lease_holds_it(tmp_path):
     async with agent_world(tmp_path, lease=1) as world:
-        assert [None] == json.loads(await world.told(plan(("notes__sleep", {"seconds": 3}))))
+        assert [None] == json.loads(await world.reported(plan(("notes__sleep", {"seconds": 3}))))
         await asyncio.sleep(0.5)
         assert await world.broker.events.lease("planner") is None
 
 
 @pytest.mark.rule("002-2.6-7", "002-11.3-10", "002-11.1-1")
 async def test_a_request_starts_the_other_agent_and_returns_its_answer(world):
-    told = await world.called("others__request", {"target": "writer", "input": "a poem"})
-    assert {"target": "writer", "instanceKey": None, "response": "writer: a poem"} == told
+    reported = await world.called("others__request", {"target": "writer", "input": "a poem"})
+    assert {"target": "writer", "instanceKey": None, "response": "writer: a poem"} == reported
 
 
 @pytest.mark.rule(
@@ -270,18 +270,20 @@ MALFORMED: dict[str, tuple[str, dict[str, Any], str]] = {
 async def test_each_malformed_call_of_an_agent_beside_others_is_a_result_with_a_code(world):
     calls = [(f"others__{tool}", args) for tool, args, _ in MALFORMED.values()]
     good = ("others__send", {"target": "writer", "input": "good"})
-    told = json.loads(await world.told(plan(*calls, good)))
-    assert [*(code for *_, code in MALFORMED.values()), {"sent": True}] == told
+    reported = json.loads(await world.reported(plan(*calls, good)))
+    assert [*(code for *_, code in MALFORMED.values()), {"sent": True}] == reported
 
 
 @pytest.mark.rule("002-11-1", "002-11.1-1")
 async def test_any_text_that_fits_an_event_is_asked(world):
     texts = ["", "한" * 3_000, "\U0001f600\0\n"]
-    told = json.loads(await world.told(plan(*[("others__request", {"target": "writer", "input": it}) for it in texts])))
-    assert [f"writer: {text}" for text in texts] == [each["response"] for each in told]
+    reported = json.loads(
+        await world.reported(plan(*[("others__request", {"target": "writer", "input": it}) for it in texts]))
+    )
+    assert [f"writer: {text}" for text in texts] == [each["response"] for each in reported]
     longest = "x" * (INPUT.size - 2)  # and two quotes
-    told = await world.called("others__request", {"target": "writer", "input": longest})
-    assert f"writer: {longest}" == told["response"]
+    reported = await world.called("others__request", {"target": "writer", "input": longest})
+    assert f"writer: {longest}" == reported["response"]
 
 
 @pytest.mark.rule("002-11.1-2", "002-11.3-3")
@@ -308,8 +310,8 @@ async def test_a_message_that_the_queue_does_not_take_is_a_result_with_a_code(wo
 @pytest.mark.rule("turns.ours-20")
 async def test_two_agents_that_would_wait_for_each_other_are_told_at_once(world):
     back = plan(("others__request", {"target": "planner", "input": "x"}))
-    told = await world.called("others__request", {"target": "writer", "input": back})
-    assert '["E_AGENT_DEADLOCK"]' == told["response"]
+    reported = await world.called("others__request", {"target": "writer", "input": back})
+    assert '["E_AGENT_DEADLOCK"]' == reported["response"]
 
 
 @pytest.mark.rule("turns.ours-20")
@@ -317,8 +319,8 @@ async def test_an_agent_that_waits_for_two_others_is_not_waited_for_by_one_of_th
     back = plan(("others__request", {"target": "planner", "input": "x"}))
     first = ("others__request", {"target": "writer", "input": back, "instanceKey": "back"})
     second = ("others__request", {"target": "writer", "input": "quick", "instanceKey": "quick"})
-    told = [each["response"] for each in json.loads(await world.told(plan(first, second)))]
-    assert ['["E_AGENT_DEADLOCK"]', "writer: quick"] == told
+    reported = [each["response"] for each in json.loads(await world.reported(plan(first, second)))]
+    assert ['["E_AGENT_DEADLOCK"]', "writer: quick"] == reported
 
 
 @pytest.mark.rule("002-2.6-8", "002-11.1-3", "002-11.1-4", "002-11.3-5", "002-11.3-6")
@@ -330,8 +332,8 @@ async def test_a_spawned_instance_is_reached_by_its_name_and_listed_by_its_agent
     again = await world.called("others__spawn", {"target": "writer", "instanceKey": "poems"})
     assert {"target": "writer", "instanceKey": "poems", "cwd": None, "created": True} == made
     assert not again["created"]
-    told = await world.called("others__request", {"target": "writer", "input": "x", "instanceKey": "poems"})
-    assert ("writer: x", "poems") == (told["response"], told["instanceKey"])
+    reported = await world.called("others__request", {"target": "writer", "input": "x", "instanceKey": "poems"})
+    assert ("writer: x", "poems") == (reported["response"], reported["instanceKey"])
     listed = [{"target": "writer", "instanceKey": "poems", "cwd": None}]
     assert listed == await world.called("others__list", {})
     assert [] == await world.called("others__list", {}, turn_of(agent="writer"))
@@ -431,7 +433,7 @@ async def test_an_event_for_an_agent_that_no_swarm_defines_is_refused_and_not_lo
     of = turn_of()
     stranger = replace(of, swarm_ref="Swarm/gone")
     event_id = await world.say("hello", stranger)
-    assert "planner: here" == await world.told("here")
+    assert "planner: here" == await world.reported("here")
     assert await world.instances.outcome(event_id) is None
 
 

@@ -93,7 +93,7 @@ async def test_the_model_uses_each_of_the_base_calls_of_agents(world):
         "E_AGENT_DEADLOCK",
         "E_TOOL_ARGUMENTS",
         "E_TOOL_ARGUMENTS",
-    ] == json.loads(await world.told(plan(*refused)))
+    ] == json.loads(await world.reported(plan(*refused)))
 
 
 @pytest.mark.rule("002-10.3-2")

@@ -76,18 +76,18 @@ async def test_a_changeset_that_would_end_its_agents_is_rejected_and_all_agents_
     assert f"a changeset of planner is rejected: {part}" in log.text
     for agent in ("planner", "writer"):
         assert "on" == await world.called("notes__add", {"text": "on"}, turn_of(agent=agent))
-    mended = await world.called(
+    fixed = await world.called(
         WRITE, {"path": f"{workdir_of(world, changeset)}/{name}", "content": BUNDLE[name] + "#\n"}
     )
-    assert mended["written"]
+    assert fixed["written"]
     assert "ok" == (await world.called(COMMIT, {"changesetId": changeset}))["status"], "it stayed open"
 
 
 async def test_a_model_that_has_opened_too_many_changesets_is_told_them_and_discards_one(world):
     opened = [(await world.called(OPEN, {}))["changesetId"] for _ in range(8)]
     assert "E_CHANGESET" == await world.called(OPEN, {})
-    told = (await world.history()).rpartition("8 changesets are open")[2]
-    assert all(each in told for each in opened)
+    reported = (await world.history()).rpartition("8 changesets are open")[2]
+    assert all(each in reported for each in opened)
     assert {"status": "discarded"} == await world.called(DISCARD, {"changesetId": opened[0]})
     assert "E_CHANGESET" == await world.called(DISCARD, {"changesetId": opened[0]})
     assert (await world.called(OPEN, {}))["changesetId"] not in opened
@@ -107,24 +107,24 @@ async def test_a_revision_that_does_not_start_is_left_and_the_turn_that_made_it_
     broken = text + (IN_AGENT if name == "notes.py" else IN_AGENT.replace("    ", "        ")) + end + "\n"
     changeset = await written(world, **{name: broken})
     calls = [(COMMIT, {"changesetId": changeset})]
-    committed, block = json.loads(await world.told(plan(*calls)))
+    committed, block = json.loads(await world.reported(plan(*calls)))
     assert "ok" == committed["status"]
     facts = {"type": "bundle.refused", "revision": committed["newRef"], "active": before["baseRef"]}
     assert facts == {member: block[member] for member in facts}
     assert block["reason"]
     assert f"revision {committed['newRef']} is refused: {block['reason']}" in log.text
-    assert ["on", block] == json.loads(await world.told(plan(("notes__add", {"text": "on"}))))
+    assert ["on", block] == json.loads(await world.reported(plan(("notes__add", {"text": "on"}))))
     other = plan(("notes__add", {"text": "on"}))
-    assert ["on"] == json.loads(await world.told(other, turn_of(agent="writer"))), "it may not change the bundle"
+    assert ["on"] == json.loads(await world.reported(other, turn_of(agent="writer"))), "it may not change the bundle"
 
 
 async def test_a_later_revision_is_taken_and_the_model_is_not_told_any_longer(world):
     changeset = await written(world, **{"notes.py": NOTES + IN_AGENT + "raise OSError\n"})
-    await world.told(plan((COMMIT, {"changesetId": changeset})))
-    opened, _ = json.loads(await world.told(plan((OPEN, {}))))
+    await world.reported(plan((COMMIT, {"changesetId": changeset})))
+    opened, _ = json.loads(await world.reported(plan((OPEN, {}))))
     path = f"{opened['workdir']}/notes.py"
-    await world.told(plan((WRITE, {"path": path, "content": NOTES + "# mended\n"})))
-    (committed,) = json.loads(await world.told(plan((COMMIT, {"changesetId": opened["changesetId"]}))))
+    await world.reported(plan((WRITE, {"path": path, "content": NOTES + "# fixed\n"})))
+    (committed,) = json.loads(await world.reported(plan((COMMIT, {"changesetId": opened["changesetId"]}))))
     assert "ok" == committed["status"]
     assert "on" == await world.called("notes__add", {"text": "on"})
 
@@ -146,10 +146,10 @@ async def test_an_agent_that_no_revision_has_started_yet_takes_the_whole_bundle_
 async def test_an_orchestrator_that_starts_with_a_broken_revision_goes_back_to_the_one_that_ran(tmp_path, log):
     async with agent_world(tmp_path, files=BUNDLE, in_git=True) as world:
         changeset = await written(world, **{"notes.py": NOTES + IN_AGENT + "raise OSError\n"})
-        committed, _ = json.loads(await world.told(plan((COMMIT, {"changesetId": changeset}))))
+        committed, _ = json.loads(await world.reported(plan((COMMIT, {"changesetId": changeset}))))
         log.clear()
         again = await restarted(world)
-        assert "on" == json.loads(await again.told(plan(("notes__add", {"text": "on"}))))[0]
+        assert "on" == json.loads(await again.reported(plan(("notes__add", {"text": "on"}))))[0]
         assert f"revision {committed['newRef']} is refused" in log.text
         await again.stop()
 

@@ -35,13 +35,13 @@ async def commit(world: AgentWorld, files: dict[str, str]) -> tuple[dict[str, An
 
 @pytest.mark.rule("004-12.4-1", "004-12.4-2", "004-12.4-4", "004-12.4-5")
 async def test_the_model_edits_its_bundle_and_its_next_turn_uses_it(world):
-    assert "planner: hi" == await world.told("hi")
+    assert "planner: hi" == await world.reported("hi")
     opened, answer = await commit(
         world, {"agents.yaml": LISTS.replace("systemPrompt: planner", "systemPrompt: changed")}
     )
     assert ("ok", ["agents.yaml"]) == (answer["status"], answer["summary"]["filesChanged"])
     assert answer["newRef"] != opened["baseRef"]
-    assert "changed: hi" == await world.told("hi")
+    assert "changed: hi" == await world.reported("hi")
     assert "E_TOOL" == await world.called("file-system__read", {"path": f"{opened['workdir']}/agents.yaml"}), "closed"
 
 
@@ -83,8 +83,8 @@ async def test_the_next_step_of_the_same_turn_uses_a_commit_in_another_process(w
     changed = LISTS.replace("systemPrompt: planner", "systemPrompt: changed")
     await world.called(WRITE, {"path": f"{opened['workdir']}/agents.yaml", "content": changed})
     note = ("notes__add", {"text": "once"})
-    told = await world.told(plan((COMMIT, {"changesetId": opened["changesetId"]}), note, prompt=True))
-    prompt, _, results = told.partition(": ")
+    reported = await world.reported(plan((COMMIT, {"changesetId": opened["changesetId"]}), note, prompt=True))
+    prompt, _, results = reported.partition(": ")
     committed, noted = json.loads(results)
     assert ("changed", "ok", "once") == (prompt, committed["status"], noted)
     assert 1 == len(world.notes()), "no call is made again"
@@ -114,11 +114,11 @@ async def test_a_turn_that_waited_while_the_one_before_committed_uses_the_new_re
     await world.called(WRITE, {"path": f"{opened['workdir']}/agents.yaml", "content": changed})
     calls = [(COMMIT, {"changesetId": opened["changesetId"]}), ("notes__sleep", {"seconds": 1})]
     await world.say(plan(*calls))
-    assert "changed: hi" == await world.told("hi")
+    assert "changed: hi" == await world.reported("hi")
 
 
 @pytest.mark.rule("004-12.4-4", "004-6.4-3")
-async def test_a_file_outside_of_the_lists_is_named_and_the_changeset_can_be_mended(world):
+async def test_a_file_outside_of_the_lists_is_named_and_the_changeset_can_be_fixed(world):
     opened, answer = await commit(world, {"model.py": "model = None", "agents.yaml": LISTS + "# more\n"})
     assert ("rejected", ["model.py"]) == (answer["status"], [each["file"] for each in answer["rejected"]])
     await world.called(WRITE, {"path": f"{opened['workdir']}/model.py", "content": FILES["model.py"]})

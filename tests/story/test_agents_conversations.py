@@ -68,8 +68,8 @@ async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 async def test_a_key_of_a_channel_that_holds_a_separator_is_one_conversation(world, bob, alice, name):
     await world.called("others__request", {"target": "writer", "input": "the secret of Bob"}, turn_of(bob))
     asked = {"target": "writer", "input": "what do you know?"} | ({} if name is None else {"instanceKey": name})
-    told = await world.called("others__request", asked, turn_of(alice))
-    assert ["what do you know?"] == json.loads(told["response"])
+    reported = await world.called("others__request", asked, turn_of(alice))
+    assert ["what do you know?"] == json.loads(reported["response"])
 
 
 async def _refused(world: AgentWorld, of: Turn, kind: str = "chat.message", **payload: Any) -> Any:
@@ -87,8 +87,8 @@ async def test_a_channel_does_not_reach_an_instance_that_an_agent_has_named(here
         assert "E_TURN_REFUSED" == await _refused(here, turn_of(key, "writer")), key[:40]
     assert await _refused(here, turn_of(named.key, "writer"), "job.done") == "E_TURN_REFUSED"
     assert await _refused(here, turn_of(named.key, "writer"), "tool.completed") is None, "the end of its own work"
-    told = json.loads((await here.called("others__request", {**asked, "input": "look"}))["response"])
-    assert ["the secret", "look", "look"] == [text for text in told if not text.startswith("[")]
+    reported = json.loads((await here.called("others__request", {**asked, "input": "look"}))["response"])
+    assert ["the secret", "look", "look"] == [text for text in reported if not text.startswith("[")]
 
 
 @pytest.mark.rule("turns.ours-19", "turns.ours-28")
@@ -113,15 +113,15 @@ async def test_an_event_of_an_agent_stays_in_its_conversation(here, kind, sender
 @pytest.mark.rule("turns.ours-19")
 async def test_the_folder_of_a_spawned_instance_is_not_followed_out_of_its_conversation(here):
     for thread in "thread-1", "thread-2":
-        await here.told(kept(f"<{thread}>"), turn_of(thread))
+        await here.reported(kept(f"<{thread}>"), turn_of(thread))
     drafts = here.workdir() / "drafts"
     drafts.mkdir()
     await here.called("others__spawn", {"target": "writer", "instanceKey": "bob", "cwd": "drafts"})
     drafts.rmdir()
     drafts.symlink_to(here.workdir(instance="thread-2"))
-    told = await here.called("others__request", {"target": "writer", "instanceKey": "bob", "input": kept("mine")})
-    assert "mine" in told["response"]
-    assert "<thread-2>" not in told["response"]
+    reported = await here.called("others__request", {"target": "writer", "instanceKey": "bob", "input": kept("mine")})
+    assert "mine" in reported["response"]
+    assert "<thread-2>" not in reported["response"]
 
 
 keys_and_names = st.tuples(words, st.none() | words).filter(lambda each: not each[0].startswith(NAMED))
@@ -174,9 +174,9 @@ async def test_each_request_message_and_instance_of_one_call_is_its_own(here, mo
 
     monkeypatch.setattr(type(here.broker.events), "enqueue", watched)
     asks = [("one", None), ("two", None), ("two", None), ("one", "bob")]
-    told = await here.called("many__ask", {"target": "writer", "asks": asks})
-    assert ["one", "two", "two", "one"] == [json.loads(each)[-1] for each in told]
-    assert ["one", "two", "two"] == [text for text in json.loads(told[2]) if not text.startswith("[")]
+    reported = await here.called("many__ask", {"target": "writer", "asks": asks})
+    assert ["one", "two", "two", "one"] == [json.loads(each)[-1] for each in reported]
+    assert ["one", "two", "two"] == [text for text in json.loads(reported[2]) if not text.startswith("[")]
     assert 4 == len({each["replyTo"]["correlationId"] for each in queued if "replyTo" in each})
     await here.called("many__tell", {"target": "writer", "asks": [("three", None), ("three", None)]})
     look = {"target": "writer", "input": "look"}
@@ -207,9 +207,9 @@ async def test_a_request_never_has_the_answer_of_another_turn_with_the_same_id(h
     asks = {"target": "writer", "asks": [("the secret", None)]}
     await here.called("many__ask", asks, turn_of("a"))
     for thread in "a", "b":
-        (told,) = await here.called("many__ask", {**asks, "asks": [("look", None)]}, turn_of(thread))
-        assert "look" == json.loads(told)[-1]
-        assert (thread == "a") == ("the secret" in told)
+        (reported,) = await here.called("many__ask", {**asks, "asks": [("look", None)]}, turn_of(thread))
+        assert "look" == json.loads(reported)[-1]
+        assert (thread == "a") == ("the secret" in reported)
 
 
 def of_user(number: int, key: str, agent: str = "planner") -> Turn:
@@ -224,12 +224,12 @@ def kept(text: str) -> str:
     return plan(("values__keep", {"text": text}))
 
 
-async def _told(world: AgentWorld, of: Turn, secret: str) -> None:
+async def _reported(world: AgentWorld, of: Turn, secret: str) -> None:
     """Say the secret of a conversation to its planner and to its writers, who keep it in file and value."""
     asks = [(text, name) for name in NAMES for text in (secret, kept(secret))]
     sends: list[tuple[str, str | None]] = [(secret, "sent"), (secret, None)]
     for text in secret, kept(secret):
-        await world.told(text, of)
+        await world.reported(text, of)
     for tool, args in {"ask": {"asks": asks}, "tell": {"asks": sends}}.items():
         await world.called(f"many__{tool}", {"target": "writer", **args}, of)
     await world.called("many__spawn", {"target": "writer", "names": ["poems"]}, of)
@@ -239,10 +239,10 @@ async def _seen(world: AgentWorld, of: Turn, others: list[str]) -> list[str]:
     """Return what the agents of a conversation see: its own ones first, then those of names of other conversations."""
     tails = {"".join(char for char in each if char.isascii() and char.isalnum()) for each in others} - {""}
     asks = [(text, name) for name in (*NAMES, *sorted(tails)[:2]) for text in ("look", kept(""))]
-    own = [await world.told(text, of) for text in ("look", kept(""))]
-    told = await world.called("many__ask", {"target": "writer", "asks": [("look", "sent"), *asks]}, of)
+    own = [await world.reported(text, of) for text in ("look", kept(""))]
+    reported = await world.called("many__ask", {"target": "writer", "asks": [("look", "sent"), *asks]}, of)
     listed = await world.called("others__list", {"includeAll": True}, of)
-    return [*own, *told, json.dumps(listed)]
+    return [*own, *reported, json.dumps(listed)]
 
 
 async def _law(secrets: dict[str, str]) -> dict[str, list[str]]:
@@ -255,7 +255,7 @@ async def _law(secrets: dict[str, str]) -> dict[str, list[str]]:
                 async with at_once:
                     return await work
 
-            await asyncio.gather(*(one(_told(world, of, secrets[of.instance_key])) for of in turns))
+            await asyncio.gather(*(one(_reported(world, of, secrets[of.instance_key])) for of in turns))
             seen = await asyncio.gather(*(one(_seen(world, of, list(secrets))) for of in turns))
             return dict(zip(secrets, seen, strict=True))
 

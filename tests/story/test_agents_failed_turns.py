@@ -66,9 +66,9 @@ async def test_a_turn_that_fails_on_each_attempt_has_an_outcome_and_its_agent_is
     event_id = await world.say("fail")
     assert "The turn failed and is not tried again: the model failed with OSError." == await _failure(world, event_id)
     await _until(world, "turn.failed")
-    (told,) = [json.loads(each) for each in json.loads(await world.told("look"))[1:2]]
-    assert ("turn.failed", event_id) == (told["type"], told["payload"]["eventId"])
-    assert ("planner", "E_TURN_FAILED") == (told["payload"]["agentName"], told["payload"]["error"]["code"])
+    (reported,) = [json.loads(each) for each in json.loads(await world.reported("look"))[1:2]]
+    assert ("turn.failed", event_id) == (reported["type"], reported["payload"]["eventId"])
+    assert ("planner", "E_TURN_FAILED") == (reported["payload"]["agentName"], reported["payload"]["error"]["code"])
     assert event_id == (await world.instances.turns(PLANNER))[0]
 
 
@@ -131,7 +131,7 @@ async def test_the_queue_of_another_runtime_keeps_its_events(world, caplog):
 @pytest.mark.rule("turns.ours-29")
 @pytest.mark.embedded_only("PostgreSQL has no id of an event whose body is damaged")
 async def test_a_damaged_event_has_an_outcome(world):
-    await world.told("look")
+    await world.reported("look")
     sleeping = await world.say(plan(("notes__sleep", {"seconds": 0.3})))
     event_id = await world.say("hello")
     await lose_body(world.repository, event_id)
@@ -164,7 +164,7 @@ async def test_a_request_ends_with_the_turn_that_it_waits_for_and_no_event_follo
     assert "E_AGENT_FAILED" == await world.called("others__request", {"target": "writer", "input": "fail"})
     assert asyncio.get_running_loop().time() - started < 20, "its deadline"
     assert "the model failed with OSError" in await world.history()
-    await world.told("look")
+    await world.reported("look")
     assert "turn.failed" not in await world.history()
 
 
@@ -172,8 +172,8 @@ async def test_a_request_ends_with_the_turn_that_it_waits_for_and_no_event_follo
 async def test_the_sender_of_a_message_is_told_that_its_turn_failed(world):
     await world.called("others__send", {"target": "writer", "input": "fail", "instanceKey": "bob"})
     await _until(world, "turn.failed")
-    assert "turn.failed" in await world.told("look")
-    assert "turn.failed" not in await world.told("look", turn_of(agent="writer"))
+    assert "turn.failed" in await world.reported("look")
+    assert "turn.failed" not in await world.reported("look", turn_of(agent="writer"))
 
 
 @pytest.mark.rule("turns.ours-29")

@@ -174,9 +174,9 @@ async def test_work_that_goes_on_and_ends_with_a_hostile_value_is_told_by_one_ev
     ends = [json.loads((await world.outcome(each, 300))["answer"]) for each in turns[1:]]
     assert {found["pid"]} == {each["pid"] for each in ends}
     assert len(step) + 1 == len(begun), "one attempt at each turn"
-    told = {names.pop(each["ended"]["handle"]): each["ended"]["error"] for each in ends}
-    assert set(step) == set(told)
-    for name, error in told.items():
+    reported = {names.pop(each["ended"]["handle"]): each["ended"]["error"] for each in ends}
+    assert set(step) == set(reported)
+    for name, error in reported.items():
         check(name, error)
 
 

@@ -78,6 +78,6 @@ async def test_earlier_turns_as_large_as_a_model_may_see_reach_a_new_process(tmp
     large = ["large__large", {"character": "\N{GRINNING FACE}", "count": (VALUE.size - 2) // 4}]
     calls = MOST_HISTORY // (VALUE.size // 4) - 1
     async with agent_world(tmp_path, files=BUNDLE) as world:
-        await world.told(json.dumps([[large] * calls]))
+        await world.reported(json.dumps([[large] * calls]))
         crash = await world.outcome(await world.say(json.dumps([[["notes__crash", {}]]])), 60)
         assert [calls + 3, "E_TOOL_INTERRUPTED"] == json.loads(crash["answer"])

@@ -71,7 +71,7 @@ async def test_consent_ends_a_turn_and_the_grant_starts_the_next_one(
                 async with asyncio.timeout(60):
                     while "auth.granted" not in await world.history():
                         await asyncio.sleep(0.1)
-                told = json.loads(await world.told(plan(("mail__read", {})), turn()))
-                assert [{"token": "***"}] == told
+                reported = json.loads(await world.reported(plan(("mail__read", {})), turn()))
+                assert [{"token": "***"}] == reported
             finally:
                 await world.stop()

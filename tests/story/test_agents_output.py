@@ -106,7 +106,7 @@ async def until(caplog, *lines: str) -> None:
 @pytest.mark.rule("turns.ours-31")
 async def test_each_line_that_is_printed_or_logged_is_told_with_agent_instance_and_tool(world, caplog):
     caplog.set_level("INFO")
-    await world.told(plan(*[(f"talk__{export}", {}) for export in ("threads", "later", "program", "logged")]))
+    await world.reported(plan(*[(f"talk__{export}", {}) for export in ("threads", "later", "program", "logged")]))
     await until(
         caplog,
         f"{WHO} oauthbroker.tools.extension.counter: registered",
@@ -133,7 +133,7 @@ async def test_each_line_that_is_printed_or_logged_is_told_with_agent_instance_a
 async def test_lines_of_instances_and_of_calls_that_run_in_parallel_are_told_apart(world, caplog):
     caplog.set_level("INFO")
     calls = [("talk__printed", {"who": f"call {n}"}) for n in range(20)]
-    await asyncio.gather(*(world.told(plan(*calls), turn_of(key)) for key in ("thread-1", "thread-2")))
+    await asyncio.gather(*(world.reported(plan(*calls), turn_of(key)) for key in ("thread-1", "thread-2")))
     expected = [
         f"Agent/planner/{key} talk__printed printed: {how} by call {n}"
         for key in ("thread-1", "thread-2")
@@ -149,7 +149,7 @@ async def test_no_token_of_the_broker_is_logged(world, caplog):
     token = "xoxb-a-token-of-the-broker-that-is-long"
     world.broker.scrubber.remember(Secret(token))
     world.workdir().mkdir(parents=True, exist_ok=True)
-    (end,) = json.loads(await world.told(plan(("talk__leak", {"token": token}))))
+    (end,) = json.loads(await world.reported(plan(("talk__leak", {"token": token}))))
     assert end is None
     await until(caplog, f"{WHO} talk__leak oauthbroker.tools.agent: the token is ***")
     assert token[:12] not in "\n".join(caplog.messages)

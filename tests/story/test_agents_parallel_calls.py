@@ -118,7 +118,7 @@ async def test_an_agent_that_is_killed_in_the_middle_of_the_calls_goes_on_and_pe
     assert len(set(made)) == len(made), "no call twice"
     done = {line.split()[-1] for line in world.notes()}
     assert {text for text, end in zip(texts, ends, strict=True) if end == text} <= done
-    assert "planner: after" == await world.told("after")
+    assert "planner: after" == await world.reported("after")
 
 
 async def test_sixty_four_calls_whose_work_goes_on_get_a_handle_each(world):

@@ -111,7 +111,7 @@ async def world(tmp_path: Path) -> AsyncIterator[AgentWorld]:
 @pytest.mark.rule("tools.ours-8")
 async def test_the_model_is_told_of_tools_that_take_too_long_and_the_turn_goes_on(world):
     names = ["slow__blocking", "slow__waiting", "apart__sleep", "own__wait", "slow__quick"]
-    ends = json.loads(await world.told(plan(*[(name, {}) for name in names])))
+    ends = json.loads(await world.reported(plan(*[(name, {}) for name in names])))
     assert [*["E_TOOL_TIMEOUT"] * 4, "quick"] == ends
     assert await world.called("own__value", {}) is None, "no value was stored after the end"
 
@@ -126,7 +126,7 @@ async def test_a_thread_that_was_left_behind_reaches_no_other_agent_and_no_log(w
         while not (end.exists() and end.read_text()):
             await asyncio.sleep(0.05)
     assert end.read_text().startswith("ToolFailure This call is over")
-    assert "planner: next" == await world.told("next")
+    assert "planner: next" == await world.reported("next")
     assert "sent by" not in await world.history()
     assert [] == [line for line in caplog.messages if "all is done" in line]
 
@@ -138,4 +138,4 @@ async def test_a_request_of_a_tool_that_was_given_up_is_taken_back(world):
     async with asyncio.timeout(10):
         while world.orchestrator._calls.waiting:
             await asyncio.sleep(0.02)
-    assert "planner: hello" == await world.told("hello", turn_of())
+    assert "planner: hello" == await world.reported("hello", turn_of())

@@ -110,7 +110,7 @@ SEE = ("looks__see", "own__see", "apart__see", "notes__pid")
 
 
 async def seen(world: AgentWorld, *names: str, **of: Any) -> list[Any]:
-    found: list[Any] = json.loads(await world.told(plan(*[(name, {}) for name in names]), turn_of(**of)))
+    found: list[Any] = json.loads(await world.reported(plan(*[(name, {}) for name in names]), turn_of(**of)))
     return found
 
 
@@ -147,8 +147,8 @@ async def test_each_kind_of_tool_gets_the_same_context_in_the_process_of_its_age
         given(world.workdir() / "drafts")
         await world.called("others__spawn", {"target": "writer", "instanceKey": "poems", "cwd": "drafts"})
         asked = {"target": "writer", "instanceKey": "poems", "input": plan(("looks__see", {}), ("apart__see", {}))}
-        told = json.loads((await world.called("others__request", asked))["response"])
-        assert [str(world.workdir() / "drafts")] * 2 == [each["workdir"] for each in told]
+        reported = json.loads((await world.called("others__request", asked))["response"])
+        assert [str(world.workdir() / "drafts")] * 2 == [each["workdir"] for each in reported]
 
 
 @pytest.mark.rule("002-2.4-1", "002-2.4-2", "002-2.4-3", "002-2.4-4", "002-8.1-3")

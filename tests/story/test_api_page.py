@@ -92,13 +92,13 @@ def answers(said: str) -> list[dict[str, Any]]:
 
 
 def test_every_block_does_what_the_page_says(served: Served) -> None:
-    shell, told = Shell(served), list[str]()
+    shell, reported = Shell(served), list[str]()
     try:
         for block in BLOCKS:
             if "event=$(" in block:
                 _agree(served, shell.value("asked"))
-            told.append(shell.run(block))
-        _judge(shell, told)
+            reported.append(shell.run(block))
+        _check(shell, reported)
     finally:
         shell.close()
 
@@ -114,9 +114,9 @@ def _agree(served: Served, asked: str) -> None:
     assert 200 == page.status
 
 
-def _judge(shell: Shell, told: list[str]) -> None:
+def _check(shell: Shell, reported: list[str]) -> None:
     """The words that the page puts beside its blocks."""
-    said = dict(zip([block.splitlines()[0] for block in BLOCKS], told, strict=True))
+    said = dict(zip([block.splitlines()[0] for block in BLOCKS], reported, strict=True))
 
     def of(beginning: str) -> list[dict[str, Any]]:
         [found] = [text for line, text in said.items() if line.startswith(beginning)]
@@ -133,8 +133,8 @@ def _judge(shell: Shell, told: list[str]) -> None:
     assert [{"cancelled": True}] == of("never_mind=")
     assert "/connections/open/" in of('api "$RUNTIME_KEY" POST /v1/connections')[0]["url"]
     assert "auth.granted" == json.loads(shell.value("event"))["event"]["type"]
-    assert any(text.strip() == "ready" for text in told)
-    assert any(text.startswith(":\n") for text in told), "the stream"
+    assert any(text.strip() == "ready" for text in reported)
+    assert any(text.startswith(":\n") for text in reported), "the stream"
     refused = of('api "$RUNTIME_KEY" POST /v1/auth-sessions/confirm')
     assert ["stateUnknown"] * 2 == [each["code"] for each in refused]
     record, ended, healthy, ready = of("grant=")

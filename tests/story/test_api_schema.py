@@ -1,5 +1,5 @@
 """The document against a running server, by a stranger's hand: schemathesis makes requests that fit and requests that
-do not, and judges each answer by what the document says."""
+do not, and checks each answer by what the document says."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def test_every_answer_is_one_that_the_document_knows_and_no_secret_is_in_it(oper
     schema = schemathesis.openapi.from_dict(document()).include(name=operation)
     [found] = schema.get_all_operations()
     assert isinstance(found, Ok), found
-    judged = build_operation_test(
-        config=schema.config, operation=found.ok(), test_func=_judge, given_kwargs={}, feedback=FeedbackSources()
+    validated = build_operation_test(
+        config=schema.config, operation=found.ok(), test_func=_check, given_kwargs={}, feedback=FeedbackSources()
     )
-    judged(served=served)
+    validated(served=served)
 
 
 @hypothesis.settings(
@@ -73,7 +73,7 @@ def test_every_answer_is_one_that_the_document_knows_and_no_secret_is_in_it(oper
     database=None,
     suppress_health_check=list(hypothesis.HealthCheck),
 )
-def _judge(case: Any, served: Served) -> None:
+def _check(case: Any, served: Served) -> None:
     _make_patient(case)
     for holder in _holders(case):
         headers = {"Authorization": f"Bearer {getattr(served, holder)}"} if holder else {}

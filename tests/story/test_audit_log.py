@@ -128,11 +128,11 @@ async def test_connected_refreshed_rejected_revoked_and_refused_are_all_told(des
             Browser(apps={BASE: broker.asgi.app}), desk.idp, asked.authorization_url, "mallory"
         )
         assert 200 != page.status
-        told = [line.type for line in await desk.lines()]
+        reported = [line.type for line in await desk.lines()]
     assert [
         "LogBegan", "AuthorizationRequested", "ConnectStarted", "Connected", "TokenIssued", "TokenRejected", "TokenRefreshed",
         "TokenIssued", "GrantEnded", "GrantRevoked", "AuthorizationRequested", "ConnectStarted", "ConnectFailed", "TokensDropped",
-    ] == told  # fmt: skip
+    ] == reported  # fmt: skip
 
 
 @pytest.mark.case("89", "92")
@@ -261,11 +261,11 @@ def test_an_audit_log_that_was_closed_writes_nowhere(tmp_path: Path, test_clock:
     descriptor = os.open(victim, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         assert number == descriptor
-        with pytest.raises(BrokerError) as told:
+        with pytest.raises(BrokerError) as reported:
             log.write(AUDITED, test_clock.now())
         log.close()
         os.write(descriptor, b"its own")
     finally:
         os.close(descriptor)
-    assert Code.STORE_UNAVAILABLE is told.value.code
+    assert Code.STORE_UNAVAILABLE is reported.value.code
     assert (before, b"its own") == (active(tmp_path).read_bytes(), victim.read_bytes())

@@ -61,8 +61,8 @@ async def test_each_error_is_told_to_whom_it_concerns(
     (event,) = await harness.events()
     assert ("auth.denied" if code is DENIED else "auth.failed", code.value) == (event["type"], event["payload"]["code"])
     lines = map(json.loads, harness.log.getvalue().splitlines())
-    told = [line for line in lines if line["event"] == "an authorization was refused"]
-    assert ([note] if note else []) == [line["note"] for line in told]
+    reported = [line for line in lines if line["event"] == "an authorization was refused"]
+    assert ([note] if note else []) == [line["note"] for line in reported]
     await harness.connected()
 
 

@@ -55,7 +55,7 @@ def tombstone(process: Process, subject: str, now: datetime) -> Grant:
 
 
 def refused(process: Process, subject: str, now: datetime) -> Grant:
-    return tombstone(process, subject, now).not_told_before(now + timedelta(hours=1))
+    return tombstone(process, subject, now).with_revocation_retry(now + timedelta(hours=1))
 
 
 def of_another_client(process: Process, subject: str, now: datetime) -> Grant:
@@ -135,7 +135,7 @@ async def test_what_another_process_changes_is_opened_again(process: Process, st
     await process.parts.bulk_revocation.run_pass()
     changed = await repository.grant("mail", "slack:user:T1:U7")
     assert changed is not None
-    assert not changed.record.to_be_told
+    assert not changed.record.revocation_pending
 
 
 @pytest.fixture

@@ -191,7 +191,7 @@ REFUSED_TEXTS: dict[str, tuple[str, Callable[[list[bytes]], list[bytes]]]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED_TEXTS)
-def test_an_archive_with_a_flaw_changes_nothing(vault: Vault, what: str) -> None:
+def test_an_archive_with_a_problem_changes_nothing(vault: Vault, what: str) -> None:
     text, change = REFUSED_TEXTS[what]
     vault.export()
     vault.rewrite(change(vault.lines()))
@@ -339,8 +339,8 @@ def test_the_commands_restore_a_store_that_a_broker_used(
         monkeypatch.setenv(ENV, postgres_server.url("restored").reveal())
         root = f"{{root: ../anew, url: {{valueFrom: {{env: {ENV}}}}}}}"
     desk.write("broker", text.replace("{root: ../store}", root))
-    told = desk.type("store", "import", "store.age", "--identity", identity)
-    assert (0, True) == (told.code, "accept-restore" in told.out)
+    reported = desk.type("store", "import", "store.age", "--identity", identity)
+    assert (0, True) == (reported.code, "accept-restore" in reported.out)
     for words in (["grants", "list"], ["keys", "status"], ["store", "reopen"]):
         closed = desk.type(*words)
         assert (2, "storeRolledBack", True) == (

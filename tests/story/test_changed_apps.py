@@ -61,7 +61,7 @@ async def test_revoking_never_shows_a_provider_the_tokens_of_another_one(
             assert "later" == await harness.broker.grants.revoke("mail", ALICE)
             grant = await harness.grant()
             assert grant is not None
-            assert (True, True) == (grant.revoked, grant.to_be_told)
+            assert (True, True) == (grant.revoked, grant.revocation_pending)
             assert isinstance(await harness.ask(), AuthorizationRequired)
         assert [] == two.requests
         assert one.is_alive(old.access_token)

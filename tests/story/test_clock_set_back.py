@@ -211,7 +211,7 @@ async def test_an_answer_that_was_lost_before_is_settled_soon(
 
 LOOPS = {
     "sweep", "relay", "turns", "browserSessions", "uses", "tombstones", "API keys", "revocations", "refreshes left open", "refreshes ahead",
-    "markers", "anchor of the audit log",
+    "markers", "checkpoint of the audit log",
 }  # fmt: skip
 
 

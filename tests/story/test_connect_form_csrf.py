@@ -171,9 +171,9 @@ async def test_a_session_cookie_is_for_this_host_this_browser_and_no_script(harn
 
 
 def assert_leads_nowhere_else(page: Page) -> None:
-    told = page.source + "".join(f"{name}: {value}\n" for name, value in page.headers)
-    assert "evil" not in told
-    assert "alert(1)" not in told
+    reported = page.source + "".join(f"{name}: {value}\n" for name, value in page.headers)
+    assert "evil" not in reported
+    assert "alert(1)" not in reported
     assert page.location is None or page.location.startswith(f"{BASE}/")
 
 
@@ -222,7 +222,7 @@ async def test_no_parameter_leads_anywhere(harness: Harness, way: str) -> None:
     ],
 )
 async def test_no_path_is_turned_into_a_redirect(harness: Harness, path: str) -> None:
-    """No slash is mended, nothing is guessed: a path is ours or it is nothing."""
+    """No slash is fixed, nothing is guessed: a path is ours or it is nothing."""
     answer = await kit.ask(harness.broker.asgi.app, path, host=HOST, headers=[("accept", "text/html")])
     assert 404 == answer.status
     assert "location" not in answer.headers

@@ -207,9 +207,9 @@ async def test_a_damaged_record_holds_back_no_other_event(start, identity_provid
     await asyncio.sleep(0.03)
     path.write_bytes(path.read_bytes()[:-1])
     again = start()
-    with pytest.raises(BrokerError) as told:
+    with pytest.raises(BrokerError) as reported:
         await again.parts.relay.once()
-    assert Code.RECORD_CORRUPT is told.value.code
+    assert Code.RECORD_CORRUPT is reported.value.code
     await again.drain()
     assert granted_event_ids(healthy) == again.heard.received
 

@@ -126,11 +126,11 @@ async def test_a_record_that_lost_its_marker_is_found_and_its_event_comes_once(
     await process.tend()
     await process.drain()
     assert process.heard.received == []
-    assert await process.parts.background_refresh.mend() == 1
-    assert await process.parts.background_refresh.mend() == 0
+    assert await process.parts.background_refresh.repair() == 1
+    assert await process.parts.background_refresh.repair() == 0
     await process.tend()
     await process.drain()
     (received,) = process.heard.received
     assert asked.auth_session_id in received
     process.clock.advance(3600)
-    assert await process.parts.background_refresh.mend() == 0, "nothing is left to do"
+    assert await process.parts.background_refresh.repair() == 0, "nothing is left to do"

@@ -96,9 +96,9 @@ async def test_after_the_second_consent_in_a_row_log_doctor_and_admin_say_that_t
     assert ({"admin": 2}, ("admin",)) == (grant.declined, grant.unlisted)
     grant = replace(grant, retired=None)  # without the tokens that the second consent replaced
     found = of_grants([GrantView.of(grant, None, grant.updated_at)], {"mail": AppFacts(scopes=SCOPES)})
-    (finding,) = [it for it in found if it.light == "warning"]
+    (finding,) = [it for it in found if it.severity == "warning"]
     assert ("mail", True) == (finding.about, "admin" in finding.text)
-    assert "unlistedScopes" in finding.todo
+    assert "unlistedScopes" in finding.hint
     _, key = await quiet.broker.api_keys.create("ops", {"operator"})
     operator = quiet.browser()
     await operator.open(f"{BASE}/admin/login")

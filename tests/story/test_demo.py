@@ -58,8 +58,10 @@ def test_auto_plays_the_whole_story_and_its_last_line_is_json(played: Played):
     assert (0, "") == (done.code, done.err)
     assert played.seconds < 60, "no deadline of the story was waited for"
     assert {"status": "ready", "event": "auth.granted", "tool": TOOL} == json.loads(done.out.splitlines()[-1])
-    told = [done.out.index(word) for word in ("authorization_required", "/connect/", "auth.granted", "ready: a token")]
-    assert sorted(told) == told
+    reported = [
+        done.out.index(word) for word in ("authorization_required", "/connect/", "auth.granted", "ready: a token")
+    ]
+    assert sorted(reported) == reported
 
 
 @pytest.mark.case("89")

@@ -254,7 +254,7 @@ async def rolled(world: Composed, ledger: Ledger) -> list[str]:
         proxy.send_signal(signal.SIGTERM)
         proxy.wait(30)
     wrong += wrong_events(ledger) + wrong_refreshes(world, ledger)
-    return wrong + [await each.told(world) for each in ledger.unforeseen]
+    return wrong + [await each.reported(world) for each in ledger.unforeseen]
 
 
 async def _more_granted(ledger: Ledger, count: int) -> None:

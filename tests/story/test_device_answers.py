@@ -284,8 +284,8 @@ async def test_a_bug_in_one_poll_is_told_by_its_name_and_does_not_end_the_pollin
     broker = here.start()
     asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code)
-    told: list[dict[str, Any]] = []
-    log: Any = SimpleNamespace(warning=lambda what, **words: told.append({"what": what, **words}))
+    reported: list[dict[str, Any]] = []
+    log: Any = SimpleNamespace(warning=lambda what, **words: reported.append({"what": what, **words}))
     broker.parts.polling.log = log
 
     async def broken(*_: Any, **__: Any) -> None:
@@ -294,7 +294,7 @@ async def test_a_bug_in_one_poll_is_told_by_its_name_and_does_not_end_the_pollin
     with monkeypatch.context() as patch:
         patch.setattr(Polling, "_ask", broken)
         await here.poll()
-    assert [{"what": "a device code could not be asked about", "error": "ValueError"}] == told
+    assert [{"what": "a device code could not be asked about", "error": "ValueError"}] == reported
     await here.poll(after=30)
     assert ("completed", None) == await outcome(broker, asked)
 

@@ -29,7 +29,7 @@ async def again(process: Process, idp: IdentityProvider, status: int) -> None:
     assert status == await complete(process, idp, asked)
 
 
-def told(idp: IdentityProvider) -> list[Any]:
+def reported(idp: IdentityProvider) -> list[Any]:
     sent = [request.form["token"] for request in idp.seen("revoke")]
     return [token.reveal() if isinstance(token, Secret) else token for token in sent]
 
@@ -49,7 +49,7 @@ async def test_a_refused_answer_at_an_mcp_server_is_revoked(identity_provider: I
             identity_provider.script.token.answer(200, WHOLE, PAGE)
             await harness.connect(asked)
             assert await harness.grant() is None
-            assert ["issued-refresh", "issued-access"] == told(identity_provider)
+            assert ["issued-refresh", "issued-access"] == reported(identity_provider)
 
 
 @pytest.mark.case("20")
@@ -59,7 +59,7 @@ async def test_a_refused_answer_to_a_device_code_is_revoked_and_ends_the_polls(s
     identity_provider.script.poll.answer(200, {"refresh_token": "issued-refresh", "token_type": "bearer"})
     process.clock.advance(10)
     await process.parts.polling.once()
-    assert ["issued-refresh"] == told(identity_provider)
+    assert ["issued-refresh"] == reported(identity_provider)
     assert "failed" == (await process.broker.wait(asked.auth_session_id, timeout=0)).status
 
 
@@ -75,9 +75,9 @@ async def test_a_provider_that_is_down_is_told_later_where_the_person_has_a_reco
     process.clock.advance(120)
     asked = identity_provider.count("revoke")
     await process.parts.bulk_revocation.run_pass()
-    assert ["issued-refresh", "issued-access"] == told(identity_provider)[asked:]
+    assert ["issued-refresh", "issued-access"] == reported(identity_provider)[asked:]
     assert identity_provider.is_alive(ready.access_token)
-    assert not (await grant_of(process)).to_be_told
+    assert not (await grant_of(process)).revocation_pending
 
 
 @pytest.mark.case("53")
@@ -89,7 +89,7 @@ async def test_a_refused_answer_that_repeats_a_living_grants_token_ends_nothing(
     assert token.refresh_token is not None
     identity_provider.script.token.answer(200, {**WHOLE, "refresh_token": token.refresh_token.reveal()}, PAGE)
     await again(process, identity_provider, 502)
-    assert ([], [False]) == (told(identity_provider), dropped(process))
+    assert ([], [False]) == (reported(identity_provider), dropped(process))
     assert identity_provider.is_alive(ready.access_token)
 
 

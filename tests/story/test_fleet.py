@@ -13,7 +13,7 @@ from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.forms import is_long
 from tests.kit.running_broker import running, user_app
-from tests.story.fleet_kit import LATE, Fleet, told
+from tests.story.fleet_kit import LATE, Fleet, reported
 from tests.story.refresh_docs import LastingStore
 
 PEOPLE, HOURS = (1_000, 6) if is_long() else (60, 3)
@@ -21,27 +21,27 @@ SICK = 20
 SOON = 300 + 1200  # seconds after which a link has come: five minutes, and a few calls
 TOO_MANY = {"error": "Access Denied", "error_description": "You have made too many requests continuously."}
 UNREACHABLE, LIMITED, LINK = "providerUnreachable", "providerRateLimited", "expired"
-TROUBLES: dict[str, tuple[Any, str]] = {
-    "dead": (told({"error": "invalid_grant"}, 400), LINK),
-    "dead in odd words": (told({"error": "invalid_token"}, 401), LINK),
-    "dead, and no word": (told({"success": False}, 200), LINK),
-    "dead, by a status": (told({"message": "gone"}, 410), LINK),
-    "dead, by a login page": (told(b"<html>Sign in</html>", 200, "text/html"), LINK),
-    "dead, by a redirect": (told(b"", 302, ""), LINK),
-    "dead, and the server fails": (told({"error": "invalid_grant"}, 500), LINK),
-    "our client, for these alone": (told({"error": "invalid_client"}, 401), LINK),
-    "unauthorized, these alone": (told({"error": "unauthorized_client"}, 400), LINK),
-    "away for an hour": (told(b"down", 503, "text/plain", 3600), UNREACHABLE),
-    "away": (told(b"down", 503, "text/plain"), UNREACHABLE),
-    "fails": (told(b"oops", 500, "text/plain"), UNREACHABLE),
+CIRCUIT_KINDS: dict[str, tuple[Any, str]] = {
+    "dead": (reported({"error": "invalid_grant"}, 400), LINK),
+    "dead in odd words": (reported({"error": "invalid_token"}, 401), LINK),
+    "dead, and no word": (reported({"success": False}, 200), LINK),
+    "dead, by a status": (reported({"message": "gone"}, 410), LINK),
+    "dead, by a login page": (reported(b"<html>Sign in</html>", 200, "text/html"), LINK),
+    "dead, by a redirect": (reported(b"", 302, ""), LINK),
+    "dead, and the server fails": (reported({"error": "invalid_grant"}, 500), LINK),
+    "our client, for these alone": (reported({"error": "invalid_client"}, 401), LINK),
+    "unauthorized, these alone": (reported({"error": "unauthorized_client"}, 400), LINK),
+    "away for an hour": (reported(b"down", 503, "text/plain", 3600), UNREACHABLE),
+    "away": (reported(b"down", 503, "text/plain"), UNREACHABLE),
+    "fails": (reported(b"oops", 500, "text/plain"), UNREACHABLE),
     "late": (LATE, UNREACHABLE),
-    "busy for an hour": (told({}, 429, retry_after=3600), LIMITED),
-    "busy": (told({}, 429), LIMITED),
-    "busy in odd words": (told(TOO_MANY, 400), LIMITED),
+    "busy for an hour": (reported({}, 429, retry_after=3600), LIMITED),
+    "busy": (reported({}, 429), LIMITED),
+    "busy in odd words": (reported(TOO_MANY, 400), LIMITED),
 }
 
 
-PLAYS = [(trouble, start) for trouble in TROUBLES for start in ("from the start", "after an hour")]
+PLAYS = [(error, start) for error in CIRCUIT_KINDS for start in ("from the start", "after an hour")]
 
 
 @pytest.mark.sample(8)
@@ -54,8 +54,8 @@ async def test_twenty_sick_grants_among_very_many(
     play: tuple[str, str],
 ) -> None:
     """Halfway the process is replaced by another one, which knows nothing but the records."""
-    trouble, start = play
-    answer, word = TROUBLES[trouble]
+    error, start = play
+    answer, word = CIRCUIT_KINDS[error]
     since = 3600.0 if start == "after an hour" else 0.0
     fleet = Fleet(PEOPLE, SICK, answer, since=since, seconds=HOURS * 3600.0)
 
@@ -76,9 +76,9 @@ async def test_twenty_sick_grants_among_very_many(
     for answers in fleet.of_sick():
         first = next(at for at, each in answers if each != "ready")
         later = [(at - first, each) for at, each in answers if at >= first and each != "degraded"]
-        settled = {each for after, each in later if after > (0 if trouble == "dead" else SOON)}
-        assert {word} == settled, (trouble, settled)
-        assert trouble == "dead" or LINK not in {each for after, each in later if after < 300}
+        settled = {each for after, each in later if after > (0 if error == "dead" else SOON)}
+        assert {word} == settled, (error, settled)
+        assert error == "dead" or LINK not in {each for after, each in later if after < 300}
     most = (HOURS + 1) * 3600 / 7.5 if word != LINK else 40 + HOURS * 10
     assert max(fleet.requests[person] for person in range(SICK)) < most
     lines = [json.loads(line) for line in logs.splitlines()]

@@ -65,7 +65,7 @@ async def stage(
 
 @pytest.fixture(autouse=True)
 def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the specifications of this module name the API on loopback. The broker judges hosts as ever."""
+    """Let the specifications of this module name the API on loopback. The broker assesses hosts as ever."""
     monkeypatch.setattr("oauthbroker.flowtools.specification.spec.is_public_url", lambda _: True)
 
 

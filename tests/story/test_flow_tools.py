@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from oauthbroker import TurnAuth
 from oauthbroker.flowtools.as_tools import FlowTools, tool_name
 from oauthbroker.flowtools.deployment.versions import FlowVersions
-from oauthbroker.flowtools.risk.judging import judge
+from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.running.overview import run_lines
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.spec import load_tool
@@ -52,7 +52,7 @@ class Agent:
         document = written(self.here.nodes, chain(*self.here.nodes), **{**given, **more})
         raw = json.dumps(document).encode()
         tool = load_tool(raw, "tool.json")
-        self.versions.acknowledgements.record(tool, judge(tool), by="ada")
+        self.versions.acknowledgements.record(tool, assess(tool), by="ada")
         self.versions.deploy(raw, "tool.json", by="ada")
         self.versions.activate(tool.name, tool.version, by="ada")
 

@@ -166,6 +166,6 @@ def test_the_demo_of_the_examples_tells_the_story():
         check=False, env=environment(), text=True, capture_output=True, timeout=180,
     )  # fmt: skip
     assert 0 == done.returncode, done.stderr
-    told = [done.stdout.index(words) for words in ("anything new", "/connect/", "is killed", MAIL)]
-    assert sorted(told) == told
+    reported = [done.stdout.index(words) for words in ("anything new", "/connect/", "is killed", MAIL)]
+    assert sorted(reported) == reported
     assert MARK not in done.stdout + done.stderr

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from oauthbroker import Ready
 from oauthbroker.audit import GrantImported
 from oauthbroker.core.clock import to_iso
-from oauthbroker.grants.import_lines import Incoming, judge
+from oauthbroker.grants.import_lines import Incoming, validate
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
@@ -47,15 +47,15 @@ def exported(grant: Grant) -> dict[str, Any]:
     return line
 
 
-def judged(harness: Harness, lines: list[dict[str, Any]]) -> list[Incoming]:
+def validated(harness: Harness, lines: list[dict[str, Any]]) -> list[Incoming]:
     stream = io.BytesIO("\n".join(map(json.dumps, lines)).encode())
-    found = judge(stream, harness.broker.bundle.apps, harness.clock.now())
-    assert [] == found.flaws
+    found = validate(stream, harness.broker.bundle.apps, harness.clock.now())
+    assert [] == found.problems
     return found.incoming
 
 
 async def taken(harness: Harness, lines: list[dict[str, Any]]) -> list[str]:
-    return [await harness.broker.grants.importing.import_grant(incoming) for incoming in judged(harness, lines)]
+    return [await harness.broker.grants.importing.import_grant(incoming) for incoming in validated(harness, lines)]
 
 
 async def everything(harness: Harness) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""An answer that breaks its judge (cases 19-34): the session ends, the tokens that came are let go of, and a refresh
+"""An answer that breaks its check (cases 19-34): the session ends, the tokens that came are let go of, and a refresh
 token that came along is kept like one of any other answer that is refused."""
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def broken(monkeypatch: pytest.MonkeyPatch, canaries: Canaries) -> Break:
         ("protocol.identity.key_id_of", 2),
         ("protocol.identity.verify_id_token", 2),
         ("protocol.identity.render", 2),
-        ("authorization.finish.judge_owner", 2),
+        ("authorization.finish.check_owner", 2),
         ("authorization.finish.granted_scopes", 2),
     ],
 )
-async def test_a_code_s_answer_that_breaks_its_judge_ends_the_session(
+async def test_a_code_s_answer_that_breaks_its_validator_ends_the_session(
     harness: Harness, broken: Break, place: str, dropped: int
 ) -> None:
     asked = await harness.ask_link()
@@ -72,7 +72,7 @@ async def test_a_code_s_answer_that_breaks_its_judge_ends_the_session(
 
 @pytest.mark.case("28")
 @pytest.mark.parametrize("place", ["protocol.identity.userinfo_response", "protocol.identity.lookup"])
-async def test_facts_about_a_person_that_break_their_judge_end_the_session(
+async def test_facts_about_a_person_that_break_their_validator_end_the_session(
     harness: Harness, broken: Break, place: str
 ) -> None:
     asked = await harness.ask_link("team")
@@ -94,7 +94,7 @@ async def test_facts_about_a_person_that_break_their_judge_end_the_session(
         "protocol.refresh_call.granted_scopes",
     ],
 )
-async def test_a_refresh_s_answer_that_breaks_its_judge_keeps_the_new_refresh_token(
+async def test_a_refresh_s_answer_that_breaks_its_validator_keeps_the_new_refresh_token(
     identity_provider: IdentityProvider,
     test_clock: TestClock,
     monkeypatch: pytest.MonkeyPatch,
@@ -106,9 +106,9 @@ async def test_a_refresh_s_answer_that_breaks_its_judge_keeps_the_new_refresh_to
         first = await harness.connected()
         harness.clock.advance(LIFETIME)
         broken(place)
-        told = await harness.ask()
-        assert isinstance(told, Failed)
-        assert INVALID is told.code
+        reported = await harness.ask()
+        assert isinstance(reported, Failed)
+        assert INVALID is reported.code
         grant = await harness.grant()
         assert grant is not None
         assert grant.token is not None
@@ -126,7 +126,7 @@ async def test_a_refresh_s_answer_that_breaks_its_judge_keeps_the_new_refresh_to
 @pytest.mark.parametrize(
     "place", ["protocol.token_endpoint.lifetime_of", "protocol.identity.render", "authorization.finish.granted_scopes"]
 )
-async def test_a_device_code_s_answer_that_breaks_its_judge_ends_the_session(
+async def test_a_device_code_s_answer_that_breaks_its_validator_ends_the_session(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, broken: Break, place: str
 ) -> None:
     here = world(identity_provider, test_clock, tmp_path)
@@ -142,7 +142,7 @@ async def test_a_device_code_s_answer_that_breaks_its_judge_ends_the_session(
 
 
 @pytest.mark.case("28")
-async def test_a_client_s_own_token_that_breaks_its_judge_is_an_error_and_fetched_again_later(
+async def test_a_client_s_own_token_that_breaks_its_validator_is_an_error_and_fetched_again_later(
     identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch, broken: Break
 ) -> None:
     async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as harness:

@@ -15,7 +15,7 @@ import httpx
 import httpx2
 import pytest
 
-from oauthbroker import AuthorizationRequiredError, InjectionError, RequestRefusedError, told_to_model
+from oauthbroker import AuthorizationRequiredError, InjectionError, RequestRefusedError, errors_for_model
 from oauthbroker.audit import InjectedAnswer, TokenInjected, TokenIssued, TokenRejected
 from oauthbroker.core.errors import Code
 from oauthbroker.injection import http_clients as client_module
@@ -166,24 +166,24 @@ def looked_at(thing: object, name: str) -> object:
 
 def reachable(*roots: object) -> Iterator[object]:
     """Yield what a tool can look at without private names: attributes, items, causes."""
-    seen, todo = set[int](), list(roots)
-    while todo and len(seen) < 20_000:
-        thing = todo.pop()
+    seen, hint = set[int](), list(roots)
+    while hint and len(seen) < 20_000:
+        thing = hint.pop()
         if id(thing) in seen or isinstance(thing, ModuleType | type):
             continue
         seen.add(id(thing))
         yield thing
         if isinstance(thing, dict):
-            todo += [*thing.keys(), *thing.values()]
+            hint += [*thing.keys(), *thing.values()]
         elif isinstance(thing, list | tuple | set | frozenset):
-            todo += list(thing)
+            hint += list(thing)
         elif type(thing).__module__.split(".")[0] in {"httpx", "httpx2", "oauthbroker"}:
             names = [
                 name
                 for name in dir(thing)
                 if not name.startswith("_") and (type(thing).__name__, name) != ("URL", "raw")
             ]
-            todo += [value for name in names if not callable(value := looked_at(thing, name))]
+            hint += [value for name in names if not callable(value := looked_at(thing, name))]
 
 
 def holds(token: str, *roots: object) -> bool:
@@ -279,7 +279,7 @@ async def test_another_host_is_refused_and_nothing_is_sent(here: Stage, url: str
 
 
 @pytest.mark.case("103")
-async def test_a_redirect_is_an_answer_and_one_that_a_tool_follows_is_judged_anew(
+async def test_a_redirect_is_an_answer_and_one_that_a_tool_follows_is_checked_anew(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     async with (
@@ -527,12 +527,12 @@ async def test_a_user_who_must_consent_is_one_exception_with_the_link(
 
 
 async def test_a_tool_tells_the_model_what_to_do(here: Stage) -> None:
-    @told_to_model
+    @errors_for_model
     async def waiting(app: str) -> str:
         async with here.client(app) as client:
             return (await client.get(here.url())).text
 
-    @told_to_model
+    @errors_for_model
     def calling(app: str) -> str:
         with here.oauth.sync.client(app) as client:
             return client.get(here.url()).text

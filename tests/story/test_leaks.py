@@ -193,11 +193,11 @@ YAML: dict[str, str] = {
 
 
 @pytest.mark.case("90", "96")
-@pytest.mark.parametrize("flaw", YAML)
-def test_a_refused_configuration_never_quotes_its_values(flaw: str, tmp_path: Path, canaries: Canaries) -> None:
+@pytest.mark.parametrize("problem", YAML)
+def test_a_refused_configuration_never_quotes_its_values(problem: str, tmp_path: Path, canaries: Canaries) -> None:
     """Neither pydantic's input, nor YAML's snippet, nor any value of ours."""
     secret = canaries.mint("client secret").reveal()
-    text = YAML[flaw].replace("{secret}", secret).replace("{{", "{").replace("}}", "}")
+    text = YAML[problem].replace("{secret}", secret).replace("{{", "{").replace("}}", "}")
     folder = write(tmp_path / "b", app=text)
     canaries.excuse(folder)
     with pytest.raises(ConfigInvalidError) as caught:

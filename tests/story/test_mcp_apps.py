@@ -711,7 +711,7 @@ async def test_a_reload_keeps_issuer_and_client(site: McpSite, test_clock: TestC
 
 
 @pytest.mark.parametrize(
-    "documents, metadata, light, text",
+    "documents, metadata, severity, text",
     [
         ({}, {}, "ok", "addresses answer"),
         ({"authorization_servers": []}, {}, "failure", "names no authorization server"),
@@ -719,14 +719,14 @@ async def test_a_reload_keeps_issuer_and_client(site: McpSite, test_clock: TestC
     ],
 )
 async def test_the_doctor_asks_the_server_as_the_broker_does(
-    documents: dict[str, Any], metadata: dict[str, Any], light: str, text: str, site: McpSite, test_clock: TestClock
+    documents: dict[str, Any], metadata: dict[str, Any], severity: str, text: str, site: McpSite, test_clock: TestClock
 ) -> None:
     site.publish(**documents)
     site.idp.script.discovery.fields(**metadata, times=None)
     plain = Settings(weaken=frozenset({"plainHttpProvider"}))
     async with probing(plain, test_clock) as probe:
         (finding,) = await probe.providers([mcp_app(site)])
-        assert light == finding.light
+        assert severity == finding.severity
         assert text in finding.text
         other = [each.text for each in await probe.providers([user_app(site.idp, "other")])]
         assert not any("PKCE" in each for each in other)  # elsewhere no list is no refusal

@@ -190,7 +190,7 @@ async def test_a_server_that_refuses_every_token_asks_the_user_twice_at_most(
 
 
 @pytest.mark.parametrize(("scope", "asked"), [("write", {"read", "write"}), ("write root", {"read"})])
-async def test_a_401_that_no_refresh_can_mend_asks_at_once_for_the_demanded_scopes_within_the_ceiling(
+async def test_a_401_that_no_refresh_can_fix_asks_at_once_for_the_demanded_scopes_within_the_ceiling(
     identity_provider: IdentityProvider, test_clock: TestClock, scope: str, asked: set[str]
 ) -> None:
     """A demand that goes beyond the ceiling asks for nothing more."""

@@ -184,11 +184,11 @@ async def test_a_server_without_consent_shows_a_tool_that_connects_it(stage: Sta
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 async def test_the_host_is_told_of_the_tools_of_a_server_that_was_connected(stage: Stage, mode: str) -> None:
     await connected(stage, "mail", "notes")
-    told = asyncio.Event()
+    reported = asyncio.Event()
 
     async def on_message(message: Any) -> None:
         if isinstance(message, ToolListChangedNotification):
-            told.set()
+            reported.set()
 
     async with (
         Client(stage.gateway().server, mode=mode, message_handler=on_message) as client,
@@ -198,7 +198,7 @@ async def test_the_host_is_told_of_the_tools_of_a_server_that_was_connected(stag
             changes = await stack.enter_async_context(client.listen(tools_list_changed=True))
         await client.call_tool("mail__oauthbroker_connect", {})
         async with asyncio.timeout(30):
-            await (told.wait() if mode == "legacy" else anext(aiter(changes)))
+            await (reported.wait() if mode == "legacy" else anext(aiter(changes)))
 
 
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
@@ -207,11 +207,11 @@ async def test_a_host_that_waits_for_nothing_is_told_of_the_tools_after_the_cons
     stage: Stage, mode: str, action: str
 ) -> None:
     """It got the link in a sentence, and makes no further call."""
-    told = asyncio.Event()
+    reported = asyncio.Event()
 
     async def on_message(message: Any) -> None:
         if isinstance(message, ToolListChangedNotification):
-            told.set()
+            reported.set()
 
     async def elicited(_: Any, __: Any) -> ElicitResult:
         return ElicitResult(action="cancel")
@@ -227,10 +227,10 @@ async def test_a_host_that_waits_for_nothing_is_told_of_the_tools_after_the_cons
         result = await client.call_tool("mail__oauthbroker_connect", {})
         assert result.is_error
         await asyncio.sleep(0.05)
-        assert not told.is_set()
+        assert not reported.is_set()
         await stage.consents(link_in(text_of(result)))
         async with asyncio.timeout(30):
-            await (told.wait() if mode == "legacy" else anext(aiter(changes)))
+            await (reported.wait() if mode == "legacy" else anext(aiter(changes)))
         assert "mail__whose" in await names(client)
 
 
@@ -702,7 +702,7 @@ async def test_an_error_of_a_server_is_short_and_marked_and_no_line_quotes_it(
 
 
 @pytest.mark.case("139")
-async def test_a_result_is_not_judged_by_a_pattern_of_its_server(stage: Stage) -> None:
+async def test_a_result_is_not_checked_by_a_pattern_of_its_server(stage: Stage) -> None:
     """The pattern would take longer than the universe has."""
     await connected(stage, "notes")
     pattern = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
@@ -775,17 +775,17 @@ async def test_a_tool_that_changed_is_left_out_until_an_operator_approves(
 async def test_a_tool_that_changed_again_is_not_approved_by_the_text_that_was_shown(stage: Stage) -> None:
     pins = PinnedTexts(stage.harness.broker.plugin_state("mcp"))
     for text in ("first", "second"):
-        await pins.judge("notes", {"pay": text})
+        await pins.compare("notes", {"pay": text})
     (shown,) = [each async for each in pins.waiting()]
-    assert {"pay": False} == await pins.judge("notes", {"pay": "third"})
+    assert {"pay": False} == await pins.compare("notes", {"pay": "third"})
     assert not await pins.approve(shown)
-    assert {"pay": True} == await pins.judge("notes", {"pay": "first"}), "the pinned text stays usable"
+    assert {"pay": True} == await pins.compare("notes", {"pay": "first"}), "the pinned text stays usable"
 
 
 async def test_the_difference_is_shown_and_cannot_steer_a_terminal(stage: Stage) -> None:
     pins = PinnedTexts(stage.harness.broker.plugin_state("mcp"))
-    await pins.judge("notes", {"pay": "a\nPays."})
-    await pins.judge("notes", {"pay": "a\nPays \x1b[2J\r\x07\u202e\u200ball."})
+    await pins.compare("notes", {"pay": "a\nPays."})
+    await pins.compare("notes", {"pay": "a\nPays \x1b[2J\r\x07\u202e\u200ball."})
     (waiting,) = [each async for each in pins.waiting()]
     lines = difference(waiting)
     assert ["-Pays.", "+Pays \\u001b[2J\\u000d\\u0007\\u202e\\u200ball."] == lines[-2:]

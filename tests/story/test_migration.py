@@ -225,8 +225,8 @@ def test_the_commands_move_a_store_whose_tokens_keys_and_links_go_on(
         refused.code,
         refused.err.startswith("storeClosed") and f"store reopen {folder}" in refused.err,
     )
-    told = desk.type("store", "reopen")
-    assert (2, True) == (told.code, "storeClosed" in told.err)
+    reported = desk.type("store", "reopen")
+    assert (2, True) == (reported.code, "storeClosed" in reported.err)
 
     text = BROKER.format(base=desk.base, port=desk.port)
     desk.write("broker", text.replace("{root: ../store}", f"{{root: ../store, url: {{valueFrom: {{env: {ENV}}}}}}}"))

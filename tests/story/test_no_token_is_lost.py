@@ -104,7 +104,7 @@ async def by_erasure(w: World) -> None:
 
 async def by_the_background(w: World) -> None:
     await w.process.tend()
-    await w.process.parts.background_refresh.mend()
+    await w.process.parts.background_refresh.repair()
     await w.process.parts.background_refresh.recover()
 
 
@@ -163,7 +163,7 @@ async def kept(process: Process) -> set[str]:
     return {secret.reveal() for secret in found if secret is not None}
 
 
-def told(idp: IdentityProvider) -> set[str]:
+def reported(idp: IdentityProvider) -> set[str]:
     """Every token that the provider got."""
     sent = [request.form["token"] for request in idp.seen("revoke")]
     return {token.reveal() if isinstance(token, Secret) else token for token in sent}
@@ -188,7 +188,7 @@ async def test_a_token_stays_or_is_told_or_its_loss_is_audited(start, identity_p
     except BrokerError as error:
         assert error.code is Code.OAUTH_APP_NOT_FOUND  # noqa: PT017  (the import names an app)
     for _ in range(2):
-        known = set[str]() if path in FAILS else told(identity_provider)
+        known = set[str]() if path in FAILS else reported(identity_provider)
         gone = {*OWN, *WAITING, *OTHERS} - await kept(process) - known
         check(w, gone, state, may_give_up=path in GIVES_UP or (reach == "grant" and broker == "same registration"))
         await process.parts.bulk_revocation.run_pass()

@@ -270,7 +270,7 @@ async def test_background_work_is_done_at_the_start_and_again_and_ends_before_it
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "reported"),
     [
         ("raise ValueError('s3cret of a plug-in')", "ValueError"),
         ("raise BrokerError(Code.STORE_UNAVAILABLE, note='s3cret of a plug-in')", "storeUnavailable"),
@@ -279,7 +279,7 @@ async def test_background_work_is_done_at_the_start_and_again_and_ends_before_it
     ],
 )
 async def test_a_round_that_fails_is_logged_by_its_type_and_the_next_one_comes(
-    plugins: Plugins, fault: str, told: str
+    plugins: Plugins, fault: str, reported: str
 ) -> None:
     plugins.add(
         "garden",
@@ -294,7 +294,7 @@ async def test_a_round_that_fails_is_logged_by_its_type_and_the_next_one_comes(
         await until(lambda: plugins.heard("garden").count(2) > 2)
         assert await serves(harness)
     lines = logged(harness, "background work of a plug-in failed")
-    assert {("garden", "dig", told), ("garden", "rake", "TypeError")} == {
+    assert {("garden", "dig", reported), ("garden", "rake", "TypeError")} == {
         (line["plugin"], line["task"], line["error"]) for line in lines
     }
     assert CANARY not in harness.log.getvalue()
@@ -386,14 +386,14 @@ async def test_a_finding_makes_health_red_until_it_is_gone(plugins: Plugins) -> 
     plugins.add("garden", FINDS)
     async with plugins.running() as harness:
         module = plugins.module("garden")
-        module.found.append(module.PluginFinding(code="dry", text="No rain.", todo="Water it."))
+        module.found.append(module.PluginFinding(code="dry", text="No rain.", hint="Water it."))
         health = harness.broker.health()
         assert ("red", ("garden.dry",)) == (health.status, health.problems)
         said = json.loads((await Browser(apps={BASE: harness.broker.asgi.app}).open(f"{BASE}/healthz")).text)
         assert {
             "status": "red",
             "problems": ["garden.dry"],
-            "findings": [{"code": "garden.dry", "text": "No rain.", "todo": "Water it."}],
+            "findings": [{"code": "garden.dry", "text": "No rain.", "hint": "Water it."}],
         } == said
         assert "garden.dry" in repr(harness.parts.gauges.of_process())
         assert await serves(harness)
@@ -405,9 +405,9 @@ async def test_a_finding_makes_health_red_until_it_is_gone(plugins: Plugins) -> 
     "found", ["ValueError('s3cret of a plug-in')", "SystemExit(3)", "17", "None", "wrong(['a'])", "wrong('\\ud800')"]
 )
 async def test_findings_that_fail_are_a_finding_themselves(plugins: Plugins, found: str) -> None:
-    wrong = "def wrong(text):\n    made = PluginFinding(code='dry', text='', todo='')\n    object.__setattr__(made, 'text', text)\n    return made"
+    wrong = "def wrong(text):\n    made = PluginFinding(code='dry', text='', hint='')\n    object.__setattr__(made, 'text', text)\n    return made"
     plugins.add("garden", f"{FINDS}\n\n{wrong}\n\n\nfound.append({found})\n")
-    plugins.add("orchard", f"{FINDS}\nfound.append(PluginFinding(code='dry', text='No rain.', todo='Water it.'))\n")
+    plugins.add("orchard", f"{FINDS}\nfound.append(PluginFinding(code='dry', text='No rain.', hint='Water it.'))\n")
     async with plugins.running() as harness:
         assert ("garden.findingsFailed", "orchard.dry") == harness.broker.health().problems
         assert CANARY not in repr(harness.broker.health())
@@ -421,18 +421,18 @@ async def test_findings_are_bounded_and_hold_no_token_that_was_handed_out(plugin
         assert await serves(harness)
         token = (await harness.ask()).access_token.reveal()
         finding = plugins.module("garden").PluginFinding
-        plugins.module("garden").found.extend(finding(code=f"n{n}", text=f"No {token}.", todo=token) for n in range(99))
+        plugins.module("garden").found.extend(finding(code=f"n{n}", text=f"No {token}.", hint=token) for n in range(99))
         health = harness.broker.health()
         assert wiring.MOST_FINDINGS == len(health.problems)
         assert token not in repr(health)
 
 
-@pytest.mark.parametrize("more", [{"code": "two words"}, {"code": ""}, {"code": "Dry"}, {"code": "a.b"}, {"text": "x" * 301}, {"todo": "x" * 301}, {"text": ["No rain."]}, {"todo": None}, {"text": "\ud800"}, {"todo": "\udfff"}])  # fmt: skip
+@pytest.mark.parametrize("more", [{"code": "two words"}, {"code": ""}, {"code": "Dry"}, {"code": "a.b"}, {"text": "x" * 301}, {"hint": "x" * 301}, {"text": ["No rain."]}, {"hint": None}, {"text": "\ud800"}, {"hint": "\udfff"}])  # fmt: skip
 def test_a_finding_is_a_word_and_two_short_sentences(more: dict[str, Any]) -> None:
     from oauthbroker.plugins import PluginFinding
 
     with pytest.raises(ValueError, match="finding"):
-        PluginFinding(**{"code": "dry", "text": "No rain.", "todo": "Water it.", **more})
+        PluginFinding(**{"code": "dry", "text": "No rain.", "hint": "Water it.", **more})
 
 
 # reload
@@ -455,7 +455,7 @@ async def test_a_plugin_gets_its_resources_of_a_new_configuration(plugins: Plugi
 
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(
-    ("act", "told"),
+    ("act", "reported"),
     [
         ("raise ValueError('s3cret of a plug-in')", "ValueError"),
         ("raise SystemExit(1)", "SystemExit"),
@@ -466,7 +466,7 @@ async def test_a_plugin_gets_its_resources_of_a_new_configuration(plugins: Plugi
     ids=["raises", "ends the process", "hangs", "is cancelled", "ignores its end"],
 )  # fmt: skip
 async def test_a_plugin_that_does_not_take_a_configuration_is_a_finding_until_it_takes_one(
-    plugins: Plugins, act: str, told: str
+    plugins: Plugins, act: str, reported: str
 ) -> None:
     plugins.add("garden", FOLLOWS + f"\n\nasync def act():\n    {act}\n")
     plugins.add("orchard", FOLLOWS)
@@ -475,7 +475,7 @@ async def test_a_plugin_that_does_not_take_a_configuration_is_a_finding_until_it
         assert ("garden.reloadFailed",) == harness.broker.health().problems
         assert ["orchard-bed"] == plugins.heard("orchard")[-1]
         (line,) = logged(harness, "a plug-in has not taken the new configuration")
-        assert ("garden", told) == (line["plugin"], line["error"])
+        assert ("garden", reported) == (line["plugin"], line["error"])
         assert CANARY not in harness.log.getvalue()
 
         async def nothing() -> None: ...

@@ -13,7 +13,7 @@ from oauthbroker import Turn
 from oauthbroker.audit import TokensDropped
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import IdentityRule, OAuthApp, Owner
-from oauthbroker.model.owner_check import OwnerFacts, check_pin, judge_owner
+from oauthbroker.model.owner_check import OwnerFacts, check_owner, check_pin
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave
@@ -329,12 +329,12 @@ async def test_the_pinned_account_does_not_depend_on_the_scopes_of_one_login(
 @pytest.mark.case("41")
 def test_with_and_without_an_id_token_the_same_person_is_the_same_and_another_is_not():
     app = app_with(owner=Owner(user_identity=IdentityRule("userInfo", "{sub}")))
-    plain = judge_owner(app, "1", OwnerFacts(user_identity="1")).account
-    verified = judge_owner(app, "1", OwnerFacts(user_identity="1", account=("https://acme.example", "1"))).account
-    other = judge_owner(app, "2", OwnerFacts(user_identity="2", account=("https://acme.example", "2"))).account
+    plain = check_owner(app, "1", OwnerFacts(user_identity="1")).account
+    verified = check_owner(app, "1", OwnerFacts(user_identity="1", account=("https://acme.example", "1"))).account
+    other = check_owner(app, "2", OwnerFacts(user_identity="2", account=("https://acme.example", "2"))).account
     for pinned, came in ((plain, verified), (verified, plain)):
         check_pin(pinned, came, switch_account=False)
     for pinned in (plain, verified):
-        with pytest.raises(BrokerError) as told:
+        with pytest.raises(BrokerError) as reported:
             check_pin(pinned, other, switch_account=False)
-        assert Code.SUBJECT_MISMATCH is told.value.code
+        assert Code.SUBJECT_MISMATCH is reported.value.code

@@ -554,8 +554,8 @@ async def test_a_store_that_cannot_keep_its_promises_is_refused(
     finally:
         writable = "-c default_transaction_read_only=off"
         with psycopg.connect(url.reveal(), autocommit=True, options=writable) as connection:
-            for mended in MENDED:
-                connection.execute(mended)
+            for fixed in MENDED:
+                connection.execute(fixed)
     assert (Code.STORE_UNAVAILABLE, True) == (refused.code, SPOILT[statement] in str(refused)), str(refused)
 
 
@@ -634,7 +634,7 @@ def test_the_commands_and_a_broker_work_on_a_database(
     assert ["mail"] == [grant["app"] for grant in listed]
     checks = json.loads(desk.type("doctor", "--offline", "--json").out)["checks"]
     assert {"keys", "secrets", "audit", "grants"} <= {each["check"] for each in checks}
-    assert [] == [each for each in checks if each["light"] == "failure"]
+    assert [] == [each for each in checks if each["severity"] == "failure"]
     assert not (tmp_path / "store" / "data" / "grants").exists()
 
 
@@ -654,7 +654,7 @@ async def test_the_start_and_the_doctor_warn_of_a_standby_that_is_not_synchronou
             assert said in host.log.getvalue()
             facts = SharedFacts(await store.leases(), heard=True, loses_on_failover=await store.loses_on_failover())
             found = of_database(facts, Settings())
-            assert ["warning"] == [each.light for each in found if "not synchronous" in each.text]
+            assert ["warning"] == [each.severity for each in found if "not synchronous" in each.text]
             prepared.run("alter system set synchronous_standby_names = '*'")
             prepared.run("select pg_reload_conf()")
             try:

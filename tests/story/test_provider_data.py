@@ -18,7 +18,7 @@ from oauthbroker.providers import presets
 from oauthbroker.providers.quirks import Quirks
 from oauthbroker.records.grant_summary import GrantSummary
 from oauthbroker.records.grant_view import GrantView
-from oauthbroker.records.provider_data import told_to_tools
+from oauthbroker.records.provider_data import visible_to_tools
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.kit.samples import NOW, app_with, grant_with, token_with
@@ -89,7 +89,7 @@ async def test_a_token_without_any_has_no_such_member(harness: Harness) -> None:
 
 
 TOKENS = token_with(refresh_token=Secret("a-refresh-token"))
-NOT_TOLD: list[Any] = [
+NOT_SHOWN: list[Any] = [
     None,
     {"host": HOST},
     [HOST],
@@ -101,11 +101,13 @@ NOT_TOLD: list[Any] = [
 
 
 @pytest.mark.case("44")
-@pytest.mark.parametrize("value", NOT_TOLD, ids=lambda value: repr(value)[:40])
+@pytest.mark.parametrize("value", NOT_SHOWN, ids=lambda value: repr(value)[:40])
 def test_no_tree_and_no_token_is_told_under_any_member_name(value: Any) -> None:
     app = app_with(habits=HABITS)
-    assert {} == told_to_tools(app, grant_with(token=TOKENS, provider_data={"instance_url": value}))
-    assert {"instance_url": HOST} == told_to_tools(app, grant_with(token=TOKENS, provider_data={"instance_url": HOST}))
+    assert {} == visible_to_tools(app, grant_with(token=TOKENS, provider_data={"instance_url": value}))
+    assert {"instance_url": HOST} == visible_to_tools(
+        app, grant_with(token=TOKENS, provider_data={"instance_url": HOST})
+    )
 
 
 @pytest.mark.parametrize("name", ["access_token", "refreshToken", "client_secret", "Password", "assertion", "code"])
@@ -122,7 +124,9 @@ def test_a_preset_whose_api_has_a_host_for_each_account_tells_it(provider: str, 
     assert [member] == preset.tool_data
     grant = grant_with(provider=provider, provider_data={member: HOST, "other": "x"})
     app = app_with(habits=preset.habits())
-    assert {member: HOST} == told_to_tools(app, grant) == told_to_tools(None, grant)  # where only the store is at hand
+    assert (
+        {member: HOST} == visible_to_tools(app, grant) == visible_to_tools(None, grant)
+    )  # where only the store is at hand
     assert {member: HOST} == GrantView.of(grant, None, NOW).provider_data
 
 
@@ -136,6 +140,6 @@ def test_a_preset_tells_only_members_that_it_keeps() -> None:
     st.dictionaries(st.sampled_from(["instance_url", "id", "x"]), st.text() | st.integers() | st.booleans() | st.none())
 )
 def test_only_declared_members_are_ever_told(data: dict[str, Any]) -> None:
-    told = told_to_tools(app_with(habits=HABITS), replace(grant_with(), provider_data=data))
-    assert told.items() <= data.items()
-    assert told.keys() <= {"instance_url"}
+    reported = visible_to_tools(app_with(habits=HABITS), replace(grant_with(), provider_data=data))
+    assert reported.items() <= data.items()
+    assert reported.keys() <= {"instance_url"}

@@ -39,7 +39,7 @@ async def test_a_refresh_token_of_another_registration_is_sent_nowhere(harness: 
     moved = replace(app, client=replace(app.client, client_id="another"))
     assert versioned is not None
     refreshed = await harness.parts.manager.refresh.refresh(RefreshJob(app=moved, subject=ALICE, seen=versioned))
-    assert (versioned.record, None) == (refreshed.grant, refreshed.trouble)
+    assert (versioned.record, None) == (refreshed.grant, refreshed.error)
     assert 0 == harness.idp.count("refresh_token")
 
 

@@ -117,9 +117,9 @@ async def test_a_bad_answer_is_refused_and_the_grant_lives_on(
     first = await connected(harness)
     harness.clock.advance(LIFETIME)
     spoil(harness.idp, canaries.mint("provider text").reveal())
-    told = await harness.ask()
-    assert isinstance(told, Failed)
-    assert code is told.code
+    reported = await harness.ask()
+    assert isinstance(reported, Failed)
+    assert code is reported.code
     assert (revoked if reach_is_narrow else 0) == harness.idp.count("revoke")
     grant = await harness.grant()
     assert grant is not None
@@ -164,9 +164,9 @@ async def test_a_late_answer_is_not_waited_for(
             refresh.hang()
         else:
             refresh.drip(5, body=b"x" * 500)
-        told = await harness.ask()
-        assert isinstance(told, Failed)
-        assert DOWN is told.code
+        reported = await harness.ask()
+        assert isinstance(reported, Failed)
+        assert DOWN is reported.code
         harness.idp.script.reset()
         harness.clock.advance(PAUSE)
         assert isinstance(await harness.ask(), Ready)
@@ -190,9 +190,9 @@ async def test_an_id_token_of_another_account_quarantines_the_grant(mailed: Harn
     await connected(harness)
     harness.clock.advance(LIFETIME - 200)
     harness.idp.script.refresh.alter_id_token(claims=claims)
-    told = await harness.ask()
-    assert isinstance(told, Failed)
-    assert Code.SUBJECT_MISMATCH is told.code
+    reported = await harness.ask()
+    assert isinstance(reported, Failed)
+    assert Code.SUBJECT_MISMATCH is reported.code
     grant = await harness.grant()
     assert grant is not None
     assert ("quarantined", None) == (grant.refresh_state.ended, grant.refresh_state.spare)
@@ -252,12 +252,12 @@ async def test_an_answer_of_another_grant_is_recognised_by_its_owner(mailed: Har
     harness = mailed
     await connected(harness)
     await harness.connected(account="bob", of=turn(user=BOB))
-    answer_for_bob = harness.idp.told("client-mail", "bob")[-1].document
+    answer_for_bob = harness.idp.token_responses("client-mail", "bob")[-1].document
     harness.clock.advance(LIFETIME)
     harness.idp.script.refresh.answer(200, answer_for_bob)
-    told = await harness.ask()
-    assert isinstance(told, Failed)
-    assert told.code in {Code.SUBJECT_MISMATCH, Code.ID_TOKEN_INVALID}
+    reported = await harness.ask()
+    assert isinstance(reported, Failed)
+    assert reported.code in {Code.SUBJECT_MISMATCH, Code.ID_TOKEN_INVALID}
     assert isinstance(await harness.ask(of=turn(user=BOB)), Ready)
 
 
@@ -267,13 +267,13 @@ async def test_the_token_of_last_time_is_refused_once_it_has_ended_unless_it_has
     await connected(harness)
     harness.clock.advance(LIFETIME)
     assert isinstance(await harness.ask(), Ready)
-    last = dict(harness.idp.told("client-mail", "alice")[-1].document)
+    last = dict(harness.idp.token_responses("client-mail", "alice")[-1].document)
     last.pop("id_token", None)
     harness.clock.advance(LIFETIME)
     harness.idp.script.refresh.answer(200, {**last, "expires_in": None})
-    told = await harness.ask()
-    assert isinstance(told, Failed)
-    assert Code.TOKEN_UNCHANGED is told.code
+    reported = await harness.ask()
+    assert isinstance(reported, Failed)
+    assert Code.TOKEN_UNCHANGED is reported.code
     harness.clock.advance(PAUSE)
     assert isinstance(await harness.ask(), Ready)
 
@@ -283,9 +283,9 @@ async def test_a_token_that_has_ended_on_arrival_is_no_answer_and_its_refresh_to
     await connected(harness)
     harness.clock.advance(LIFETIME)
     harness.idp.script.refresh.fields(expires_in=0)
-    told = await harness.ask()
-    assert isinstance(told, Failed)
-    assert INVALID is told.code
+    reported = await harness.ask()
+    assert isinstance(reported, Failed)
+    assert INVALID is reported.code
     assert isinstance(await harness.ask(), Failed)
     assert 1 == harness.idp.count("refresh_token"), "or every call would cost a request"
     harness.clock.advance(PAUSE)
@@ -336,11 +336,11 @@ async def test_what_a_token_answer_says_of_its_owner_must_be_what_the_grant_was_
     await harness.connected()
     harness.clock.advance(LIFETIME - 200)
     harness.idp.script.refresh.fields(**says)
-    told = await harness.ask()
+    reported = await harness.ask()
     if same:
-        assert isinstance(told, Ready)
-        assert not told.degraded
+        assert isinstance(reported, Ready)
+        assert not reported.degraded
         return
-    assert isinstance(told, Failed)
-    assert Code.SUBJECT_MISMATCH is told.code
+    assert isinstance(reported, Failed)
+    assert Code.SUBJECT_MISMATCH is reported.code
     assert "revoked" == (await harness.ask_link()).reason

@@ -262,9 +262,9 @@ async def test_a_no_to_the_old_token_counts_nothing_when_another_process_has_rot
     newer = await other.ask()
     assert isinstance(newer, Ready)
     hold.release()
-    told = await asking
-    assert isinstance(told, Ready)
-    assert newer.access_token == told.access_token == (await one.ask()).access_token
+    reported = await asking
+    assert isinstance(reported, Ready)
+    assert newer.access_token == reported.access_token == (await one.ask()).access_token
     grant = await one.grant()
     assert grant is not None
     assert ("", None) == (grant.refresh_state.ended, grant.refresh_state.intent)
@@ -286,9 +286,9 @@ async def test_a_zombie_whose_intent_was_superseded_commits_nothing(two: tuple[H
     assert isinstance(newer, Ready)
     before = await other.grant()
     hold.release()
-    told = await asking
-    assert isinstance(told, Ready)
-    assert newer.access_token == told.access_token
+    reported = await asking
+    assert isinstance(reported, Ready)
+    assert newer.access_token == reported.access_token
     after = await one.grant()
     assert after is not None
     assert before == replace(after, replaced=()) == replace(await other.grant() or after, replaced=())
@@ -312,9 +312,9 @@ async def test_a_holder_that_was_frozen_after_the_provider_rotated_keeps_the_new
         one.clock.advance(2)
         assert not isinstance(await other.ask(), Ready)
     hold.release()
-    told = await asking
-    assert isinstance(told, Ready), told
-    assert told.access_token == (await other.ask()).access_token
+    reported = await asking
+    assert isinstance(reported, Ready), reported
+    assert reported.access_token == (await other.ask()).access_token
     grant = await one.grant()
     assert grant is not None
     assert grant.token is not None
@@ -345,12 +345,12 @@ async def test_of_two_answers_the_one_to_the_later_request_is_kept_and_a_later_r
     then = asyncio.create_task(other.ask())
     await late.arrived()
     early.release()
-    told = await first
-    assert isinstance(told, Ready), told
+    reported = await first
+    assert isinstance(reported, Ready), reported
     late.release()
     newer = await then
     assert isinstance(newer, Ready), newer
-    assert (newer.access_token != told.access_token) is (second == "an answer")
+    assert (newer.access_token != reported.access_token) is (second == "an answer")
     grant = await one.grant()
     assert grant is not None
     assert grant.token is not None
@@ -577,9 +577,9 @@ async def test_a_refusal_while_another_attempt_is_under_way_is_told_as_temporary
     then = asyncio.create_task(other.ask())
     await late.arrived()
     early.release()
-    told = await first
-    assert isinstance(told, Failed), told
-    assert (Code.REFRESH_IN_PROGRESS, True) == (told.code, told.retryable)
+    reported = await first
+    assert isinstance(reported, Failed), reported
+    assert (Code.REFRESH_IN_PROGRESS, True) == (reported.code, reported.retryable)
     late.release()
     assert isinstance(await then, Ready)
     assert isinstance(await one.ask(), Ready)

@@ -15,10 +15,10 @@ from oauthbroker.records import Intent
 from oauthbroker.records.refresh_state import LONGEST_REST, UNCLEAR_SECONDS
 from oauthbroker.refresh import background
 from oauthbroker.refresh.circuit import Circuits
+from oauthbroker.refresh.refusal_assessment import LONG_SECONDS
 from oauthbroker.refresh.retry_store import FIRST_PAUSES, LONGEST_PAUSE
 from oauthbroker.refresh.suspects import ALL
 from oauthbroker.refresh.transaction import PROVIDER_CALLS
-from oauthbroker.refresh.verdict import LONG_SECONDS
 from oauthbroker.store.postgres.contact import LEASE_SECONDS, grace_of
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn, user_app
@@ -26,7 +26,7 @@ from tests.story import (  # noqa: F401 - the scenarios register themselves in S
     refresh_docs_scenarios,
     refresh_docs_scenarios_provider,
 )
-from tests.story.refresh_docs import DOCS, LIMITS, PAGE, SCENARIOS, LastingStore, Scenario, rows, told
+from tests.story.refresh_docs import DOCS, LIMITS, PAGE, SCENARIOS, LastingStore, Scenario, reported, rows
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 PLAYED = [
@@ -56,7 +56,7 @@ async def test_a_row_of_the_table_is_what_happens(harness: Harness, row: str, sc
     expected, person = rows()[row]
     before = [versioned.record.id async for versioned in harness.repository.sessions()]
     assert [] == before
-    assert expected == [told(answer) for answer in await scenario(harness)]
+    assert expected == [reported(answer) for answer in await scenario(harness)]
     asked = any("authorization_required" in words for words in expected)
     assert ("a link" in person) is asked
     assert (person == "nothing") is not asked
@@ -111,7 +111,7 @@ async def test_failures_of_grants_pause_for_as_long_as_the_page_says() -> None:
     assert 0 < circuits.pause("mail", "another") <= 1
 
 
-def test_the_table_of_judgements_has_the_numbers_of_the_code() -> None:
+def test_the_table_of_assessments_has_the_numbers_of_the_code() -> None:
     assert (300, 3600, 3600) == (UNCLEAR_SECONDS, LONG_SECONDS, LONGEST_REST)
     for words in ("after 5 minutes, a link", "after an hour, a link", "at most once an hour"):
         assert words in PAGE

@@ -107,7 +107,7 @@ async def test_an_error_about_one_grant_stops_no_other_grant(quiet: Harness, err
     codes = []
     for _ in range(5):
         harness.idp.script.refresh.refuse(error, 400)
-        codes.append(told(await harness.ask(of=turn(user=BOB))))
+        codes.append(reported(await harness.ask(of=turn(user=BOB))))
         harness.idp.script.reset()
         assert isinstance(await harness.ask(), Ready)
         harness.clock.advance(HOUR)
@@ -116,7 +116,7 @@ async def test_an_error_about_one_grant_stops_no_other_grant(quiet: Harness, err
     assert isinstance(bob, Ready)
 
 
-def told(answer: Any) -> str:
+def reported(answer: Any) -> str:
     if isinstance(answer, Failed):
         return answer.code.value
     return answer.reason if isinstance(answer, AuthorizationRequired) else "ready"
@@ -186,7 +186,7 @@ async def test_a_bare_400_that_comes_again_after_minutes_is_the_end(quiet: Harne
 
 
 @pytest.mark.case("54")
-async def test_once_the_operator_has_mended_it_the_same_grants_go_on(quiet: Harness) -> None:
+async def test_once_the_operator_has_fixed_it_the_same_grants_go_on(quiet: Harness) -> None:
     harness = quiet
     await harness.connected()
     harness.clock.advance(HOUR)

@@ -43,7 +43,7 @@ def gives_again(harness: Harness, first: Ready, states: Mapping[str, Any]) -> No
     harness.idp.script.refresh.fields(times=FOREVER, **again, **states)
 
 
-def told(answer: TokenResult) -> Code | str:
+def reported(answer: TokenResult) -> Code | str:
     return answer.code if isinstance(answer, Failed) else answer.status
 
 
@@ -57,7 +57,7 @@ async def test_the_same_token_is_taken_as_the_provider_states_it(
     for day in range(1, 4):
         harness.clock.advance(24 * HOUR)
         answers = [await harness.ask() for _ in range(3)]
-        assert [outcome] * 3 == [told(answer) for answer in answers]
+        assert [outcome] * 3 == [reported(answer) for answer in answers]
         assert day == harness.idp.count("refresh_token")
 
 
@@ -69,7 +69,7 @@ async def test_a_new_token_without_an_end_keeps_the_lifetime_as_an_assumption(ha
     second = await harness.ask()
     gives_again(harness, second, NONE)
     harness.clock.advance(3 * HOUR)
-    assert "ready" == told(await harness.ask())
+    assert "ready" == reported(await harness.ask())
 
 
 async def test_a_reported_token_that_comes_back_has_an_error_of_its_own(harness: Harness) -> None:
@@ -77,12 +77,12 @@ async def test_a_reported_token_that_comes_back_has_an_error_of_its_own(harness:
     gives_again(harness, first, TWO_HOURS)
     oauth = harness.broker.oauth(turn())
     answers = [await oauth.report_rejected("mail", first.access_token) for _ in range(10)]
-    assert {Code.TOKEN_UNCHANGED, Code.RATE_LIMITED} == {told(answer) for answer in answers}
-    assert Code.TOKEN_UNCHANGED == told(answers[0])
+    assert {Code.TOKEN_UNCHANGED, Code.RATE_LIMITED} == {reported(answer) for answer in answers}
+    assert Code.TOKEN_UNCHANGED == reported(answers[0])
     assert isinstance(answers[0], Failed)
     assert not answers[0].retryable
     assert 6 == harness.idp.count("refresh_token")
-    assert "ready" == told(await harness.ask())
+    assert "ready" == reported(await harness.ask())
 
 
 async def test_a_minimum_beyond_the_rest_of_a_token_is_met_by_the_next_token(harness: Harness) -> None:
@@ -96,7 +96,7 @@ async def test_a_minimum_beyond_the_rest_of_a_token_is_met_by_the_next_token(har
         "expires_in": int(1.5 * HOUR),
     }
     harness.idp.script.refresh.fields(**rest)
-    assert Code.MIN_TTL_UNSATISFIABLE == told(await harness.ask(min_ttl_seconds=2 * HOUR))
+    assert Code.MIN_TTL_UNSATISFIABLE == reported(await harness.ask(min_ttl_seconds=2 * HOUR))
     harness.clock.advance(2 * HOUR)
     harness.idp.script.refresh.fields(expires_in=6 * HOUR)
-    assert "ready" == told(await harness.ask(min_ttl_seconds=2 * HOUR))
+    assert "ready" == reported(await harness.ask(min_ttl_seconds=2 * HOUR))

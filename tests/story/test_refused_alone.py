@@ -119,18 +119,18 @@ async def test_a_link_that_is_followed_makes_a_grant_of_which_nothing_is_doubted
     assert (None, False) == (grant.refresh_state.refused_at, grant.refresh_state.given_up)
 
 
-@pytest.mark.parametrize("trouble", ["503", "its circuit", "metadata"])
+@pytest.mark.parametrize("error", ["503", "its circuit", "metadata"])
 async def test_a_link_stays_a_link_while_the_provider_is_down(
-    two: Harness, trouble: str, monkeypatch: pytest.MonkeyPatch
+    two: Harness, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = two
     await given_up(harness, REFUSALS["404"])
     harness.clock.advance(900)
-    if trouble == "503":
+    if error == "503":
         harness.idp.script.refresh.answer(503)
-    if trouble == "its circuit":
+    if error == "its circuit":
         harness.parts.manager.refresh.circuits.failed("mail", _waits(3600))
-    if trouble == "metadata":
+    if error == "metadata":
         monkeypatch.setattr(type(harness.parts.manager.refresh.discovery), "endpoints", _unreachable)
     assert "expired" == (await harness.ask_link(of=BOBS)).reason
 
@@ -184,7 +184,7 @@ async def test_where_nothing_is_proven_the_operator_gets_one_line(
     lines = [json.loads(line) for line in harness.log.getvalue().splitlines()]
     (line,) = [line for line in lines if line["level"] == "error"]
     assert ("mail", "appMisconfigured", "invalid_client") == (line["app"], line["code"], line["note"])
-    assert "connect again" in line["todo"]
+    assert "connect again" in line["hint"]
     grant = await harness.grant(subject=BOB)
     assert grant is not None
     assert grant.refresh_state.refused_at is not None

@@ -157,15 +157,15 @@ async def test_a_refresh_under_way_finishes_with_the_app_it_began_with(harness: 
     assert (refreshed.access_token, 1) == (again.access_token, harness.idp.count("refresh_token"))
 
 
-async def test_an_app_that_was_mended_is_asked_for_at_once(harness: Harness):
+async def test_an_app_that_was_fixed_is_asked_for_at_once(harness: Harness):
     """However long its provider was to be left in peace for refusing our old secret."""
     await harness.connected()
     harness.clock.advance(HOUR)
-    mended = with_new_secret(harness, in_use(harness))
+    fixed = with_new_secret(harness, in_use(harness))
     refused = await harness.ask()
     assert isinstance(refused, Failed)
     assert Code.APP_MISCONFIGURED is refused.code
-    await reload(harness, mail=mended)
+    await reload(harness, mail=fixed)
     assert isinstance(await harness.ask(), Ready)
 
 
@@ -192,9 +192,9 @@ async def test_an_app_that_was_removed_is_unknown_and_one_that_comes_back_has_it
     removed = in_use(harness), in_use(harness, "files")
     for name in ("mail", "files"):
         assert {name} == await reload(harness, without=name)
-        told = await harness.ask(name)
-        assert isinstance(told, Failed)
-        assert Code.OAUTH_APP_NOT_FOUND is told.code
+        reported = await harness.ask(name)
+        assert isinstance(reported, Failed)
+        assert Code.OAUTH_APP_NOT_FOUND is reported.code
     assert (None, 404) == (
         await harness.broker.pending(turn()),
         (await harness.browser().open(f"{harness.origin}{path}")).status,
@@ -216,7 +216,7 @@ async def test_an_app_that_was_added_is_connected_at_its_own_callback(harness: H
 
 
 async def test_an_app_that_came_to_share_a_client_is_not_ended_with_the_other_one(harness: Harness):
-    """What one revocation takes with it is judged by the apps of now."""
+    """What one revocation takes with it is checked by the apps of now."""
     await harness.connected()
     twin = replace(
         in_use(harness), name="twin", redirect=replace(in_use(harness).redirect, callback_path="/oauth/callback/twin")
@@ -316,7 +316,7 @@ async def test_settings_that_take_a_restart_are_named_and_nothing_changes(harnes
     with pytest.raises(ConfigInvalidError) as refused:
         await harness.broker.reload(Bundle(settings, {"mail": app}))
     assert ["spec.limits", "spec.locale", "spec.publicBaseUrl"] == sorted(p.path for p in refused.value.problems)
-    assert {"restart it, or take the change back"} == {p.todo for p in refused.value.problems}
+    assert {"restart it, or take the change back"} == {p.hint for p in refused.value.problems}
     assert before is harness.broker.bundle
     assert ("red", (Code.CONFIG_INVALID.value,)) == (harness.broker.health().status, harness.broker.health().problems)
     page = await harness.browser().open(f"{harness.origin}/healthz")
@@ -364,7 +364,7 @@ def logged(capsys: Any) -> str:
     return str(capsys.readouterr().err)
 
 
-def test_a_broken_file_keeps_the_old_configuration_and_its_mending_is_taken(
+def test_a_broken_file_keeps_the_old_configuration_and_its_fix_is_taken(
     files: Desk, identity_provider: IdentityProvider, canaries: Canaries, capsys: Any
 ):
     files.ready_to_serve(identity_provider)

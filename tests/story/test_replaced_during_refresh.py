@@ -116,18 +116,18 @@ async def test_a_call_gets_what_the_new_grant_has(
     await under_way.wait()
     await meanwhile(process, identity_provider, line)
     goes_on.set()
-    told: Any = await asking
+    reported: Any = await asking
     if meanwhile is revoked:
-        assert (AuthorizationRequired, "revoked") == (type(told), told.reason)
+        assert (AuthorizationRequired, "revoked") == (type(reported), reported.reason)
         return
-    if isinstance(told, Failed):
-        assert (True, True) == (answer in PAUSING, told.retryable), told
+    if isinstance(reported, Failed):
+        assert (True, True) == (answer in PAUSING, reported.retryable), reported
         process.clock.advance(300)
         identity_provider.clock.advance(300)
-        told = await ask(process, scopes=["read"])
-    assert isinstance(told, Ready), told
+        reported = await ask(process, scopes=["read"])
+    assert isinstance(reported, Ready), reported
     newest = (await grant_of(process)).token
     assert newest is not None
-    assert newest.access_token == told.access_token
+    assert newest.access_token == reported.access_token
     if meanwhile is not imported_with_a_token:
-        assert identity_provider.is_alive(told.access_token)
+        assert identity_provider.is_alive(reported.access_token)

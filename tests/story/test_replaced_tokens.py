@@ -96,7 +96,7 @@ async def test_replaced_tokens_never_outlive_the_end_of_the_grant_and_never_end_
     grant = await grant_of(process)
     assert grant.token is not None
     assert identity_provider.is_alive(grant.token.access_token)
-    assert not grant.to_be_told, "nothing is left to do as long as the grant lives"
+    assert not grant.revocation_pending, "nothing is left to do as long as the grant lives"
     assert 0 == await process.store.count("due")
     if reach == "token" and replaced is not by_import:
         assert 1 == living_families(identity_provider) or really == "only"

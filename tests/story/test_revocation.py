@@ -65,9 +65,9 @@ async def test_a_token_that_is_dead_already_is_no_trouble(start, identity_provid
     assert 0 == secret_count(await grant_of(process))
 
 
-@pytest.mark.parametrize("taken, told", [(0, "none"), (1, "done")], ids=["neither", "the refresh token"])
+@pytest.mark.parametrize("taken, reported", [(0, "none"), (1, "done")], ids=["neither", "the refresh token"])
 async def test_a_provider_that_takes_no_such_tokens_is_told_of_what_lives_longest_or_of_nothing(
-    start, identity_provider, taken, told
+    start, identity_provider, taken, reported
 ):
     process = start([user_app(identity_provider)])
     await connected(process, identity_provider)
@@ -76,20 +76,20 @@ async def test_a_provider_that_takes_no_such_tokens_is_told_of_what_lives_longes
             identity_provider.script.revoke.answer(200)
         else:
             identity_provider.script.revoke.answer(400, {"error": "unsupported_token_type"})
-    assert told == await process.broker.grants.revoke("mail", ALICE)
+    assert reported == await process.broker.grants.revoke("mail", ALICE)
     assert (2, 0) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
 
 
 @pytest.mark.parametrize(
-    "status, told, left", [(400, "done", 0), (401, "done", 0), (503, "later", 2)], ids=["no", "not you", "busy"]
+    "status, reported, left", [(400, "done", 0), (401, "done", 0), (503, "later", 2)], ids=["no", "not you", "busy"]
 )
-async def test_a_refusal_of_the_access_token_alone_is_none(start, identity_provider, status, told, left):
+async def test_a_refusal_of_the_access_token_alone_is_none(start, identity_provider, status, reported, left):
     """The refresh token is dead by then, and the access token ends with it or by itself."""
     process = start([user_app(identity_provider)])
     await connected(process, identity_provider)
     identity_provider.script.revoke.answer(200)
     identity_provider.script.revoke.answer(status, {"error": "invalid_request"})
-    assert told == await process.broker.grants.revoke("mail", ALICE)
+    assert reported == await process.broker.grants.revoke("mail", ALICE)
     assert (2, left) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
 
 
@@ -151,12 +151,12 @@ async def test_the_relay_is_woken_before_the_provider_is_asked_and_after_it_has_
     """The agent does not wait for a slow provider to hear of the end."""
     process = start([user_app(identity_provider)])
     await connected(process, identity_provider)
-    told: list[int] = []
+    reported: list[int] = []
     revoke = replace(
-        process.parts.revoke, outbox=SimpleNamespace(notify=lambda: told.append(identity_provider.count("revoke")))
+        process.parts.revoke, outbox=SimpleNamespace(notify=lambda: reported.append(identity_provider.count("revoke")))
     )
     await revoke.grant(process.broker.bundle.apps["mail"], "mail", ALICE)
-    assert [0, 2] == told
+    assert [0, 2] == reported
 
 
 async def test_no_call_gets_the_token_from_the_moment_the_provider_is_asked(start, identity_provider):
@@ -176,9 +176,9 @@ async def test_no_call_gets_the_token_from_the_moment_the_provider_is_asked(star
     assert 0 == secret_count(await grant_of(process))
 
 
-@pytest.mark.parametrize("reach, told", [("token", True), ("grant", False)])
+@pytest.mark.parametrize("reach, reported", [("token", True), ("grant", False)])
 async def test_a_new_login_on_top_keeps_in_mind_what_the_provider_has_still_to_hear(
-    start, identity_provider, reach, told
+    start, identity_provider, reach, reported
 ):
     """Where a revocation ends no more than the old tokens, they are ended later; elsewhere it would end the new login."""
     process = start([user_app(identity_provider, revocation=Revocation(reach=reach))])
@@ -188,9 +188,9 @@ async def test_a_new_login_on_top_keeps_in_mind_what_the_provider_has_still_to_h
     assert "later" == await process.broker.grants.revoke("mail", ALICE)
     new = await connected(process, identity_provider)
     grant = await grant_of(process)
-    assert (False, 4 if told else 2) == (grant.revoked, secret_count(grant))
+    assert (False, 4 if reported else 2) == (grant.revoked, secret_count(grant))
     await process.parts.bulk_revocation.run_pass()
-    assert [not told, True] == [identity_provider.is_alive(it.access_token) for it in (old, new)]
+    assert [not reported, True] == [identity_provider.is_alive(it.access_token) for it in (old, new)]
     assert 2 == secret_count(await grant_of(process))
     assert isinstance(await ask(process), Ready)
     await process.tend()

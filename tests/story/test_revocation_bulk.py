@@ -104,7 +104,7 @@ async def test_a_refusal_is_remembered_by_the_next_process_too(start, identity_p
     assert "refused" == await first.broker.grants.revoke("mail", ALICE)
     second = start([user_app(identity_provider)])
     await second.parts.bulk_revocation.run_pass()
-    assert 1 == identity_provider.count("revoke"), "only an operator can mend that"
+    assert 1 == identity_provider.count("revoke"), "only an operator can fix that"
     second.clock.advance(ASK_AGAIN.total_seconds())
     await second.parts.bulk_revocation.run_pass()
     assert 0 == secret_count(await grant_of(second))
@@ -187,7 +187,7 @@ async def test_a_broker_that_cannot_tell_a_provider_leaves_it_to_one_that_can(
     began = blind.clock.monotonic()
     figures = RevocationFigures()
     await blind.broker.grants.revoke_each([("mail", ALICE)], figures, patience=60)
-    assert ({("mail", ALICE): "later"}, began) == (figures.told, blind.clock.monotonic()), "waiting does not help"
+    assert ({("mail", ALICE): "later"}, began) == (figures.outcomes, blind.clock.monotonic()), "waiting does not help"
     assert identity_provider.living_tokens("client-mail", "alice")
     await able.parts.bulk_revocation.run_pass()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")

@@ -72,7 +72,7 @@ async def test_tokens_of_a_pending_revocation_wait_for_the_client_that_may_send_
     await replaced(new, identity_provider)
     grant = await grant_of(new)
     assert [False, True] == [part.revoked for part in (grant, *parts_of(grant))]
-    assert GrantView.of(grant, None, new.clock.now()).to_be_told
+    assert GrantView.of(grant, None, new.clock.now()).revocation_pending
     asked = identity_provider.count("revoke")
     await new.tend()
     await new.parts.bulk_revocation.run_pass()
@@ -80,7 +80,7 @@ async def test_tokens_of_a_pending_revocation_wait_for_the_client_that_may_send_
     await old.parts.bulk_revocation.run_pass()
     assert 0 == identity_provider.living_tokens(OLD, "alice")
     left = await grant_of(new)
-    assert (False, ()) == (left.to_be_told, left.elsewhere)
+    assert (False, ()) == (left.revocation_pending, left.elsewhere)
     assert left.token is not None
     assert left.token.access_token != getattr(tombstone.token, "access_token", None)
     assert ["failed", "done"] == audited(old)
@@ -122,7 +122,7 @@ async def test_revoking_again_from_either_broker_ends_both(start, identity_provi
     await second.parts.bulk_revocation.run_pass()
     assert [0, 0] == [identity_provider.living_tokens(client, "alice") for client in (OLD, NEW)]
     grant = await grant_of(second)
-    assert (True, None, False) == (grant.revoked, grant.token, grant.to_be_told)
+    assert (True, None, False) == (grant.revoked, grant.token, grant.revocation_pending)
 
 
 async def test_a_login_back_with_the_first_client_takes_them_over(start, identity_provider):
@@ -149,12 +149,12 @@ async def test_a_login_back_that_a_revocation_would_end_keeps_them_until_its_own
     ready = await connected(old, identity_provider)
     for broker in (old, new):
         await broker.parts.bulk_revocation.run_pass()
-    assert (False, ["failed"]) == ((await grant_of(old)).to_be_told, audited(old))
+    assert (False, ["failed"]) == ((await grant_of(old)).revocation_pending, audited(old))
     assert identity_provider.is_alive(ready.access_token)
     assert "later" == await old.broker.grants.revoke("mail", ALICE), "it cannot tell of the other client"
     await new.parts.bulk_revocation.run_pass()
     assert [0, 0] == [identity_provider.living_tokens(client, "alice") for client in (OLD, NEW)]
-    assert not (await grant_of(new)).to_be_told
+    assert not (await grant_of(new)).revocation_pending
 
 
 async def test_they_are_kept_as_long_as_refused_ones_and_then_given_up_with_an_entry(start, identity_provider):
@@ -164,11 +164,11 @@ async def test_they_are_kept_as_long_as_refused_ones_and_then_given_up_with_an_e
     await connected(new, identity_provider)
     new.clock.advance(KEEP_TELLING.total_seconds() - 61)
     await new.parts.bulk_revocation.run_pass()
-    assert (await grant_of(new)).to_be_told
+    assert (await grant_of(new)).revocation_pending
     new.clock.advance(120)
     await new.parts.bulk_revocation.run_pass()
     grant = await grant_of(new)
-    assert (False, False, ["none"]) == (grant.revoked, grant.to_be_told, audited(new))
+    assert (False, False, ["none"]) == (grant.revoked, grant.revocation_pending, audited(new))
     assert grant.token is not None, "the new grant stays"
 
 
@@ -200,7 +200,7 @@ async def test_of_shared_grants_of_the_first_client_only_the_last_one_is_told(st
     ready = await connected(old, identity_provider, "twin")
     await old.parts.bulk_revocation.run_pass()
     assert identity_provider.is_alive(ready.access_token)
-    assert (False, "shared") == ((await grant_of(old)).to_be_told, audited(old)[-1])
+    assert (False, "shared") == ((await grant_of(old)).revocation_pending, audited(old)[-1])
 
 
 async def pending_alone(process: Process, idp: IdentityProvider) -> None:

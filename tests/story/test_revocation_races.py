@@ -36,12 +36,12 @@ async def writeback(process: Process, idp: IdentityProvider, **hang: Any) -> tup
     return asking, hold
 
 
-async def ended(process: Process, told: asyncio.Task[Any] | None = None) -> None:
+async def ended(process: Process, reported: asyncio.Task[Any] | None = None) -> None:
     """Until the tombstone is written."""
     async with asyncio.timeout(60):
         while not (await grant_of(process)).revoked:
             await asyncio.sleep(0.01)
-    assert told is None or not told.done()
+    assert reported is None or not reported.done()
 
 
 @pytest.mark.case("53")
@@ -127,25 +127,25 @@ async def test_a_late_token_that_cannot_be_kept_ends_no_other_grant(start, ident
 
 
 @pytest.mark.case("53")
-@pytest.mark.parametrize("trouble", ["locked", "gone"])
-@pytest.mark.parametrize("reach, told", [("token", 2), ("grant", 0)])
+@pytest.mark.parametrize("error", ["locked", "gone"])
+@pytest.mark.parametrize("reach, reported", [("token", 2), ("grant", 0)])
 async def test_late_tokens_without_their_record_are_told_only_where_nothing_else_dies_with_them(
-    start, identity_provider, monkeypatch, reach, told, trouble
+    start, identity_provider, monkeypatch, reach, reported, error
 ):
     """What lies there cannot be seen: perhaps a new login."""
     process = start([user_app(identity_provider, revocation=Revocation(reach=reach))])
     logged: list[dict[str, Any]] = []
     log = SimpleNamespace(warning=lambda line, **words: logged.append({"line": line, **words}))
     revoke = replace(process.parts.revoke, log=log)
-    if trouble == "locked":
+    if error == "locked":
         monkeypatch.setattr(Repository, "pair", locked)
     late: dict[str, Any] = {"refresh": Secret("late-refresh"), "access": Secret("late-access")}
     await LateTokens(revoke).revoke_tokens(process.broker.bundle.apps["mail"], ALICE, **late)
-    assert told == identity_provider.count("revoke")
-    code = {"locked": "storeLocked", "gone": "recordCorrupt"}[trouble]
+    assert reported == identity_provider.count("revoke")
+    code = {"locked": "storeLocked", "gone": "recordCorrupt"}[error]
     line = "tokens that came late are not kept"
     assert [
-        {"line": line, "app": "mail", "grant": grant_id("mail", ALICE)[:15], "code": code, "revoked": told > 0}
+        {"line": line, "app": "mail", "grant": grant_id("mail", ALICE)[:15], "code": code, "revoked": reported > 0}
     ] == logged
     assert "late-" not in repr(logged)
 

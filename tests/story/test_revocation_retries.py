@@ -32,7 +32,7 @@ async def process(identity_provider: IdentityProvider) -> AsyncIterator[Process]
 
 
 @pytest.mark.rule("12.5.4")
-async def test_a_refused_revocation_is_told_again_once_the_operator_mended_it(process, identity_provider):
+async def test_a_refused_revocation_is_told_again_once_the_operator_fixed_it(process, identity_provider):
     """401: most likely our own secret is wrong. The tokens must not be forgotten while they live over there."""
     assert 200 == await complete(process, identity_provider, await ask(process))
     identity_provider.script.revoke.answer(401, {"error": "invalid_client"})

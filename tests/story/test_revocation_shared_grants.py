@@ -108,7 +108,7 @@ async def test_a_shared_grant_that_cannot_be_read_delays_what_the_provider_is_to
     repaired = await unreadable(process, "twin")
     if many:
         figures = await process.broker.grants.revoke_each([("mail", ALICE)], patience=60)
-        assert ({("mail", ALICE): "later"}, {}) == (figures.told, figures.failed)
+        assert ({("mail", ALICE): "later"}, {}) == (figures.outcomes, figures.failed)
     else:
         assert "later" == await process.broker.grants.revoke("mail", ALICE)
     grant = await grant_of(process)

@@ -73,8 +73,8 @@ def test_every_command_refuses_it_and_changes_nothing(desk: Desk, command: str) 
 
 def test_the_doctor_names_it(desk: Desk) -> None:
     before = call_it(desk, "oab-keyring-2")
-    told = desk.type("doctor", "--offline")
-    assert "storeFormat" in told.out, told
+    reported = desk.type("doctor", "--offline")
+    assert "storeFormat" in reported.out, reported
     assert before == tree(desk.folder / "store")
 
 

@@ -356,9 +356,9 @@ async def test_subjects_that_only_look_alike_have_grants_of_their_own(harness: H
 @pytest.mark.parametrize("subjects", [None, 5, "idp:user:U234567", ["user"], ()], ids=repr)
 async def test_a_turn_whose_subjects_are_no_mapping_has_no_subject(harness: Harness, subjects: Any):
     of = Turn("planner", "1", "Swarm/default", origin={}, auth=TurnAuth(subjects=subjects))
-    with pytest.raises(BrokerError) as told:
+    with pytest.raises(BrokerError) as reported:
         resolve_subject(harness.broker.bundle.apps["mail"], of)
-    assert (Code.SUBJECT_UNAVAILABLE, {"mode": "user"}) == (told.value.code, told.value.words)
+    assert (Code.SUBJECT_UNAVAILABLE, {"mode": "user"}) == (reported.value.code, reported.value.words)
     answer = await harness.ask(of=of)
     assert isinstance(answer, Failed)
     assert Code.REQUEST_INVALID is answer.code

@@ -34,6 +34,6 @@ def test_auto_asks_consents_and_is_answered_by_a_turn_that_began_by_itself(more)
     assert not done.stderr
     *conversation, line = done.stdout.splitlines()
     assert {"status": "ready", "answer": ANSWER} == json.loads(line)
-    told = ["you        Is there", "/connect/", "open the link and agree: status 200", ANSWER] if more else []
-    assert [True] * len(told) == [word in said for word, said in zip(told, conversation, strict=True)]
+    reported = ["you        Is there", "/connect/", "open the link and agree: status 200", ANSWER] if more else []
+    assert [True] * len(reported) == [word in said for word, said in zip(reported, conversation, strict=True)]
     assert MARK not in done.stdout + done.stderr, "no token and no secret is shown"

@@ -197,10 +197,10 @@ async def test_doctor_asks_with_the_authority_of_each_app(test_clock: TestClock,
     async with IdentityProvider(tls=authority.issue(), clock=test_clock) as idp, probing(settings, test_clock) as probe:
         app, beside = user_app(idp), user_app(idp, "beside")
         found = await probe.providers([replace(app, provider_ca=authority.file.read_text()), beside])
-    lights = {(finding.about, finding.light) for finding in found}
-    assert ("mail", "ok") in lights
-    assert ("beside", "failure") in lights
-    assert ("mail", "failure") not in lights
+    severities = {(finding.about, finding.severity) for finding in found}
+    assert ("mail", "ok") in severities
+    assert ("beside", "failure") in severities
+    assert ("mail", "failure") not in severities
 
 
 def fields(model: type[BaseModel]) -> set[str]:

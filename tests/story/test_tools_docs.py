@@ -78,10 +78,10 @@ def test_the_command_names_each_tool_that_cannot_be_used(config: Path, capsys: p
     )
     capsys.readouterr()
     assert 2 == run(["tools", "check"])
-    told = capsys.readouterr().err
-    assert "Tool/axe cannot be loaded from ./axe.py: its import raised SystemExit" in told
-    assert "Tool/weather cannot register get: its module has no such handler" in told
-    assert "saw" not in told
+    reported = capsys.readouterr().err
+    assert "Tool/axe cannot be loaded from ./axe.py: its import raised SystemExit" in reported
+    assert "Tool/weather cannot register get: its module has no such handler" in reported
+    assert "saw" not in reported
 
 
 def test_the_command_needs_neither_values_nor_a_store(config: Path, monkeypatch: pytest.MonkeyPatch):

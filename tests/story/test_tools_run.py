@@ -120,8 +120,8 @@ async def answers(config: Path, text: str, threads: Sequence[str] = ("thread-1",
 
 
 async def answer(config: Path, text: str) -> str:
-    (told,) = await answers(config, text)
-    return told
+    (reported,) = await answers(config, text)
+    return reported
 
 
 def repository_of(config: Path, folder: Path, files: Mapping[str, str]) -> list[str]:
@@ -171,12 +171,12 @@ async def test_a_relative_configuration_and_relative_workspaces_work_together(co
 @pytest.mark.skipif(USER is None, reason="root has to name a user")
 def test_root_names_a_user_that_exists(config, tmp_path, capsys):
     words = ["tools", "run", "--workspaces", str(tmp_path / "agents"), "--config", str(config)]
-    for more, told in (
+    for more, reported in (
         ([], "name a user of their own"),
         (["--user", "no-such-user"], "there is no user 'no-such-user'"),
     ):
         assert 2 == run([*words, *more])
-        assert told in capsys.readouterr().err
+        assert reported in capsys.readouterr().err
 
 
 async def test_agents_of_a_bundle_in_a_repository_have_its_newest_revision(config, tmp_path):
@@ -216,16 +216,16 @@ async def test_a_restart_with_a_revision_that_does_not_start_runs_the_turns_with
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "reported"),
     [
         (lambda tmp_path: ["--repository", str(tmp_path)], "belong together"),
         (lambda tmp_path: ["--repository", str(tmp_path), "--changesets", str(tmp_path / "a")], "git worktree ended"),
     ],
 )
 def test_a_repository_that_cannot_be_used_is_refused_with_a_sentence(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: Callable[[Path], list[str]], told: str
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: Callable[[Path], list[str]], reported: str
 ) -> None:
     assert 2 == run(
         ["tools", "run", "--workspaces", str(tmp_path / "agents"), "--config", str(config), *more(tmp_path), *AS_USER]
     )
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err

@@ -262,15 +262,15 @@ BODIES: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("scan", [sessions, grants, due, events], ids=lambda scan: scan.__name__)
 async def test_a_scan_reports_unreadable_records_and_goes_on(ordered, identity_provider, scan, damage):
     await fill(ordered, identity_provider, scan.__name__)
-    told: list[tuple[str, Code]] = []
-    repository = Repository(ordered.store, lambda place, code: told.append((place, code)))
+    reported: list[tuple[str, Code]] = []
+    repository = Repository(ordered.store, lambda place, code: reported.append((place, code)))
     before = await scan(repository)
     assert 3 == len(before)
-    assert [] == told
+    assert [] == reported
     first = (await entries(ordered.store, scan.__name__))[0]
     await ordered.store.put(first.key, damage(first.body), expect=first.generation)
     assert before[1:] == await scan(repository)
-    assert [(f"{scan.__name__}/{first.key.name[:8]}", Code.RECORD_CORRUPT)] == told
+    assert [(f"{scan.__name__}/{first.key.name[:8]}", Code.RECORD_CORRUPT)] == reported
     kept = await ordered.store.get(first.key)
     assert kept is not None
     assert damage(first.body) == kept.body, "a scan leaves it alone"
@@ -290,11 +290,11 @@ async def fill(process: Process, idp: IdentityProvider, kind: str) -> None:
 @pytest.mark.parametrize("scan", [sessions, grants], ids=lambda scan: scan.__name__)
 async def test_a_record_in_anothers_place_is_passed_over_too(ordered, identity_provider, scan):
     await fill(ordered, identity_provider, scan.__name__)
-    told: list[tuple[str, Code]] = []
+    reported: list[tuple[str, Code]] = []
     first, other, _ = await entries(ordered.store, scan.__name__)
     await ordered.store.put(first.key, other.body, expect=first.generation)
-    assert list(APPS[1:]) == await scan(Repository(ordered.store, lambda place, code: told.append((place, code))))
-    assert [(f"{scan.__name__}/{first.key.name[:8]}", Code.RECORD_MISPLACED)] == told
+    assert list(APPS[1:]) == await scan(Repository(ordered.store, lambda place, code: reported.append((place, code))))
+    assert [(f"{scan.__name__}/{first.key.name[:8]}", Code.RECORD_MISPLACED)] == reported
 
 
 async def test_what_a_broker_passes_over_is_in_its_log_without_the_record(harness):
@@ -304,8 +304,8 @@ async def test_what_a_broker_passes_over_is_in_its_log_without_the_record(harnes
     assert entry is not None
     key = await rewritten(harness.store, entry)
     assert ["files"] == [summary.app async for summary in harness.broker.grants.list()]
-    told = [line for line in map(json.loads, harness.log.getvalue().splitlines()) if "place" in line]
-    assert [(f"grants/{key.name[:8]}", "recordCorrupt")] == [(line["place"], line["code"]) for line in told]
+    reported = [line for line in map(json.loads, harness.log.getvalue().splitlines()) if "place" in line]
+    assert [(f"grants/{key.name[:8]}", "recordCorrupt")] == [(line["place"], line["code"]) for line in reported]
 
 
 async def test_without_a_reporter_of_its_own_a_repository_tells_the_logger(caplog):

@@ -127,9 +127,9 @@ async def test_doctor_says_which_issuer_was_found(identity_provider: IdentityPro
     found = f"{identity_provider.issuer}/realms/acme"
     identity_provider.script.discovery.fields(times=FOREVER, issuer=found)
     [finding] = await findings_of(identity_provider, learning(identity_provider))
-    assert "failure" == finding.light
+    assert "failure" == finding.severity
     assert found in finding.text
-    assert found in finding.todo
+    assert found in finding.hint
 
 
 @pytest.mark.parametrize("said", [None, 7, "", "no address", "https://a b", "https://x\n", "https://" + "a" * 5000])
@@ -137,7 +137,7 @@ async def test_doctor_repeats_no_issuer_that_is_no_address(identity_provider: Id
     identity_provider.script.discovery.fields(times=FOREVER, issuer=said)
     [finding] = await findings_of(identity_provider, learning(identity_provider))
     assert "names another issuer" in finding.text
-    assert "Check endpoints.issuer." == finding.todo
+    assert "Check endpoints.issuer." == finding.hint
 
 
 USED: dict[str, tuple[Callable[[IdentityProvider], OAuthApp], set[str]]] = {
@@ -183,7 +183,7 @@ async def test_doctor_asks_only_what_the_app_uses(
     identity_provider.par = "offered"
     app = make(identity_provider)
     [finding] = await findings_of(identity_provider, app)
-    assert "ok" == finding.light
+    assert "ok" == finding.severity
     asked = {seen.endpoint for seen in identity_provider.requests}
     assert used == asked - {"discovery"}
     assert ("discovery" in asked) is (app.flow != "clientCredentials")
@@ -197,7 +197,7 @@ async def test_doctor_says_whom_an_assertion_is_for(
 ) -> None:
     client = Client("client-mail", Secret("a key"), "private_key_jwt", assertion_audience=audience)
     first, second = await findings_of(identity_provider, user_app(identity_provider, client=client))
-    assert ("ok", "ok") == (first.light, second.light)
+    assert ("ok", "ok") == (first.severity, second.severity)
     assert says in second.text
     assert "client.assertionAudience" in second.text
     assert not [it for it in await findings_of(identity_provider, user_app(identity_provider)) if "audience" in it.text]

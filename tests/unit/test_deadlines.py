@@ -33,9 +33,9 @@ from oauthbroker.records.pending_code import PENDING_CODE_SECONDS
 from oauthbroker.records.refresh_state import LONGEST_REST, UNCLEAR_SECONDS, Intent, RefreshState
 from oauthbroker.records.token import Token
 from oauthbroker.records.turn_record import TurnRecord
-from oauthbroker.refresh.verdict import judged
+from oauthbroker.refresh.refusal_assessment import assess_refusal
 from oauthbroker.repository.session_limits import OpenSessions
-from oauthbroker.repository.versioned import DueWork, Untold
+from oauthbroker.repository.versioned import DueWork, PendingRevocation
 from oauthbroker.revocation.bulk import BulkRevocation
 from oauthbroker.revocation.revoke import ASK_AGAIN
 from oauthbroker.testing import TestClock
@@ -100,7 +100,7 @@ def a_pause_of_a_provider(at: datetime, ends: datetime) -> Waits:
     clock, none = TestClock(at), SimpleNamespace()
     app: Any = SimpleNamespace(registration="client")
     revocations = BulkRevocation(repository=none, revoke=none, apps={"mail": app}, clock=clock)  # type: ignore[arg-type]
-    pending = DueWork(has_events=False, intent=None, untold=(Untold("client", at, ends),))
+    pending = DueWork(has_events=False, intent=None, revocations=(PendingRevocation("client", at, ends),))
 
     def waits(now: datetime) -> bool:
         clock.set(now)
@@ -128,8 +128,8 @@ def a_token_that_was_given_up(at: datetime, _: datetime) -> Waits:
 
 
 def _refused(refresh_state: RefreshState, at: datetime) -> RefreshState:
-    refused = RefreshRefused(Code.EXCHANGE_FAILED, spent=False, doubt="token")
-    return judged(refresh_state, refused, "good", at).state
+    refused = RefreshRefused(Code.EXCHANGE_FAILED, spent=False, ambiguity="token")
+    return assess_refusal(refresh_state, refused, "good", at).state
 
 
 def a_counted_rejection(at: datetime, _: datetime) -> Waits:
@@ -243,7 +243,7 @@ DEADLINES: dict[str, Deadline] = {
     "records.event_queue.Item.due": Deadline(a_lease, 60),
     "records.grant.Grant.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
     "records.retired_tokens.Retired.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
-    "repository.versioned.Untold.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
+    "repository.versioned.PendingRevocation.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
     "records.refresh_state.Intent.at": Deadline(a_lost_answer, 300),
     "records.refresh_state.RefreshState.refused_at": Deadline(an_unclear_refusal, UNCLEAR_SECONDS),
     "records.refresh_state.RefreshState.rests_until": Deadline(a_token_that_was_given_up, LONGEST_REST),
@@ -282,7 +282,7 @@ BY_ANOTHER_TEST = {
     "test_after_the_clock_was_set_back_a_sign_in_counts_no_longer",
     "admin.operator_login.SignedIn.proved_at": "story/test_operator_login.py::"
     "test_after_the_clock_was_set_back_a_sign_in_counts_no_longer",
-    "refresh.clients._Latest.times": "unit/refresh/test_verdict.py::"
+    "refresh.clients._Latest.times": "unit/refresh/test_refusal_assessment.py::"
     "test_a_success_that_was_noted_before_the_clock_was_set_back_proves_nothing",
     "tokens.issuance.Issuance.since": "unit/tokens/test_issuance.py::test_the_clock_ends_it_also_when_it_was_set_back",
     "tokens.issuance.Issuance.until": "unit/tokens/test_issuance.py::test_the_clock_ends_it_also_when_it_was_set_back",
@@ -293,7 +293,7 @@ SINCE = {
     "records.auth_session.AuthSession.created_at", "records.turn_record.TurnRecord.created_at", "repository.session_limits._Open.created_at",
     "records.browser_session.BrowserSession.created_at", "records.api_key.ApiKey.created_at", "records.event_queue.Item.since",
     # A provider is told of what ended for a week from here on: faults/test_clock_growth.py.
-    "records.retired_tokens.Retired.since", "repository.versioned.Untold.since", "records.grant.Grant.updated_at",
+    "records.retired_tokens.Retired.since", "repository.versioned.PendingRevocation.since", "records.grant.Grant.updated_at",
     "core.clock.CertainTime._began", "core.clock.CertainTime._before",
 }  # fmt: skip
 

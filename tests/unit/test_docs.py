@@ -317,11 +317,13 @@ def test_the_operations_page_names_commands_variables_and_counters_that_exist() 
 
 def test_the_operations_page_has_every_figure_with_its_labels_and_every_span_and_no_other() -> None:
     page = page_text("docs/operations.md")
-    told = dict(re.findall(r"(?m)^\| `(oauthbroker_\w+)` \| ([\w, ]*) ?\|", page))
+    reported = dict(re.findall(r"(?m)^\| `(oauthbroker_\w+)` \| ([\w, ]*) ?\|", page))
     figures = [*Metric, *Timing, *Gauge]
-    assert {each.value: ", ".join(each.labels) for each in figures} == {name: it.strip() for name, it in told.items()}
+    assert {each.value: ", ".join(each.labels) for each in figures} == {
+        name: it.strip() for name, it in reported.items()
+    }
     named = {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"oauthbroker_\w+", page)}
-    assert told.keys() == named
+    assert reported.keys() == named
     assert {each.value for each in Span} == set(re.findall(r"(?m)^\| `(oauthbroker\.\w+)` \|", page))
     assert {*KEYS.values(), ERROR_TYPE} <= set(re.findall(r"`([\w.]+)`", page))
     for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL):

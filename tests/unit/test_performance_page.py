@@ -12,7 +12,7 @@ from bench.figures import figure, quartiles, ratio
 from bench.page import FOLDER, KEPT, PAGE, files, page
 from bench.page_plots import plots
 from bench.page_words import LIMITED_BY
-from bench.run import as_figure, as_row, as_verdicts
+from bench.run import as_assessments, as_figure, as_row
 from bench.targets import TABLE
 
 
@@ -31,18 +31,18 @@ def test_the_page_and_its_plots_are_those_of_the_figures(run):
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_every_target_is_a_row_with_a_verdict_or_says_that_it_was_not_measured(run, quick):
+def test_every_target_is_a_row_with_a_result_or_says_that_it_was_not_measured(run, quick):
     text = page(run | {"quick": quick})
     for each in TABLE:
         [row] = [
             line for line in text.splitlines() if line.startswith(f"| {each.call} |") and f"| {each.goal} |" in line
         ]
-        verdict = row.split("|")[-2].strip()
-        assert verdict in ({"", "not judged"} if quick else {"", "met", "**not met**"})
-        assert (verdict == "") == ("not measured" in row), row
+        assessment = row.split("|")[-2].strip()
+        assert assessment in ({"", "not assessed"} if quick else {"", "met", "**not met**"})
+        assert (assessment == "") == ("not measured" in row), row
 
 
-def test_the_gateway_is_judged_by_the_actions_of_a_minute(run):
+def test_the_gateway_is_checked_by_the_actions_of_a_minute(run):
     [target] = [each for each in TABLE if each.bench == "gateway"]
     [valid] = [each for each in run["results"]["gateway"] if each["name"] == "valid"]
     now = target.now(run["results"])
@@ -72,7 +72,7 @@ def test_a_missing_bench_is_said_and_stops_nothing(run):
     empty = run | {"results": {}}
     assert {} == plots({})
     assert page(empty).count("not measured") > len(TABLE)
-    assert [] == as_verdicts({})
+    assert [] == as_assessments({})
 
 
 def test_a_failed_row_says_why(run):

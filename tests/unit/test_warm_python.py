@@ -32,14 +32,14 @@ def test_it_has_its_words_folder_environment_mask_and_descriptors_and_is_our_chi
         stack.callback(os.umask, before)
         stack.enter_context(cold_starts() if cold else nullcontext())
         done = subprocess.run(PROGRAM, check=False, cwd=tmp_path, env=ENV, input="in", capture_output=True, text=True)
-    told = json.loads(done.stdout)
-    assert cold is not told["forked"]
-    assert (["one", "two words"], str(tmp_path), os.getpid()) == (told["argv"], told["cwd"], told["parent"])
-    assert mask == told["umask"]
-    assert ENV == {name: told["env"].get(name) for name in ENV}
-    assert told["env"].keys() <= {*ENV, "LC_CTYPE"}, "an interpreter in the C locale sets this one"
-    assert {"0", "1", "2"} == {each for each in told["open"] if int(each) < 3}
-    assert len(told["open"]) == 4, "the three, and that of the folder which it lists"
+    reported = json.loads(done.stdout)
+    assert cold is not reported["forked"]
+    assert (["one", "two words"], str(tmp_path), os.getpid()) == (reported["argv"], reported["cwd"], reported["parent"])
+    assert mask == reported["umask"]
+    assert ENV == {name: reported["env"].get(name) for name in ENV}
+    assert reported["env"].keys() <= {*ENV, "LC_CTYPE"}, "an interpreter in the C locale sets this one"
+    assert {"0", "1", "2"} == {each for each in reported["open"] if int(each) < 3}
+    assert len(reported["open"]) == 4, "the three, and that of the folder which it lists"
     assert (3, "in\n") == (done.returncode, done.stderr)
 
 

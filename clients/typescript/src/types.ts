@@ -61,7 +61,7 @@ export interface DeviceCode {
   interval: number;
 }
 
-/** Nothing that a person at a browser can mend. `retryable` says whether asking again later can help. */
+/** Nothing that a person at a browser can fix. `retryable` says whether asking again later can help. */
 export interface OAuthTokenError {
   status: "error";
   error: { code: string; message: string; retryable: boolean; retryAfterSeconds?: number };

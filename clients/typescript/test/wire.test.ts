@@ -58,7 +58,7 @@ const final: Record<string, [Answer, string]> = {
   "a caller of the other kind": [refuses(403, "notAllowed"), "notAllowed"],
 };
 for (const [why, [answer, code]] of Object.entries(final)) {
-  test(`what another try cannot mend is answered at once: ${why}`, () =>
+  test(`what another try cannot fix is answered at once: ${why}`, () =>
     withFake([answer], async (fake) => {
       const failed = await ask(fake.url);
       assert(failed.status === "error");

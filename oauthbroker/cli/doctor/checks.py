@@ -24,7 +24,7 @@ from oauthbroker.config.values.value_sources import is_unread_secret
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.diagnostics import findings
-from oauthbroker.diagnostics.findings import Check, Finding, Light
+from oauthbroker.diagnostics.findings import Check, Finding, Severity
 from oauthbroker.diagnostics.forecast import AppFacts, Forecast, forecast
 from oauthbroker.diagnostics.inspection import Inspection
 from oauthbroker.diagnostics.probing import probing
@@ -121,17 +121,17 @@ class Doctor:
         found = [_of_problem("configuration", "failure", it, about=str(it.place)) for it in problems[:MOST_NAMED]]
         if len(problems) > MOST_NAMED:
             more = f"{len(problems) - MOST_NAMED} more."
-            found.append(Finding("configuration", "failure", more, todo="`oauthbroker check` has all."))
+            found.append(Finding("configuration", "failure", more, hint="`oauthbroker check` has all."))
         if self.loaded is None:
             with suppress(ConfigInvalidError):
                 self.settings = with_keys(load_settings(self.config), self.env)
             return found
-        todo = "Turn it on for real accounts."
+        hint = "Turn it on for real accounts."
         weaken = sorted(self.loaded.settings.weaken)
-        found += [Finding("configuration", "warning", f"A check is off: {name}.", todo=todo) for name in weaken]
+        found += [Finding("configuration", "warning", f"A check is off: {name}.", hint=hint) for name in weaken]
         if self._settings.public_base_url.startswith("http:"):
             plain = "publicBaseUrl is http: links and pages go without TLS."
-            found.append(Finding("configuration", "warning", plain, todo="Use https for real accounts."))
+            found.append(Finding("configuration", "warning", plain, hint="Use https for real accounts."))
         found += self._keyless()
         apps, tools = len(self.loaded.apps), len(self.loaded.tools)
         return [*found, Finding("configuration", "ok", f"{counted(apps, 'app')}, {counted(tools, 'caller')}.")]
@@ -140,13 +140,13 @@ class Doctor:
         """Report callers that are admitted because they are on this machine. Tools run there, too."""
         found = []
         if self._settings.admin_loopback:
-            todo = "Remove `admin.loopback` where tools run on this machine, and behind any proxy."
-            found.append(Finding("configuration", "warning", "Operators on this machine need no key.", todo=todo))
+            hint = "Remove `admin.loopback` where tools run on this machine, and behind any proxy."
+            found.append(Finding("configuration", "warning", "Operators on this machine need no key.", hint=hint))
         socket = self._settings.api_socket
         for caller in socket.callers if socket is not None else ():
             roles = " and ".join(sorted(caller.roles))
             what = f"Every process of uid {caller.uid} is {roles} over the Unix socket, without a key."
-            found.append(Finding("configuration", "warning", what, todo="Run tools as another user, or use API keys."))
+            found.append(Finding("configuration", "warning", what, hint="Run tools as another user, or use API keys."))
         return found
 
     async def _keys(self) -> list[Finding]:
@@ -157,8 +157,8 @@ class Doctor:
         found = findings.of_old_seeds(len(old), to_reseal=sum(not seed.resealed for seed in old))
         where = key_origin(settings, self.env)
         if where == KEY_ENV:
-            todo = "Use a key file: a process's environment stays readable."
-            return [Finding("keys", "warning", f"{KEY_ENV} opens the keyring.", todo=todo), *found]
+            hint = "Use a key file: a process's environment stays readable."
+            return [Finding("keys", "warning", f"{KEY_ENV} opens the keyring.", hint=hint), *found]
         what = "The key opens the keyring" + ("." if settings.key_service else ", and only you can read it.")
         return [Finding("keys", "ok", what, about=where), *found]
 
@@ -168,22 +168,22 @@ class Doctor:
         if self.loaded is None:
             return []
         secrets = await self.seen.repository.secrets.all() if self.seen is not None else {}
-        found, doubts = self._unknown_secrets(), list[Finding]()
+        found, unverified = self._unknown_secrets(), list[Finding]()
         for name, draft in self.loaded.apps.items():
             self.apps[name] = draft.app
             try:
                 self.apps[name] = resolve(self.loaded, self.env, secrets, only={name}).apps[name]
             except ConfigInvalidError as refused:
                 found += self._missing(name, refused.problems)
-            doubts += [*_misplaced(draft.app), *_doubts(draft)]
-            doubts += [_of_problem("configuration", "ok", draft.notice, about=name)] if draft.notice else []
+            unverified += [*_misplaced(draft.app), *_unverified(draft)]
+            unverified += [_of_problem("configuration", "ok", draft.notice, about=name)] if draft.notice else []
         self.login = self.loaded.login.draft.app if self.loaded.login is not None else None
         for name, sources in self.loaded.sources_beside_apps:
-            lacking = Problems()
+            missing = Problems()
             for source in sources:
-                source.read(self.env, secrets, lacking)
-            found += self._missing(name, lacking.found)
-        return [*(found or [Finding("secrets", "ok", "Every value of the configuration is at hand.")]), *doubts]
+                source.read(self.env, secrets, missing)
+            found += self._missing(name, missing.found)
+        return [*(found or [Finding("secrets", "ok", "Every value of the configuration is at hand.")]), *unverified]
 
     def _unknown_secrets(self) -> list[Finding]:
         """Report that secrets cannot be checked, because the key does not open the keyring."""
@@ -191,7 +191,7 @@ class Doctor:
             return []
         count = counted(len(self.loaded.secret_keys), "secret")
         what = f"Not known for {count} of the configuration: the store could not be opened."
-        return [Finding("secrets", "warning", what, todo="Mend what `keys` says, then run this again.")]
+        return [Finding("secrets", "warning", what, hint="Fix what `keys` says, then run this again.")]
 
     def _missing(self, about: str, problems: Iterable[ConfigProblem]) -> list[Finding]:
         """Report missing values: a variable may be set where the broker runs; a secret of the store may not."""
@@ -226,14 +226,14 @@ class Doctor:
             os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC))
         if not slots_with_lines(data):
             return [Finding("audit", "ok", "No line was written yet.", about=str(path))]
-        verdict = await FileTrail(data, AuditKeys(self.store.mac)).verify()
-        if not verdict.sound:
-            what, todo = (
-                f"The log was changed: {counted(verdict.broken, 'break')}.",
+        verification = await FileTrail(data, AuditKeys(self.store.mac)).verify()
+        if not verification.sound:
+            what, hint = (
+                f"The log was changed: {counted(verification.broken, 'break')}.",
                 "`oauthbroker audit verify` says where.",
             )
-            return [Finding("audit", "failure", what, todo=todo, about=str(path))]
-        what = f"Can be written; {counted(verdict.verified, 'line')} are genuine."
+            return [Finding("audit", "failure", what, hint=hint, about=str(path))]
+        what = f"Can be written; {counted(verification.verified, 'line')} are genuine."
         return [Finding("audit", "ok", what, about=str(path))]
 
     async def _api_keys(self) -> list[Finding]:
@@ -257,8 +257,8 @@ class Doctor:
         found = findings.of_grants(self.grants, self._facts())
         if damaged := len(self.seen.damaged):
             text = f"{counted(damaged, 'record')} cannot be read: {', '.join(self.seen.damaged[: findings.NAMED])}."
-            todo = "Restore them from a backup; the others go on working."
-            found.append(Finding("grants", "failure", text, todo=todo))
+            hint = "Restore them from a backup; the others go on working."
+            found.append(Finding("grants", "failure", text, hint=hint))
         return found
 
     async def _forecast(self) -> list[Finding]:
@@ -275,22 +275,22 @@ class Doctor:
 def _misplaced(app: OAuthApp) -> list[Finding]:
     """Report configured scopes that give no right."""
     what = "{scope} stands in `scopes`: it asks for a refresh token only."
-    todo = "Write it under `quirks.alwaysScopes`, where the preset does not have it already."
+    hint = "Write it under `quirks.alwaysScopes`, where the preset does not have it already."
     return [
-        Finding("configuration", "ok", what.format(scope=scope), todo=todo, about=app.name)
+        Finding("configuration", "ok", what.format(scope=scope), hint=hint, about=app.name)
         for scope in sorted(NO_RIGHTS & app.scope_set)
     ]
 
 
-def _doubts(draft: AppDraft) -> list[Finding]:
-    if not (draft.doubts or draft.unusual_flow):
+def _unverified(draft: AppDraft) -> list[Finding]:
+    if not (draft.unverified or draft.unusual_flow):
         return []
     see = f"`oauthbroker providers show {draft.app.provider}`"
-    what = f"Relies on {counted(len(draft.doubts), 'unverified fact')} of its preset: {see}."
+    what = f"Relies on {counted(len(draft.unverified), 'unverified fact')} of its preset: {see}."
     if draft.unusual_flow:
         what = f"Its preset does not know whether {draft.app.flow} works there: {see}."
-    return [Finding("configuration", "ok", what, todo="Connect once and see.", about=draft.app.name)]
+    return [Finding("configuration", "ok", what, hint="Connect once and see.", about=draft.app.name)]
 
 
-def _of_problem(check: Check, light: Light, problem: ConfigProblem, *, about: str) -> Finding:
-    return Finding(check, light, sentence(problem.what), todo=sentence(problem.todo), about=about)
+def _of_problem(check: Check, severity: Severity, problem: ConfigProblem, *, about: str) -> Finding:
+    return Finding(check, severity, sentence(problem.what), hint=sentence(problem.hint), about=about)

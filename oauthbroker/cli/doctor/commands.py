@@ -24,7 +24,7 @@ from oauthbroker.observability.logging import json_log
 
 if TYPE_CHECKING:
     from oauthbroker.cli.doctor.checks import Doctor
-    from oauthbroker.diagnostics.findings import Finding, Light
+    from oauthbroker.diagnostics.findings import Finding, Severity
 
 WARNED, FAILED = 1, 2
 MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "failure": ("FAILURE", "bold red")}
@@ -50,16 +50,16 @@ def doctor_command(
     from oauthbroker.diagnostics.findings import worst
 
     doctor, findings = asyncio.run(_examine(config, offline=offline or forecast))
-    light = worst(findings)
+    severity = worst(findings)
     if as_json:
-        answer(_as_json(doctor, findings, light))
+        answer(_as_json(doctor, findings, severity))
     elif forecast:
         _tell_forecast(doctor, findings)
     else:
-        _tell(findings, light)
-    if light == "failure":
+        _tell(findings, severity)
+    if severity == "failure":
         raise typer.Exit(FAILED)
-    if light == "warning" and strict:
+    if severity == "warning" and strict:
         raise typer.Exit(WARNED)
 
 
@@ -77,18 +77,18 @@ async def _examine(config: Path, *, offline: bool) -> tuple[Doctor, list[Finding
     return doctor, findings
 
 
-def _tell(findings: list[Finding], light: Light) -> None:
+def _tell(findings: list[Finding], severity: Severity) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     for finding in findings:
-        mark, style = MARKS[finding.light]
+        mark, style = MARKS[finding.severity]
         line = Text(f"{mark:<8} ", style=style).append(f"{finding.check:<14} ", style="not bold default")
         about = f"{shown(finding.about)}: " if finding.about else ""
         console.print(line.append(about + shown(finding.text), style="not bold default"), soft_wrap=True)
-        if finding.todo and finding.light != "ok":
-            console.print(Text(f"{'':<24}{shown(finding.todo)}", style="dim"), soft_wrap=True)
-    count = {each: sum(finding.light == each for finding in findings) for each in MARKS}
+        if finding.hint and finding.severity != "ok":
+            console.print(Text(f"{'':<24}{shown(finding.hint)}", style="dim"), soft_wrap=True)
+    count = {each: sum(finding.severity == each for finding in findings) for each in MARKS}
     summary = f"\n{count['ok']} ok, {counted(count['warning'], 'warning')}, {counted(count['failure'], 'failure')}."
-    console.print(Text(summary, style=MARKS[light][1]), soft_wrap=True)
+    console.print(Text(summary, style=MARKS[severity][1]), soft_wrap=True)
 
 
 def _tell_forecast(doctor: Doctor, findings: list[Finding]) -> None:
@@ -102,14 +102,14 @@ def _tell_forecast(doctor: Doctor, findings: list[Finding]) -> None:
     else:
         typer.echo("No user, as far as is known.", err=True)
     for finding in findings:
-        if finding.light == "failure" or (finding.check == "forecast" and told.unknown):
+        if finding.severity == "failure" or (finding.check == "forecast" and told.unknown):
             typer.echo(shown(finding.text), err=True)
 
 
-def _as_json(doctor: Doctor, findings: list[Finding], light: Light) -> dict[str, Any]:
+def _as_json(doctor: Doctor, findings: list[Finding], severity: Severity) -> dict[str, Any]:
     return {
-        "ok": light != "failure",
-        "light": light,
+        "ok": severity != "failure",
+        "severity": severity,
         "checks": [finding.to_json() for finding in findings],
         "forecast": [outlook.to_json() for outlook in doctor.forecast.outlooks],
         "unknownLifetimes": dict(doctor.forecast.unknown),

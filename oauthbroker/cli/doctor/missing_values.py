@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class MissingValues:
     """Variables and secrets that are not set here, and secrets of a store that cannot be opened here."""
 
     unset: tuple[Source, ...] = ()
     unknown: tuple[Source, ...] = ()
 
 
-NOTHING: Final = Lacking()
+NOTHING: Final = MissingValues()
 
 
-def lacking(loaded: Loaded, env: Mapping[str, str]) -> Lacking:
+def missing_values(loaded: Loaded, env: Mapping[str, str]) -> MissingValues:
     """Return the missing values. The store is only read, without a lock, and only if secrets are needed."""
     sources = {(source.env, source.secret): source for source in loaded.sources}
     unset = [source for source in sources.values() if source.env and not env.get(source.env)]
     secrets = [source for source in sources.values() if source.secret is not None]
     kept = _kept(loaded, env) if secrets else ()
     if kept is None:
-        return Lacking(tuple(unset), tuple(secrets))
-    return Lacking((*unset, *(source for source in secrets if source.secret not in kept)))
+        return MissingValues(tuple(unset), tuple(secrets))
+    return MissingValues((*unset, *(source for source in secrets if source.secret not in kept)))
 
 
-def tell_lacking(here: Lacking) -> None:
+def print_missing_values(here: MissingValues) -> None:
     if here.unset:
         _tell("Not set here:", here.unset)
     if any(source.env for source in here.unset):

@@ -18,7 +18,7 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import described
 from oauthbroker.diagnostics.findings import Check, Finding
 from oauthbroker.model.settings import Settings
-from oauthbroker.store.file.place_checks import NETWORK, file_system, flaws, locks_exclude, space_at
+from oauthbroker.store.file.place_checks import NETWORK, file_system, locks_exclude, problems, space_at
 
 Step = Callable[[], Awaitable[list[Finding]]]
 MOST_NAMED = 10
@@ -47,16 +47,16 @@ async def permissions(root: str, files: Iterable[str]) -> list[Finding]:
 
 def _below(root: str) -> list[Finding]:
     if not is_there(root):
-        todo = "Run `oauthbroker init`, or look at `store.root` if there was one."
-        return [Finding("permissions", "failure", "There is no store yet.", todo=todo, about=root)]
-    found = list(flaws(Path(root)))
-    todo = "Look who did that, then mend it: folders 0700, files 0600, owned by the user of the broker."
+        hint = "Run `oauthbroker init`, or look at `store.root` if there was one."
+        return [Finding("permissions", "failure", "There is no store yet.", hint=hint, about=root)]
+    found = list(problems(Path(root)))
+    hint = "Look who did that, then fix it: folders 0700, files 0600, owned by the user of the broker."
     said = [
-        Finding("permissions", "failure", sentence(it.what), todo=todo, about=shown(it.path))
+        Finding("permissions", "failure", sentence(it.what), hint=hint, about=shown(it.path))
         for it in found[:MOST_NAMED]
     ]
     if len(found) > MOST_NAMED:
-        said.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", todo=todo))
+        said.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", hint=hint))
     return said or [Finding("permissions", "ok", "Everything below is a plain file that only we can read.", about=root)]
 
 
@@ -68,11 +68,11 @@ async def disk(root: str) -> list[Finding]:
     files = plugin.files_free if plugin.files_free is not None else FEW_FILES
     also = f" and {plugin.files_free} files" if plugin.files_free is not None else ""
     text = f"{plugin.bytes_free // MEBIBYTE} MiB{also}"
-    todo = "Make space: without it no refreshed token can be stored."
+    hint = "Make space: without it no refreshed token can be stored."
     if plugin.bytes_free < TOO_LITTLE or files < TOO_FEW_FILES:
-        return [Finding("disk", "failure", f"Only {text} are free.", todo=todo)]
+        return [Finding("disk", "failure", f"Only {text} are free.", hint=hint)]
     if plugin.bytes_free < LITTLE or files < FEW_FILES:
-        return [Finding("disk", "warning", f"Only {text} are free.", todo=todo)]
+        return [Finding("disk", "warning", f"Only {text} are free.", hint=hint)]
     return [Finding("disk", "ok", f"{text} are free.")]
 
 
@@ -80,12 +80,12 @@ async def locks(root: str) -> list[Finding]:
     """Check that file locks exclude other processes on this file system."""
     if not is_there(root):
         return []
-    kind, todo = file_system(data_of(root)), "Use a local disk."
+    kind, hint = file_system(data_of(root)), "Use a local disk."
     if locks_exclude(data_of(root)) is False:
-        return [Finding("locks", "failure", "File locks do not exclude each other here.", todo=todo, about=kind)]
+        return [Finding("locks", "failure", "File locks do not exclude each other here.", hint=hint, about=kind)]
     if kind in NETWORK:
         what = "A network file system: two machines would not see each other's locks."
-        return [Finding("locks", "warning", what, todo=todo, about=kind)]
+        return [Finding("locks", "warning", what, hint=hint, about=kind)]
     return [Finding("locks", "ok", "File locks work.", about=kind)]
 
 
@@ -96,7 +96,7 @@ async def plugins(settings: Settings) -> list[Finding]:
     said = await asyncio.to_thread(ask, settings.listen_host.strip("[]"), settings.listen_port)
     if said is None:
         return [Finding("plugins", "ok", f"Not asked: no broker answers on port {settings.listen_port}.")]
-    found = [Finding("plugins", "failure", text, todo=todo, about=code) for code, text, todo in findings_in(said)]
+    found = [Finding("plugins", "failure", text, hint=hint, about=code) for code, text, hint in findings_in(said)]
     return found or [Finding("plugins", "ok", f"No finding of {', '.join(settings.plugins)}.")]
 
 
@@ -109,15 +109,15 @@ async def guarded(check: Check, step: Step) -> list[Finding]:
     try:
         return await step()
     except BrokerError as error:
-        why, todo = str(error), HINTS.get(error.code, "")
+        why, hint = str(error), HINTS.get(error.code, "")
     except OSError as error:
         why = f"The system says {errno.errorcode.get(error.errno or 0, 'OSError')}."
         return [
-            Finding(check, "failure", why, todo="Look at that path, its owner and its mount.", about=path_of(error))
+            Finding(check, "failure", why, hint="Look at that path, its owner and its mount.", about=path_of(error))
         ]
     except Exception as crash:  # noqa: BLE001  (the exception's own text may quote a secret)
-        why, todo = f"This check broke: {described(crash)}.", "Please report this."
-    return [Finding(check, "failure", why, todo=todo)]
+        why, hint = f"This check broke: {described(crash)}.", "Please report this."
+    return [Finding(check, "failure", why, hint=hint)]
 
 
 def path_of(error: OSError) -> str:
@@ -127,8 +127,8 @@ def path_of(error: OSError) -> str:
 
 def _of_open(files: Iterable[str]) -> list[Finding]:
     """Report those files of keys, and of the tokens of key services, that every user of this machine can read."""
-    what, todo = "Every user of this machine can read a file that opens the store.", "Take the right from other users."
-    return [Finding("permissions", "warning", what, todo=todo, about=file) for file in files if _is_open(file)]
+    what, hint = "Every user of this machine can read a file that opens the store.", "Take the right from other users."
+    return [Finding("permissions", "warning", what, hint=hint, about=file) for file in files if _is_open(file)]
 
 
 def _is_open(file: str) -> bool:

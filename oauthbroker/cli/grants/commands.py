@@ -75,13 +75,13 @@ def show_command(
     if as_json:
         answer(grant.to_json())
         return
-    told = grant.to_json() | {
+    members = grant.to_json() | {
         "scopes": " ".join(grant.scopes) or "none",
         "needs": NEEDS[grant.needs],
         "expiresAt": _expires(grant),
         "providerData": " ".join(f"{name}={value}" for name, value in grant.providerData.items()) or "none",
     }
-    facts((name, "-" if value is None else str(value)) for name, value in told.items())
+    facts((name, "-" if value is None else str(value)) for name, value in members.items())
 
 
 @app.command("revoke")

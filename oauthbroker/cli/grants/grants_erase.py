@@ -51,7 +51,7 @@ async def _look(config: Path, subject: str) -> Traces:
 
 async def _erase(config: Path, found: Traces, patience: float) -> Erased:
     """Erase the subject. Loads only the values of apps whose providers have to be told."""
-    only = _plugins() | {grant.app for grant in found.grants if not grant.revoked or grant.to_be_told}
+    only = _plugins() | {grant.app for grant in found.grants if not grant.revoked or grant.revocation_pending}
     async with open_broker(config, background=False, only=only) as broker:
         return await broker.erase(found.subject, patience=patience)
 
@@ -72,8 +72,8 @@ def _summed(found: Traces) -> str:
 
 def _why(found: Traces) -> str:
     if found.to_tell:
-        told = f"{counted(found.to_tell, 'grant')} ended here, but the provider has still to be told."
-        return f"Not erased: {told} Type this again once it knows; a running broker tells it."
+        summary = f"{counted(found.to_tell, 'grant')} ended here, but the provider has still to be told."
+        return f"Not erased: {summary} Type this again once it knows; a running broker tells it."
     if found.of_plugins.ending:
         runs = counted(found.of_plugins.ending, "record")
         return f"Not erased: {runs} of plug-ins, such as runs, must end first. A broker ends them; type this again."

@@ -20,15 +20,15 @@ from oauthbroker.config import Loaded, load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused
-from oauthbroker.grants.import_lines import Incoming, Judged, judge
-from oauthbroker.grants.importing import Fate, Importing
+from oauthbroker.grants.import_lines import CheckedLines, Incoming, validate
+from oauthbroker.grants.importing import Importing, ImportOutcome
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import grant_id
 from oauthbroker.wiring import open_broker, open_vault
 
 WRITTEN_AT_ONCE, VERIFIED_AT_ONCE = 32, 4
 MOST_SHOWN = 50
-SAID: dict[Fate, str] = {
+OUTCOME_TEXTS: dict[ImportOutcome, str] = {
     "imported": "imported",
     "replaced": "replaced another grant",
     "there": "were imported before",
@@ -41,23 +41,23 @@ SAID: dict[Fate, str] = {
 class ImportFigures:
     """The progress of a run, by line. `unsound` are the lines that the provider did not refresh, with the error."""
 
-    fates: dict[int, Fate] = field(default_factory=dict)
+    outcomes: dict[int, ImportOutcome] = field(default_factory=dict)
     failed: dict[int, Code] = field(default_factory=dict)
     verified: set[int] = field(default_factory=set)
     unsound: dict[int, Code] = field(default_factory=dict)
     on_change: Callable[[str, int], None] = lambda _name, _done: None
 
-    def count(self, fate: Fate) -> int:
-        return Counter(self.fates.values())[fate]
+    def count(self, outcome: ImportOutcome) -> int:
+        return Counter(self.outcomes.values())[outcome]
 
 
 def run(config: Path, file: str, app: str | None, *, dry_run: bool, replace: bool, verify: bool, as_json: bool) -> int:
-    """Import the file and return the exit status. Raises Refused, with every flaw of the file, before any write."""
+    """Import the file and return the exit status. Raises Refused, with every problem of the file, before any write."""
     loaded = load(config)
-    judged = _judged(file, loaded, app)
-    if judged.flaws:
-        _refuse(judged)
-    incoming, figures = judged.incoming, ImportFigures()
+    validated = _validated(file, loaded, app)
+    if validated.problems:
+        _refuse(validated)
+    incoming, figures = validated.incoming, ImportFigures()
     if not incoming:
         typer.echo("There are no lines in it.", err=True)
     if dry_run:
@@ -75,15 +75,15 @@ def run(config: Path, file: str, app: str | None, *, dry_run: bool, replace: boo
     return STOPPED if stopped else CRASHED if figures.failed or figures.unsound else 0
 
 
-def _judged(file: str, loaded: Loaded, app: str | None) -> Judged:
+def _validated(file: str, loaded: Loaded, app: str | None) -> CheckedLines:
     apps: dict[str, OAuthApp] = {name: draft.app for name, draft in loaded.apps.items()}
     if app is not None and app not in apps:
         raise Refused(f"No OAuthApp is called {shown(app)}. Nothing was changed.")
     now = SystemClock().now()
     if file == "-":
-        return judge(sys.stdin.buffer, apps, now, app=app)
+        return validate(sys.stdin.buffer, apps, now, app=app)
     with _opened(Path(file)) as stream:
-        return judge(stream, apps, now, app=app)
+        return validate(stream, apps, now, app=app)
 
 
 @contextmanager
@@ -100,11 +100,11 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _refuse(judged: Judged) -> None:
-    for flaw in judged.flaws:
-        typer.echo(f"line {flaw.line}: {flaw.what}", err=True)
-    text = f"{counted(len(judged.flaws), 'flaw')}; nothing of this file was used."
-    raise Refused(text, lines=[flaw.to_json() for flaw in judged.flaws])
+def _refuse(validated: CheckedLines) -> None:
+    for problem in validated.problems:
+        typer.echo(f"line {problem.line}: {problem.what}", err=True)
+    text = f"{counted(len(validated.problems), 'problem')}; nothing of this file was used."
+    raise Refused(text, lines=[problem.to_json() for problem in validated.problems])
 
 
 async def _foresee(loaded: Loaded, incoming: Sequence[Incoming], figures: ImportFigures, *, replace: bool) -> None:
@@ -113,8 +113,8 @@ async def _foresee(loaded: Loaded, incoming: Sequence[Incoming], figures: Import
         there = {grant.grantId: grant.state async for grant in vault.grants.list()}
     for line in incoming:
         state = there.get(grant_id(line.app, line.subject))
-        alive: Fate = "replaced" if replace else "kept" if state == "live" else "revoked"
-        figures.fates[line.line] = "imported" if state is None else alive
+        alive: ImportOutcome = "replaced" if replace else "kept" if state == "live" else "revoked"
+        figures.outcomes[line.line] = "imported" if state is None else alive
 
 
 async def _import(
@@ -126,7 +126,7 @@ async def _import(
         importing = broker.grants.importing
         await _each(incoming, WRITTEN_AT_ONCE, lambda line: _take(importing, line, figures, replace=replace))
         if verify:
-            ours = [line for line in incoming if figures.fates.get(line.line) in {"imported", "replaced", "there"}]
+            ours = [line for line in incoming if figures.outcomes.get(line.line) in {"imported", "replaced", "there"}]
             await _each(ours, VERIFIED_AT_ONCE, lambda line: _verify(importing, line, figures))
 
 
@@ -144,10 +144,10 @@ async def _each(lines: Sequence[Incoming], at_once: int, work: Callable[[Incomin
 
 async def _take(importing: Importing, line: Incoming, figures: ImportFigures, *, replace: bool) -> None:
     try:
-        figures.fates[line.line] = await importing.import_grant(line, replace=replace)
+        figures.outcomes[line.line] = await importing.import_grant(line, replace=replace)
     except BrokerError as error:
         figures.failed[line.line] = error.code
-    figures.on_change("written", len(figures.fates) + len(figures.failed))
+    figures.on_change("written", len(figures.outcomes) + len(figures.failed))
 
 
 async def _verify(importing: Importing, line: Incoming, figures: ImportFigures) -> None:
@@ -166,22 +166,22 @@ def _tell(incoming: Sequence[Incoming], figures: ImportFigures, *, dry_run: bool
     if as_json:
         answer(_as_json(incoming, figures, dry_run=dry_run, verify=verify))
         return
-    rows = [("lines", len(incoming)), *((SAID[fate], figures.count(fate)) for fate in SAID)]
+    rows = [("lines", len(incoming)), *((OUTCOME_TEXTS[outcome], figures.count(outcome)) for outcome in OUTCOME_TEXTS)]
     if verify:
         rows += [("refreshed by their provider", len(figures.verified)), ("not refreshed", len(figures.unsound))]
     facts((text, str(count)) for text, count in rows if count or text == "lines")
-    troubles = {**figures.unsound, **figures.failed}
+    problems = {**figures.unsound, **figures.failed}
     by_line = {line.line: line for line in incoming}
-    for number in sorted(troubles)[:MOST_SHOWN]:
+    for number in sorted(problems)[:MOST_SHOWN]:
         line, what = by_line[number], "NOT written" if number in figures.failed else "written, not refreshed"
         typer.echo(
-            f"line {number}: {shown(line.app)} {shown(line.subject)}: {what}: {troubles[number].value}", err=True
+            f"line {number}: {shown(line.app)} {shown(line.subject)}: {what}: {problems[number].value}", err=True
         )
-    if len(troubles) > MOST_SHOWN:
-        typer.echo(f"{len(troubles) - MOST_SHOWN} more; --json has all.", err=True)
+    if len(problems) > MOST_SHOWN:
+        typer.echo(f"{len(problems) - MOST_SHOWN} more; --json has all.", err=True)
     if dry_run:
         typer.echo("Nothing was changed.", err=True)
-    elif figures.failed or len(figures.fates) < len(incoming):
+    elif figures.failed or len(figures.outcomes) < len(incoming):
         typer.echo("Type this again: lines already done are not repeated.", err=True)
 
 
@@ -189,7 +189,7 @@ def _as_json(incoming: Sequence[Incoming], figures: ImportFigures, *, dry_run: b
     return {
         "dryRun": dry_run,
         "lines": len(incoming),
-        **{fate: figures.count(fate) for fate in SAID},
+        **{outcome: figures.count(outcome) for outcome in OUTCOME_TEXTS},
         "failed": len(figures.failed),
         "verified": len(figures.verified) if verify else None,
         "notRefreshed": len(figures.unsound) if verify else None,
@@ -204,7 +204,7 @@ def _one_as_json(line: Incoming, figures: ImportFigures) -> dict[str, Any]:
         "app": line.app,
         "subject": line.subject,
         "grantId": grant_id(line.app, line.subject),
-        "fate": figures.fates.get(line.line),
+        "outcome": figures.outcomes.get(line.line),
         "verified": line.line in figures.verified,
         "code": code.value if code is not None else None,
     }

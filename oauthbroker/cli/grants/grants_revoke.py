@@ -19,7 +19,7 @@ from oauthbroker.wiring import open_broker
 
 DONE, LEFT_TO_TELL, STOPPED = 0, 3, 130
 
-SAID = {
+OUTCOME_TEXTS = {
     "done": "ended here and at the provider",
     "refused": "ended here; the provider refused to revoke it; check the client, a broker asks again for a week",
     "none": "ended here; this provider cannot be told, so its tokens live there until they expire",
@@ -90,11 +90,11 @@ async def _end(
 
 
 def _tell(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> None:
-    if len(chosen) == 1 and figures.told:
-        [told] = figures.told.values()
-        typer.echo(f"{shown(chosen[0].app)} {shown(chosen[0].subject)}: {SAID[told]}")
+    if len(chosen) == 1 and figures.outcomes:
+        [outcome] = figures.outcomes.values()
+        typer.echo(f"{shown(chosen[0].app)} {shown(chosen[0].subject)}: {OUTCOME_TEXTS[outcome]}")
     else:
-        rows = [("ended here", figures.ended), *((text, _count(figures, told)) for told, text in COUNTED.items())]
+        rows = [("ended here", figures.ended), *((text, _count(figures, outcome)) for outcome, text in COUNTED.items())]
         facts((text, str(count)) for text, count in rows)
     for (app, subject), code in figures.failed.items():
         typer.echo(f"{shown(app)} {shown(subject)}: NOT ended: {code.value}; type this again.", err=True)
@@ -102,15 +102,15 @@ def _tell(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> None:
         typer.echo(GO_ON, err=True)
 
 
-def _count(figures: RevocationFigures, told: str) -> int:
+def _count(figures: RevocationFigures, outcome: str) -> int:
     """Return how many grants have this result. Grants that a stopped run did not reach count as `later`."""
-    if told != "later":
-        return sum(each == told for each in figures.told.values())
+    if outcome != "later":
+        return sum(each == outcome for each in figures.outcomes.values())
     return figures.left - _count(figures, "refused")
 
 
 def _as_json(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> dict[str, Any]:
-    counts = {told: _count(figures, told) for told in COUNTED}
+    counts = {outcome: _count(figures, outcome) for outcome in COUNTED}
     return {
         "chosen": figures.chosen,
         "ended": figures.ended,
@@ -122,9 +122,9 @@ def _as_json(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> dict
 
 def _one_as_json(grant: GrantSummary, figures: RevocationFigures) -> dict[str, str]:
     pair = (grant.app, grant.subject)
-    fate = {"failed": figures.failed[pair].value} if pair in figures.failed else {}
-    provider = {} if fate else {"provider": figures.told.get(pair, "later")}
-    return {"grantId": grant.grantId, "app": grant.app, "subject": grant.subject, **provider, **fate}
+    failed = {"failed": figures.failed[pair].value} if pair in figures.failed else {}
+    provider = {} if failed else {"provider": figures.outcomes.get(pair, "later")}
+    return {"grantId": grant.grantId, "app": grant.app, "subject": grant.subject, **provider, **failed}
 
 
 def _status(figures: RevocationFigures) -> int:

@@ -27,14 +27,14 @@ from oauthbroker.config.checks.mcp import check_mcp, resource_of, server_of
 from oauthbroker.config.checks.owner import check_binding, check_identity
 from oauthbroker.config.checks.provider_ca import trusted_ca
 from oauthbroker.config.checks.tools import connector_draft, declared_auths
-from oauthbroker.config.checks.unverified_facts import doubts, is_unusual
+from oauthbroker.config.checks.unverified_facts import is_unusual, unverified
 from oauthbroker.config.plugins.named_plugins import read_bundle
 from oauthbroker.config.plugins.plugin_resources import plugin_drafts
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import ConfigProblem, Keys, Problems, SourcePlace
 from oauthbroker.config.reading.files import documents_of, read_files
+from oauthbroker.config.reading.ignored import idle_refs, ignored
 from oauthbroker.config.reading.shape import Written, written
-from oauthbroker.config.reading.skipped import idle_refs, left_alone
 from oauthbroker.config.reading.yaml_reader import YamlDocument
 from oauthbroker.config.values.preset_endpoints import sentence
 from oauthbroker.config.values.preset_merge import MCP, Merged, merge
@@ -62,7 +62,7 @@ def load(path: Path | str) -> Loaded:
         another.problems.add(another.document.value_at(("kind",)), "kind", "a second Broker", "keep one")
     named.report(broker)
     settings = _settings(broker, bundle)
-    ca, plain_todo = trusted_ca(broker, broker.spec.provider_ca), _plain_todo(broker)
+    ca, plain_hint = trusted_ca(broker, broker.spec.provider_ca), _plain_hint(broker)
     login = _login(broker, settings, ca)
     drafts = _apps(_of(resources, "OAuthApp"), broker, settings, ca)
     apps = {it.name: it for it in reversed(_of(resources, "OAuthApp"))}
@@ -71,11 +71,11 @@ def load(path: Path | str) -> Loaded:
     connectors = {
         it.name: draft
         for it in _of(resources, "Connector")
-        if (draft := connector_draft(it, apps, plain_todo)) is not None
+        if (draft := connector_draft(it, apps, plain_hint)) is not None
     }
     folder = (bundle if bundle.is_dir() else bundle.parent).absolute()
-    forwarders = forwarder_drafts(resources, settings, ca, plain_todo)
-    plugins = plugin_drafts(resources, folder, plain_todo)
+    forwarders = forwarder_drafts(resources, settings, ca, plain_hint)
+    plugins = plugin_drafts(resources, folder, plain_hint)
     problems.raise_if_any()
     tools |= {f"Connector/{name}": (draft.auth,) for name, draft in connectors.items() if draft.auth}
     return Loaded(
@@ -85,7 +85,7 @@ def load(path: Path | str) -> Loaded:
         tools=tools,
         connectors=connectors,
         login=login,
-        left_alone=tuple(left_alone(documents)),
+        ignored=tuple(ignored(documents)),
         idle_refs=tuple(idle_refs(documents, named.kinds)),
         plugins=plugins,
         forwarders=forwarders,
@@ -125,7 +125,7 @@ def _settings(broker: Written[BrokerSpec], bundle: Path) -> Settings:
     return settings
 
 
-def _plain_todo(broker: Written[BrokerSpec]) -> str:
+def _plain_hint(broker: Written[BrokerSpec]) -> str:
     """Return what to write in place of a plain secret; empty where they are allowed."""
     return "" if broker.spec.allow_plain_secrets is not None else SECRET_ADVICE
 
@@ -173,7 +173,7 @@ def _apps(
         check_binding(app, settings, login=broker.spec.login is not None)
         check_identity(app)
     _check_callbacks(merged)
-    drafts = [(app, _draft(app, ca, _plain_todo(broker))) for app in merged]
+    drafts = [(app, _draft(app, ca, _plain_hint(broker))) for app in merged]
     return {app.written.name: draft for app, draft in drafts if draft is not None}
 
 
@@ -189,7 +189,7 @@ def _login(broker: Written[BrokerSpec], settings: Settings, ca: str) -> LoginDra
         return None
     app = as_app(broker, login, settings.public_base_url)
     check_login(app, _reach(settings))
-    draft = _draft(app, ca, _plain_todo(broker))
+    draft = _draft(app, ca, _plain_hint(broker))
     return LoginDraft(draft, login.prompt, login.max_age_seconds, operators=operators) if draft is not None else None
 
 
@@ -206,13 +206,13 @@ def _check_callbacks(apps: list[Merged]) -> None:
         first.setdefault(path, app)
 
 
-def _draft(app: Merged, ca: str, plain_todo: str) -> AppDraft | None:
+def _draft(app: Merged, ca: str, plain_hint: str) -> AppDraft | None:
     client, client_id = app.spec.client or ClientSpec(), None
     if client.client_id:
         client_id = source_of(app.written, ("client", "clientId"), client.client_id)
     signs = app.auth_method == "private_key_jwt"
     secrets = [
-        source_of(app.written, path, source, plain_todo=plain_todo, lines=signs)
+        source_of(app.written, path, source, plain_hint=plain_hint, lines=signs)
         for path, source in _secret_sources(client)
     ]
     ca += trusted_ca(app.written, app.spec.provider_ca)
@@ -222,7 +222,7 @@ def _draft(app: Merged, ca: str, plain_todo: str) -> AppDraft | None:
         app=_app(app, ca),
         client_id=client_id,
         client_secrets=tuple(it for it in secrets if it),
-        doubts=doubts(app),
+        unverified=unverified(app),
         unusual_flow=is_unusual(app),
         dropped=app.place.dropped,
         notice=_notice(app),
@@ -233,9 +233,9 @@ def _notice(app: Merged) -> ConfigProblem | None:
     """Return what to say of an app whose own endpoints replace more of its preset than they name."""
     if app.preset is None or not app.place.dropped:
         return None
-    what, todo = sentence(app.place.dropped, app.preset)
+    what, hint = sentence(app.place.dropped, app.preset)
     place = app.written.document.key_at((*app.written.base, "endpoints"))
-    return ConfigProblem.at(place, app.written.path("endpoints"), what, todo)
+    return ConfigProblem.at(place, app.written.path("endpoints"), what, hint)
 
 
 def _secret_sources(client: ClientSpec) -> Iterator[tuple[Keys, ValueSource]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft, Loaded
-from oauthbroker.config.checks.broker import key_flaws
+from oauthbroker.config.checks.broker import key_problems
 from oauthbroker.config.key_file import KEY_FILE_ENV, with_keys
 from oauthbroker.config.plugins.plugin_resources import PluginDraft
 from oauthbroker.config.problems.problems import Problems
@@ -61,8 +61,8 @@ def resolve(
     }
     forwarders = tuple(draft.resolved(env, secrets, problems) for draft in loaded.forwarders)
     settings = with_keys(loaded.settings, env)
-    if flaw := key_flaws(settings).get(("file",)):
-        problems.add(loaded.keys_place, "", flaw[0], f"let {KEY_FILE_ENV} or keys.file name {flaw[1]}")
+    if problem := key_problems(settings).get(("file",)):
+        problems.add(loaded.keys_place, "", problem[0], f"let {KEY_FILE_ENV} or keys.file name {problem[1]}")
     problems.raise_if_any()
     return Bundle(
         settings,
@@ -115,5 +115,5 @@ def _check_keys(values: Iterable[tuple[Source, Secret | None]], problems: Proble
             signing_key(value)
         except BrokerError:
             what = "not a private key that a client can sign with"
-            todo = "give it a PEM or a JWK: EC with P-256, P-384 or P-521, or RSA with 2048 bits or more"
-            problems.add(source.place, source.path, what, todo)
+            hint = "give it a PEM or a JWK: EC with P-256, P-384 or P-521, or RSA with 2048 bits or more"
+            problems.add(source.place, source.path, what, hint)

@@ -10,7 +10,7 @@ from oauthbroker.config.checks.forwarder import ForwarderDraft
 from oauthbroker.config.checks.tools import ConnectorDraft
 from oauthbroker.config.plugins.plugin_resources import PluginDraft
 from oauthbroker.config.problems.problems import ConfigProblem, SourcePlace
-from oauthbroker.config.reading.skipped import LeftAlone
+from oauthbroker.config.reading.ignored import IgnoredResource
 from oauthbroker.config.values.value_sources import SecretKey, Source
 from oauthbroker.model.apps import OAuthApp, Operators, Prompt, ToolAuth
 from oauthbroker.model.settings import Settings
@@ -20,14 +20,14 @@ from oauthbroker.model.settings import Settings
 class AppDraft:
     """An app that is complete but for its client's values.
 
-    `doubts` are the unverified facts of its preset that it relies on; `unusual_flow`: not known to its preset.
+    `unverified` are the unverified facts of its preset that it relies on; `unusual_flow`: not known to its preset.
     `dropped` are the parts of its preset that its own endpoints replace, and `notice` says so.
     """
 
     app: OAuthApp
     client_id: Source | None
     client_secrets: tuple[Source, ...]
-    doubts: tuple[str, ...] = ()
+    unverified: tuple[str, ...] = ()
     unusual_flow: bool = False
     dropped: tuple[str, ...] = ()
     notice: ConfigProblem | None = None
@@ -50,9 +50,9 @@ class LoginDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A bundle without a flaw of its own. `resolve` reads its values from outside.
+    """A bundle without a problem of its own. `resolve` reads its values from outside.
 
-    `left_alone` are the resources of other programs, `idle_refs` the references to apps that have no effect, `plugins`
+    `ignored` are the resources of other programs, `idle_refs` the references to apps that have no effect, `plugins`
     the resources of each named plug-in that has any, `folder` the folder of the bundle.
     """
 
@@ -62,7 +62,7 @@ class Loaded:
     tools: Mapping[str, tuple[ToolAuth, ...]]
     connectors: Mapping[str, ConnectorDraft]
     login: LoginDraft | None = None
-    left_alone: tuple[LeftAlone, ...] = ()
+    ignored: tuple[IgnoredResource, ...] = ()
     idle_refs: tuple[ConfigProblem, ...] = ()
     plugins: Mapping[str, tuple[PluginDraft, ...]] = field(default_factory=dict)
     forwarders: tuple[ForwarderDraft, ...] = ()

@@ -24,7 +24,7 @@ from oauthbroker.model.provider_api import (
 )
 from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback
 
-Flaw = tuple[str, str]
+ProblemText = tuple[str, str]
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # field-name, RFC 9110 section 5.1
 PLAIN_HTTP: Final = (
     "write the host alone, or for development on one machine weaken: [plainHttpProvider] in the Broker resource"
@@ -32,7 +32,7 @@ PLAIN_HTTP: Final = (
 
 
 def api_of(app: Merged) -> ApiAccess:
-    """Return the API of an app, with its own hosts or else its preset's. Hosts with flaws are left out."""
+    """Return the API of an app, with its own hosts or else its preset's. Hosts with problems are left out."""
     said = app.spec.api or ProviderApiSpec()
     hosts: Sequence[ApiHost | AccountHost | None] = [*map(written_host, app.place.api_hosts), *host_of_server(app)]
     if said.hosts is not None:
@@ -53,13 +53,13 @@ def check_api(app: Merged, reach: ProviderNetworks) -> None:
         at: Keys = ("api", "hosts", index)
         if not app.written.whole(*at):
             continue
-        flaw = _flaw(app, written, reach)
+        problem = _problem(app, written, reach)
         host = _host(written)
         same = (host.name, host.port) if isinstance(host, ApiHost) else host
-        if flaw is None and same in seen:
-            flaw = "the same host twice", "remove one"
-        if flaw is not None:
-            app.written.refuse(at, *flaw)
+        if problem is None and same in seen:
+            problem = "the same host twice", "remove one"
+        if problem is not None:
+            app.written.refuse(at, *problem)
         seen.append(same)
     for index, method in enumerate(said.methods or ()):
         if method in (said.methods or ())[:index]:
@@ -91,9 +91,9 @@ def _host(written: ApiHostSpec) -> ApiHost | AccountHost | None:
     return AccountHost(written.provider_data or "", written.within or "")
 
 
-def _flaw(app: Merged, written: ApiHostSpec, reach: ProviderNetworks) -> Flaw | None:
+def _problem(app: Merged, written: ApiHostSpec, reach: ProviderNetworks) -> ProblemText | None:
     if written.name is None:
-        return _account_flaw(app, written)
+        return _account_problem(app, written)
     if written.provider_data is not None or written.within is not None:
         return "a name beside providerData", "keep one of the two"
     host = written_host(written.name)
@@ -108,7 +108,7 @@ def _flaw(app: Merged, written: ApiHostSpec, reach: ProviderNetworks) -> Flaw | 
     return None
 
 
-def _account_flaw(app: Merged, written: ApiHostSpec) -> Flaw | None:
+def _account_problem(app: Merged, written: ApiHostSpec) -> ProblemText | None:
     data, within = written.provider_data, written.within
     if not data or not within:
         return "half of a host that differs by account", "write {providerData: <member>, within: .example.com}"

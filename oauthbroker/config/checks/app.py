@@ -65,8 +65,8 @@ def check_provider(app: Merged) -> None:
     for name, value in (spec.params or {}).items():
         if name not in known:
             close = nearest(name, known)
-            todo = f"the nearest known one is {close}" if close else "remove it: this provider's endpoints need no such"
-            app.written.refuse(("params", name), "unknown parameter", todo, key=True, astray=not close)
+            hint = f"the nearest known one is {close}" if close else "remove it: this provider's endpoints need no such"
+            app.written.refuse(("params", name), "unknown parameter", hint, key=True, astray=not close)
         elif not re.fullmatch(known[name].pattern, value):
             app.written.refuse(("params", name), "not a usable parameter", f"write {known[name].description}")
     for name, param in known.items():
@@ -103,49 +103,49 @@ def check_client(app: Merged) -> None:
 def _check_assertion(app: Merged, client: ClientSpec) -> None:
     if app.auth_method == "private_key_jwt":
         if app.assertion_audience == "issuer" and not app.endpoints.issuer and app.spec.provider != MCP:
-            todo = (
+            hint = (
                 "write it: the client's assertion names it as its audience; or client.assertionAudience: tokenEndpoint"
             )
-            app.written.missing(("endpoints", "issuer"), todo)
+            app.written.missing(("endpoints", "issuer"), hint)
         return
     said = {"assertionType": client.assertion_type, "assertionAudience": client.assertion_audience}
     for name in (name for name, value in said.items() if value):
-        what, todo = "no assertion is made with this authMethod", "remove it, or write authMethod: private_key_jwt"
-        app.written.refuse(("client", name), what, todo, key=True)
+        what, hint = "no assertion is made with this authMethod", "remove it, or write authMethod: private_key_jwt"
+        app.written.refuse(("client", name), what, hint, key=True)
 
 
 def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
     written = app.spec.endpoints
     for slot, name in ENDPOINT_NAMES.items():
         said = getattr(written, slot) if written else None
-        if said is not None and (trouble := _endpoint_flaw(slot, said, reach)):
-            app.written.refuse(("endpoints", name), *trouble)
+        if said is not None and (problem := _endpoint_problem(slot, said, reach)):
+            app.written.refuse(("endpoints", name), *problem)
     _check_named_hosts(app, reach)
     if app.endpoints.issuer or app.spec.provider == MCP:
         return
-    todo = "write it, or an issuer that has discovery"
+    hint = "write it, or an issuer that has discovery"
     if app.preset is not None and app.place.dropped:
-        todo = f"{todo}: {sentence(app.place.dropped, app.preset)[0]}"
+        hint = f"{hint}: {sentence(app.place.dropped, app.preset)[0]}"
     elif app.preset is None and app.spec.provider is not None:
         close = nearest(app.spec.provider, presets())
-        todo += f"; if you meant the provider {close}, write that" if close else ""
+        hint += f"; if you meant the provider {close}, write that" if close else ""
     needed = ("authorization_url", "token_url") if app.spec.flow in {None, "authorizationCode"} else ("token_url",)
     for slot in needed:
         if not getattr(app.endpoints, slot) and app.spec.provider is not None:
-            app.written.missing(("endpoints", ENDPOINT_NAMES[slot]), todo)
+            app.written.missing(("endpoints", ENDPOINT_NAMES[slot]), hint)
 
 
-def _endpoint_flaw(slot: str, said: str, reach: ProviderNetworks) -> tuple[str, str] | None:
-    """Return (flaw, remedy) for an endpoint in any form that presets have, else None."""
+def _endpoint_problem(slot: str, said: str, reach: ProviderNetworks) -> tuple[str, str] | None:
+    """Return (problem, remedy) for an endpoint in any form that presets have, else None."""
     if slot == "revoke_url":
         said = _CLIENT_ID.sub("client", said)
     if slot == "authorization_url":  # browsers go there
-        trouble = url_checks.flaw(said) or _plain_http(said, allowed=reach.loopback)
+        problem = url_checks.problem(said) or _plain_http(said, allowed=reach.loopback)
     else:
-        trouble = fetched_flaw(said, reach, query=slot == "user_info_url")
-    if trouble is None and RESERVED_OPTIONS & _query_names(said):
+        problem = fetched_problem(said, reach, query=slot == "user_info_url")
+    if problem is None and RESERVED_OPTIONS & _query_names(said):
         return "a query that names a parameter of ours", "remove it from the URL"
-    return trouble
+    return problem
 
 
 def _check_named_hosts(app: Merged, reach: ProviderNetworks) -> None:
@@ -156,20 +156,20 @@ def _check_named_hosts(app: Merged, reach: ProviderNetworks) -> None:
         url = getattr(app.endpoints, slot)
         if name not in (app.spec.params or {}) or "{" in url:
             continue
-        trouble = fetched_flaw(url, reach, query=True)
-        host = url_checks.host_of(url) if trouble is None else ""
-        if trouble is None and not is_host_name(host) and not is_address(host):
-            trouble = "not the name of a host", f"write {app.preset.params[name].description}"
-        if trouble is not None:
-            app.written.refuse(("params", name), *trouble)
+        problem = fetched_problem(url, reach, query=True)
+        host = url_checks.host_of(url) if problem is None else ""
+        if problem is None and not is_host_name(host) and not is_address(host):
+            problem = "not the name of a host", f"write {app.preset.params[name].description}"
+        if problem is not None:
+            app.written.refuse(("params", name), *problem)
 
 
-def fetched_flaw(url: str, reach: ProviderNetworks, *, query: bool) -> tuple[str, str] | None:
-    """Return (flaw, remedy) for an address that the broker sends requests to, else None."""
-    trouble = url_checks.flaw(url, query=query) or _plain_http(url, allowed=reach.loopback)
-    if trouble is None and reach.refuses(url_checks.host_of(url)):
+def fetched_problem(url: str, reach: ProviderNetworks, *, query: bool) -> tuple[str, str] | None:
+    """Return (problem, remedy) for an address that the broker sends requests to, else None."""
+    problem = url_checks.problem(url, query=query) or _plain_http(url, allowed=reach.loopback)
+    if problem is None and reach.refuses(url_checks.host_of(url)):
         return "an address inside your own network", "list its network in the Broker's providerNetworks"
-    return trouble
+    return problem
 
 
 def _query_names(url: str) -> set[str]:
@@ -182,8 +182,8 @@ def _plain_http(url: str, *, allowed: bool) -> tuple[str, str] | None:
     if not is_loopback(url_checks.host_of(url)):
         return "http instead of https", url_checks.HTTPS_ADVICE
     if not allowed:
-        todo = "write https://, or for development on one machine weaken: [plainHttpProvider] in the Broker resource"
-        return "http instead of https", todo
+        hint = "write https://, or for development on one machine weaken: [plainHttpProvider] in the Broker resource"
+        return "http instead of https", hint
     return None
 
 
@@ -199,9 +199,9 @@ def check_scopes(app: Merged) -> None:
         elif scope in scopes[:index]:
             app.written.refuse(("scopes", index), "the same scope twice", "remove one")
     for index, url in enumerate(app.spec.resource or ()):
-        trouble = url_checks.flaw(url)
-        if trouble:
-            app.written.refuse(("resource", index), *trouble)
+        problem = url_checks.problem(url)
+        if problem:
+            app.written.refuse(("resource", index), *problem)
 
 
 def check_quirks(app: Merged) -> None:
@@ -228,22 +228,22 @@ def check_redirect(app: Merged, *, public_base_url: str) -> None:
         app.written.refuse(("redirect", "callbackPath"), "a path of the broker's own", "write /oauth/callback/<name>")
     if app.spec.redirect is None or app.spec.redirect.base_url is None:
         return
-    trouble = base_url_flaw(base)
-    comparable = trouble is None and not url_checks.flaw(public_base_url)
+    problem = base_url_problem(base)
+    comparable = problem is None and not url_checks.problem(public_base_url)
     is_ours = comparable and url_checks.origin_of(base) == url_checks.origin_of(public_base_url)
     if comparable and not is_ours and app.redirect.link == "connect":
         what = "another origin than publicBaseUrl, so the browser's cookie would not come back"
-        trouble = what, "leave it out, or write link: direct"
-    if trouble:
-        app.written.refuse(("redirect", "baseUrl"), *trouble)
+        problem = what, "leave it out, or write link: direct"
+    if problem:
+        app.written.refuse(("redirect", "baseUrl"), *problem)
 
 
-def base_url_flaw(url: str) -> tuple[str, str] | None:
-    """Return (flaw, remedy) for an address of ours that browsers could not be sent to safely, else None."""
-    trouble = url_checks.flaw(url, query=False)
-    if trouble is None and url_checks.is_http(url) and not is_loopback(url_checks.host_of(url)):
+def base_url_problem(url: str) -> tuple[str, str] | None:
+    """Return (problem, remedy) for an address of ours that browsers could not be sent to safely, else None."""
+    problem = url_checks.problem(url, query=False)
+    if problem is None and url_checks.is_http(url) and not is_loopback(url_checks.host_of(url)):
         return "http instead of https", "write https://, http is for loopback only"
-    return trouble
+    return problem
 
 
 def check_options(app: Merged) -> None:
@@ -255,8 +255,8 @@ def check_options(app: Merged) -> None:
     for group, values in (app.spec.options or {}).items():
         if group not in known:
             close = nearest(group, known)
-            todo = f"the nearest known name is {close}" if close else f"known here: {', '.join(sorted(known))}"
-            app.written.refuse(("options", group), "unknown options", todo, key=True, astray=not close)
+            hint = f"the nearest known name is {close}" if close else f"known here: {', '.join(sorted(known))}"
+            app.written.refuse(("options", group), "unknown options", hint, key=True, astray=not close)
         elif group in {"authorize", "token", "refresh"}:
             _check_parameters(app, group, values, reserved)
     _check_mode(app, provider_options(app.spec))
@@ -267,8 +267,8 @@ def _check_parameters(app: Merged, group: str, values: Mapping[str, str], reserv
         if name.lower() in reserved:
             app.written.refuse(("options", group, name), "a parameter that is ours to set", "remove it", key=True)
         elif not _PARAMETER.fullmatch(name):
-            todo = "write letters, digits, _ - ."
-            app.written.refuse(("options", group, name), "not a parameter name", todo, key=True, astray=True)
+            hint = "write letters, digits, _ - ."
+            app.written.refuse(("options", group, name), "not a parameter name", hint, key=True, astray=True)
 
 
 def _check_mode(app: Merged, values: Mapping[str, str]) -> None:
@@ -276,8 +276,8 @@ def _check_mode(app: Merged, values: Mapping[str, str]) -> None:
     provider = app.spec.provider or ""
     for name, value in values.items():
         if modes is None or name != modes.option:
-            todo = f"known here: {modes.option}" if modes else "remove it"
-            app.written.refuse(("options", provider, name), "unknown option", todo, key=True, astray=True)
+            hint = f"known here: {modes.option}" if modes else "remove it"
+            app.written.refuse(("options", provider, name), "unknown option", hint, key=True, astray=True)
         elif value not in modes.values:
-            todo = f"write {' or '.join(modes.values)}"
-            app.written.refuse(("options", provider, name), "not one of the words known here", todo)
+            hint = f"write {' or '.join(modes.values)}"
+            app.written.refuse(("options", provider, name), "not one of the words known here", hint)

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from oauthbroker.config.checks.broker import page_flaw
+from oauthbroker.config.checks.broker import page_problem
 from oauthbroker.config.reading.files import read_plain
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.written.broker_spec import BrokerSpec, PagesSpec
@@ -27,7 +27,7 @@ _MAIL = re.compile(r"mailto:[A-Za-z0-9._+-]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,25
 
 
 def branding_of(broker: Written[BrokerSpec]) -> Branding:
-    """Return the branding. A flaw is a problem, and its part is left out."""
+    """Return the branding. A part with a problem is left out."""
     spec = broker.spec.pages
     if spec is None:
         return Branding()
@@ -46,9 +46,9 @@ def _support_url(broker: Written[BrokerSpec], spec: PagesSpec) -> str:
     url = spec.support_url or ""
     if spec.support_url is None or _MAIL.fullmatch(url):
         return url
-    trouble = page_flaw(url)
-    if trouble is not None:
-        broker.refuse(("pages", "supportUrl"), trouble[0], "write an https address, or mailto:team@example.com")
+    problem = page_problem(url)
+    if problem is not None:
+        broker.refuse(("pages", "supportUrl"), problem[0], "write an https address, or mailto:team@example.com")
         return ""
     return url
 

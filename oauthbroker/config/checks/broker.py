@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker.config.checks.app import base_url_flaw
+from oauthbroker.config.checks.app import base_url_problem
 from oauthbroker.config.checks.keys import check_keys, key_sources
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import Keys
@@ -89,9 +89,9 @@ def is_local(settings: Settings) -> bool:
     return is_loopback(settings.listen_host) and _public_is_loopback(settings)
 
 
-def key_flaws(settings: Settings) -> dict[Keys, tuple[str, str]]:
-    """Return (flaw, remedy) for each key, and each token of a key service, that lies where it is copied; by its place
-    in `spec.keys`. Links are followed."""
+def key_problems(settings: Settings) -> dict[Keys, tuple[str, str]]:
+    """Return (problem, remedy) for each key, and each token of a key service, that lies where it is copied; by its
+    place in `spec.keys`. Links are followed."""
     found: dict[Keys, tuple[str, str]] = {}
     for place, file in settings.secret_files.items():
         if _is_below(file, settings.store_root):
@@ -124,9 +124,9 @@ def _is_below(path: str, folder: str) -> bool:
 def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
     spec = broker.spec
     if spec.public_base_url is not None:
-        trouble = base_url_flaw(spec.public_base_url)
-        if trouble:
-            broker.refuse(("publicBaseUrl",), *trouble)
+        problem = base_url_problem(spec.public_base_url)
+        if problem:
+            broker.refuse(("publicBaseUrl",), *problem)
     elif not is_loopback(settings.listen_host):
         broker.missing(("publicBaseUrl",), "write the https address at which browsers reach the broker")
     if spec.listen and spec.listen.host is not None and not url_checks.is_host(spec.listen.host):
@@ -135,7 +135,7 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
     check_keys(broker)
     _check_store_urls(broker)
     _check_listeners(broker, settings)
-    for place, (what, remedy) in key_flaws(settings).items():
+    for place, (what, remedy) in key_problems(settings).items():
         broker.refuse(("keys", *place), what, f"name {remedy}, or leave it out")
     _check_weakenings(broker, settings)
 
@@ -145,11 +145,11 @@ def _check_store_urls(broker: Written[BrokerSpec]) -> None:
     other secrets lie."""
     store = broker.spec.store or StoreSpec()
     for name, url in (("url", store.url), ("feedUrl", store.feed_url)):
-        todo = f"write {name}: {{valueFrom: {{env: NAME}}}}"
-        source = source_of(broker, ("store", name), url, plain_todo=todo) if url is not None else None
+        hint = f"write {name}: {{valueFrom: {{env: NAME}}}}"
+        source = source_of(broker, ("store", name), url, plain_hint=hint) if url is not None else None
         if source is not None and source.secret is not None:
             what = "the secret lies in the store that it opens"
-            broker.refuse(("store", name, "valueFrom", "secretRef"), what, todo)
+            broker.refuse(("store", name, "valueFrom", "secretRef"), what, hint)
 
 
 def _check_listeners(broker: Written[BrokerSpec], settings: Settings) -> None:
@@ -157,8 +157,8 @@ def _check_listeners(broker: Written[BrokerSpec], settings: Settings) -> None:
     api = broker.spec.api or ApiSpec()
     listen, socket, confirm_url = api.listen, api.socket, broker.spec.confirm_url
     if listen is not None and listen.host is not None and not url_checks.is_host(listen.host):
-        todo = "write 127.0.0.1, or the address to listen on"
-        broker.refuse(("api", "listen", "host"), "not a host or address", todo)
+        hint = "write 127.0.0.1, or the address to listen on"
+        broker.refuse(("api", "listen", "host"), "not a host or address", hint)
     if settings.api_port and (settings.api_host, settings.api_port) == (settings.listen_host, settings.listen_port):
         broker.refuse(
             ("api", "listen"), "the pages listen there", "write another port, or leave api.listen out", key=True
@@ -179,35 +179,35 @@ def _check_listeners(broker: Written[BrokerSpec], settings: Settings) -> None:
     ):
         for at in (at for at, network in enumerate(networks) if not url_checks.is_network(network)):
             broker.refuse((name, at), "not an address or network", "write 10.0.0.7 or 10.0.0.0/24")
-    if confirm_url is not None and (trouble := page_flaw(confirm_url)):
-        broker.refuse(("confirmUrl",), *trouble)
+    if confirm_url is not None and (problem := page_problem(confirm_url)):
+        broker.refuse(("confirmUrl",), *problem)
     if settings.admin_loopback and not is_local(settings):
         what = "the operator's pages without a key, away from loopback"
         broker.refuse(("admin", "loopback"), what, "remove it: operators log in with a key", key=True)
 
 
-def page_flaw(url: str) -> tuple[str, str] | None:
-    """Return (flaw, remedy) for the address of a runtime's own page, to which browsers are sent, else None."""
-    trouble = url_checks.flaw(url)
-    if trouble is None and url_checks.is_http(url) and not is_loopback(url_checks.host_of(url)):
+def page_problem(url: str) -> tuple[str, str] | None:
+    """Return (problem, remedy) for the address of a runtime's own page, to which browsers are sent, else None."""
+    problem = url_checks.problem(url)
+    if problem is None and url_checks.is_http(url) and not is_loopback(url_checks.host_of(url)):
         return "http away from this machine", "write an https address"
-    return trouble
+    return problem
 
 
 def _check_weakenings(broker: Written[BrokerSpec], settings: Settings) -> None:
     """Refuse weakenings away from loopback."""
     if _public_is_loopback(settings):
         return
-    todo = "remove it, or use a loopback publicBaseUrl"
+    hint = "remove it, or use a loopback publicBaseUrl"
     if broker.spec.weaken:
-        broker.refuse(("weaken",), "a check is off away from loopback", todo, key=True)
+        broker.refuse(("weaken",), "a check is off away from loopback", hint, key=True)
     if broker.spec.allow_plain_secrets:
-        broker.refuse((PLAIN_SECRETS,), "plain secrets are allowed away from loopback", todo, key=True)
+        broker.refuse((PLAIN_SECRETS,), "plain secrets are allowed away from loopback", hint, key=True)
 
 
 def _public_is_loopback(settings: Settings) -> bool:
     url = settings.public_base_url
-    return url_checks.flaw(url) is None and is_loopback(url_checks.host_of(url))
+    return url_checks.problem(url) is None and is_loopback(url_checks.host_of(url))
 
 
 def _bracketed(host: str) -> str:

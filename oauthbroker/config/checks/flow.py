@@ -22,15 +22,15 @@ def _check_device_code(app: Merged) -> None:
     code = Code.DEVICE_CODE_UNSUPPORTED
     if not _may_have_device_endpoint(app):
         what = f"{code.value}: no device endpoint is known here"
-        todo = "write endpoints.deviceAuthorizationUrl, or flow: authorizationCode"
-        app.written.refuse(("flow",), what, todo, code)
-    todo = "write providerIdentity, or flow: authorizationCode"
+        hint = "write endpoints.deviceAuthorizationUrl, or flow: authorizationCode"
+        app.written.refuse(("flow",), what, hint, code)
+    hint = "write providerIdentity, or flow: authorizationCode"
     if app.binding in CONFIRMATIONS:
         what = f"{code.value}: no browser comes back with a device code, so no binding can confirm its user"
-        app.written.refuse(("owner", "binding"), what, todo, code)
+        app.written.refuse(("owner", "binding"), what, hint, code)
     elif app.mode == "user" and app.binding != "providerIdentity":
         what = f"{code.value}: with a device code nothing but the provider's word tells whose account comes back"
-        app.written.refuse(("owner", "binding"), what, todo, code)
+        app.written.refuse(("owner", "binding"), what, hint, code)
     if app.redirect.link == "direct":
         what = "a device code has no direct link: the user would not see its purpose"
         app.written.refuse(("redirect", "link"), what, "remove it, or write link: connect")
@@ -80,5 +80,5 @@ def _check_push_required(app: Merged) -> None:
         what = "a direct link is used later than a pushed request lives"
         app.written.refuse(("redirect", "link"), what, "write link: connect, or pushedAuthorization: auto")
     if not app.endpoints.pushed_authorization_url and not app.endpoints.issuer and app.spec.provider != MCP:
-        todo = "write it, or an issuer whose discovery names it"
-        app.written.missing(("endpoints", "pushedAuthorizationUrl"), todo)
+        hint = "write it, or an issuer whose discovery names it"
+        app.written.missing(("endpoints", "pushedAuthorizationUrl"), hint)

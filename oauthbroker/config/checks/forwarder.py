@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from oauthbroker.config.checks.app import fetched_flaw
+from oauthbroker.config.checks.app import fetched_problem
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import Keys, Problems, SourcePlace
 from oauthbroker.config.reading.shape import Written
@@ -40,8 +40,8 @@ class ForwarderDraft:
             if (value := source.read(env, secrets, problems)) is None:
                 continue
             if isinstance(to, Webhook) and webhook_key(value) is None:
-                todo = "write whsec_ and the base64 of 24 to 64 random bytes"
-                problems.add(source.place, source.path, "not a secret of Standard Webhooks", todo)
+                hint = "write whsec_ and the base64 of 24 to 64 random bytes"
+                problems.add(source.place, source.path, "not a secret of Standard Webhooks", hint)
             found.append(value)
         if isinstance(to, Webhook):
             return replace(self.forwarder, to=replace(to, secrets=tuple(found)))
@@ -49,7 +49,7 @@ class ForwarderDraft:
 
 
 def forwarder_drafts(
-    resources: Sequence[Written[Any]], settings: Settings, ca: str, plain_todo: str
+    resources: Sequence[Written[Any]], settings: Settings, ca: str, plain_hint: str
 ) -> tuple[ForwarderDraft, ...]:
     """Check all forwarders of a bundle. An agent has one forwarder at most, and none if the tool runtime serves it."""
     served: dict[str, SourcePlace] = {
@@ -59,7 +59,7 @@ def forwarder_drafts(
     for each in resources:
         if each.kind == "Forwarder" and not each.plugin:
             _check_agents(each, served)
-            found.append(_draft(each, settings, ca, plain_todo))
+            found.append(_draft(each, settings, ca, plain_hint))
     return tuple(each for each in found if each is not None)
 
 
@@ -75,7 +75,7 @@ def _check_agents(written: WrittenForwarder, served: dict[str, SourcePlace]) -> 
         served.setdefault(agent, written.place("agents", at))
 
 
-def _draft(written: WrittenForwarder, settings: Settings, ca: str, plain_todo: str) -> ForwarderDraft | None:
+def _draft(written: WrittenForwarder, settings: Settings, ca: str, plain_hint: str) -> ForwarderDraft | None:
     spec, networks = written.spec, tuple(written.spec.networks or ())
     for at in (at for at, network in enumerate(networks) if not url_checks.is_network(network)):
         written.refuse(("networks", at), "not an address or network", "write 10.0.0.7 or 10.0.0.0/24")
@@ -90,7 +90,7 @@ def _draft(written: WrittenForwarder, settings: Settings, ca: str, plain_todo: s
         to, sources = _webhook(written, spec.webhook, reach)
     else:
         to, sources = _nats(written, spec.nats or NatsSpec(), reach)
-    secrets = [source_of(written, path, source, plain_todo=plain_todo) for path, source in sources]
+    secrets = [source_of(written, path, source, plain_hint=plain_hint) for path, source in sources]
     forwarder = Forwarder(name=written.name, agents=tuple(spec.agents or ()), to=to, networks=networks, ca=ca)
     return ForwarderDraft(forwarder=forwarder, secrets=tuple(each for each in secrets if each is not None))
 
@@ -101,9 +101,9 @@ _Sources = Iterable[tuple[Keys, ValueSource]]
 def _webhook(written: WrittenForwarder, spec: WebhookSpec, reach: ProviderNetworks) -> tuple[Webhook, _Sources]:
     if spec.url is None:
         written.missing(("webhook", "url"), "write the https address that takes the events")
-    elif trouble := fetched_flaw(spec.url, reach, query=True):
-        what, todo = trouble
-        inside = "list its network in `networks`" if reach.refuses(url_checks.host_of(spec.url)) else todo
+    elif problem := fetched_problem(spec.url, reach, query=True):
+        what, hint = problem
+        inside = "list its network in `networks`" if reach.refuses(url_checks.host_of(spec.url)) else hint
         written.refuse(("webhook", "url"), what, inside)
     if not spec.secrets:
         written.missing(("webhook", "secrets"), "write a list with the secret of the signatures")
@@ -116,8 +116,8 @@ def _nats(written: WrittenForwarder, spec: NatsSpec, reach: ProviderNetworks) ->
     if not spec.servers:
         written.missing(("nats", "servers"), f"{_SERVER_ADVICE} for each server")
     for at, server in enumerate(spec.servers or ()):
-        if trouble := _server_flaw(server, reach):
-            written.refuse(("nats", "servers", at), *trouble)
+        if problem := _server_problem(server, reach):
+            written.refuse(("nats", "servers", at), *problem)
     if spec.subject is None:
         written.missing(("nats", "subject"), "write a subject of the stream, such as agents.events")
     elif not _SUBJECT.fullmatch(spec.subject):
@@ -128,14 +128,14 @@ def _nats(written: WrittenForwarder, spec: NatsSpec, reach: ProviderNetworks) ->
     return Nats(servers=tuple(spec.servers or ()), subject=spec.subject or "", user=spec.user or ""), sources
 
 
-def _server_flaw(server: str, reach: ProviderNetworks) -> tuple[str, str] | None:
-    """Return (flaw, remedy) for the address of a NATS server, else None."""
+def _server_problem(server: str, reach: ProviderNetworks) -> tuple[str, str] | None:
+    """Return (problem, remedy) for the address of a NATS server, else None."""
     scheme, _, rest = server.partition("://")
-    if scheme not in {"tls", "nats"} or (trouble := url_checks.flaw(f"https://{rest}", query=False)):
+    if scheme not in {"tls", "nats"} or (problem := url_checks.problem(f"https://{rest}", query=False)):
         return "not the address of a NATS server", _SERVER_ADVICE
     host = urlsplit(server).hostname or ""
     if urlsplit(server).path:
         return "not the address of a NATS server", _SERVER_ADVICE
     if scheme == "nats" and not (reach.loopback and is_loopback(host) and host != "localhost"):
         return "a connection without TLS", _PLAIN_ADVICE
-    return ("an address inside your own network", "list its network in `networks`") if reach.refuses(host) else trouble
+    return ("an address inside your own network", "list its network in `networks`") if reach.refuses(host) else problem

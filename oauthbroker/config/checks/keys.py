@@ -70,7 +70,7 @@ def check_keys(broker: Written[BrokerSpec]) -> None:
 def _check_vault(broker: Written[BrokerSpec], path: Keys, spec: VaultSpec) -> None:
     address = spec.address or ""
     plain = url_checks.is_http(address) and not is_loopback(url_checks.host_of(address))
-    if url_checks.flaw(address, query=False) or plain:
+    if url_checks.problem(address, query=False) or plain:
         advice = "write https://<host>:8200, or http:// with a literal loopback address"
         broker.refuse((*path, "address"), "not the address of Vault or OpenBao", advice)
     if not _WORD.fullmatch(spec.key or ""):
@@ -78,7 +78,7 @@ def _check_vault(broker: Written[BrokerSpec], path: Keys, spec: VaultSpec) -> No
     if (spec.token is None) == (spec.token_file is None):
         broker.refuse(path, "a token comes from exactly one of tokenFile and token", _TOKEN_ADVICE)
     if spec.token is not None:
-        source = source_of(broker, (*path, "token"), spec.token, plain_todo=_TOKEN_ADVICE)
+        source = source_of(broker, (*path, "token"), spec.token, plain_hint=_TOKEN_ADVICE)
         if source is not None and source.secret is not None:
             broker.refuse((*path, "token"), "the secret lies in the store that it opens", _TOKEN_ADVICE)
 

@@ -1,11 +1,11 @@
-"""`login` of `kind: Broker`: a client of ours at an OpenID provider, judged as an app's client is."""
+"""`login` of `kind: Broker`: a client of ours at an OpenID provider, checked as an app's client is."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from oauthbroker.config.checks.app import check_client, check_endpoints, check_scopes
-from oauthbroker.config.checks.owner import template_flaw
+from oauthbroker.config.checks.owner import template_problem
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_merge import Merged, merge
 from oauthbroker.config.written.broker_spec import BrokerSpec, LoginSpec
@@ -50,8 +50,8 @@ def check_login(login: Merged, reach: ProviderNetworks) -> None:
     check_scopes(login)
     if not template:
         written.missing(("subject",), 'write how the runtime spells its people, such as "acme:user:{sub}"')
-    elif trouble := template_flaw(template):
-        written.refuse(("subject",), *trouble)
+    elif problem := template_problem(template):
+        written.refuse(("subject",), *problem)
 
 
 def operators_of(broker: Written[BrokerSpec]) -> Operators | None:
@@ -66,7 +66,7 @@ def operators_of(broker: Written[BrokerSpec]) -> Operators | None:
     elif not subjects and not said.claims:
         broker.refuse(place, "names no operator", 'write subjects: ["acme:user:7"], or claims: {groups: operators}')
     template = (broker.spec.login and broker.spec.login.subject) or ""
-    for number, subject in enumerate(subjects if template and template_flaw(template) is None else ()):
+    for number, subject in enumerate(subjects if template and template_problem(template) is None else ()):
         if not spelling(template).fullmatch(subject):
             what = "a subject that is never made by spec.login.subject"
             broker.refuse((*place, "subjects", number), what, f"write one as that spells it: {template}")

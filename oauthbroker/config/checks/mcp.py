@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oauthbroker.config.checks.app import fetched_flaw
+from oauthbroker.config.checks.app import fetched_problem
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import Keys
 from oauthbroker.config.values.preset_merge import MCP, Merged
@@ -13,9 +13,9 @@ from oauthbroker.model.provider_networks import ProviderNetworks
 
 
 def server_of(app: Merged) -> McpServer | None:
-    """Return the server of an app. None for other apps, and for an address with a flaw."""
+    """Return the server of an app. None for other apps, and for an address with a problem."""
     said = app.spec.mcp
-    if app.spec.provider != MCP or said is None or said.url is None or url_checks.flaw(said.url):
+    if app.spec.provider != MCP or said is None or said.url is None or url_checks.problem(said.url):
         return None
     has_client = app.spec.client is not None and app.spec.client.client_id is not None
     return McpServer(canonical_uri(said.url), said.issuer or "", has_client)
@@ -51,8 +51,8 @@ def check_mcp(app: Merged, reach: ProviderNetworks) -> None:
     if spec.client is not None and spec.client.client_id is not None and said.get("issuer") is None:
         app.written.missing(("mcp", "issuer"), "write the issuer at which the client is registered: no other gets it")
     for name, url in said.items():
-        if url is not None and (trouble := fetched_flaw(url, reach, query=name == "url")):
-            app.written.refuse(("mcp", name), *trouble)
+        if url is not None and (problem := fetched_problem(url, reach, query=name == "url")):
+            app.written.refuse(("mcp", name), *problem)
     if spec.flow in {"deviceCode", "clientCredentials"}:
         app.written.refuse(("flow",), "not a flow for MCP servers", "write flow: authorizationCode")
     for slot, name in ENDPOINT_NAMES.items():
@@ -68,9 +68,9 @@ def _check_resource(app: Merged) -> None:
     if server is None or not written or not all(map(_is_url, written)):
         return
     if len(written) > 1 or not is_same_or_above(canonical_uri(written[0]), server.url):
-        todo = "remove it, or write the resource of the server's metadata if it is the start of mcp.url"
-        app.written.refuse(at, "not the resource of this MCP server", todo)
+        hint = "remove it, or write the resource of the server's metadata if it is the start of mcp.url"
+        app.written.refuse(at, "not the resource of this MCP server", hint)
 
 
 def _is_url(text: str) -> bool:
-    return url_checks.flaw(text) is None
+    return url_checks.problem(text) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from oauthbroker.config.checks.broker import is_local, page_flaw
+from oauthbroker.config.checks.broker import is_local, page_problem
 from oauthbroker.config.values.preset_endpoints import params_in, sentence
 from oauthbroker.config.values.preset_merge import MCP, Identity, Merged
 from oauthbroker.core.errors import Code
@@ -48,8 +48,8 @@ def _check_broker_login(app: Merged, *, login: bool) -> None:
     path = ("owner", "binding")
     if app.mode == "global":
         what = "brokerLogin knows people, and a global subject is none"
-        todo = "write providerIdentity: identity.global and authorizers say who may connect it for the team"
-        app.written.refuse(path, what, todo)
+        hint = "write providerIdentity: identity.global and authorizers say who may connect it for the team"
+        app.written.refuse(path, what, hint)
     elif not login:
         what = "brokerLogin, and the Broker has no login"
         app.written.refuse(path, what, "write login: in the Broker, or binding: runtimeConfirm")
@@ -65,8 +65,8 @@ def _check_confirm_url(app: Merged, settings: Settings) -> None:
     elif url is None:
         if not settings.confirm_url:
             app.written.missing(path, "write the runtime's page where people are logged in, here or in the Broker")
-    elif trouble := page_flaw(url):
-        app.written.refuse(path, *trouble)
+    elif problem := page_problem(url):
+        app.written.refuse(path, *problem)
 
 
 def check_identity(app: Merged) -> None:
@@ -89,9 +89,9 @@ def _check_rule(app: Merged, mode: SubjectMode, identity: Identity) -> None:
         _refuse_unknown_owner(app, mode, identity)
         return
     _check_source(app, mode, identity.source)
-    trouble = template_flaw(identity.template)
-    if trouble:
-        app.written.refuse((*path, "template"), *trouble)
+    problem = template_problem(identity.template)
+    if problem:
+        app.written.refuse((*path, "template"), *problem)
 
 
 def _refuse_unknown_owner(app: Merged, mode: SubjectMode, identity: Identity) -> None:
@@ -102,13 +102,13 @@ def _refuse_unknown_owner(app: Merged, mode: SubjectMode, identity: Identity) ->
     what += f"nothing tells {who}" + ("" if mode == app.mode else ", and authorizers are compared with it")
     if app.preset is not None and identity.source is None:
         what += f": {app.preset.title}'s answers do not say it by themselves"
-    lacking = "from" if identity.source is None else "template"
-    todo = "write from: tokenResponse, idToken or userInfo, and a template" if lacking == "from" else (
+    missing = "from" if identity.source is None else "template"
+    hint = "write from: tokenResponse, idToken or userInfo, and a template" if missing == "from" else (
         'write a template with a prefix of your own, such as "acme:user:{sub}"'
     )  # fmt: skip
     if app.spec.provider == MCP and mode == "user" and app.mode == "user":
-        todo = f"write owner.binding: brokerLogin, runtimeConfirm or channelCode; or, where the server tells it, {todo}"
-    app.written.refuse(("owner", "identity", mode, lacking), what, todo, code)
+        hint = f"write owner.binding: brokerLogin, runtimeConfirm or channelCode; or, where the server tells it, {hint}"
+    app.written.refuse(("owner", "identity", mode, missing), what, hint, code)
 
 
 def _check_source(app: Merged, mode: SubjectMode, source: IdentitySource) -> None:
@@ -127,8 +127,8 @@ def _check_source(app: Merged, mode: SubjectMode, source: IdentitySource) -> Non
         app.written.refuse(path, what, "write endpoints.userInfoUrl, or an issuer that has discovery")
 
 
-def template_flaw(template: str) -> tuple[str, str] | None:
-    """Return (flaw, remedy) for a template that is malformed or cannot tell accounts apart, else None."""
+def template_problem(template: str) -> tuple[str, str] | None:
+    """Return (problem, remedy) for a template that is malformed or cannot tell accounts apart, else None."""
     rest = re.sub(r"\{[^{}]*\}", "", template)
     names = params_in(template)
     if not _LITERAL.fullmatch(rest) or not all(_CLAIM.fullmatch(name) for name in names):
@@ -148,15 +148,15 @@ def _check_authorizers(app: Merged) -> None:
     path = ("owner", "authorizers")
     written = app.spec.owner.authorizers if app.spec.owner else None
     if written is None:
-        todo = "list the accounts that may connect it for the team, or write `authorizers: anyone`"
-        app.written.missing(path, todo)
+        hint = "list the accounts that may connect it for the team, or write `authorizers: anyone`"
+        app.written.missing(path, hint)
         return
     if not written:
         app.written.refuse(path, "an empty list: no account could connect this app", "name accounts, or write `anyone`")
     if written == [ANYONE]:
         return
     rule = app.identities["user"].rule
-    shape = spelling(rule.template) if rule and not template_flaw(rule.template) else _ACCOUNT
+    shape = spelling(rule.template) if rule and not template_problem(rule.template) else _ACCOUNT
     for index, account in enumerate(written):
         if not _ACCOUNT.fullmatch(account) or not shape.fullmatch(account):
             what = "an account that owner.identity.user can never produce"

@@ -22,9 +22,9 @@ def trusted_ca(written: Written[Any], path: str | None, at: Keys = ("providerCa"
     """
     if path is None:
         return ""
-    found, trouble = _read(written.document.folder, path)
-    if trouble:
-        written.refuse(at, trouble, _ADVICE)
+    found, problem = _read(written.document.folder, path)
+    if problem:
+        written.refuse(at, problem, _ADVICE)
     return found
 
 

@@ -35,7 +35,7 @@ class ConnectorDraft:
 
 
 def declared_auths(part: Written[PartSpec], apps: Apps) -> Iterator[tuple[str, ToolAuth]]:
-    """Yield (`Kind/name`, or `Tool/name:export`; its app and scopes), after reporting flaws."""
+    """Yield (`Kind/name`, or `Tool/name:export`; its app and scopes), after reporting problems."""
     spec, name = part.spec, f"{part.kind}/{part.name}"
     declared = _declared(part, spec.auth, apps) if spec.auth is not None else None
     if declared is not None:
@@ -67,7 +67,7 @@ def _narrowed(tool: Written[PartSpec], index: int, export: ExportSpec, declared:
     return replace(declared, scopes=tuple(export.auth.scopes))
 
 
-def connector_draft(connector: Written[ConnectorSpec], apps: Apps, plain_todo: str) -> ConnectorDraft | None:
+def connector_draft(connector: Written[ConnectorSpec], apps: Apps, plain_hint: str) -> ConnectorDraft | None:
     """Return a connector's auth: exactly one of oauthAppRef and staticToken."""
     auth = connector.spec.auth
     if auth is None or not connector.whole("auth"):
@@ -78,7 +78,7 @@ def connector_draft(connector: Written[ConnectorSpec], apps: Apps, plain_todo: s
     if auth.static_token is not None:
         if auth.scopes is not None:
             connector.refuse(("auth", "scopes"), "scopes beside a static token", "remove them", key=True)
-        token = source_of(connector, ("auth", "staticToken"), auth.static_token, plain_todo=plain_todo)
+        token = source_of(connector, ("auth", "staticToken"), auth.static_token, plain_hint=plain_hint)
         return ConnectorDraft(None, token) if token else None
     declared = _declared(connector, auth, apps)
     return ConnectorDraft(declared, None) if declared else None

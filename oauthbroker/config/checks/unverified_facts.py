@@ -31,7 +31,7 @@ _UNUSED: Mapping[Flow, frozenset[str]] = {
 _OF_A_HOST = frozenset({"params", "derived", "endpoints", "apiHosts", "issuerTemplate", "issuerPromised"})
 
 
-def doubts(app: Merged) -> tuple[str, ...]:
+def unverified(app: Merged) -> tuple[str, ...]:
     """Return the paths of those facts, as in the preset's file: `endpoints.issuer`, `revoke.reach`."""
     preset = app.preset
     return tuple(path for path in preset.unverified() if _matters(app, path)) if preset else ()

@@ -21,20 +21,21 @@ from oauthbroker.plugins.declaration import ResourceKind
 from oauthbroker.plugins.discovery import declared, installed, kinds_of
 
 EXTENDABLE: Final = frozenset({"Tool", "Connector", *PARTS})
-_MEND: Final = "update the package of the plug-in, or remove the name"
+_REMEDY: Final = "update the package of the plug-in, or remove the name"
 
 
 @dataclass(slots=True)
 class NamedPlugins:
-    """The kinds of a bundle with those of its plug-ins. `flaws` are (index in the list of names, flaw, remedy)."""
+    """The kinds of a bundle with those of its plug-ins. `problems` are (index in the list of names, problem,
+    remedy)."""
 
     kinds: Kinds = OURS
-    flaws: list[tuple[int, str, str]] = field(default_factory=list)
+    problems: list[tuple[int, str, str]] = field(default_factory=list)
 
     def report(self, broker: Written[BrokerSpec]) -> None:
-        """Report the flaws at the names."""
-        for index, what, todo in self.flaws:
-            broker.refuse(("plugins", index), what, todo)
+        """Report the problems at the names."""
+        for index, what, hint in self.problems:
+            broker.refuse(("plugins", index), what, hint)
 
 
 def read_bundle(bundle: Path, problems: Problems) -> tuple[list[YamlDocument], NamedPlugins]:
@@ -52,7 +53,7 @@ def read_bundle(bundle: Path, problems: Problems) -> tuple[list[YamlDocument], N
 
 
 def _names_in(documents: Iterable[YamlDocument]) -> list[str]:
-    """Return the names in `Broker.spec.plugins`, before any shape is judged."""
+    """Return the names in `Broker.spec.plugins`, before any shape is checked."""
     for each in documents:
         if not each.foreign and isinstance(each.data, dict) and each.data.get("kind") == "Broker":
             spec: Any = each.data.get("spec")
@@ -62,18 +63,18 @@ def _names_in(documents: Iterable[YamlDocument]) -> list[str]:
 
 
 def plugins_of(names: Collection[str]) -> NamedPlugins:
-    """Find the plug-ins of these names. A plug-in that cannot be used is a flaw and adds nothing."""
-    readers, flaws, seen = dict(OURS.readers), list[tuple[int, str, str]](), set[str]()
+    """Find the plug-ins of these names. A plug-in that cannot be used is a problem and adds nothing."""
+    readers, problems, seen = dict(OURS.readers), list[tuple[int, str, str]](), set[str]()
     known = {each.name for each in installed()} if names else set[str]()
     for index, name in enumerate(names):
         if name in seen:
-            flaws.append((index, "the same plug-in twice", "remove one"))
+            problems.append((index, "the same plug-in twice", "remove one"))
         elif name not in known:
-            flaws.append((index, "no plug-in of this name is installed", _to_install(name, known)))
-        elif flaw := _add(name, readers):
-            flaws.append((index, flaw, _MEND))
+            problems.append((index, "no plug-in of this name is installed", _to_install(name, known)))
+        elif problem := _add(name, readers):
+            problems.append((index, problem, _REMEDY))
         seen.add(name)
-    return NamedPlugins(OURS if readers == OURS.readers else kinds_by(readers), flaws)
+    return NamedPlugins(OURS if readers == OURS.readers else kinds_by(readers), problems)
 
 
 def _to_install(name: str, known: Collection[str]) -> str:
@@ -89,17 +90,17 @@ def _add(name: str, readers: dict[str, tuple[Reader, ...]]) -> str:
         return error.note
     added: dict[str, Reader] = {}
     for each in kinds:
-        flaw = "is declared twice" if each.kind in added else _flaw(each, readers.get(each.kind, ()))
-        if flaw or not issubclass(each.model, Strict):
+        why = "is declared twice" if each.kind in added else _problem(each, readers.get(each.kind, ()))
+        if why or not issubclass(each.model, Strict):
             return (
-                f"the kind {each.kind} of the plug-in {name} {flaw or 'has a model that is no Strict and no Tolerant'}"
+                f"the kind {each.kind} of the plug-in {name} {why or 'has a model that is no Strict and no Tolerant'}"
             )
         added[each.kind] = Reader(each.model, name, each.check)
     readers |= {kind: (*readers.get(kind, ()), reader) for kind, reader in added.items()}
     return ""
 
 
-def _flaw(added: ResourceKind, readers: tuple[Reader, ...]) -> str:
+def _problem(added: ResourceKind, readers: tuple[Reader, ...]) -> str:
     """Return why a plug-in cannot declare this kind beside its readers so far, or an empty text."""
     if added.kind in EXTENDABLE:
         return "" if issubclass(added.model, Tolerant) else "is read by the broker too, and its model is no Tolerant"

@@ -28,7 +28,7 @@ class PluginDraft:
 
 
 def plugin_drafts(
-    resources: Sequence[Written[Any]], folder: Path, plain_todo: str
+    resources: Sequence[Written[Any]], folder: Path, plain_hint: str
 ) -> dict[str, tuple[PluginDraft, ...]]:
     """Check the resources of all plug-ins. Return those of each plug-in, in the order of the files."""
     found: dict[str, list[PluginDraft]] = {}
@@ -39,7 +39,7 @@ def plugin_drafts(
                 each,
                 seen.setdefault(each.plugin, _SeenByPlugin(plugin=each.plugin, resources=resources, folder=folder)),
             )
-            sources = _sources(each, plain_todo)
+            sources = _sources(each, plain_hint)
             found.setdefault(each.plugin, []).append(
                 PluginDraft(kind=each.kind, name=each.name, spec=each.spec, sources=sources)
             )
@@ -83,10 +83,10 @@ def _check(resource: Written[Any], seen: _SeenByPlugin) -> None:
         report_broken(resource.reader, resource.document, resource.problems, error)
 
 
-def _sources(resource: Written[Any], plain_todo: str) -> dict[Keys, Source]:
+def _sources(resource: Written[Any], plain_hint: str) -> dict[Keys, Source]:
     """Return the origin of each secret by its path."""
     values = [(path, value) for path, value in _parts(resource.spec) if isinstance(value, ValueSource)]
-    found = [(path, source_of(resource, path, value, plain_todo=plain_todo)) for path, value in values]
+    found = [(path, source_of(resource, path, value, plain_hint=plain_hint)) for path, value in values]
     return {path: source for path, source in found if source is not None}
 
 

@@ -28,7 +28,7 @@ class SourcePlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigProblem:
-    """One thing to mend. `what` and `todo` are our own words and words of our own tables. `root`: other problems may
+    """One thing to fix. `what` and `hint` are our own words and words of our own tables. `root`: other problems may
     only follow from this one, so it comes first."""
 
     file: str
@@ -36,7 +36,7 @@ class ConfigProblem:
     column: int
     path: str
     what: str
-    todo: str
+    hint: str
     code: Code = Code.CONFIG_INVALID
     root: bool = False
 
@@ -46,13 +46,13 @@ class ConfigProblem:
         place: SourcePlace,
         path: str,
         what: str,
-        todo: str,
+        hint: str,
         code: Code = Code.CONFIG_INVALID,
         *,
         root: bool = False,
     ) -> ConfigProblem:
         line, column = place.line, place.column
-        return cls(file=place.file, line=line, column=column, path=path, what=what, todo=todo, code=code, root=root)
+        return cls(file=place.file, line=line, column=column, path=path, what=what, hint=hint, code=code, root=root)
 
     @property
     def place(self) -> SourcePlace:
@@ -61,7 +61,7 @@ class ConfigProblem:
     def __str__(self) -> str:
         """`file:line:column path: what, what to do`."""
         where = f"{self.place} {self.path}" if self.path else str(self.place)
-        return f"{where}: {self.what}, {self.todo}"
+        return f"{where}: {self.what}, {self.hint}"
 
     def to_json(self) -> dict[str, str | int]:
         return {
@@ -70,7 +70,7 @@ class ConfigProblem:
             "column": self.column,
             "path": self.path,
             "what": self.what,
-            "todo": self.todo,
+            "hint": self.hint,
             "code": self.code.value,
         }
 
@@ -93,15 +93,15 @@ class Problems:
     found: dict[ConfigProblem, None] = field(default_factory=dict)
     unread: bool = False
 
-    def add(self, place: SourcePlace, path: str, what: str, todo: str, code: Code = Code.CONFIG_INVALID) -> None:
-        self.take(ConfigProblem.at(place, path, what, todo, code))
+    def add(self, place: SourcePlace, path: str, what: str, hint: str, code: Code = Code.CONFIG_INVALID) -> None:
+        self.take(ConfigProblem.at(place, path, what, hint, code))
 
     def take(self, problem: ConfigProblem) -> None:
         """Add a problem that was found before. Raises ConfigInvalidError when there are too many."""
         self.found.setdefault(problem)
         if len(self.found) >= MAX_PROBLEMS:
             place, what = SourcePlace(problem.file), f"more than {MAX_PROBLEMS} problems"
-            self.found.setdefault(ConfigProblem.at(place, "", what, "mend these first", root=True))
+            self.found.setdefault(ConfigProblem.at(place, "", what, "fix these first", root=True))
             self.raise_if_any()
 
     def raise_if_any(self) -> None:

@@ -13,7 +13,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 def host_of(url: str) -> str:
-    """Return the host of a URL that `flaw` found nothing wrong with."""
+    """Return the host of a URL that `problem` found nothing wrong with."""
     return urlsplit(url).hostname or ""
 
 
@@ -27,7 +27,7 @@ def is_http(url: str) -> bool:
     return urlsplit(url).scheme == "http"
 
 
-def flaw(url: str, *, query: bool = True) -> tuple[str, str] | None:
+def problem(url: str, *, query: bool = True) -> tuple[str, str] | None:
     """Return (what, what to do) for a URL that is not an absolute, plain http(s) URL, else None."""
     if not _CHARACTERS.fullmatch(url):
         return "not a URL", "write https://host/path, percent-encode other characters"

@@ -53,8 +53,8 @@ def _files(path: Path, problems: Problems) -> list[Path]:
     if not path.is_dir():
         if path.exists():
             return [path]
-        todo = "name the folder that holds the YAML files"
-        _report_unread(path, "there is no such file or folder", todo, problems)
+        hint = "name the folder that holds the YAML files"
+        _report_unread(path, "there is no such file or folder", hint, problems)
         return []
     found: list[Path] = []
     for folder, folders, names in os.walk(path):
@@ -64,8 +64,8 @@ def _files(path: Path, problems: Problems) -> list[Path]:
         _report_unread(path, f"more than {MAX_FILES} YAML files", "name a smaller folder", problems)
         return []
     if not found:
-        todo = "put *.yaml files there; `oauthbroker providers show NAME` prints one to start from"
-        problems.add(SourcePlace(_shown(path)), "", "no YAML file here", todo)
+        hint = "put *.yaml files there; `oauthbroker providers show NAME` prints one to start from"
+        problems.add(SourcePlace(_shown(path)), "", "no YAML file here", hint)
     return sorted(found)
 
 
@@ -75,8 +75,8 @@ def _text(file: Path, limit: int, problems: Problems) -> str | None:
     if raw is None:
         _report_unread(file, "not a readable plain file", "check its kind and permissions", problems)
     elif len(raw) > limit:
-        todo = f"keep each file under {MAX_BYTES // 1024} kB and the bundle under {MAX_TOTAL_BYTES // 1024} kB"
-        _report_unread(file, "too large", todo, problems)
+        hint = f"keep each file under {MAX_BYTES // 1024} kB and the bundle under {MAX_TOTAL_BYTES // 1024} kB"
+        _report_unread(file, "too large", hint, problems)
     else:
         with suppress(UnicodeDecodeError):
             return raw.decode("utf-8-sig")
@@ -84,8 +84,8 @@ def _text(file: Path, limit: int, problems: Problems) -> str | None:
     return None
 
 
-def _report_unread(path: Path, what: str, todo: str, problems: Problems) -> None:
-    problems.add(SourcePlace(_shown(path)), "", what, todo)
+def _report_unread(path: Path, what: str, hint: str, problems: Problems) -> None:
+    problems.add(SourcePlace(_shown(path)), "", what, hint)
     problems.unread = True
 
 

@@ -79,7 +79,7 @@ class Written(Generic[S]):
         self,
         path: Sequence[str | int],
         what: str,
-        todo: str,
+        hint: str,
         code: Code = Code.CONFIG_INVALID,
         *,
         key: bool = False,
@@ -88,12 +88,12 @@ class Written(Generic[S]):
         """Reports a problem at a path within `spec`: at its value, or at its `key`, perhaps a value gone `astray`."""
         full = (*self.base, *path)
         at = self.document.key_at if key else self.document.value_at
-        self.problems.add(at(full), dotted((*full[:-1], "?") if astray else self._shown(full)), what, todo, code)
+        self.problems.add(at(full), dotted((*full[:-1], "?") if astray else self._shown(full)), what, hint, code)
 
-    def missing(self, path: Sequence[str | int], todo: str) -> None:
+    def missing(self, path: Sequence[str | int], hint: str) -> None:
         """Reports an absent field, unless it is absent because its shape was refused."""
         if self.whole(*path):
-            self.refuse(path, "missing", todo)
+            self.refuse(path, "missing", hint)
 
     def path(self, *path: str | int) -> str:
         """Return the path as people write it."""
@@ -174,13 +174,13 @@ def _check_slips(models: list[type[Strict]], spec: dict[str, Any], document: Yam
 
 def _require_header(header: Header, gone: set[Keys], document: YamlDocument, problems: Problems) -> None:
     has_name = header.metadata is not None and header.metadata.name is not None
-    for path, there, todo in (
+    for path, there, hint in (
         (("apiVersion",), header.api_version is not None, "write apiVersion: agents.example.io/v1alpha1"),
         (("metadata", "name"), has_name, "write metadata: {name: ...}"),
         (("spec",), header.spec is not None, "write what the resource says"),
     ):
         if not there and not any(path[: len(lost)] == lost for lost in gone):
-            problems.add(document.value_at(path), dotted(path), "missing", todo)
+            problems.add(document.value_at(path), dotted(path), "missing", hint)
 
 
 def _unknown_kind(kind: str | None, gone: set[Keys], shaping: _Shaping) -> None:
@@ -188,12 +188,12 @@ def _unknown_kind(kind: str | None, gone: set[Keys], shaping: _Shaping) -> None:
         return
     known = shaping.kinds.readers
     if kind == "Secret":
-        what, todo = "secrets are never written in YAML", "use `oauthbroker secrets set` and remove this document"
+        what, hint = "secrets are never written in YAML", "use `oauthbroker secrets set` and remove this document"
     elif kind is None:
-        what, todo = "missing", f"write one of {', '.join(known)}"
+        what, hint = "missing", f"write one of {', '.join(known)}"
     else:
-        what, todo = "unknown kind", f"the nearest known one is {nearest(kind, known) or ', '.join(known)}"
-    shaping.problems.add(shaping.document.value_at(("kind",)), "kind", what, todo)
+        what, hint = "unknown kind", f"the nearest known one is {nearest(kind, known) or ', '.join(known)}"
+    shaping.problems.add(shaping.document.value_at(("kind",)), "kind", what, hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,18 +251,18 @@ class _Shaping:
         if kind == "extra_forbidden":
             known = known_names(model, path)
             close = nearest(str(path[-1]), known)
-            todo = f"the nearest known name is {close}" if close else f"known here: {', '.join(sorted(known))}"
+            hint = f"the nearest known name is {close}" if close else f"known here: {', '.join(sorted(known))}"
             shown = (*masked(full[:-1]), path[-1] if close else "?")  # a word unlike any of ours may be a value astray
-            problems.add(document.key_at(full), dotted(shown), "unknown field", todo)
+            problems.add(document.key_at(full), dotted(shown), "unknown field", hint)
             return path
         if value is AMBIGUOUS:
-            what, todo = AMBIGUOUS_WORDS
+            what, hint = AMBIGUOUS_WORDS
         elif value is None:
-            what, todo = "empty", "write a value or remove the field"
+            what, hint = "empty", "write a value or remove the field"
         else:
-            what, todo = _words(kind, context)
+            what, hint = _words(kind, context)
         place = document.key_at(full) if value is None else document.value_at(full)
-        problems.add(place, dotted(masked(full)), what, todo)
+        problems.add(place, dotted(masked(full)), what, hint)
         return path
 
 

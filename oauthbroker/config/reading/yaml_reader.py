@@ -108,12 +108,12 @@ class _Builder:
         """Return whether to stop parsing the file."""
         return len(self.stack) + self.below > MAX_PARSED_DEPTH
 
-    def refuse(self, event: Any, what: str, todo: str, *, root: bool = False) -> None:
+    def refuse(self, event: Any, what: str, hint: str, *, root: bool = False) -> None:
         if len(self.wrong) <= MAX_PROBLEMS:
             place, path = SourcePlace(self.file, *_start(event)), dotted(self.kinds.masked(self.path()))
-            self.wrong.setdefault(ConfigProblem.at(place, path, what, todo, root=root))
+            self.wrong.setdefault(ConfigProblem.at(place, path, what, hint, root=root))
 
-    def judge(self) -> bool:
+    def validate(self) -> bool:
         """Return whether the document is foreign, and may use all of YAML. Problems of ours are reported."""
         foreign = bool(self.kinds.readers) and is_foreign(self.root, self.kinds)  # a plug-in's own file has no kinds
         for problem in () if foreign else self.wrong:
@@ -138,7 +138,7 @@ class _Builder:
             case yaml.DocumentStartEvent():
                 self.values, self.keys, self.root, self.texts = {}, {}, None, {}
             case yaml.DocumentEndEvent():
-                foreign = self.judge()
+                foreign = self.validate()
                 if self.root is not None:
                     self.documents.append(
                         YamlDocument(
@@ -223,7 +223,7 @@ class _Builder:
 def read(text: str, file: str, folder: Path, problems: Problems, kinds: Kinds = OURS) -> list[YamlDocument]:
     """Return the documents of one file. Problems are reported; complete documents before them are kept."""
     builder = _Builder(file=file, folder=folder, problems=problems, kinds=kinds)
-    trouble: SourcePlace | None = None
+    place: SourcePlace | None = None
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.event(event)
@@ -232,13 +232,13 @@ def read(text: str, file: str, folder: Path, problems: Problems, kinds: Kinds = 
                 break
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        trouble = SourcePlace(file, mark.line + 1, mark.column + 1) if mark else SourcePlace(file, 1, 1)
+        place = SourcePlace(file, mark.line + 1, mark.column + 1) if mark else SourcePlace(file, 1, 1)
     except (yaml.YAMLError, ValueError):
-        trouble = SourcePlace(file, 1, 1)
-    if trouble is not None:
+        place = SourcePlace(file, 1, 1)
+    if place is not None:
         problems.unread = True
-        if builder.judge() or not builder.below:  # a value that is too deep was refused already
-            problems.take(_trouble(text, trouble))
+        if builder.validate() or not builder.below:  # a value that is too deep was refused already
+            problems.take(_syntax_problem(text, place))
     return builder.documents
 
 
@@ -246,7 +246,7 @@ def _refuse_deep(builder: _Builder, event: Any) -> None:
     """Refuse the rest of a file, also where the document is another program's. In ours, the level beyond `MAX_DEPTH`
     was refused already."""
     builder.problems.unread = True
-    if builder.judge():
+    if builder.validate():
         place, what = SourcePlace(builder.file, *_start(event)), f"nested deeper than {MAX_PARSED_DEPTH} levels"
         builder.problems.take(ConfigProblem.at(place, "", what, "flatten it", root=True))
 
@@ -256,7 +256,7 @@ def _start(event: Any) -> tuple[int, int]:
     return event.start_mark.line + 1, event.start_mark.column + 1
 
 
-def _trouble(text: str, place: SourcePlace) -> ConfigProblem:
+def _syntax_problem(text: str, place: SourcePlace) -> ConfigProblem:
     """Return the problem behind a parser's error. A tab in the indentation is named."""
     lines = text.splitlines()
     for at in (place.line, place.line - 1):

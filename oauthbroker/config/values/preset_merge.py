@@ -78,7 +78,7 @@ class Merged:
 
 
 def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
-    """Merge without judging. The checks report missing and unsuitable settings."""
+    """Merge without checking. The checks report missing and unsuitable settings."""
     spec = written.spec
     preset = preset_of(spec)
     place = place_of(spec, preset)

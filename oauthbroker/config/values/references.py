@@ -26,6 +26,6 @@ def referred(resource: Written[Any], path: Keys, ref: ObjectRef, kind: str, know
     if found is None and not resource.problems.unread:
         close = nearest(ref.name, known)
         noun = "app" if kind == "OAuthApp" else "resource"
-        todo = f"the nearest known one is {kind}/{close}" if close else f"add the {noun}, or correct the name"
-        resource.refuse(path, f"no such {kind} in this bundle", todo)
+        hint = f"the nearest known one is {kind}/{close}" if close else f"add the {noun}, or correct the name"
+        resource.refuse(path, f"no such {kind} in this bundle", hint)
     return found

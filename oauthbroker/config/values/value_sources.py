@@ -68,8 +68,8 @@ class Source:
             what = f"{self.described} is not set".replace("an environment variable", "the environment variable")
             problems.add(self.place, self.path, what, "set it where the broker starts")
         elif self.secret is not None:
-            todo = f"run `oauthbroker secrets set {self.secret[0]} {self.secret[1]}`"
-            problems.add(self.place, self.path, f"{self.described}{_NOT_KEPT}", todo)
+            hint = f"run `oauthbroker secrets set {self.secret[0]} {self.secret[1]}`"
+            problems.add(self.place, self.path, f"{self.described}{_NOT_KEPT}", hint)
 
 
 def is_unread_secret(problem: ConfigProblem) -> bool:
@@ -83,7 +83,7 @@ def is_secret_key(name: str, key: str) -> bool:
 
 
 def source_of(
-    resource: Written[Any], path: Keys, value: ValueSource, *, plain_todo: str = "", lines: bool = False
+    resource: Written[Any], path: Keys, value: ValueSource, *, plain_hint: str = "", lines: bool = False
 ) -> Source | None:
     """Return the origin that a ValueSource names, or None and a problem.
 
@@ -97,8 +97,8 @@ def source_of(
         return None
     if value.value_from is not None:
         return _from(resource, (*path, "valueFrom"), value.value_from, source)
-    if plain_todo:
-        resource.refuse((*path, "value"), "a secret in plain YAML", plain_todo)
+    if plain_hint:
+        resource.refuse((*path, "value"), "a secret in plain YAML", plain_hint)
         return None
     return source
 

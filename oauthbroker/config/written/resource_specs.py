@@ -1,4 +1,4 @@
-"""The written form: what may stand in each kind of resource. Shapes only; `checks_*` judge the values.
+"""The written form: what may stand in each kind of resource. Shapes only; `checks_*` check the values.
 
 Nothing is required here and nothing is coerced: an absent field is None, `0123` is not text, an unknown field is
 refused. So one pass finds every wrong shape, and the checks go on with the rest.
@@ -157,7 +157,7 @@ class ResourceMetadata(Tolerant):
 
 
 class Header(Strict):
-    """What every resource has. `spec` is judged by its kind's own model."""
+    """What every resource has. `spec` is checked by its kind's own model."""
 
     api_version: Literal["agents.example.io/v1alpha1", "goondan.ai/v1"] | None = None
     kind: Text | None = None

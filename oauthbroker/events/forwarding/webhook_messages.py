@@ -50,7 +50,7 @@ def webhook_request(webhook: Webhook, event: AgentEvent, now: datetime, *, ca: s
 
 
 def webhook_response(status: int, headers: Headers) -> SentEvent:
-    """Judge an answer by its status: 2xx takes the event; 429 or 503 with Retry-After asks for a pause; others refuse
+    """Check an answer by its status: 2xx takes the event; 429 or 503 with Retry-After asks for a pause; others refuse
     it, redirects included."""
     if 200 <= status <= 299:
         return TAKEN

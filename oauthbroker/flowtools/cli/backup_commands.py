@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.cli.given_world import Config, Database, given_database
+from oauthbroker.flowtools.cli.command_inputs import Config, Database, database_url
 
 _DUMP: Final = (
     "the database is PostgreSQL: back it up whole with pg_dump --format=custom, and restore it into an empty one with "
@@ -24,7 +24,7 @@ def backup(
     Brokers may work meanwhile. The copy has inputs and results in plain text. Export the store first (`oauthbroker
     store export`), then copy this database: events may then come twice after a restore, and start no second run.
     """
-    _copy(_file_of(given_database(database, config)), file)
+    _copy(_file_of(database_url(database, config)), file)
     typer.echo(f"{file}: written")
 
 
@@ -37,7 +37,7 @@ def restore(
 
     Runs that had not ended go on as soon as a broker serves. Never let the database that was copied serve again.
     """
-    place = _file_of(given_database(database, config))
+    place = _file_of(database_url(database, config))
     _copy(file, place)
     typer.echo(f"{place}: restored")
 

@@ -17,18 +17,18 @@ from oauthbroker.flowtools.cli.deploying_commands import (
     acknowledge,
     activate,
     deploy,
-    flaws_told,
+    problems_printed,
     say,
     versions,
     withdraw,
 )
 from oauthbroker.flowtools.cli.running_commands import approve, cancel, decline, plan, retry, run, runs
 from oauthbroker.flowtools.cli.secret_commands import secret
-from oauthbroker.flowtools.deployment.versions import route_flaw, same_route, same_secret, secret_flaw
+from oauthbroker.flowtools.deployment.versions import route_problem, same_route, same_secret, secret_problem
+from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
 from oauthbroker.flowtools.risk.drawing import draw
-from oauthbroker.flowtools.risk.judging import FlowVerdict, judge
 from oauthbroker.flowtools.risk.rules import findings
-from oauthbroker.flowtools.specification.given_files import Policies, given_files, given_policies, read_given
+from oauthbroker.flowtools.specification.input_files import Policies, input_files, input_policies, read_input
 from oauthbroker.flowtools.specification.shapes import published_schema
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, refuse_changed
@@ -70,25 +70,25 @@ def check(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Judge tools: their flaws, their risk and why. The status is 1 if one cannot be deployed."""
-    own, flaws = given_policies(policy)
-    judged: list[tuple[FlowTool, FlowVerdict]] = []
+    """Assess tools: their problems, their risk and why. The status is 1 if one cannot be deployed."""
+    own, problems = input_policies(policy)
+    assessed: list[tuple[FlowTool, RiskAssessment]] = []
     seen: dict[tuple[str, int], str] = {}
-    for file in given_files(tools):
+    for file in input_files(tools):
         try:
-            tool = load_tool(read_given(file), str(file))
+            tool = load_tool(read_input(file), str(file))
             refuse_changed(tool, seen.setdefault((tool.name, tool.version), tool.source.digest))
-            judged.append((tool, judge(tool, own)))
+            assessed.append((tool, assess(tool, own)))
         except FlowRefused as refused:
-            flaws += refused.flaws
-    flaws += [flaw for _, verdict in judged for flaw in verdict.flaws]
-    newest = {tool.name: tool for tool, _ in sorted(judged, key=lambda each: each[0].version)}
-    flaws += [secret_flaw(other, one) for one, other in same_secret(newest.values())]
-    flaws += [route_flaw(other, one) for one, other in same_route(newest.values())]
-    answer = {"tools": [_as_json(*each) for each in judged], "flaws": [asdict(each) for each in flaws]}
-    lines = [line for each in judged for line in _lines(*each)]
-    say(answer, [*lines, *map(str, flaws)], as_json=as_json)
-    raise typer.Exit(1 if flaws or any(each.deployable == "no" for _, each in judged) else 0)
+            problems += refused.problems
+    problems += [problem for _, assessment in assessed for problem in assessment.problems]
+    newest = {tool.name: tool for tool, _ in sorted(assessed, key=lambda each: each[0].version)}
+    problems += [secret_problem(other, one) for one, other in same_secret(newest.values())]
+    problems += [route_problem(other, one) for one, other in same_route(newest.values())]
+    answer = {"tools": [_as_json(*each) for each in assessed], "problems": [asdict(each) for each in problems]}
+    lines = [line for each in assessed for line in _lines(*each)]
+    say(answer, [*lines, *map(str, problems)], as_json=as_json)
+    raise typer.Exit(1 if problems or any(each.deployable == "no" for _, each in assessed) else 0)
 
 
 @app.command("graph")
@@ -97,8 +97,8 @@ def graph(
     out: Annotated[Path | None, typer.Option(help="Write the SVG here. Left out: print it.")] = None,
 ) -> None:
     """Draw a tool's flow as SVG, its findings in colour."""
-    with flaws_told(as_json=False):
-        tool = load_tool(read_given(file), str(file))
+    with problems_printed(as_json=False):
+        tool = load_tool(read_input(file), str(file))
     drawn = draw(tool, findings(tool))
     if out is None:
         typer.echo(drawn, nl=False)
@@ -115,25 +115,25 @@ def schema() -> None:
     typer.echo(json.dumps(published_schema(), indent=2, ensure_ascii=False))
 
 
-def _lines(tool: FlowTool, verdict: FlowVerdict) -> list[str]:
-    head = f"{tool.name} version {tool.version}: {verdict.risk}, {_WORDS[verdict.deployable]}"
-    lines = [head, *(f"  note: {note}" for note in verdict.notes)]
-    for each in verdict.findings:
-        lines.append(f"  {each.risk}  rule {each.rule}  {each.node or 'startNode'}: {each.what}; {each.todo}")
+def _lines(tool: FlowTool, assessment: RiskAssessment) -> list[str]:
+    head = f"{tool.name} version {tool.version}: {assessment.risk}, {_WORDS[assessment.deployable]}"
+    lines = [head, *(f"  note: {note}" for note in assessment.notes)]
+    for each in assessment.findings:
+        lines.append(f"  {each.risk}  rule {each.rule}  {each.node or 'startNode'}: {each.what}; {each.hint}")
         if len(each.path) > 1:
             lines.append(f"    path: {' -> '.join(each.path)}")
     return lines
 
 
-def _as_json(tool: FlowTool, verdict: FlowVerdict) -> dict[str, Any]:
+def _as_json(tool: FlowTool, assessment: RiskAssessment) -> dict[str, Any]:
     return {
         "name": tool.name,
         "version": tool.version,
         "file": tool.source.file,
         "digest": tool.source.digest,
-        "risk": verdict.risk,
-        "deployable": verdict.deployable,
-        "concurrencyStrategy": verdict.concurrency,
-        "notes": list(verdict.notes),
-        "findings": [asdict(each) for each in verdict.findings],
+        "risk": assessment.risk,
+        "deployable": assessment.deployable,
+        "concurrencyStrategy": assessment.concurrency,
+        "notes": list(assessment.notes),
+        "findings": [asdict(each) for each in assessment.findings],
     }

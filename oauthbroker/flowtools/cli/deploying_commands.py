@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.cli.given_world import Config, Entities, GivenWorld, Mail, MailPassword, Sandbox
+from oauthbroker.flowtools.cli.command_inputs import CommandInputs, Config, Entities, Mail, MailPassword, Sandbox
 from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
 from oauthbroker.flowtools.risk.acknowledgements import finding_key
-from oauthbroker.flowtools.risk.judging import judge
-from oauthbroker.flowtools.risk.kept_files import Document
-from oauthbroker.flowtools.specification.given_files import Policies, given_policies, read_given
+from oauthbroker.flowtools.risk.assessment import assess
+from oauthbroker.flowtools.risk.write_once_files import Document
+from oauthbroker.flowtools.specification.input_files import Policies, input_policies, read_input
 from oauthbroker.flowtools.specification.policies import Policy
 from oauthbroker.flowtools.specification.source import FlowRefused, printable
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool
@@ -47,10 +47,10 @@ def acknowledge(
     as_json: AsJson = False,
 ) -> None:
     """Record that a person accepts the yellow findings of exactly these bytes."""
-    with flaws_told(as_json=as_json):
-        tool = load_tool(read_given(file), str(file))
-        verdict = judge(tool, _policies(policy))
-        new = _versions(flows).acknowledgements.record(tool, verdict, by=by, chosen=finding)
+    with problems_printed(as_json=as_json):
+        tool = load_tool(read_input(file), str(file))
+        assessment = assess(tool, _policies(policy))
+        new = _versions(flows).acknowledgements.record(tool, assessment, by=by, chosen=finding)
     answer = {"digest": tool.source.digest, "acknowledged": [finding_key(each) for each in new]}
     count = f"{len(new) or 'no'} finding{'s' * (len(new) != 1)} acknowledged"
     lines = [f"{finding_key(each)}: {each.what}" for each in new]
@@ -73,9 +73,9 @@ def deploy(  # noqa: PLR0913  (options)
     """Deploy a version. Red is refused, yellow needs `acknowledge`. Its entities, and an adapter for each external
     node, are configured. The first version of a tool serves at once."""
     kept = _versions(flows)
-    world = GivenWorld(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
-    with flaws_told(as_json=as_json), refusals_told():
-        raw, policies = read_given(file), _policies(policy)
+    world = CommandInputs(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
+    with problems_printed(as_json=as_json), refusals_printed():
+        raw, policies = read_input(file), _policies(policy)
         tool = load_tool(raw, str(file))
         world.use(lambda found, ports: _refuse_unready(tool, policies, found, ports))
         flow = kept.deploy(raw, str(file), by=by or account(), policies=policies)
@@ -99,7 +99,7 @@ def activate(
     as_json: AsJson = False,
 ) -> None:
     """Let a deployed version serve, forward or back. The others stay deployed."""
-    with flaws_told(as_json=as_json):
+    with problems_printed(as_json=as_json):
         flow = _versions(flows).activate(name, version, by=by or account())
     _tell(flow, version, "activated", as_json=as_json)
 
@@ -115,7 +115,7 @@ def withdraw(
     as_json: AsJson = False,
 ) -> None:
     """Let a version take no new call, for ever. Its runs that have begun go on to their end."""
-    with flaws_told(as_json=as_json):
+    with problems_printed(as_json=as_json):
         record = _versions(flows).withdraw(name, version, by=by or account(), why=why, serving=serving)
     line = f"{name} version {version}: {_withdrawn(record)}; its runs that have begun go on"
     say({"name": name, "version": version, "withdrawn": _record(record)}, [line], as_json=as_json)
@@ -130,20 +130,20 @@ def versions(
     """List versions: digest, risk, who deployed them when, and which one serves. Status 1: one cannot be used."""
     if flows != _FOLDER and not flows.is_dir():
         raise BrokerError(Code.NOT_FOUND, note=f"no folder {printable(str(flows))}; --flows names that of the versions")
-    kept, flaws, rows = _versions(flows), list[Any](), list[dict[str, Any]]()
+    kept, problems, rows = _versions(flows), list[Any](), list[dict[str, Any]]()
     for each in [name] if name else kept.names():
         try:
             serving = kept.serving(each)
         except FlowRefused as refused:
-            serving, flaws = None, [*flaws, *refused.flaws]
+            serving, problems = None, [*problems, *refused.problems]
         for number in kept.numbers(each):
             try:
                 rows.append(_row(kept.deployed(f"{each}@{number}"), serving))
             except FlowRefused as refused:
-                flaws += refused.flaws
-    answer = {"versions": rows, "flaws": [asdict(each) for each in flaws]}
-    say(answer, [*map(_line, rows), *map(str, flaws)], as_json=as_json)
-    raise typer.Exit(1 if flaws else 0)
+                problems += refused.problems
+    answer = {"versions": rows, "problems": [asdict(each) for each in problems]}
+    say(answer, [*map(_line, rows), *map(str, problems)], as_json=as_json)
+    raise typer.Exit(1 if problems else 0)
 
 
 def _row(flow: DeployedFlow, serving: int | None) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _row(flow: DeployedFlow, serving: int | None) -> dict[str, Any]:
         "name": flow.tool.name,
         "version": flow.tool.version,
         "digest": flow.tool.source.digest,
-        "risk": flow.verdict.risk,
+        "risk": flow.assessment.risk,
         "by": printable(flow.by),
         "at": printable(flow.at),
         "serves": serving == flow.tool.version,
@@ -190,17 +190,17 @@ def say(answer: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> No
 
 
 @contextmanager
-def flaws_told(*, as_json: bool) -> Iterator[None]:
-    """Print the flaws of a refusal, and end with status 1."""
+def problems_printed(*, as_json: bool) -> Iterator[None]:
+    """Print the problems of a refusal, and end with status 1."""
     try:
         yield
     except FlowRefused as refused:
-        say({"flaws": [asdict(each) for each in refused.flaws]}, [str(refused)], as_json=as_json)
+        say({"problems": [asdict(each) for each in refused.problems]}, [str(refused)], as_json=as_json)
         raise typer.Exit(1) from None
 
 
 @contextmanager
-def refusals_told() -> Iterator[None]:
+def refusals_printed() -> Iterator[None]:
     """Pass on refusals of the database and its tables as a command's refusal. No text of a driver is shown: it may
     quote the URL."""
     from sqlalchemy.exc import SQLAlchemyError
@@ -216,9 +216,9 @@ def refusals_told() -> Iterator[None]:
 
 
 def _policies(paths: list[Path]) -> list[Policy]:
-    own, flaws = given_policies(paths)
-    if flaws:
-        raise FlowRefused(flaws)
+    own, problems = input_policies(paths)
+    if problems:
+        raise FlowRefused(problems)
     return own
 
 

@@ -11,21 +11,29 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from oauthbroker import BrokerError, Code, Turn, TurnAuth
-from oauthbroker.flowtools.cli.deploying_commands import AsJson, By, Flows, account, flaws_told, refusals_told, say
-from oauthbroker.flowtools.cli.given_world import (
+from oauthbroker.flowtools.cli.command_inputs import (
+    CommandInputs,
     Config,
     Database,
     Entities,
-    GivenWorld,
     Mail,
     MailPassword,
     Sandbox,
     opened,
 )
+from oauthbroker.flowtools.cli.deploying_commands import (
+    AsJson,
+    By,
+    Flows,
+    account,
+    problems_printed,
+    refusals_printed,
+    say,
+)
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.risk.acknowledgements import person
 from oauthbroker.flowtools.specification.failures import Actor
-from oauthbroker.flowtools.specification.given_files import read_given
+from oauthbroker.flowtools.specification.input_files import read_input
 from oauthbroker.flowtools.specification.source import MOST_BYTES, printable
 from oauthbroker.plugins import SystemClock, decode_json
 
@@ -64,11 +72,11 @@ def run(  # noqa: PLR0913  (options)
     """Run a deployed tool once. Status 1: it did not succeed. Status 75: a user has to consent first."""
     subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject}
     turn = Turn("flowtools", "command", auth=TurnAuth(subjects=subjects)) if subjects else None
-    with flaws_told(as_json=as_json), refusals_told():
+    with problems_printed(as_json=as_json), refusals_printed():
         deployed, data = FlowVersions(flows, SystemClock()).deployed(name), _input(given)
         actor = Actor(id=caller or account(), roles=frozenset(role), turn=turn)
         here = opened(database, config, absent="made" if apply else "refused")
-        world = GivenWorld(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
+        world = CommandInputs(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
 
         def call(found: list[Entity], ports: Ports) -> RunResult:
             runs = _runs(here, found, ports, apply=apply)
@@ -99,7 +107,7 @@ def runs(
             Code.REQUEST_INVALID, note=f"no state of runs; --state is one of {', '.join(overview.STATES)}"
         )
     where: dict[str, Any] = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
-    with refusals_told(), opened(database, config).transaction() as connection:
+    with refusals_printed(), opened(database, config).transaction() as connection:
         there = tables.exist(connection)
         rows = [_row(each) for each in overview.run_lines(connection, limit=limit, **where)] if there else []
         detail = overview.run_detail(connection, run_id) if run_id and rows else None
@@ -107,8 +115,8 @@ def runs(
         raise BrokerError(Code.NOT_FOUND, note="no run with this id")
     if detail is not None:
         rows[0]["steps"] = [each._asdict() for each in detail.steps]
-        told = detail.decisions
-        rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in told]
+        decisions = detail.decisions
+        rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in decisions]
     if as_json:
         typer.echo(json.dumps({"runs": rows}, ensure_ascii=False))
         return
@@ -139,7 +147,7 @@ def approve(run_id: Run, by: By = "", database: Database = "", config: Config = 
     or with flow run --resume."""
     from oauthbroker.flowtools.running import approvals
 
-    with refusals_told():
+    with refusals_printed():
         approvals.approve(opened(database, config), run_id, by=person(by or account()), account=account())
     typer.echo(f"run {run_id}: approved; it goes on where flows are served, or with flow run NAME --resume {run_id}")
 
@@ -154,7 +162,7 @@ def decline(
     """End a stopped run. Its commits stay."""
     from oauthbroker.flowtools.running import approvals
 
-    with refusals_told():
+    with refusals_printed():
         given = {"by": person(by or account()), "account": account()}
         approvals.decline(opened(database, config), run_id, **given, why=printable(why))
     typer.echo(f"run {run_id}: declined")
@@ -175,7 +183,7 @@ def retry(
     by itself where flows are served, or with flow run --resume."""
     from oauthbroker.flowtools.running import approvals
 
-    with refusals_told():
+    with refusals_printed():
         given = {"by": person(by or account()), "account": account()}
         approvals.retry(opened(database, config), run_id, **given, happened=happened)
     typer.echo(f"run {run_id}: it goes on where flows are served, or with flow run NAME --resume {run_id}")
@@ -185,7 +193,7 @@ def cancel(run_id: AnyRun, by: By = "", database: Database = "", config: Config 
     """End a run that has not ended. Its commits stay, and its charges are refunded."""
     from oauthbroker.flowtools.running import approvals
 
-    with refusals_told():
+    with refusals_printed():
         given = {"by": person(by or account()), "account": account()}
         state = approvals.cancel(opened(database, config), run_id, **given)
     later = f"; it ends where flows are served, or with flow run NAME --resume {run_id}"
@@ -203,7 +211,7 @@ def plan(
     from oauthbroker.flowtools.entities import tables
     from oauthbroker.flowtools.serving.entity_files import entities_in
 
-    with flaws_told(as_json=as_json), refusals_told():
+    with problems_printed(as_json=as_json), refusals_printed():
         changes = tables.plan(opened(database, config, absent="empty"), entities_in(entities))
     answer = {"changes": [{"what": each.what, "refused": each.refused or None} for each in changes]}
     say(answer, map(str, changes) if changes else ["the tables fit the entities"], as_json=as_json)
@@ -213,7 +221,7 @@ def plan(
 def _input(given: str) -> Any:
     raw = b"{}"
     if given:
-        raw = sys.stdin.buffer.read(MOST_BYTES + 1) if given == "-" else read_given(Path(given))
+        raw = sys.stdin.buffer.read(MOST_BYTES + 1) if given == "-" else read_input(Path(given))
     if len(raw) > MOST_BYTES:
         raise BrokerError(Code.REQUEST_TOO_LARGE)
     return decode_json(raw, Code.REQUEST_INVALID, most_values=MOST_BYTES)
@@ -247,9 +255,9 @@ def _row(run: RunLine) -> dict[str, Any]:
 def _tell(result: RunResult, *, as_json: bool) -> None:
     asked = result.authorization
     if as_json:
-        told = {"run": result.run, "state": result.state, "output": result.output, "code": result.code}
-        told |= {"message": result.message, "notes": list(result.notes), "authorization": asked and asked.to_json()}
-        typer.echo(json.dumps(told, ensure_ascii=False))
+        members = {"run": result.run, "state": result.state, "output": result.output, "code": result.code}
+        members |= {"message": result.message, "notes": list(result.notes), "authorization": asked and asked.to_json()}
+        typer.echo(json.dumps(members, ensure_ascii=False))
         return
     why = f": {result.code or ''} {result.message}" if result.message else ""
     typer.echo(printable(f"run {result.run}: {result.state}{why}"), err=True)

@@ -9,8 +9,8 @@ from typing import Annotated, Final
 import typer
 
 from oauthbroker import BrokerError, Code
+from oauthbroker.flowtools.cli.command_inputs import with_broker
 from oauthbroker.flowtools.cli.deploying_commands import AsJson, say
-from oauthbroker.flowtools.cli.given_world import with_broker
 from oauthbroker.flowtools.serving import webhook_secrets as kept
 
 Config = Annotated[Path, typer.Option(help="The broker's configuration.")]

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.risk.acknowledgements import Acknowledgements, person, refuse_undeployable
-from oauthbroker.flowtools.risk.judging import FlowVerdict, judge
-from oauthbroker.flowtools.risk.kept_files import DAMAGED, Document, KeptFiles, refused
+from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
+from oauthbroker.flowtools.risk.write_once_files import DAMAGED, Document, WriteOnceFiles, refused
 from oauthbroker.flowtools.specification.policies import Policy, load_policy
-from oauthbroker.flowtools.specification.source import Flaw, FlowRefused
+from oauthbroker.flowtools.specification.source import FlowProblem, FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, policy_names, refuse_changed
 from oauthbroker.plugins import Clock
 
@@ -43,7 +43,7 @@ class DeployedFlow:
     the record of its withdrawal (by, why, at)."""
 
     tool: FlowTool
-    verdict: FlowVerdict
+    assessment: RiskAssessment
     policies: tuple[Policy, ...]
     by: str
     at: str
@@ -54,15 +54,15 @@ class FlowVersions:
     """The versions in a folder. The methods that write take the lock of the folder."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
-        self._files, self._clock = KeptFiles(folder), clock
+        self._files, self._clock = WriteOnceFiles(folder), clock
         self.acknowledgements = Acknowledgements(self._files, clock)
 
     def deploy(self, raw: bytes, file: str, *, by: str, policies: Iterable[Policy] = ()) -> DeployedFlow:
-        """Deploy a specification. Idempotent. The first version of a tool serves. Raises FlowRefused for flaws, red
+        """Deploy a specification. Idempotent. The first version of a tool serves. Raises FlowRefused for problems, red
         findings, yellow ones that are not acknowledged, and a version that is there with other bytes."""
         tool, given = load_tool(raw, file), list(policies)
-        verdict = judge(tool, given)
-        refuse_undeployable(tool, verdict)
+        assessment = assess(tool, given)
+        refuse_undeployable(tool, assessment)
         by, named = person(by), {name for _, name in policy_names(tool)}
         own = [asdict(each) for each in given if each.name in named]
         with self._files.writing():
@@ -72,7 +72,7 @@ class FlowVersions:
             if tool.version in self.numbers(tool.name):
                 self._refuse_other(tool, own)
             else:
-                self.acknowledgements.refuse_missing(tool, verdict)
+                self.acknowledgements.refuse_missing(tool, assessment)
                 document = {
                     "version": tool.version,
                     "digest": tool.source.digest,
@@ -129,7 +129,7 @@ class FlowVersions:
         return self._files.read(name, _WITHDRAWALS, version, _WITHDRAWN)
 
     def deployed(self, reference: str) -> DeployedFlow:
-        """Return the version `NAME@VERSION`, or with `NAME` the one that serves, checked and judged again. Raises
+        """Return the version `NAME@VERSION`, or with `NAME` the one that serves, checked and assessed again. Raises
         BrokerError if it is not deployed, and FlowRefused if its file is damaged, or if this program finds what the one
         that deployed it did not: red, or yellow and not acknowledged."""
         return self._load(*self.named(reference))
@@ -182,16 +182,16 @@ class FlowVersions:
             if known is None or known.withdrawn:
                 continue
             if same_route([known.tool, tool]):
-                raise FlowRefused([route_flaw(tool, known.tool, ", which serves")])
+                raise FlowRefused([route_problem(tool, known.tool, ", which serves")])
             if same_secret([known.tool, tool]):
-                raise FlowRefused([secret_flaw(tool, known.tool)])
+                raise FlowRefused([secret_problem(tool, known.tool)])
 
     def _refuse_other(self, tool: FlowTool, own: list[Any]) -> None:
         there = self._files.read(tool.name, _VERSIONS, tool.version, _MEMBERS)
         refuse_changed(tool, there["digest"])
         if there["policies"] != own:
-            todo = f"write version {tool.version + 1}, or deploy it with the policies of before"
-            raise FlowRefused([tool.source.flaw(("policies",), "this version exists with other policies", todo)])
+            hint = f"write version {tool.version + 1}, or deploy it with the policies of before"
+            raise FlowRefused([tool.source.problem(("policies",), "this version exists with other policies", hint)])
 
     def _load(self, name: str, number: int) -> DeployedFlow:
         document = self._files.read(name, _VERSIONS, number, _MEMBERS)
@@ -202,12 +202,12 @@ class FlowVersions:
         if (tool.name, tool.version, document["version"]) != (name, number, number):
             raise refused(path, *DAMAGED)
         policies = tuple(load_policy(json.dumps(each).encode(), str(path)) for each in document["policies"])
-        verdict = judge(tool, policies)
-        refuse_undeployable(tool, verdict)
-        self.acknowledgements.refuse_missing(tool, verdict)
+        assessment = assess(tool, policies)
+        refuse_undeployable(tool, assessment)
+        self.acknowledgements.refuse_missing(tool, assessment)
         return DeployedFlow(
             tool=tool,
-            verdict=verdict,
+            assessment=assessment,
             policies=policies,
             by=document["by"],
             at=document["at"],
@@ -222,10 +222,10 @@ def same_route(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:
     return [(seen[each.route], each) for each in routed if each.route and seen.setdefault(each.route, each) is not each]
 
 
-def route_flaw(tool: FlowTool, other: FlowTool, more: str = "") -> Flaw:
+def route_problem(tool: FlowTool, other: FlowTool, more: str = "") -> FlowProblem:
     what = f"{tool.name} has the method and path of {other.name} version {other.version}{more}"
-    todo = f"write another path, or activate another version of {other.name}"
-    return tool.source.flaw(("trigger", "path"), what, todo)
+    hint = f"write another path, or activate another version of {other.name}"
+    return tool.source.problem(("trigger", "path"), what, hint)
 
 
 def same_secret(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:
@@ -241,8 +241,8 @@ def same_secret(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:
     ]
 
 
-def secret_flaw(tool: FlowTool, other: FlowTool) -> Flaw:
+def secret_problem(tool: FlowTool, other: FlowTool) -> FlowProblem:
     what = f"also the secret of {other.name}: a signature names no receiver, so each takes the events of the other"
-    return tool.source.flaw(
+    return tool.source.problem(
         ("trigger", "webhookSecret"), what, "name another secret, or write sharedSecret: true in both"
     )

@@ -1,4 +1,4 @@
-"""The declaration of an entity: fields, status machine, invariants and row policy, loaded with all flaws at once."""
+"""The declaration of an entity: fields, status machine, invariants and row policy, loaded with all problems at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
 from oauthbroker.flowtools.specification.expressions import NUMBER, TEXT, TRUTH, Expression, Names, Scope
-from oauthbroker.flowtools.specification.shapes import schema_judge, shape_flaws
+from oauthbroker.flowtools.specification.shapes import schema_validator, shape_problems
 from oauthbroker.flowtools.specification.source import FlowRefused, Keys, read_source
 from oauthbroker.flowtools.specification.spec import RESERVED, lower_camel
 
@@ -92,16 +92,16 @@ class Entity:
 
 
 @cache
-def judge_of(kind: str) -> Any:
-    return schema_judge(_SCHEMAS[kind])
+def validator_of(kind: str) -> Any:
+    return schema_validator(_SCHEMAS[kind])
 
 
 def load_entity(raw: bytes, file: str) -> Entity:
-    """Load an entity from the bytes of a JSON or YAML file. Raises FlowRefused with every flaw."""
+    """Load an entity from the bytes of a JSON or YAML file. Raises FlowRefused with every problem."""
     source = read_source(raw, file)
-    flaws = list(shape_flaws(source, "EntityDefinition"))
-    if flaws:
-        raise FlowRefused(flaws)
+    problems = list(shape_problems(source, "EntityDefinition"))
+    if problems:
+        raise FlowRefused(problems)
     data: dict[str, Any] = source.data
     status, policy = data.get("status"), data.get("rowPolicy")
     moves = {name: tuple(to) for name, to in status["transitions"].items()} if status else {}
@@ -117,14 +117,14 @@ def load_entity(raw: bytes, file: str) -> Entity:
         },
         written=data,
     )
-    flaws = [source.flaw(*each) for each in _flaws(entity)]
-    if not flaws:
+    problems = [source.problem(*each) for each in _problems(entity)]
+    if not problems:
         try:
             _ = entity.conditions
         except ExpressionRefused as error:
-            flaws.append(source.flaw(("invariants",), f"{error.what} (character {error.column})", error.todo))
-    if flaws:
-        raise FlowRefused(flaws)
+            problems.append(source.problem(("invariants",), f"{error.what} (character {error.column})", error.hint))
+    if problems:
+        raise FlowRefused(problems)
     return entity
 
 
@@ -157,7 +157,7 @@ def _is_id(entity: Entity, name: str) -> bool:
     return name in entity.fields and entity.fields[name].type in {"string", "uuid"}
 
 
-def _flaws(entity: Entity) -> Iterator[tuple[Keys, str, str]]:
+def _problems(entity: Entity) -> Iterator[tuple[Keys, str, str]]:
     if len(entity.name) > _LONGEST_NAME:
         yield ("name",), "too long for a table", f"use at most {_LONGEST_NAME} characters"
     folded = set[str]()
@@ -173,16 +173,16 @@ def _flaws(entity: Entity) -> Iterator[tuple[Keys, str, str]]:
         for source, targets in known.items():
             for target in targets:
                 if target not in known:
-                    todo = "list it in transitions, with [] if it is final"
-                    yield ("status", "transitions", source), "leads to an unknown status", todo
-    yield from _composite_flaws(entity)
+                    hint = "list it in transitions, with [] if it is final"
+                    yield ("status", "transitions", source), "leads to an unknown status", hint
+    yield from _composite_problems(entity)
     if entity.row_policy is not None:
         owner = entity.fields.get(entity.row_policy.field)
         if owner is None or owner.type not in {"string", "uuid"} or not owner.required:
             yield ("rowPolicy", "field"), "no required field with a text", "name the field with the id of the owner"
 
 
-def _composite_flaws(entity: Entity) -> Iterator[tuple[Keys, str, str]]:
+def _composite_problems(entity: Entity) -> Iterator[tuple[Keys, str, str]]:
     for name, parts in entity.composites.items():
         for part, each in parts.items():
             place: Keys = ("composites", name, part)

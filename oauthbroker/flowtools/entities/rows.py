@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, false, insert, select, true, update
 
-from oauthbroker.flowtools.entities.definition import Entity, Parts, judge_of
+from oauthbroker.flowtools.entities.definition import Entity, Parts, validator_of
 from oauthbroker.flowtools.entities.tables import table_of
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
@@ -166,7 +166,7 @@ class Rows:
             return None
         declared = entity.fields.get(field)
         kind = declared.type if declared else "integer" if field == "version" else "string"
-        if scalar_fault(value) or not judge_of(kind).is_valid(value):
+        if scalar_fault(value) or not validator_of(kind).is_valid(value):
             raise FlowFailed("valueInvalid", f"{entity.name}.{field} is no {kind}")
         if kind == "uuid" or field == "id":
             return str(value).lower()

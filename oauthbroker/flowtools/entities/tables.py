@@ -118,13 +118,13 @@ def _changes(connection: Connection, entity: Entity) -> Iterator[Change]:
                 what=f"{entity.name}: add the field {name} again", statement=rows.add(name, _column(name, new.type))
             )
         if new is not None and new.required and not old.get("required", False):
-            lacking = "rows lack it" if rows.any(sa.column(name).is_(None)) else ""
-            yield Change(what=f"{entity.name}: require the field {name}", refused=lacking)
+            reason = "rows lack it" if rows.any(sa.column(name).is_(None)) else ""
+            yield Change(what=f"{entity.name}: require the field {name}", refused=reason)
     for name, added in entity.fields.items():
         if name not in fields:
-            lacking = "rows would lack it; add it without `required` first" if added.required and rows.any() else ""
+            reason = "rows would lack it; add it without `required` first" if added.required and rows.any() else ""
             statement = rows.add(name, _column(name, added.type))
-            yield Change(what=f"{entity.name}: add the field {name}", refused=lacking, statement=statement)
+            yield Change(what=f"{entity.name}: add the field {name}", refused=reason, statement=statement)
     yield from _status_changes(entity, before.get("status"), rows)
     yield Change(what=f"{entity.name}: keep the new declaration")
 

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.risk.judging import FlowVerdict
-from oauthbroker.flowtools.risk.kept_files import Document, KeptFiles
+from oauthbroker.flowtools.risk.assessment import RiskAssessment
 from oauthbroker.flowtools.risk.rules import RED, YELLOW, FlowFinding
-from oauthbroker.flowtools.specification.source import Flaw, FlowRefused
+from oauthbroker.flowtools.risk.write_once_files import Document, WriteOnceFiles
+from oauthbroker.flowtools.specification.source import FlowProblem, FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool
 from oauthbroker.plugins import Clock
 
@@ -21,7 +21,7 @@ _LONGEST_NAME: Final = 100
 class Acknowledgements:
     """The acknowledgements below a folder. One holds for the bytes of one specification, found by their digest."""
 
-    def __init__(self, files: KeptFiles, clock: Clock) -> None:
+    def __init__(self, files: WriteOnceFiles, clock: Clock) -> None:
         self._files, self._clock = files, clock
 
     def of(self, tool: str) -> Iterator[Document]:
@@ -29,25 +29,25 @@ class Acknowledgements:
         for number in self._files.numbers(tool, _KIND):
             yield self._files.read(tool, _KIND, number, _MEMBERS)
 
-    def missing(self, tool: FlowTool, verdict: FlowVerdict) -> list[FlowFinding]:
+    def missing(self, tool: FlowTool, assessment: RiskAssessment) -> list[FlowFinding]:
         """Return the yellow findings that no person has acknowledged for this specification."""
         records = [each for each in self.of(tool.name) if each["digest"] == tool.source.digest]
         known = [finding for each in records for finding in each["findings"]]
-        return [each for each in verdict.findings if each.risk == YELLOW and finding_key(each) not in known]
+        return [each for each in assessment.findings if each.risk == YELLOW and finding_key(each) not in known]
 
     def record(
-        self, tool: FlowTool, verdict: FlowVerdict, *, by: str, chosen: Collection[str] = ()
+        self, tool: FlowTool, assessment: RiskAssessment, *, by: str, chosen: Collection[str] = ()
     ) -> list[FlowFinding]:
         """Record that a person accepts findings, the chosen ones or all, and return the new ones. Raises FlowRefused
         for a tool that cannot be deployed, and BrokerError for a finding that it does not have."""
-        refuse_undeployable(tool, verdict)
+        refuse_undeployable(tool, assessment)
         by = person(by)
-        keys = [finding_key(each) for each in verdict.findings]
+        keys = [finding_key(each) for each in assessment.findings]
         if unknown := sorted(set(chosen) - set(keys)):
             note = f"{unknown[0]!r} is no finding of this tool; it has {', '.join(keys) or 'none'}"
             raise BrokerError(Code.REQUEST_INVALID, note=note)
         with self._files.writing():
-            new = [each for each in self.missing(tool, verdict) if not chosen or finding_key(each) in chosen]
+            new = [each for each in self.missing(tool, assessment) if not chosen or finding_key(each) in chosen]
             if new:
                 number = max(self._files.numbers(tool.name, _KIND), default=0) + 1
                 record = {
@@ -60,21 +60,21 @@ class Acknowledgements:
                 self._files.write(tool.name, _KIND, number, record)
         return new
 
-    def refuse_missing(self, tool: FlowTool, verdict: FlowVerdict) -> None:
+    def refuse_missing(self, tool: FlowTool, assessment: RiskAssessment) -> None:
         """Refuse a tool with a yellow finding that is not acknowledged. Raises FlowRefused, which names each one."""
-        flaws = [
-            _flaw(tool, each, "not acknowledged", f"{each.todo}; or run oauthbroker flow acknowledge")
-            for each in self.missing(tool, verdict)
+        problems = [
+            _problem(tool, each, "not acknowledged", f"{each.hint}; or run oauthbroker flow acknowledge")
+            for each in self.missing(tool, assessment)
         ]
-        if flaws:
-            raise FlowRefused(flaws)
+        if problems:
+            raise FlowRefused(problems)
 
 
-def refuse_undeployable(tool: FlowTool, verdict: FlowVerdict) -> None:
-    """Refuse a tool with flaws or red findings. Nothing allows one. Raises FlowRefused."""
-    if verdict.deployable == "no":
-        red = [_flaw(tool, each, "red", each.todo) for each in verdict.findings if each.risk == RED]
-        raise FlowRefused([*verdict.flaws, *red])
+def refuse_undeployable(tool: FlowTool, assessment: RiskAssessment) -> None:
+    """Refuse a tool with problems or red findings. Nothing allows one. Raises FlowRefused."""
+    if assessment.deployable == "no":
+        red = [_problem(tool, each, "red", each.hint) for each in assessment.findings if each.risk == RED]
+        raise FlowRefused([*assessment.problems, *red])
 
 
 def finding_key(found: FlowFinding) -> str:
@@ -89,6 +89,6 @@ def person(name: str) -> str:
     return name.strip()
 
 
-def _flaw(tool: FlowTool, found: FlowFinding, state: str, todo: str) -> Flaw:
+def _problem(tool: FlowTool, found: FlowFinding, state: str, hint: str) -> FlowProblem:
     path = tool.nodes[found.node].path if found.node in tool.nodes else ("flow", "startNode")
-    return tool.source.flaw(path, f"{finding_key(found)} is {state}: {found.what}", todo)
+    return tool.source.problem(path, f"{finding_key(found)} is {state}: {found.what}", hint)

@@ -81,12 +81,12 @@ def _places(graph: Graph, rank: Mapping[str, int]) -> dict[str, Point]:
 def _node(name: str, kind: str, at: Point, found: list[FlowFinding], start: str) -> str:
     risk = max((each.risk for each in found), key=RISKS.index, default=GREEN)
     middle, (x, y) = at[0] + _WIDTH / 2, at
-    told = "\n".join(f"{each.risk}, rule {each.rule}: {each.what}; {each.todo}" for each in found) or "no finding"
+    title = "\n".join(f"{each.risk}, rule {each.rule}: {each.what}; {each.hint}" for each in found) or "no finding"
     shown = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
     marks = " ".join(dict.fromkeys(each.rule for each in found if len(each.rule) == 1))
     words = f"{kind}{', rule ' + marks if marks else ''}"
     return (
-        f'<g class="{risk}"><title>{escape(f"{name}: {told}")}</title>'
+        f'<g class="{risk}"><title>{escape(f"{name}: {title}")}</title>'
         f'<rect x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="8" fill="{_FILL[risk]}" '
         f'stroke="{_LINE[risk]}" stroke-width="{3 if name == start else 1.5}"/>'
         f'<text x="{middle:g}" y="{y + 22:g}" text-anchor="middle" font-weight="600">{escape(shown)}</text>'

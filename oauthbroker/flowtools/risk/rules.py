@@ -26,7 +26,7 @@ class FlowFinding:
     node: str
     path: Path
     what: str
-    todo: str
+    hint: str
 
 
 def findings(tool: FlowTool) -> list[FlowFinding]:
@@ -34,8 +34,8 @@ def findings(tool: FlowTool) -> list[FlowFinding]:
     graph = graph_of(tool)
     found: list[FlowFinding] = []
     if ring := cycle(graph):
-        todo = "remove one of its edges; to try again, use a retry node"
-        found.append(_at("1", RED, ring, "the flow runs in a cycle", todo))
+        hint = "remove one of its edges; to try again, use a retry node"
+        found.append(_at("1", RED, ring, "the flow runs in a cycle", hint))
     if tool.start not in graph.nodes:
         return [*found, _at("2", RED, (), "startNode names no node", "write the id of a node as startNode")]
     reached = paths([graph.start], graph.after)
@@ -43,8 +43,8 @@ def findings(tool: FlowTool) -> list[FlowFinding]:
     found += _transactions(graph)
     found += _unwrapped(graph, reached, "retry", "5")
     for name in (name for name in graph.nodes if name not in reached):
-        todo = "connect it with an edge, or remove it"
-        found.append(_at("6", RED, (), "startNode does not lead here", todo, node=name))
+        hint = "connect it with an edge, or remove it"
+        found.append(_at("6", RED, (), "startNode does not lead here", hint, node=name))
     found += _unwrapped(graph, reached, "timeout", "external-without-timeout")
     found += _transitions(graph, reached)
     for name in reached:
@@ -69,8 +69,8 @@ def concurrency_of(tool: FlowTool) -> str:
     return tool.written_concurrency or chosen
 
 
-def _at(rule: str, risk: str, way: Path, what: str, todo: str, *, node: str = "") -> FlowFinding:
-    return FlowFinding(rule=rule, risk=risk, node=node or "".join(way[-1:]), path=way, what=what, todo=todo)
+def _at(rule: str, risk: str, way: Path, what: str, hint: str, *, node: str = "") -> FlowFinding:
+    return FlowFinding(rule=rule, risk=risk, node=node or "".join(way[-1:]), path=way, what=what, hint=hint)
 
 
 def _dead_ends(graph: Graph, tool: FlowTool, reached: Ways[str]) -> Iterator[FlowFinding]:
@@ -78,8 +78,8 @@ def _dead_ends(graph: Graph, tool: FlowTool, reached: Ways[str]) -> Iterator[Flo
     ends = paths((name for name, after in graph.after.items() if not after), graph.before)
     for name in reached:
         if name not in ends:
-            todo = "lead the path to a node without edges"
-            yield _at("3", RED, reached.to(name), "no terminal node is reached from here", todo)
+            hint = "lead the path to a node without edges"
+            yield _at("3", RED, reached.to(name), "no terminal node is reached from here", hint)
     labels: dict[str, set[str | None]] = {}
     for edge in tool.edges:
         labels.setdefault(edge.source, set()).add(edge.label)
@@ -87,8 +87,8 @@ def _dead_ends(graph: Graph, tool: FlowTool, reached: Ways[str]) -> Iterator[Flo
         wanted = {"if": ("true", "false"), "switch": ("default",)}.get(graph.nodes[name].type, ())
         for label in wanted if name in reached else ():
             if label not in there:
-                todo = f"add an edge with the label {label}"
-                yield _at("3", RED, reached.to(name), f"the outcome {label} reaches no terminal node", todo)
+                hint = f"add an edge with the label {label}"
+                yield _at("3", RED, reached.to(name), f"the outcome {label} reaches no terminal node", hint)
 
 
 def leaves_open(node: Node, is_open: bool) -> bool:  # noqa: FBT001  (a state)
@@ -101,16 +101,16 @@ def _transactions(graph: Graph) -> Iterator[FlowFinding]:
     for pair in states:
         node, is_open, way = graph.nodes[pair[0]], pair[1], tuple(name for name, _ in states.to(pair))
         if node.type == "write" and not is_open:
-            what, todo = "a write outside a transaction", "put a transaction node before it on this path"
-            yield _at("4", RED, way, what, todo)
+            what, hint = "a write outside a transaction", "put a transaction node before it on this path"
+            yield _at("4", RED, way, what, hint)
         elif node.type == "transaction" and is_open and node.operation != "commit":
             yield _at("4", RED, way, "a transaction inside a transaction", "remove it, or commit before it")
         elif node.type == "transaction" and not is_open and node.operation == "commit":
             yield _at("4", RED, way, "a commit, and no transaction is open", "begin one before it on this path")
         elif node.type in EXTERNAL and is_open:
-            todo = "commit before it: its effect outside cannot be rolled back"
+            hint = "commit before it: its effect outside cannot be rolled back"
             risk = RED if has_effect(node) else YELLOW
-            yield _at("external-in-transaction", risk, way, "an external call inside a transaction", todo)
+            yield _at("external-in-transaction", risk, way, "an external call inside a transaction", hint)
 
 
 def _unwrapped(graph: Graph, reached: Ways[str], wrapper: str, rule: str) -> Iterator[FlowFinding]:
@@ -118,9 +118,9 @@ def _unwrapped(graph: Graph, reached: Ways[str], wrapper: str, rule: str) -> Ite
     wrapper may stand between."""
     for name in reached:
         if graph.nodes[name].type in EXTERNAL and (bare := _bare(graph, reached, name, wrapper)):
-            todo = f"put a {wrapper} node directly before it"
+            hint = f"put a {wrapper} node directly before it"
             way = (*reached.to(bare[0]), *bare[1:])
-            yield _at(rule, YELLOW, way, f"an external call without a {wrapper} node", todo)
+            yield _at(rule, YELLOW, way, f"an external call without a {wrapper} node", hint)
 
 
 def _bare(graph: Graph, reached: Ways[str], name: str, wrapper: str) -> Path:
@@ -153,20 +153,20 @@ def _transitions(graph: Graph, reached: Ways[str]) -> Iterator[FlowFinding]:
             way = (*reached.to(move), *rest)
         else:
             way = (*reached.to(name), *reversed(ahead.to(name)[:-1]))
-        todo = "let the status say that the call is pending, and settle it in another flow"
-        yield _at("external-in-transition", YELLOW, way, "an external call in a status transition", todo, node=name)
+        hint = "let the status say that the call is pending, and settle it in another flow"
+        yield _at("external-in-transition", YELLOW, way, "an external call in a status transition", hint, node=name)
 
 
 def _of_node(node: Node, tool: FlowTool) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (rule, risk, what, todo) of the rules that look at one node alone."""
+    """Yield (rule, risk, what, hint) of the rules that look at one node alone."""
     by_id, limit = set(node.config.get("filter", ())) == {"id"}, node.config.get("limit")
     if node.type == "payment" and "paymentRollback" not in tool.policies:
         yield "payment-without-rollback", RED, "a payment without compensation", "add the policy paymentRollback"
     if node.type == "read" and not by_id and limit is None:
         yield "read-without-limit", YELLOW, "a read without a limit", "write `limit`, or filter by id alone"
     if (node.type == "write" or node.type in EXTERNAL) and has_effect(node) and tool.idempotency_key is None:
-        todo = "write idempotencyKey: an expression of the input"
-        yield "no-idempotency-key", YELLOW, "an effect, and the tool has no idempotency key", todo
+        hint = "write idempotencyKey: an expression of the input"
+        yield "no-idempotency-key", YELLOW, "an effect, and the tool has no idempotency key", hint
     if node.type != "write":
         return
     if "sql" in node.config:
@@ -177,5 +177,5 @@ def _of_node(node: Node, tool: FlowTool) -> Iterator[tuple[str, str, str, str]]:
     if node.operation in _EXISTING_ROWS and not node.config.get("filter"):
         yield "unbounded-update", RED, "a write to all rows", "write a filter"
     elif node.operation in _EXISTING_ROWS and not by_id and (limit is None or limit > MANY_ROWS):
-        todo = f"write a limit of at most {MANY_ROWS}, or filter by id alone"
-        yield "many-rows", YELLOW, f"a write that may touch more than {MANY_ROWS} rows", todo
+        hint = f"write a limit of at most {MANY_ROWS}, or filter by id alone"
+        yield "many-rows", YELLOW, f"a write that may touch more than {MANY_ROWS} rows", hint

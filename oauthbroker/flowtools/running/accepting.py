@@ -23,7 +23,7 @@ from oauthbroker.flowtools.running.journal import (
     RunRecord,
 )
 from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, audit
-from oauthbroker.flowtools.running.policing import Escalated, Facts, judge_policies
+from oauthbroker.flowtools.running.policy_enforcement import Escalated, Facts, evaluate_policies
 from oauthbroker.flowtools.running.tries import Tries
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 
@@ -92,7 +92,7 @@ class Acceptance:
             minute = journal.runs_since(connection, tool.name, now - 60) if tool.policies else 0
             notes = list[str]()
             try:
-                notes = judge_policies(flow, Facts(input=call.data, requests_per_minute=minute + 1), tool.policies)
+                notes = evaluate_policies(flow, Facts(input=call.data, requests_per_minute=minute + 1), tool.policies)
             except Escalated as error:
                 state, message, stop = ESCALATED, str(error), error.policy
             ids.append(self.database.random_id(connection))

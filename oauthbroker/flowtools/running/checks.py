@@ -14,7 +14,7 @@ from oauthbroker.flowtools.specification.json_faults import json_fault, pointer
 
 
 def validate_input(flow: ReadyFlow, data: Any) -> None:
-    """Step 1: judge the input by its schema. The refusal names places and no values."""
+    """Step 1: assess the input by its schema. The refusal names places and no values."""
     if (fault := json_fault(data)) is not None:
         raise input_invalid("the input has a value that no flow takes", [(pointer(fault[0]), fault[1])])
     if not isinstance(data, dict) or not flow.input.is_valid(data):
@@ -60,7 +60,7 @@ def idempotency_key(flow: ReadyFlow, data: Any, actor: Actor | None, call: str |
     with suppress(FlowFailed):
         if isinstance(value := flow.value(path, values), str):
             return hashlib.sha256(value.encode()).hexdigest()
-    expression = flow.verdict.expressions[path]
+    expression = flow.assessment.expressions[path]
     names = [name.split(".") for name in expression.nulls(values) or expression.reads]
     places = [pointer(steps) for root, *steps in names if root == "input"]
     raise input_invalid("the idempotency key is no text", [(each, path[0]) for each in places])

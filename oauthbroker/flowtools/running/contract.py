@@ -14,7 +14,7 @@ from oauthbroker.flowtools.running.accepting import Acceptance, Call, Claim
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
 from oauthbroker.flowtools.running.journal import RUNNING, WAITING, RunRecord
 from oauthbroker.flowtools.running.ports import Ports
-from oauthbroker.flowtools.running.result import RunResult, refusal, told
+from oauthbroker.flowtools.running.result import RunResult, refusal, result_of
 from oauthbroker.flowtools.running.tables import prepare
 from oauthbroker.flowtools.running.working import FlowOf, Worker, is_of
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
@@ -48,7 +48,7 @@ class FlowRuns:
 
     def ready(self, tool: FlowTool, policies: Iterable[Policy] = ()) -> ReadyFlow:
         """Check a tool against entities, policies and ports. `policies` are more of them, such as those that a version
-        was deployed with. Raises FlowRefused with every flaw."""
+        was deployed with. Raises FlowRefused with every problem."""
         return ready(tool, entities=self._entities, ports=self._ports, policies=(*self._policies, *policies))
 
     def call(
@@ -86,7 +86,7 @@ class FlowRuns:
 
     def go_on(self, flow: ReadyFlow, run: RunRecord) -> RunResult:
         """Take steps 4 to 9, behind the last commit of the run."""
-        return self.work(run.id, lambda _: flow, wakes=True) if is_of(run, flow) else told(self.find(run.id))
+        return self.work(run.id, lambda _: flow, wakes=True) if is_of(run, flow) else result_of(self.find(run.id))
 
     def resume(self, flow: ReadyFlow, run: str) -> RunResult:
         """Go on with a run that waits for a consent, or was left by its process. Its version must be the same."""

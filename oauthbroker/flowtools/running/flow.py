@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from oauthbroker.flowtools.entities.definition import Entity, read_from
 from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, known_fields
-from oauthbroker.flowtools.risk.judging import FlowVerdict, judge
+from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Expression
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy, check_condition, policies_by_name
-from oauthbroker.flowtools.specification.shapes import schema_judge
-from oauthbroker.flowtools.specification.source import Flaw, FlowRefused, Keys, printable
+from oauthbroker.flowtools.specification.shapes import schema_validator
+from oauthbroker.flowtools.specification.source import FlowProblem, FlowRefused, Keys, printable
 from oauthbroker.flowtools.specification.spec import Edge, FlowTool, Node, has_effect, sample_url
 
 _WRITES: Final = frozenset({"create", "update", "transition", "softDelete"})
@@ -26,7 +26,7 @@ class ReadyFlow:
     call; its runs go on."""
 
     tool: FlowTool
-    verdict: FlowVerdict = field(repr=False)
+    assessment: RiskAssessment = field(repr=False)
     ports: Ports = field(repr=False)
     policies: Mapping[str, tuple[Policy, Expression]] = field(repr=False)
     edges: Mapping[tuple[str, str | None], Edge] = field(repr=False)
@@ -36,17 +36,17 @@ class ReadyFlow:
 
     @property
     def is_pessimistic(self) -> bool:
-        return self.verdict.concurrency == "pessimistic"
+        return self.assessment.concurrency == "pessimistic"
 
     def value(self, path: Keys, values: Mapping[str, Any]) -> Any:
         """Return the value of an expression. Raises FlowFailed: `notFound` if a row that it reads was not found."""
-        expression, place = self.verdict.expressions[path], ".".join(map(str, path))
+        expression, place = self.assessment.expressions[path], ".".join(map(str, path))
         try:
             return expression.value(values)
         except EvaluationFailed as error:
             why = error
-        if lacking := [name for name in expression.nulls(values) if "." not in name]:
-            raise FlowFailed("notFound", f"{place} needs the row {lacking[0]}, and none was found")
+        if missing := [name for name in expression.nulls(values) if "." not in name]:
+            raise FlowFailed("notFound", f"{place} needs the row {missing[0]}, and none was found")
         raise FlowFailed("expressionFailed", f"{place} has no value: {why}")
 
     def values(self, node: Node, member: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,36 +58,36 @@ class ReadyFlow:
 def ready(
     tool: FlowTool, *, entities: Mapping[str, Entity], ports: Ports, policies: Iterable[Policy] = ()
 ) -> ReadyFlow:
-    """Check a tool against the entities and the configured ports. Raises FlowRefused with every flaw."""
+    """Check a tool against the entities and the configured ports. Raises FlowRefused with every problem."""
     known = policies_by_name(policies)
-    verdict = judge(tool, known.values())
-    flaws = list(verdict.flaws)
-    flaws += [
-        tool.source.flaw(("flow", "nodes", each.node) if each.node else ("flow",), each.what, each.todo)
-        for each in verdict.findings
+    assessment = assess(tool, known.values())
+    problems = list(assessment.problems)
+    problems += [
+        tool.source.problem(("flow", "nodes", each.node) if each.node else ("flow",), each.what, each.hint)
+        for each in assessment.findings
         if each.risk == "red"
     ]
     for node in tool.nodes.values():
-        flaws += _node_flaws(tool, node, entities, ports)
+        problems += _node_problems(tool, node, entities, ports)
     for at, edge in enumerate(tool.edges):
-        flaws += [
-            tool.source.flaw(("flow", "edges", at, "dataMapping"), *each) for each in _mapped(tool, edge, entities)
+        problems += [
+            tool.source.problem(("flow", "edges", at, "dataMapping"), *each) for each in _mapped(tool, edge, entities)
         ]
-    if flaws:
-        raise FlowRefused(flaws)
+    if problems:
+        raise FlowRefused(problems)
     named = {*tool.policies, *(node.config["policy"] for node in tool.nodes.values() if node.type == "policyCheck")}
     return ReadyFlow(
         tool=tool,
-        verdict=verdict,
+        assessment=assessment,
         ports=ports,
         policies={name: (known[name], check_condition(known[name])) for name in sorted(named)},
         edges={(edge.source, edge.label): edge for edge in tool.edges},
-        input=schema_judge(tool.input),
-        output=schema_judge(tool.output),
+        input=schema_validator(tool.input),
+        output=schema_validator(tool.output),
     )
 
 
-def _node_flaws(tool: FlowTool, node: Node, entities: Mapping[str, Entity], ports: Ports) -> Iterator[Flaw]:
+def _node_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity], ports: Ports) -> Iterator[FlowProblem]:
     config, missing = node.config, ""
     if node.type in {"email", "sms"} and getattr(ports, node.type) is None:
         missing = f"{node.type} is not configured"
@@ -96,13 +96,15 @@ def _node_flaws(tool: FlowTool, node: Node, entities: Mapping[str, Entity], port
     elif node.type == "httpRequest" and ports.requests is None:
         missing = "requests are not configured: they need a broker"
     if missing:
-        yield tool.source.flaw(node.path, missing, "configure an adapter where there is one, or remove the node")
+        yield tool.source.problem(node.path, missing, "configure an adapter where there is one, or remove the node")
     if node.type == "httpRequest" and ports.requests is not None:
-        why = ports.requests.flaw(config["oauthAppRef"], config.get("method", "GET"), sample_url(config["url"]))
+        why = ports.requests.problem(config["oauthAppRef"], config.get("method", "GET"), sample_url(config["url"]))
         if why:
-            yield tool.source.flaw((*node.path, "config", "url"), why, "add it to the `api` of the app, or correct it")
+            yield tool.source.problem(
+                (*node.path, "config", "url"), why, "add it to the `api` of the app, or correct it"
+            )
     if node.type in {"read", "write"} and "sql" not in config:
-        yield from _entity_flaws(tool, node, entities)
+        yield from _entity_problems(tool, node, entities)
 
 
 def _mapped(tool: FlowTool, edge: Edge, entities: Mapping[str, Entity]) -> Iterator[tuple[str, str]]:
@@ -120,24 +122,24 @@ def _mapped(tool: FlowTool, edge: Edge, entities: Mapping[str, Entity]) -> Itera
             yield f"{node.id} takes no field {printable(name)}", f"it takes {', '.join(sorted(known)) or 'none'}"
 
 
-def _entity_flaws(tool: FlowTool, node: Node, entities: Mapping[str, Entity]) -> Iterator[Flaw]:
+def _entity_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity]) -> Iterator[FlowProblem]:
     config, place = node.config, (*node.path, "config")
     entity, parts = read_from(entities, config)
     if entity is None:
         kind = "composite" if "composite" in config else "entity"
         known = entities if kind == "entity" else [name for each in entities.values() for name in each.composites]
-        todo = f"declare it, or name one of {', '.join(sorted(known)) or 'those that you declare'}"
-        yield tool.source.flaw((*place, kind), f"no declared {kind}", todo)
+        hint = f"declare it, or name one of {', '.join(sorted(known)) or 'those that you declare'}"
+        yield tool.source.problem((*place, kind), f"no declared {kind}", hint)
         return
     if parts and config.get("limit", 0) > MOST_COMPOSITES:
-        yield tool.source.flaw((*place, "limit"), "too many composites at once", f"write at most {MOST_COMPOSITES}")
+        yield tool.source.problem((*place, "limit"), "too many composites at once", f"write at most {MOST_COMPOSITES}")
     for member, names in (("filter", known_fields(entity)), ("fields", frozenset(entity.fields))):
         for name in config.get(member, {}):
             if name not in names:
-                yield tool.source.flaw((*place, member, name), f"no field of {entity.name}", "correct the name")
+                yield tool.source.problem((*place, member, name), f"no field of {entity.name}", "correct the name")
     if node.operation == "transition":
         targets = {to for all_ in entity.status.transitions.values() for to in all_} if entity.status else set()
         if config["to"] not in targets:
-            yield tool.source.flaw(
+            yield tool.source.problem(
                 (*place, "to"), f"{entity.name} has no transition to it", "name a status of its machine"
             )

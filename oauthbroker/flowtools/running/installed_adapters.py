@@ -15,7 +15,7 @@ GROUPS: Final = {"payments": "oauthbroker.flow_payments", "sms": "oauthbroker.fl
 Port = Literal["payments", "sms"]
 
 
-def adapter_flaw(port: Port, name: str) -> str:
+def adapter_problem(port: Port, name: str) -> str:
     """Return why the entry point of an adapter cannot be taken; empty if it can. No code of a package runs."""
     found = len(metadata.entry_points(group=GROUPS[port], name=name))
     why = "several installed packages have" if found else "no installed package has"
@@ -25,8 +25,8 @@ def adapter_flaw(port: Port, name: str) -> str:
 def installed_adapter(port: Port, name: str, settings: Mapping[str, Any], secret: Secret | None) -> Adapter:
     """Return the adapter of that name, made with the settings and the secret of the configuration. The entry point is a
     callable that takes both. Raises ValueError, without a word of the package: it may hold the secret."""
-    if flaw := adapter_flaw(port, name):
-        raise ValueError(f"the adapter {name}: {flaw}")
+    if problem := adapter_problem(port, name):
+        raise ValueError(f"the adapter {name}: {problem}")
     (point,) = metadata.entry_points(group=GROUPS[port], name=name)
     try:
         adapter = point.load()(settings, secret)

@@ -155,9 +155,9 @@ class RunRecord:
 
 def insert_run(connection: Connection, values: Mapping[str, Any], actor: Actor | None) -> RunRecord:
     """Store a new run, and return it as it is stored."""
-    told = None if actor is None else json.dumps(_told(actor))
+    actor_json = None if actor is None else json.dumps(_actor_json(actor))
     row: dict[str, Any] = dict.fromkeys(column.name for column in RUN.columns)
-    row |= {"takes": 0, "freed": 0, "actor": told} | person_of(told) | stored(values)
+    row |= {"takes": 0, "freed": 0, "actor": actor_json} | person_of(actor_json) | stored(values)
     connection.execute(sa.insert(RUN).values(**row))
     return _record(row)
 
@@ -169,10 +169,10 @@ def person_of(actor: str | None) -> dict[str, str | None]:
     return {"caller": said.get("id"), "subject": subjects.get("user")}
 
 
-def _told(actor: Actor) -> dict[str, Any]:
+def _actor_json(actor: Actor) -> dict[str, Any]:
     turn = actor.turn.resume_target.to_json() if actor.turn else None
-    told = {"id": actor.id, "roles": sorted(actor.roles), "turn": turn}
-    return told | ({"repeats": True} if actor.repeats else {})
+    actor_json = {"id": actor.id, "roles": sorted(actor.roles), "turn": turn}
+    return actor_json | ({"repeats": True} if actor.repeats else {})
 
 
 def waiting_runs(connection: Connection, digest: str, data: Any) -> list[RunRecord]:

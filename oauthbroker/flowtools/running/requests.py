@@ -49,7 +49,7 @@ class BrokerRequests:
     def __init__(self, broker: Broker) -> None:
         self._broker, self._loop = broker, asyncio.get_running_loop()
 
-    def flaw(self, app: str, method: str, url: str) -> str:
+    def problem(self, app: str, method: str, url: str) -> str:
         """Return why the app's token cannot be sent there: the host or method is not one of its `api`."""
         probe = Turn(AGENT, "check", auth=TurnAuth(subjects={"user": "check", "global": "check"}))
         try:

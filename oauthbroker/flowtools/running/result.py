@@ -31,6 +31,6 @@ def refusal(error: FlowFailed) -> RunResult:
     return RunResult(run=None, state=FAILED, code=error.code, message=error.message, errors=error.errors)
 
 
-def told(run: RunRecord) -> RunResult:
+def result_of(run: RunRecord) -> RunResult:
     shown = {"output": run.output, "code": run.code, "message": run.message, "notes": run.notes}
     return RunResult(run=run.id, state=run.state, **shown)

@@ -46,7 +46,7 @@ async def resuming(
     Raises `agentForwarded` if the configuration forwards the events of `flowtools`.
     """
     resumer = _Resumer(broker, runs, flow_of, seconds=seconds, pool=pool)
-    async with broker.on_granted(AGENT, resumer.told):
+    async with broker.on_granted(AGENT, resumer.on_granted):
         task = asyncio.create_task(resumer.work())
         try:
             yield
@@ -63,7 +63,7 @@ class _Resumer:
         self._look, self._free = asyncio.Event(), asyncio.Semaphore(_AT_ONCE)
         self._under_way = set[str]()
 
-    async def told(self, event: Any) -> None:
+    async def on_granted(self, event: Any) -> None:
         """Let the run of an authorization that has ended go on, or fail, and look at once. The event is settled when
         that is written. One that is lost is no loss: the run asks at its deadline."""
         said = event.to_json()

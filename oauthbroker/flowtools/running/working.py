@@ -14,10 +14,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import Entity
 from oauthbroker.flowtools.running import approvals, journal, lifecycle
-from oauthbroker.flowtools.running.charges import frees_key
 from oauthbroker.flowtools.running.checks import normalised
 from oauthbroker.flowtools.running.effects import repeatable
 from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.running.interpreter import EffectUnknown, Interpreter
 from oauthbroker.flowtools.running.journal import (
     ESCALATED,
     FAILED,
@@ -29,12 +29,12 @@ from oauthbroker.flowtools.running.journal import (
     LeaseLost,
     RunRecord,
 )
-from oauthbroker.flowtools.running.policing import Escalated
+from oauthbroker.flowtools.running.payments import frees_key
+from oauthbroker.flowtools.running.policy_enforcement import Escalated
 from oauthbroker.flowtools.running.ports import ConsentNeeded
 from oauthbroker.flowtools.running.refunds import owed_notes, refund
-from oauthbroker.flowtools.running.result import RunResult, told
+from oauthbroker.flowtools.running.result import RunResult, result_of
 from oauthbroker.flowtools.running.tries import Tries, is_away, is_contention
-from oauthbroker.flowtools.running.walk import EffectUnknown, Walk
 from oauthbroker.flowtools.specification.failures import FlowFailed
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
@@ -68,7 +68,7 @@ class Worker:
         """Take a run that is due, and bring it to its end or to a wait. `flow_of` returns its flow. `wakes`: go on with
         a waiting run, too. Raises an error of the database only if this process has committed nothing."""
         taken = Tries(self.sleep)(lambda: self._take(run, wakes=wakes))
-        return self.go(taken, flow_of) if taken is not None else told(self.find(run))
+        return self.go(taken, flow_of) if taken is not None else result_of(self.find(run))
 
     def go(self, run: RunRecord, flow_of: FlowOf) -> RunResult:
         """Work on a run that this process has taken. The one place at which each error ends."""
@@ -84,7 +84,7 @@ class Worker:
             if not isinstance(error, Exception):
                 raise
         try:
-            return self.go(failing, flow_of) if failing is not None else told(self.find(run.id))
+            return self.go(failing, flow_of) if failing is not None else result_of(self.find(run.id))
         except SQLAlchemyError:
             return RunResult(run=run.id, state=run.state)  # it may have committed: its row will say more
 
@@ -107,15 +107,15 @@ class Worker:
 
         try:
             found = Tries(self.sleep)(stopped)
-        except Exception as trouble:  # noqa: BLE001  (the next take comes, and there are not many)
-            _LOG.error("the run %s stays due: %s", run.id, type(trouble).__name__)
+        except Exception as unforeseen:  # noqa: BLE001  (the next take comes, and there are not many)
+            _LOG.error("the run %s stays due: %s", run.id, type(unforeseen).__name__)
             return None
         return found if found is not None and found.state == FAILING else None
 
     def _attempt(self, run: RunRecord, flow_of: FlowOf, tries: Tries) -> RunResult:
         flow = _loaded(run, flow_of)
         with ExitStack() as locks, self.database.engine.connect() as connection:
-            walk = Walk(
+            interpreter = Interpreter(
                 database=self.database,
                 entities=self.entities,
                 flow=flow,
@@ -127,41 +127,43 @@ class Worker:
                 tries=tries,
                 notes=dict.fromkeys(run.notes),
             )
-            walk.begin()  # 4
+            interpreter.begin()  # 4
             if run.state == FAILING:
-                return self._settle(walk)
+                return self._settle(interpreter)
             try:
-                walk.run_nodes()  # 5: a commit node, and an external one, do 6 and 7 for the nodes before them
-                walk.enforce()  # 6
-                output = normalised(walk.flow, walk.output)  # 9, first half: no commit without a valid answer
-                walk.succeed(output)  # 7, 8, 9
+                interpreter.run_nodes()  # 5: a commit node, and an external one, do 6 and 7 for the nodes before them
+                interpreter.enforce()  # 6
+                output = normalised(
+                    interpreter.flow, interpreter.output
+                )  # 9, first half: no commit without a valid answer
+                interpreter.succeed(output)  # 7, 8, 9
             except (EffectUnknown, Escalated, ConsentNeeded) as pause:
                 connection.rollback()
-                return self._pause(walk, pause)
-        return RunResult(run=run.id, state=SUCCEEDED, output=output, notes=tuple(walk.notes))
+                return self._pause(interpreter, pause)
+        return RunResult(run=run.id, state=SUCCEEDED, output=output, notes=tuple(interpreter.notes))
 
-    def _settle(self, walk: Walk) -> RunResult:
+    def _settle(self, interpreter: Interpreter) -> RunResult:
         """Step 8 of a run that fails: refund its charges, and write how it ended, and the audit entry with it.
 
         One that gives its key free can be called again. The event that started it stays taken: a captured one could be
         sent again.
         """
-        run, lost = walk.run, walk.lost_answers()
-        walk.notes |= dict.fromkeys(refund(walk))
-        owed = owed_notes(walk)
+        run, lost = interpreter.run, interpreter.lost_answers()
+        interpreter.notes |= dict.fromkeys(refund(interpreter))
+        owed = owed_notes(interpreter)
         why = {"code": run.failure["code"], "message": run.failure["message"]}
         state = UNKNOWN if lost else FAILED
-        end = {**why, "failure": {**why, "owed": bool(owed)}, "notes": [*walk.notes, *owed], "output": None}
-        end["freed"] = int(frees_key(walk.flow.tool, walk.steps))
-        walk.connection.rollback()
+        end = {**why, "failure": {**why, "owed": bool(owed)}, "notes": [*interpreter.notes, *owed], "output": None}
+        end["freed"] = int(frees_key(interpreter.flow.tool, interpreter.steps))
+        interpreter.connection.rollback()
         return self._end(run, state, end)
 
-    def _pause(self, walk: Walk, pause: EffectUnknown | Escalated | ConsentNeeded) -> RunResult:
+    def _pause(self, interpreter: Interpreter, pause: EffectUnknown | Escalated | ConsentNeeded) -> RunResult:
         """Write why a run stops here. One whose answer was lost has ended, and its key stays taken. A waiting one goes
         on: after the consent, or with the repeated call. Both waits have a deadline."""
-        notes, run = [*walk.notes], walk.run
+        notes, run = [*interpreter.notes], interpreter.run
         if isinstance(pause, EffectUnknown):
-            asks = owed_notes(walk)
+            asks = owed_notes(interpreter)
             end = {"message": str(pause), "notes": [*notes, *asks], "failure": {"asks": len(asks)}}
             return self._end(run, UNKNOWN, end)
 
@@ -178,7 +180,7 @@ class Worker:
                 lifecycle.change(connection, run, cancellable=True, **wait)
                 lifecycle.audit(connection, run, state, now)
 
-        walk.tries(paused)
+        interpreter.tries(paused)
         asked, state = (pause.asked, WAITING) if isinstance(pause, ConsentNeeded) else (None, ESCALATED)
         return RunResult(run=run.id, state=state, message=str(pause), notes=tuple(notes), authorization=asked)
 
@@ -187,7 +189,7 @@ class Worker:
             with self.database.transaction() as connection:
                 return lifecycle.end(connection, run, state, self.database.now(connection), **end)
 
-        return told(Tries(self.sleep)(ended))
+        return result_of(Tries(self.sleep)(ended))
 
     def _take(self, run: str, *, wakes: bool) -> RunRecord | None:
         with self.database.transaction() as connection:

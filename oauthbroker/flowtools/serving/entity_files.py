@@ -7,13 +7,13 @@ from pathlib import Path
 
 from oauthbroker import BrokerError
 from oauthbroker.flowtools.entities.definition import Entity, load_entity
-from oauthbroker.flowtools.specification.given_files import given_files, read_given
+from oauthbroker.flowtools.specification.input_files import input_files, read_input
 
 
 def entities_in(paths: Iterable[Path]) -> list[Entity]:
-    """Load entities. Raises FlowRefused for a flaw, and ValueError for a path without a readable file."""
+    """Load entities. Raises FlowRefused for a problem, and ValueError for a path without a readable file."""
     try:
-        return [load_entity(read_given(each), str(each)) for each in given_files(list(paths))]
+        return [load_entity(read_input(each), str(each)) for each in input_files(list(paths))]
     except BrokerError as error:
         note = error.note
     raise ValueError(note)

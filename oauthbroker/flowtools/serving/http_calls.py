@@ -51,7 +51,7 @@ class CustomPath(RequestModel):
 
 
 class AnyQuery(RequestModel):
-    """The query of a call, which the tool's input schema judges."""
+    """The query of a call, which the tool's input schema assesses."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -116,10 +116,10 @@ def answer(result: RunResult) -> Response:
     ours = _OURS.get(code)
     status = ours.status if ours else _STATUS.get(code, 500)
     said = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": result.message}
-    told = {**said, "code": ours.value if ours else code, "retryable": False, "run": result.run}
+    members = {**said, "code": ours.value if ours else code, "retryable": False, "run": result.run}
     if result.errors:
-        told["errors"] = [{"pointer": pointer, "keyword": keyword} for pointer, keyword in result.errors]
-    return JSONResponse(told, status, headers, media_type="application/problem+json")
+        members["errors"] = [{"pointer": pointer, "keyword": keyword} for pointer, keyword in result.errors]
+    return JSONResponse(members, status, headers, media_type="application/problem+json")
 
 
 async def _body(call: PluginCall) -> Any:

@@ -26,7 +26,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 
 class JwtCallers:
-    """Judges the JWTs of the configured issuers."""
+    """Assesses the JWTs of the configured issuers."""
 
     def __init__(self, issuers: Sequence[IssuerSpec], web: PublicWeb, clock: Clock) -> None:
         self._issuers = {each.issuer: _Issuer(each, web, clock.monotonic) for each in issuers}

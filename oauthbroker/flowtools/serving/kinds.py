@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from oauthbroker import Secret
-from oauthbroker.flowtools.running.installed_adapters import Port, adapter_flaw
+from oauthbroker.flowtools.running.installed_adapters import Port, adapter_problem
 from oauthbroker.flowtools.running.mail import mail_server
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.plugins import ResourceKind, SecretSource, Strict, WrittenResource, WrittenResources
@@ -125,12 +125,12 @@ def _check(service: WrittenResource, resources: WrittenResources) -> None:
             if any(each.issuer == other.issuer for other in others):
                 service.refuse(("issuers", at, "issuer"), "that of another issuer", "write each issuer once")
             if any(may_be_one(each.id, other.id) for other in others):
-                todo = "write one that tells the callers of the issuers apart, such as shop:{sub}"
-                service.refuse(("issuers", at, "id"), "may be that of another issuer", todo)
+                hint = "write one that tells the callers of the issuers apart, such as shop:{sub}"
+                service.refuse(("issuers", at, "id"), "may be that of another issuer", hint)
             for mode, text in each.subjects.items():
                 if any(may_be_one(text, other.subjects[mode]) for other in others if mode in other.subjects):
-                    todo = "write one that tells the subjects of the issuers apart, such as shop:user:{sub}"
-                    service.refuse(("issuers", at, "subjects", mode), "may be that of another issuer", todo)
+                    hint = "write one that tells the subjects of the issuers apart, such as shop:user:{sub}"
+                    service.refuse(("issuers", at, "subjects", mode), "may be that of another issuer", hint)
     _check_identities(service)
     _check_adapters(service)
 
@@ -144,8 +144,8 @@ def _check_adapters(service: WrittenResource) -> None:
 
 
 def _check_adapter(service: WrittenResource, port: Port, place: tuple[str, ...], spec: FlowAdapterSpec) -> None:
-    if flaw := adapter_flaw(port, spec.adapter):
-        service.refuse((*place, "adapter"), flaw, "install one package that has it, or correct the name")
+    if problem := adapter_problem(port, spec.adapter):
+        service.refuse((*place, "adapter"), problem, "install one package that has it, or correct the name")
 
 
 def _check_identities(service: WrittenResource) -> None:
@@ -164,7 +164,7 @@ def _check_entities(service: WrittenResource, folder: Path) -> None:
         try:
             entities_in([folder / each])
         except FlowRefused as refused:
-            service.refuse(("entities", at), f"entities that cannot be used: {refused.flaws[0]}", "correct them")
+            service.refuse(("entities", at), f"entities that cannot be used: {refused.problems[0]}", "correct them")
         except ImportError:
             service.refuse(("entities",), "entities need the extra `flowtools`", "install oauthbroker[flowtools]")
         except (OSError, ValueError) as error:

@@ -47,14 +47,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolLine:
-    """A tool of the list. `flow` is the version that serves, unless it cannot run here; then `trouble` says why."""
+    """A tool of the list. `flow` is the version that serves, unless it cannot run here; then `failure` says why."""
 
     name: str
     serves: int | None
     others: list[int]
     withdrawn: frozenset[int]
     flow: Any
-    trouble: str
+    failure: str
 
 
 class FlowPages:
@@ -113,9 +113,9 @@ class FlowPages:
     def _tool_line(self, name: str) -> ToolLine:
         flow, found, serves = self._service.serving.get(name), self._service.problems, self._serves(name)
         others = [each for each in reversed(self._versions.numbers(name)) if each != serves]
-        trouble = "" if flow else next((each.text for each in found if each.text.startswith(f"{name}: ")), "")
+        failure = "" if flow else next((each.text for each in found if each.text.startswith(f"{name}: ")), "")
         withdrawn = frozenset(each for each in self._versions.numbers(name) if self._withdrawn(name, each))
-        return ToolLine(name=name, serves=serves, others=others, withdrawn=withdrawn, flow=flow, trouble=trouble)
+        return ToolLine(name=name, serves=serves, others=others, withdrawn=withdrawn, flow=flow, failure=failure)
 
     def _withdrawn(self, name: str, number: int) -> bool:
         """Tell whether a version is withdrawn. One whose record is damaged is refused as one is."""
@@ -130,22 +130,22 @@ class FlowPages:
         return None
 
     def _version(self, page_request: PluginPageRequest, name: str, number: str) -> PluginView:
-        flaws, flow = list[str](), None
+        problems, flow = list[str](), None
         try:
             flow = self._versions.deployed(f"{name}@{number}")
         except FlowRefused as refused:
-            flaws = [str(flaw) for flaw in refused.flaws]
+            problems = [str(problem) for problem in refused.problems]
         except BrokerError as error:
             if error.code is not Code.REQUEST_INVALID:
                 raise
-        if flow is None and not flaws:
+        if flow is None and not problems:
             raise BrokerError(Code.NOT_FOUND)
         title = page_request.words.version_title.format(tool=name, version=number)
         others = [each for each in reversed(self._versions.numbers(name)) if str(each) != number]
-        more: dict[str, Any] = {"flow": flow, "flaws": flaws, "others": others}
+        more: dict[str, Any] = {"flow": flow, "problems": problems, "others": others}
         if flow is not None:
             more["serves"] = self._serves(name) == flow.tool.version
-            more["drawing"] = draw(flow.tool, flow.verdict.findings)
+            more["drawing"] = draw(flow.tool, flow.assessment.findings)
             more["findings"] = list(self._findings(flow))
         return _view("version", title, page_request, name=name, number=number, **more)
 
@@ -153,7 +153,7 @@ class FlowPages:
         """Yield each finding with the record of the person who acknowledged it, or None."""
         digest = flow.tool.source.digest
         records = [each for each in self._versions.acknowledgements.of(flow.tool.name) if each["digest"] == digest]
-        for found in flow.verdict.findings:
+        for found in flow.assessment.findings:
             yield found, next((each for each in records if finding_key(found) in each["findings"]), None)
 
     def _tool(self, name: str, number: int) -> FlowTool | None:

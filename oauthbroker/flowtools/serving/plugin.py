@@ -74,10 +74,10 @@ class _Following:
         found = [*self._service.problems]
         if self._now != self._opened:
             text = "The FlowService has changed since the start, and the old one still serves."
-            found.append(PluginFinding(code="restartNeeded", text=text, todo="Restart the broker."))
+            found.append(PluginFinding(code="restartNeeded", text=text, hint="Restart the broker."))
         if self._broker.bundle.forwards(AGENT):
             text = f"The events of {AGENT} are forwarded, and runs that wait for a user may not go on."
-            found.append(PluginFinding(code="agentForwarded", text=text, todo=f"Take {AGENT} out of the Forwarder."))
+            found.append(PluginFinding(code="agentForwarded", text=text, hint=f"Take {AGENT} out of the Forwarder."))
         return found
 
 

@@ -89,9 +89,9 @@ def _stopped(tool: str, consumer: asyncio.Task[None]) -> PluginFinding:
     error = None if consumer.cancelled() else consumer.exception()
     word = error.code.value if isinstance(error, BrokerError) else type(error).__name__
     text = f"The events of {tool} cannot be taken: {word}."
-    return PluginFinding(code="queueStopped", text=text[:300], todo="See the page of errors.")
+    return PluginFinding(code="queueStopped", text=text[:300], hint="See the page of errors.")
 
 
 def _same_agent(tool: str) -> PluginFinding:
     text = f"Another tool has the agent of {tool}, and its events wait."
-    return PluginFinding(code="sameAgent", text=text[:300], todo="Name another agent in the trigger.")
+    return PluginFinding(code="sameAgent", text=text[:300], hint="Name another agent in the trigger.")

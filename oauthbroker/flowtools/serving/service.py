@@ -85,7 +85,7 @@ class FlowService:
                 self._kept[name, number] = flow
             return replace(self._kept[name, number], withdrawn=self.versions.withdrawn(name, number) is not None)
         except FlowRefused as refused:
-            raise BrokerError(Code.CONFIG_INVALID, note=_short(str(refused.flaws[0]))) from None
+            raise BrokerError(Code.CONFIG_INVALID, note=_short(str(refused.problems[0]))) from None
         except BrokerError as error:
             if error.code is not Code.REQUEST_INVALID:
                 raise
@@ -202,12 +202,12 @@ class FlowService:
         tool = flow.tool
         if tool.run_as is not None and tool.run_as not in self.spec.services:
             known = ", ".join(sorted(self.spec.services)) or "none"
-            todo = f"declare it in the FlowService; known: {known}"
-            raise FlowRefused([tool.source.flaw(("auth", "runAs"), "no declared service", todo)])
+            hint = f"declare it in the FlowService; known: {known}"
+            raise FlowRefused([tool.source.problem(("auth", "runAs"), "no declared service", hint)])
         needs = tool.auth_required or bool(tool.allowed_roles)
         if tool.trigger.type != "http" and needs and tool.run_as is None:
-            todo = "name a service of the FlowService"
-            raise FlowRefused([tool.source.flaw(("auth", "runAs"), "missing", todo)])
+            hint = "name a service of the FlowService"
+            raise FlowRefused([tool.source.problem(("auth", "runAs"), "missing", hint)])
 
 
 def event_key(trigger: str, event: str) -> str:
@@ -215,8 +215,8 @@ def event_key(trigger: str, event: str) -> str:
     return f"{trigger}:{hashlib.sha256(event.encode()).hexdigest()}"
 
 
-def _finding(code: str, text: str, todo: str) -> PluginFinding:
-    return PluginFinding(code=code, text=_short(text), todo=todo)
+def _finding(code: str, text: str, hint: str) -> PluginFinding:
+    return PluginFinding(code=code, text=_short(text), hint=hint)
 
 
 def _short(text: str) -> str:

@@ -30,9 +30,9 @@ _Token = tuple[str, str, int]  # its kind, its text, its place
 class ExpressionRefused(ValueError):
     """An expression was refused. `column` counts from 1 within its text; `unknown` is a name that nothing binds."""
 
-    def __init__(self, what: str, todo: str, *, column: int = 1, unknown: str = "") -> None:
+    def __init__(self, what: str, hint: str, *, column: int = 1, unknown: str = "") -> None:
         super().__init__(what)
-        self.what, self.todo, self.column, self.unknown = what, todo, column, unknown
+        self.what, self.hint, self.column, self.unknown = what, hint, column, unknown
 
 
 @dataclass(kw_only=True)
@@ -123,8 +123,8 @@ def _words(tokens: list[_Token]) -> Iterator[str]:
         elif kind == "name":
             new = folded(_OPENED.get(word, (word,))[0] if after == "(" else word)
             if after == "(" and word not in FUNCTIONS:
-                todo = f"known here: {', '.join(FUNCTIONS)}"
-                raise ExpressionRefused(f"the function {word[:64]} is not known", todo, column=start + 1)
+                hint = f"known here: {', '.join(FUNCTIONS)}"
+                raise ExpressionRefused(f"the function {word[:64]} is not known", hint, column=start + 1)
             if after == "(" and word in _MACROS and before != ".":
                 raise ExpressionRefused(f"{word} without a list", f"write list.{word}(x, ...)", column=start + 1)
         elif word == "(":

@@ -135,9 +135,9 @@ class Expression:
             result = self._compiled.eval(data=data)
             found = result.plain_value()
         except RuntimeError as error:
-            raise EvaluationFailed(_told(str(error))) from None
+            raise EvaluationFailed(_rendered(str(error))) from None
         if str(result.type()) == "ERROR":
-            raise EvaluationFailed(_told(str(found)))
+            raise EvaluationFailed(_rendered(str(found)))
         if (fault := json_fault(found)) is not None:
             raise EvaluationFailed("not a finite number" if fault[1] == "number" else "its value is no JSON")
         if isinstance(found, str) and len(found) > LONGEST_TEXT:
@@ -274,7 +274,7 @@ def _refusal(text: str, places: list[tuple[int, int]], ids: Mapping[str, str]) -
     return ExpressionRefused(words, "correct the expression", column=column)
 
 
-def _told(text: str) -> str:
+def _rendered(text: str) -> str:
     """Return why an expression failed. The library's own words may quote a value."""
     words = text.partition(": ")[2]
     return next((said for sign, said in _FAILURES.items() if words.startswith(sign)), "it cannot be evaluated")

@@ -10,7 +10,7 @@ from typing import Final
 from oauthbroker import Turn
 
 _MOST_ERRORS: Final = 20
-_MOST_TOLD, _LONGEST_PLACE = 5, 128  # in the sentence
+_MOST_PLACES, _LONGEST_PLACE = 5, 128  # in the sentence
 Errors = Iterable[tuple[str, str]]
 
 
@@ -38,5 +38,5 @@ class FlowFailed(Exception):
 def input_invalid(what: str, errors: Iterable[tuple[str, str]]) -> FlowFailed:
     """Return the refusal of an input, with its places."""
     found = tuple(islice(errors, _MOST_ERRORS))
-    places = ", ".join(f"{pointer[:_LONGEST_PLACE]} ({keyword})" for pointer, keyword in found[:_MOST_TOLD])
+    places = ", ".join(f"{pointer[:_LONGEST_PLACE]} ({keyword})" for pointer, keyword in found[:_MOST_PLACES])
     return FlowFailed("inputInvalid", f"{what}: {places}", found)

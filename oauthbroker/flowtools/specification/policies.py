@@ -1,4 +1,4 @@
-"""Policies as declarations: loaded with all flaws at once, their conditions checked. Three come with the product."""
+"""Policies as declarations: loaded with all problems at once, their conditions checked. Three come with the product."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
 from oauthbroker.flowtools.specification.expressions import DYNAMIC, NUMBER, TEXT, TRUTH, Expression, Names, Scope
-from oauthbroker.flowtools.specification.shapes import shape_flaws
+from oauthbroker.flowtools.specification.shapes import shape_problems
 from oauthbroker.flowtools.specification.source import FlowRefused, read_source
 
 # What a condition can read, beside `parameters`.
@@ -48,24 +48,26 @@ PRODUCT_POLICIES: Final[Mapping[str, Policy]] = {
 
 
 def load_policy(raw: bytes, file: str) -> Policy:
-    """Load a policy from the bytes of a JSON or YAML file. Raises FlowRefused with every flaw."""
+    """Load a policy from the bytes of a JSON or YAML file. Raises FlowRefused with every problem."""
     source = read_source(raw, file)
-    flaws = list(shape_flaws(source, "Policy"))
+    problems = list(shape_problems(source, "Policy"))
     data: dict[str, Any] = source.data if isinstance(source.data, dict) else {}
     if data.get("name") in PRODUCT_POLICIES:
-        flaws.append(source.flaw(("name",), "a policy of the product", "choose another name"))
+        problems.append(source.problem(("name",), "a policy of the product", "choose another name"))
     needed = _NEEDS.get(str(data.get("type")), "")
     parameters = data.get("parameters", {})
     if needed and isinstance(parameters, dict) and needed not in parameters:
-        flaws.append(source.flaw(("parameters", needed), "missing", f"a policy of type {data['type']} requires it"))
-    if not flaws:
+        problems.append(
+            source.problem(("parameters", needed), "missing", f"a policy of type {data['type']} requires it")
+        )
+    if not problems:
         policy = Policy(**data)
         try:
             check_condition(policy)
         except ExpressionRefused as error:
-            flaws.append(source.flaw(("condition",), f"{error.what} (character {error.column})", error.todo))
-    if flaws:
-        raise FlowRefused(flaws)
+            problems.append(source.problem(("condition",), f"{error.what} (character {error.column})", error.hint))
+    if problems:
+        raise FlowRefused(problems)
     return policy
 
 

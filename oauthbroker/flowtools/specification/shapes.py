@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from oauthbroker.flowtools.specification.source import Flaw, FlowSource, nearest
+from oauthbroker.flowtools.specification.source import FlowProblem, FlowSource, nearest
 
 Place = tuple[str, ...]
 _SCHEMA_FILE: Final = "flow-tool.schema.json"
@@ -35,10 +35,10 @@ def _judge(definition: str) -> Any:
     whole = dict(published_schema())
     if definition:
         whole = {"$schema": whole["$schema"], "$ref": f"#/$defs/{definition}", "$defs": whole["$defs"]}
-    return schema_judge(whole)
+    return schema_validator(whole)
 
 
-def schema_judge(schema: Mapping[str, Any]) -> Any:
+def schema_validator(schema: Mapping[str, Any]) -> Any:
     """Return a validator without remote references, and with regexes of linear time. Raises ValueError."""
     import jsonschema_rs as engine
 
@@ -48,19 +48,19 @@ def schema_judge(schema: Mapping[str, Any]) -> Any:
     )
 
 
-def shape_flaws(source: FlowSource, definition: str) -> Iterator[Flaw]:
-    """Yield the flaws by the published schema, or by one of its definitions. No text of the values is shown."""
+def shape_problems(source: FlowSource, definition: str) -> Iterator[FlowProblem]:
+    """Yield the problems by the published schema, or by one of its definitions. No text of the values is shown."""
     for error in _judge(definition).iter_errors(source.data):
         keyword, facts, path = error.kind.name, error.kind.as_dict(), tuple(error.instance_path)
         if keyword == "required":
-            yield source.flaw((*path, facts["property"]), "missing", "write it")
+            yield source.problem((*path, facts["property"]), "missing", "write it")
         elif keyword == "additionalProperties":
             known = _known(list(error.schema_path)[:-1])
             for name in facts["unexpected"]:
-                todo = nearest(name, known) or f"known here: {', '.join(sorted(known))}"
-                yield source.flaw((*path, name), "unknown field", todo)
+                hint = nearest(name, known) or f"known here: {', '.join(sorted(known))}"
+                yield source.problem((*path, name), "unknown field", hint)
         else:
-            yield source.flaw(path, *_words(keyword, facts))
+            yield source.problem(path, *_words(keyword, facts))
 
 
 def _known(path: list[str | int]) -> list[str]:
@@ -96,7 +96,7 @@ def _words(keyword: str, facts: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def slow_references(schema: Mapping[str, Any]) -> str:
-    """Return why judging an input could take time that multiplies along the references of a schema; empty if not.
+    """Return why assessing an input could take time that multiplies along the references of a schema; empty if not.
 
     Only `#` and `#/$defs/NAME` are known. Without recursion they unfold to a bounded number, and a recursive one stands
     for itself at most once in each place of an input.

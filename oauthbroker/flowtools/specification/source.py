@@ -31,27 +31,27 @@ _WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flaw:
-    """One thing to mend in a document. Line and column count from 1."""
+class FlowProblem:
+    """One thing to fix in a document. Line and column count from 1."""
 
     file: str
     line: int
     column: int
     path: str
     what: str
-    todo: str
+    hint: str
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}:{self.column}"
-        return f"{where}{' ' if self.path else ''}{self.path}: {self.what}, {self.todo}"
+        return f"{where}{' ' if self.path else ''}{self.path}: {self.what}, {self.hint}"
 
 
 class FlowRefused(ValueError):
-    """A document was refused as a whole. `flaws` has everything that was found, in the order of the file."""
+    """A document was refused as a whole. `problems` has everything that was found, in the order of the file."""
 
-    def __init__(self, flaws: Iterable[Flaw]) -> None:
-        self.flaws = tuple(sorted(flaws, key=lambda each: (each.file, each.line, each.column)))
-        super().__init__("\n".join(map(str, self.flaws)))
+    def __init__(self, problems: Iterable[FlowProblem]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda each: (each.file, each.line, each.column)))
+        super().__init__("\n".join(map(str, self.problems)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +63,14 @@ class FlowSource:
     places: dict[Keys, tuple[int, int]] = field(repr=False)
     digest: str
 
-    def flaw(self, path: Keys, what: str, todo: str) -> Flaw:
-        """Return a flaw at a path, or at the nearest value around it."""
+    def problem(self, path: Keys, what: str, hint: str) -> FlowProblem:
+        """Return a problem at a path, or at the nearest value around it."""
         at = path
         while at and at not in self.places:
             at = at[:-1]
         line, column = self.places.get(at, (1, 1))
         shown = "".join(f"[{each}]" if isinstance(each, int) else f".{each[:64]!s}" for each in path).lstrip(".")
-        return Flaw(file=self.file, line=line, column=column, path=printable(shown), what=what, todo=todo)
+        return FlowProblem(file=self.file, line=line, column=column, path=printable(shown), what=what, hint=hint)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -87,8 +87,8 @@ def printable(text: str) -> str:
 def read_source(raw: bytes, file: str) -> FlowSource:
     """Read one document: YAML where the file's name ends in `.yaml` or `.yml`, else JSON. Raises FlowRefused."""
 
-    def refuse(what: str, todo: str, line: int = 1, column: int = 1) -> FlowRefused:
-        return FlowRefused([Flaw(file=file, line=line, column=column, path="", what=what, todo=todo)])
+    def refuse(what: str, hint: str, line: int = 1, column: int = 1) -> FlowRefused:
+        return FlowRefused([FlowProblem(file=file, line=line, column=column, path="", what=what, hint=hint)])
 
     if len(raw) > MOST_BYTES:
         raise refuse(f"more than {MOST_BYTES} bytes", "split it")
@@ -114,7 +114,7 @@ def read_source(raw: bytes, file: str) -> FlowSource:
         raise refuse(f"more than {MOST_VALUES} values", "split it")
     source = FlowSource(file=file, data=data, places=places, digest=hashlib.sha256(raw).hexdigest())
     if (fault := json_fault(data)) is not None:
-        raise FlowRefused([source.flaw(fault[0], f"a value that no flow takes ({fault[1]})", "write another one")])
+        raise FlowRefused([source.problem(fault[0], f"a value that no flow takes ({fault[1]})", "write another one")])
     return source
 
 

@@ -1,4 +1,4 @@
-"""A tool's specification: loaded with all its flaws at once, both dialects of graphs in one form."""
+"""A tool's specification: loaded with all its problems at once, both dialects of graphs in one form."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from oauthbroker.flowtools.specification.shapes import schema_judge, shape_flaws, slow_references
+from oauthbroker.flowtools.specification.shapes import schema_validator, shape_problems, slow_references
 from oauthbroker.flowtools.specification.source import FlowRefused, FlowSource, Keys, nearest, read_source
-from oauthbroker.flowtools.specification.triggers import Trigger, trigger_flaws, trigger_of
+from oauthbroker.flowtools.specification.triggers import Trigger, trigger_of, trigger_problems
 
 EXTERNAL: Final = frozenset({"payment", "email", "sms", "httpRequest"})
 _NODE_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -79,20 +79,20 @@ class FlowTool:
 
 
 def load_tool(raw: bytes, file: str) -> FlowTool:
-    """Load a tool's specification from the bytes of a JSON or YAML file. Raises FlowRefused with every flaw."""
+    """Load a tool's specification from the bytes of a JSON or YAML file. Raises FlowRefused with every problem."""
     source = read_source(raw, file)
-    flaws = list(shape_flaws(source, ""))
+    problems = list(shape_problems(source, ""))
     data = source.data if isinstance(source.data, dict) else {}
-    flaws += [source.flaw(*each) for each in trigger_flaws(data.get("trigger"), data.get("auth"))]
+    problems += [source.problem(*each) for each in trigger_problems(data.get("trigger"), data.get("auth"))]
     for member in ("input", "output"):
         if isinstance(data.get(member), dict):
-            flaws += [source.flaw((member,), *each) for each in _schema_flaws(data[member])]
+            problems += [source.problem((member,), *each) for each in _schema_problems(data[member])]
     nodes = _nodes(data)
     for node in nodes:
-        flaws += [source.flaw((*node.path, *path), *rest) for path, *rest in _node_flaws(node)]
-    flaws += [source.flaw(*each) for each in _graph_flaws(nodes, data.get("flow"))]
-    if flaws:
-        raise FlowRefused(flaws)
+        problems += [source.problem((*node.path, *path), *rest) for path, *rest in _node_problems(node)]
+    problems += [source.problem(*each) for each in _graph_problems(nodes, data.get("flow"))]
+    if problems:
+        raise FlowRefused(problems)
     auth = data.get("auth", {})
     return FlowTool(
         name=data["name"],
@@ -145,13 +145,13 @@ def policy_names(tool: FlowTool) -> list[tuple[Keys, str]]:
 def refuse_changed(tool: FlowTool, known_digest: str | None) -> None:
     """Refuse other bytes under a version that is known. A version is immutable. Raises FlowRefused."""
     if known_digest not in {None, tool.source.digest}:
-        todo = f"write version {tool.version + 1}"
-        raise FlowRefused([tool.source.flaw(("version",), "this version exists with other bytes", todo)])
+        hint = f"write version {tool.version + 1}"
+        raise FlowRefused([tool.source.problem(("version",), "this version exists with other bytes", hint)])
 
 
-def _schema_flaws(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _schema_problems(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
     try:
-        schema_judge(schema)
+        schema_validator(schema)
     except ValueError:
         yield "not a usable JSON Schema 2020-12", "correct it: known formats, no other documents, linear regexes"
         return
@@ -186,7 +186,7 @@ def _nodes(data: Mapping[str, Any]) -> list[Node]:
     return found
 
 
-def _node_flaws(node: Node) -> Iterator[tuple[Keys, str, str]]:
+def _node_problems(node: Node) -> Iterator[tuple[Keys, str, str]]:
     config = node.config
     if not _NODE_ID.fullmatch(node.id) or node.id in RESERVED:
         yield (), "an id that expressions cannot use", "use letters, digits, _ and -, and no word of the language"
@@ -203,13 +203,13 @@ def _node_flaws(node: Node) -> Iterator[tuple[Keys, str, str]]:
         if node.operation == "create" and "filter" in config:
             yield ("config", "filter"), "not for the operation create", "remove it"
     if node.type == "httpRequest" and isinstance(url := config.get("url"), str):
-        yield from _request_flaws(node, url)
+        yield from _request_problems(node, url)
 
 
-def _request_flaws(node: Node, url: str) -> Iterator[tuple[Keys, str, str]]:
+def _request_problems(node: Node, url: str) -> Iterator[tuple[Keys, str, str]]:
     if not is_public_url(sample_url(url)):
-        todo = "write a literal https URL: a public host name, no user, port, query or fragment, no . or .. segments"
-        yield ("config", "url"), "not a URL that a flow may call", todo
+        hint = "write a literal https URL: a public host name, no user, port, query or fragment, no . or .. segments"
+        yield ("config", "url"), "not a URL that a flow may call", hint
     if sorted(url_slots(url)) != sorted(f"{{{name}}}" for name in node.config.get("path", ())):
         yield ("config", "path"), "does not fit the url", "write one expression for each {name} of the url"
     if "body" in node.config and not has_effect(node):
@@ -249,8 +249,8 @@ def is_public_url(url: str) -> bool:
     )
 
 
-def _graph_flaws(nodes: list[Node], flow: Any) -> Iterator[tuple[Keys, str, str]]:
-    """Yield the flaws of the graph as a text: names that stand twice or for nothing, labels at wrong places."""
+def _graph_problems(nodes: list[Node], flow: Any) -> Iterator[tuple[Keys, str, str]]:
+    """Yield the problems of the graph as a text: names that stand twice or for nothing, labels at wrong places."""
     if not isinstance(flow, dict):
         return
     folded = Counter(node.id.replace("-", "_") for node in nodes)
@@ -272,15 +272,15 @@ def _graph_flaws(nodes: list[Node], flow: Any) -> Iterator[tuple[Keys, str, str]
         label, source = edge.get("label"), by_id[ends[0]]
         cases[source.id, label] += 1
         leaving[source.id] += 1
-        flaw = _label_flaw(source, label, cases, leaving)
-        if flaw:
-            yield (*path, "label") if "label" in edge else path, *flaw
+        problem = _label_problem(source, label, cases, leaving)
+        if problem:
+            yield (*path, "label") if "label" in edge else path, *problem
         targets = Counter(map(str, edge["dataMapping"].values())) if isinstance(edge.get("dataMapping"), dict) else {}
         if any(count > 1 for count in targets.values()):
             yield (*path, "dataMapping"), "two fields lead to one", "map each field of the target once"
 
 
-def _label_flaw(
+def _label_problem(
     source: Node, label: Any, cases: Mapping[tuple[str, str | None], int], leaving: Mapping[str, int]
 ) -> tuple[str, str] | None:
     if source.type == "if" and label not in {"true", "false"}:
@@ -290,8 +290,8 @@ def _label_flaw(
     if source.type not in {"if", "switch"} and label is not None:
         return "a label, and its node does not branch", "remove it, or branch with an if or switch node"
     if source.type not in {"if", "switch"} and leaving[source.id] > 1:
-        todo = "put the nodes one after another, or branch with an if or switch node"
-        return "a second edge from a node that does not branch", todo
+        hint = "put the nodes one after another, or branch with an if or switch node"
+        return "a second edge from a node that does not branch", hint
     if label is not None and cases[source.id, label] > 1:
         return "a label twice", "write each case once"
     return None

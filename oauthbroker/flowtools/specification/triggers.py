@@ -39,13 +39,13 @@ class Trigger:
 
 
 def trigger_of(written: Mapping[str, Any]) -> Trigger:
-    """Return the trigger of a specification without flaws."""
+    """Return the trigger of a specification without problems."""
     return Trigger(
         **{re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name): each for name, each in written.items()}
     )
 
 
-def trigger_flaws(trigger: Any, auth: Any) -> Iterator[tuple[Keys, str, str]]:
+def trigger_problems(trigger: Any, auth: Any) -> Iterator[tuple[Keys, str, str]]:
     if not isinstance(trigger, dict) or not isinstance(kind := trigger.get("type"), str):
         return
     for member, owner in _ONLY_FOR.items():
@@ -55,8 +55,8 @@ def trigger_flaws(trigger: Any, auth: Any) -> Iterator[tuple[Keys, str, str]]:
         elif owner == kind and member in _NEEDED and member not in trigger:
             yield ("trigger", member), "missing", f"a {kind} trigger requires it"
     if kind == "http" and isinstance(auth, dict) and "runAs" in auth:
-        what, todo = "not for the trigger http: it runs as its caller", "remove it"
-        yield ("auth", "runAs"), what, todo
+        what, hint = "not for the trigger http: it runs as its caller", "remove it"
+        yield ("auth", "runAs"), what, hint
     if kind == "cron" and isinstance(schedule := trigger.get("schedule"), str) and not _is_schedule(schedule):
         yield ("trigger", "schedule"), "no cron expression that ever fires", "write five fields, such as 0 */6 * * *"
     if kind == "cron" and isinstance(zone := trigger.get("timeZone", "UTC"), str) and zone not in available_timezones():

@@ -11,7 +11,7 @@ _BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class ApiRequest:
-    """A request for a judged target. `headers` have neither Host nor the body's length. `body` is repeatable as bytes,
+    """A request for a checked target. `headers` have neither Host nor the body's length. `body` is repeatable as bytes,
     and of `length` bytes otherwise, or of as many as come. `account` shares connections with itself only. `app` and
     `ca` as in `ProviderRequest`."""
 

@@ -18,10 +18,10 @@ def crashed(error: Exception, code: Code = Code.TOKEN_RESPONSE_INVALID) -> Broke
 
     Its note has the exception's type only: the exception's text may hold parts of the answer.
     """
-    return BrokerError(code, note=f"the answer could not be judged ({type(error).__name__})")
+    return BrokerError(code, note=f"the answer could not be checked ({type(error).__name__})")
 
 
-def judge(code: Code) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def validator(code: Code) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Mark a function that validates an answer: any exception but a `BrokerError` becomes a refusal with `code`. The
     note of a refused redirect says where it leads.
 
@@ -30,7 +30,7 @@ def judge(code: Code) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
-        def judged(*args: P.args, **kwargs: P.kwargs) -> T:
+        def validated(*args: P.args, **kwargs: P.kwargs) -> T:
             try:
                 return function(*args, **kwargs)
             except BrokerError as error:
@@ -40,7 +40,7 @@ def judge(code: Code) -> Callable[[Callable[P, T]], Callable[P, T]]:
             _note_redirect(refused, (*args, *kwargs.values()))
             raise refused
 
-        return judged
+        return validated
 
     return decorate
 

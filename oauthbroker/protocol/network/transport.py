@@ -231,7 +231,7 @@ def failure_of(error: Exception, *, sent: bool) -> BrokerError:
     elif isinstance(error, NoAddress):
         note = "its name has no address, or no name server says so in time"
     else:
-        note = _tls_trouble(error) or f"the exchange broke off ({type(error).__name__})"
+        note = _tls_failure(error) or f"the exchange broke off ({type(error).__name__})"
     return TransportFailed(note, sent=sent)
 
 
@@ -261,7 +261,7 @@ async def _read(response: httpx2.Response, max_bytes: int) -> bytes:
     return bytes(body)
 
 
-def _tls_trouble(error: BaseException) -> str:
+def _tls_failure(error: BaseException) -> str:
     """Return a note such as `TLS: the provider's certificate is refused, it has expired`; empty if TLS was not the
     cause.
 

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 from oauthbroker.core.errors import Code, Locale
 from oauthbroker.serving.connection_slots import ConnectionSlot, Terms
 from oauthbroker.serving.http1.flow_control import UNTIL_THE_END, HeldFlow
-from oauthbroker.serving.http1.head_parser import CHUNKS, HEAD_LIMIT, Malformed, judge, refusal_bytes
+from oauthbroker.serving.http1.head_parser import CHUNKS, HEAD_LIMIT, Malformed, refusal_bytes, validate
 from oauthbroker.serving.http1.known_heads import KnownHeads
 from oauthbroker.serving.http1.lingering import PartingTransport
 from oauthbroker.serving.listeners import peer_uid
@@ -145,8 +145,8 @@ class HttpConnection(HttpToolsProtocol):
                     return
                 elif not self._read_head():
                     break
-        except Malformed as verdict:
-            refused = verdict
+        except Malformed as result:
+            refused = result
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             refused = Malformed(400, "malformed")
         if refused is not None:
@@ -156,7 +156,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _read_head(self) -> bool:
         """Read a request head; False while it is incomplete. Raises Malformed."""
-        head = judge(self._received, self._seen)
+        head = validate(self._received, self._seen)
         if head is None:
             self._seen = len(self._received)
             if self._head_timer is None:

@@ -43,7 +43,7 @@ class RequestHead:
     body: int
 
 
-def judge(received: bytes, seen: int = 0) -> RequestHead | None:
+def validate(received: bytes, seen: int = 0) -> RequestHead | None:
     """Check the head at the start of `received`; None while it is incomplete.
 
     `seen` bytes of it were checked before and held no end. Raises Malformed: (1) its size (2) line ends (3) the request
@@ -51,14 +51,14 @@ def judge(received: bytes, seen: int = 0) -> RequestHead | None:
     """
     end = _END.search(received, max(0, seen - 2), HEAD_LIMIT + 4)
     if end is None:
-        _judge_unfinished(received)
+        _check_unfinished(received)
         return None
     if end.end() > HEAD_LIMIT:
         raise Malformed(431, "headers too large")
     if not received.startswith(b"\r\n\r\n", end.end() - 4) or _BARE.search(received, 0, end.end()):
         raise Malformed(400, "bare line end")
     first, *lines = received[: end.end() - 4].split(b"\r\n")
-    _judge_request_line(first)
+    _check_request_line(first)
     if len(lines) > MOST_HEADERS:
         raise Malformed(431, "too many headers")
     if any(line[:1] in {b" ", b"\t"} for line in lines):
@@ -66,13 +66,13 @@ def judge(received: bytes, seen: int = 0) -> RequestHead | None:
     pairs = [line.partition(b":") for line in lines]
     named = {name.lower(): value.strip(b" \t") for name, _, value in pairs}
     if len(named) != len(pairs):
-        _judge_repeated([name.lower() for name, _, _ in pairs])
+        _check_repeated([name.lower() for name, _, _ in pairs])
     if b"host" not in named and not first.endswith(b"1.0"):
         raise Malformed(400, "no host")
     return RequestHead(end.end(), _length(named, first))
 
 
-def _judge_unfinished(received: bytes) -> None:
+def _check_unfinished(received: bytes) -> None:
     """Refuse TLS and other unknown protocols at once, since their end cannot be found."""
     if len(received) > HEAD_LIMIT:
         raise Malformed(431, "headers too large")
@@ -80,7 +80,7 @@ def _judge_unfinished(received: bytes) -> None:
         raise Malformed(400, "request line")
 
 
-def _judge_request_line(line: bytes) -> None:
+def _check_request_line(line: bytes) -> None:
     """Check the request line. Its target is a path: a whole URL is for proxies, and its host would override Host."""
     said = _LINE.fullmatch(line)
     if said is None:
@@ -89,7 +89,7 @@ def _judge_request_line(line: bytes) -> None:
         raise Malformed(400, "target")
 
 
-def _judge_repeated(names: list[bytes]) -> None:
+def _check_repeated(names: list[bytes]) -> None:
     once = [name for name in names if name in _ONCE]
     if len(set(once)) != len(once):
         raise Malformed(400, "header twice")

@@ -44,11 +44,11 @@ class KnownHeads:
         end = received.find(_END, 0, LONGEST) + len(_END)
         return (self._heads.get(_digest(received[:end])) if end >= len(_END) else None), end
 
-    def learn(self, head: bytes, headers: Headers, *, judge_host: bool) -> None:
+    def learn(self, head: bytes, headers: Headers, *, check_host: bool) -> None:
         """Remember a head that was answered, if `WarmTokens` may answer it the next time. `headers`: its own."""
         if self._warm is None or len(head) > LONGEST or not head.startswith(_LINE):
             return
-        known = self._warm.head(headers, judge_host=judge_host)
+        known = self._warm.head(headers, check_host=check_host)
         if known is not None:
             self._heads.keep(_digest(head), known)
 

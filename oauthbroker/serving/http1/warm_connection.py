@@ -83,7 +83,7 @@ class WarmConnection(HttpConnection):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.cycle.keep_alive:
-            self._heads.learn(self._head, self.headers, judge_host=self._uid is None)
+            self._heads.learn(self._head, self.headers, check_host=self._uid is None)
         self._head = b""
 
     def shutdown(self) -> None:

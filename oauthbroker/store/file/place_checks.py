@@ -23,7 +23,7 @@ _ESCAPES = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFlaw:
+class StoreProblem:
     """One file or folder with a fault. `path` is relative to the store's root."""
 
     path: str
@@ -38,35 +38,35 @@ class FreeSpace:
     files_free: int | None
 
 
-def flaws(root: Path) -> Iterator[StoreFlaw]:
+def problems(root: Path) -> Iterator[StoreProblem]:
     """Yield everything below `<root>/data` that others can access, that another user owns, or that is not a plain
     file: all that opening the store would refuse. Raises OSError if the root itself cannot be read."""
     found = os.stat(root)  # noqa: PTH116  (of the folder that is meant, links followed)
     if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
-        yield StoreFlaw(".", "all users may write to this folder")
+        yield StoreProblem(".", "all users may write to this folder")
     data = root / "data"
     yield from _of_folder(data, "data")
 
 
-def _of_folder(folder: Path, name: str) -> Iterator[StoreFlaw]:
-    what = _flaw_of(folder, stat.S_ISDIR)
+def _of_folder(folder: Path, name: str) -> Iterator[StoreProblem]:
+    what = _problem_of(folder, stat.S_ISDIR)
     if what:
-        yield StoreFlaw(name, what)
+        yield StoreProblem(name, what)
     if what in {"", "open to others", _FOREIGN}:
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError:
-            yield StoreFlaw(name, "cannot be read")
+            yield StoreProblem(name, "cannot be read")
             return
         for entry in entries:
             path = f"{name}/{entry.name}"
             if entry.is_dir(follow_symlinks=False):
                 yield from _of_folder(Path(entry.path), path)
-            elif what := _flaw_of(Path(entry.path), stat.S_ISREG):
-                yield StoreFlaw(path, what)
+            elif what := _problem_of(Path(entry.path), stat.S_ISREG):
+                yield StoreProblem(path, what)
 
 
-def _flaw_of(path: Path, is_kind: Callable[[int], bool]) -> str:
+def _problem_of(path: Path, is_kind: Callable[[int], bool]) -> str:
     try:
         found = path.lstat()
     except FileNotFoundError:  # a record was replaced or removed meanwhile

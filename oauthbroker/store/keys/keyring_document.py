@@ -153,8 +153,8 @@ def _of_another_format(found: str) -> BrokerError:
 
 def made_by_development(which: str) -> BrokerError:
     """Return the refusal of a store that no release has made."""
-    todo = "make a new store in another place with `oauthbroker init`, and let the users connect again"
-    return BrokerError(Code.STORE_FORMAT, note=f"a development version made the store, {which}: {todo}")
+    hint = "make a new store in another place with `oauthbroker init`, and let the users connect again"
+    return BrokerError(Code.STORE_FORMAT, note=f"a development version made the store, {which}: {hint}")
 
 
 def made_by_newer(number: str) -> BrokerError:

@@ -163,8 +163,8 @@ class Feed:
         while self._monotonic() - max(self._heard, begun) < FEED_SECONDS:
             async with asyncio.timeout(FEED_SECONDS):
                 await connection.execute(_TELL, [f"{_BEAT} {self._monotonic()!r}"])
-                async for told in connection.notifies(timeout=BEAT_SECONDS):
-                    self._hear(told.payload, own=told.pid == connection.info.backend_pid)
+                async for notification in connection.notifies(timeout=BEAT_SECONDS):
+                    self._hear(notification.payload, own=notification.pid == connection.info.backend_pid)
         raise TimeoutError
 
     def _hear(self, payload: str, *, own: bool) -> None:

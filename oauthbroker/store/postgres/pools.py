@@ -24,7 +24,7 @@ from oauthbroker.core.secret import Secret
 
 MOST_CONNECTIONS: Final = 8  # of one process
 PROBE_SECONDS: Final = 0.5  # between two attempts to connect, at the most
-SAID_AGAIN_SECONDS: Final = 60.0
+LOG_AGAIN_SECONDS: Final = 60.0
 _NAME: Final = "oauthbroker-pool"
 HOLDERS_SECONDS: Final = 0.5  # in which only holders of leases use a database that is back
 TERMS: Final[Mapping[str, Any]] = {
@@ -49,7 +49,7 @@ class _Seldom(logging.Filter):
         if record.levelno < logging.WARNING or _NAME not in record.getMessage():
             return True
         now = SystemClock.monotonic()
-        is_due = now - self._said >= SAID_AGAIN_SECONDS
+        is_due = now - self._said >= LOG_AGAIN_SECONDS
         self._said = now if is_due else self._said
         return is_due
 

@@ -10,7 +10,7 @@ from oauthbroker.testing.provider.http import Answer, Request, redirect
 from oauthbroker.testing.provider.ledger import Agreement, RefusedError
 from oauthbroker.testing.provider.nouns import Account, Client
 from oauthbroker.testing.provider.par import pulled
-from oauthbroker.testing.provider.requests import judge
+from oauthbroker.testing.provider.requests import validate
 from oauthbroker.testing.provider.state import Pending, State
 
 _COOKIE = "idp_session"
@@ -27,7 +27,7 @@ def authorize(state: State, request: Request) -> Answer:
     if found.get("state"):
         _remember(state, found["state"], "state")
     try:
-        pending = judge(client, redirect_uri, fields)
+        pending = validate(client, redirect_uri, fields)
     except RefusedError as refused:
         return _back(state, redirect_uri, found.get("state"), error=refused.error, error_description=refused.why)
     if pending.nonce:

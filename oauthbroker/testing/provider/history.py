@@ -1,4 +1,4 @@
-"""The provider's history for a test to inspect. It holds no tokens, except in `Told.document`."""
+"""The provider's history for a test to inspect. It holds no tokens, except in `TokenResponse.document`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class TokenResponse:
     """One honest answer of the token endpoint, before alterations."""
 
     client_id: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.testing.provider.history import DeviceStory, Family, Refusal, Revocation, Told, family_of
+from oauthbroker.testing.provider.history import DeviceStory, Family, Refusal, Revocation, TokenResponse, family_of
 from oauthbroker.testing.provider.ledger import Token
 from oauthbroker.testing.provider.misbehave import wait_until
 from oauthbroker.testing.provider.nouns import SeenRequest
@@ -55,9 +55,9 @@ class Observed:
         found = list(self._state.refusals)
         return [one for one in found if grant_type in {"", one.grant_type} and client_id in {"", one.client_id}]
 
-    def told(self, client_id: str = "", login: str = "") -> list[Told]:
+    def token_responses(self, client_id: str = "", login: str = "") -> list[TokenResponse]:
         """Return the honest answers of the token endpoint, in order, to replay one or to send it to another request."""
-        found = list(self._state.told)
+        found = list(self._state.token_responses)
         return [one for one in found if client_id in {"", one.client_id} and login in {"", one.login}]
 
     @property

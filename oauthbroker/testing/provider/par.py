@@ -10,7 +10,7 @@ from oauthbroker.testing.provider.dialects import refusal
 from oauthbroker.testing.provider.http import Answer, Request, json_answer
 from oauthbroker.testing.provider.ledger import RefusedError
 from oauthbroker.testing.provider.nouns import Client
-from oauthbroker.testing.provider.requests import judge
+from oauthbroker.testing.provider.requests import validate
 from oauthbroker.testing.provider.state import Pushed, State
 
 _LIFETIME = 60
@@ -39,7 +39,7 @@ def _check(client: Client, form: dict[str, str], fields: list[tuple[str, str]]) 
         raise RefusedError("invalid_request", "an address that this client did not register")
     if form.get("client_id", client.client_id) != client.client_id:
         raise RefusedError("invalid_request", "client_id of another client")
-    judge(client, form["redirect_uri"], fields)
+    validate(client, form["redirect_uri"], fields)
 
 
 def pulled(state: State, fields: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from oauthbroker.testing.provider.state import Pending
 _S256_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
-def judge(client: Client, redirect_uri: str, fields: list[tuple[str, str]]) -> Pending:
+def validate(client: Client, redirect_uri: str, fields: list[tuple[str, str]]) -> Pending:
     """Return the request for the consent page. Raises RefusedError."""
     found = dict(fields)
     single = [name for name, _ in fields if name != "resource"]  # only this one may repeat (RFC 8707 section 2)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.testing.canary import Canaries
-from oauthbroker.testing.provider.history import DeviceStory, Poll, Refusal, Revocation, Told
+from oauthbroker.testing.provider.history import DeviceStory, Poll, Refusal, Revocation, TokenResponse
 from oauthbroker.testing.provider.keys import SigningKeys
 from oauthbroker.testing.provider.ledger import Ledger, RefusedError
 from oauthbroker.testing.provider.nouns import Account, Client, SeenRequest
@@ -102,7 +102,7 @@ class State:
     pushed: dict[str, Pushed] = field(default_factory=dict)  # by request_uri
     requests: list[SeenRequest] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
-    told: list[Told] = field(default_factory=list)
+    token_responses: list[TokenResponse] = field(default_factory=list)
     revocations: list[Revocation] = field(default_factory=list)
 
     def device(self, typed: str) -> Device:

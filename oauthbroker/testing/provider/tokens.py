@@ -5,7 +5,7 @@ from __future__ import annotations
 from oauthbroker.testing.provider import device
 from oauthbroker.testing.provider.client_auth import authenticate, form_of, resources_of
 from oauthbroker.testing.provider.dialects import refusal, split_scopes, token_answer
-from oauthbroker.testing.provider.history import Refusal, Told
+from oauthbroker.testing.provider.history import Refusal, TokenResponse
 from oauthbroker.testing.provider.http import Answer, Request
 from oauthbroker.testing.provider.id_tokens import id_token
 from oauthbroker.testing.provider.ledger import Agreement, Issued, RefusedError
@@ -42,8 +42,8 @@ def token(state: State, request: Request) -> Answer:
         client, issued, id_token(state, client, issued, grant_type) if wants_id_token else "", request
     )
     login = issued.access.agreement.account.login
-    state.told.append(
-        Told(
+    state.token_responses.append(
+        TokenResponse(
             client_id=client.client_id,
             login=login,
             grant_type=grant_type,

@@ -53,7 +53,7 @@ class HttpFetch:
                 )
         except BrokerError as error:
             raise _refused(error) from None
-        return _told(found.status, found.headers, found.body, truncated=found.truncated)
+        return _to_json(found.status, found.headers, found.body, truncated=found.truncated)
 
 
 async def _with_token(
@@ -68,21 +68,21 @@ async def _with_token(
         found = await oauth.fetch(app, method, url, headers=headers, content=content or None)
         if not hasattr(found, "body"):
             return found
-        return _told(found.status, found.headers, found.body[:MOST_BYTES], truncated=len(found.body) > MOST_BYTES)
+        return _to_json(found.status, found.headers, found.body[:MOST_BYTES], truncated=len(found.body) > MOST_BYTES)
     body = bytearray()
     async with oauth.client(app) as client, client.stream(method, url, headers=headers, content=content) as answer:
         async for piece in answer.aiter_bytes():
             body += piece
             if len(body) > MOST_BYTES:
                 break
-    return _told(answer.status_code, answer.headers, bytes(body[:MOST_BYTES]), truncated=len(body) > MOST_BYTES)
+    return _to_json(answer.status_code, answer.headers, bytes(body[:MOST_BYTES]), truncated=len(body) > MOST_BYTES)
 
 
-def _told(status: int, headers: Mapping[str, str], body: bytes, *, truncated: bool) -> Json:
-    told = {"status": status, "contentType": headers.get("content-type", ""), "truncated": True}
-    told |= {"location": headers["location"]} if "location" in headers else {}
-    told["body"] = decoded(body, is_cut=truncated)
-    return told | {"truncated": cut_to_output(told, "body") or truncated}
+def _to_json(status: int, headers: Mapping[str, str], body: bytes, *, truncated: bool) -> Json:
+    members = {"status": status, "contentType": headers.get("content-type", ""), "truncated": True}
+    members |= {"location": headers["location"]} if "location" in headers else {}
+    members["body"] = decoded(body, is_cut=truncated)
+    return members | {"truncated": cut_to_output(members, "body") or truncated}
 
 
 def _refused(error: BrokerError) -> ToolFailure:

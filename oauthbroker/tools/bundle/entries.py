@@ -24,7 +24,7 @@ MOST_BYTES: Final = 1024 * 1024
 BASE: Final = "base:"
 HANDLERS: Final = "handlers"
 REGISTER: Final = "register"
-Flaw = tuple[str, str]  # what, and the remedy
+ProblemText = tuple[str, str]  # what, and the remedy
 
 
 class EntryRefused(ValueError):
@@ -59,7 +59,7 @@ def _base_file(name: str) -> Path:
     return file
 
 
-def entry_flaw(entry: str, folder: Path, handlers: Iterable[str] | None) -> Flaw | None:
+def entry_problem(entry: str, folder: Path, handlers: Iterable[str] | None) -> ProblemText | None:
     """Return why an entry cannot be used, without running it. `handlers` are the exports of a tool; None for an
     extension, which has a function `register`."""
     remedy = "name a Python file below the folder of the bundle, as in ./tools/bash.py"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from oauthbroker.plugins import Ref, ResourceKind, SecretSource, Strict, Tolerant, WrittenResource, WrittenResources
-from oauthbroker.tools.bundle.entries import entry_flaw
+from oauthbroker.tools.bundle.entries import entry_problem
 from oauthbroker.tools.calling.call_life import MOST_SECONDS
 from oauthbroker.tools.types.names import is_export_name, is_resource_name
 from oauthbroker.tools.types.output_limits import MESSAGE
@@ -131,8 +131,8 @@ def _check_export(tool: WrittenResource, index: int, export: ToolExportSpec) -> 
         _refuse_name(tool, (*path, "name"), "begins with _ or is not of small letters, digits, - and single _")
     try:
         compiled(export.parameters)
-    except SchemaRefused as flaw:
-        tool.refuse((*path, "parameters"), *flaw.args)
+    except SchemaRefused as problem:
+        tool.refuse((*path, "parameters"), *problem.args)
 
 
 def _refuse_name(tool: WrittenResource, path: tuple[str | int, ...], what: str) -> None:
@@ -142,8 +142,8 @@ def _refuse_name(tool: WrittenResource, path: tuple[str | int, ...], what: str) 
 def _check_entry(resource: WrittenResource, resources: WrittenResources, handlers: Iterable[str] | None) -> None:
     if resource.spec.entry is None:
         resource.missing(("entry",), _WRITE_ENTRY)
-    elif resource.whole("entry") and (flaw := entry_flaw(resource.spec.entry, resources.folder, handlers)):
-        resource.refuse(("entry",), *flaw)
+    elif resource.whole("entry") and (problem := entry_problem(resource.spec.entry, resources.folder, handlers)):
+        resource.refuse(("entry",), *problem)
 
 
 def check_extension(extension: WrittenResource, resources: WrittenResources) -> None:

@@ -28,7 +28,7 @@ from oauthbroker.tools.types.failures import (
     is_cancellation,
     not_in_catalog,
     refused,
-    told,
+    visible_error,
 )
 from oauthbroker.tools.types.foreign_values import plain_text, text_of
 from oauthbroker.tools.types.names import shown_name
@@ -75,7 +75,7 @@ class ToolCalls:
         if (running := self._running.get(key)) is not None:
             return await asyncio.shield(running)
         ended = self._running[key] = asyncio.get_running_loop().create_future()
-        result = self._told(interrupted(call), call, scope)
+        result = self._visible(interrupted(call), call, scope)
         try:
             result = await self._once(call, scope, scope.journal, perform) or result
         finally:
@@ -85,7 +85,7 @@ class ToolCalls:
 
     def refuse(self, call: ToolCall, why: ToolError, scope: CallScope) -> ToolCallResult:
         """Return the result of a call that is not performed."""
-        return self._told(ToolCallResult.failed(call, why), call, scope)
+        return self._visible(ToolCallResult.failed(call, why), call, scope)
 
     async def _once(
         self, call: ToolCall, scope: CallScope, journal: CallJournal, perform: Callable[[], Awaitable[ToolCallResult]]
@@ -96,7 +96,7 @@ class ToolCalls:
             if before is not None:
                 return ToolCallResult.from_json(before) if before else None
         except Exception as error:  # noqa: BLE001  (a store that fails: no call without its note)
-            return self._told(ToolCallResult.failed(call, error_of(error)), call, scope)
+            return self._visible(ToolCallResult.failed(call, error_of(error)), call, scope)
         result = await perform()
         try:
             await journal.end(call.id, result.to_json())
@@ -114,7 +114,7 @@ class ToolCalls:
             result = await around(call, core)
         except BaseException as error:  # noqa: BLE001  (code of an extension: anything may happen)
             result = _failed(call, error)
-        return self._told(result, call, scope)
+        return self._visible(result, call, scope)
 
     async def _handled(self, call: ToolCall, tool: RegisteredTool, scope: CallScope) -> Any:
         """Return the handler's value. Work that goes on after the call becomes a task, and its value a handle."""
@@ -138,7 +138,7 @@ class ToolCalls:
         return Submitted(call.id)
 
     async def _complete(self, call: ToolCall, scope: CallScope, journal: CallJournal, more: GoesOn) -> None:
-        done = self._told(await _ended(call, _in_own_task(more.work)), call, scope)
+        done = self._visible(await _ended(call, _in_own_task(more.work)), call, scope)
         try:
             await journal.complete(call.id, done.to_json())
         except Exception as error:  # noqa: BLE001  (`recover` ends it at the next start)
@@ -150,7 +150,7 @@ class ToolCalls:
             task.cancel()
         await asyncio.gather(*self._going_on, return_exceptions=True)
 
-    def _told(self, result: Any, call: ToolCall, scope: CallScope) -> ToolCallResult:
+    def _visible(self, result: Any, call: ToolCall, scope: CallScope) -> ToolCallResult:
         """Return the result as the model gets it: JSON, without tokens, its message within the tool's limit. The one
         place that takes values of tools and middlewares: it raises nothing, although their methods may."""
         try:
@@ -164,7 +164,7 @@ class ToolCalls:
             return end
         tool = self._registry.find(call.name)
         limit = MESSAGE if tool is None else tool.message_limit
-        return ToolCallResult.failed(call, told(end, limit, scope.locale, self._scrub))
+        return ToolCallResult.failed(call, visible_error(end, limit, scope.locale, self._scrub))
 
     def _accepted(self, result: Any, call: ToolCall) -> ToolCallResult | ToolError:
         """Return a result with an output or a handle, or its error. Raises NotPlainJson, and what its values raise."""

@@ -52,12 +52,12 @@ def _checked(call: ToolCall, tool: RegisteredTool) -> dict[str, Json]:
     """Return a copy of the arguments."""
     try:
         args = plain_object(call.args)
-        flaws = tool.flaws_of(args)
+        problems = tool.problems_of(args)
     except NotPlainJson as problem:
-        flaws = [str(problem)]
-    if not flaws:
+        problems = [str(problem)]
+    if not problems:
         return args
-    raise ToolFailure.of(unusable_arguments(call.name, "; ".join(flaws)))
+    raise ToolFailure.of(unusable_arguments(call.name, "; ".join(problems)))
 
 
 def _context(call: ToolCall, tool: RegisteredTool, scope: CallScope, life: CallLife) -> ToolContext:

@@ -13,7 +13,7 @@ from oauthbroker.tools.calling.context import Json, ToolContext, ToolHandler
 from oauthbroker.tools.types.catalog import Catalog, ToolCatalogItem, ToolSource
 from oauthbroker.tools.types.names import SEPARATOR, is_export_name, is_resource_name, parse_tool_name
 from oauthbroker.tools.types.output_limits import MESSAGE, VALUE
-from oauthbroker.tools.types.parameters import FlawsOf, SchemaRefused, compiled, plain_object
+from oauthbroker.tools.types.parameters import ProblemsOf, SchemaRefused, compiled, plain_object
 
 
 class RegistrationRefused(ValueError):
@@ -43,7 +43,7 @@ class RegisteredTool:
     item: ToolCatalogItem
     handler: Handler
     owner: str
-    flaws_of: FlawsOf
+    problems_of: ProblemsOf
     message_limit: int
     seconds: float
 
@@ -85,20 +85,20 @@ class Registry:
         malformed, for parameters that are no JSON Schema of type object, for a time that no call can have, and for a
         handler that cannot be called."""
         item = _own(item, owner)
-        flaw = self._flaw(item.name, handler, owner)
+        problem = self._problem(item.name, handler, owner)
         try:
-            flaws_of = compiled(item.parameters)
+            problems_of = compiled(item.parameters)
         except SchemaRefused as refused:
-            flaw = flaw or ": ".join(refused.args)
-        if not flaw and not (isinstance(seconds, int | float) and 0 < seconds <= MOST_SECONDS):
-            flaw = f"the time of a call is more than 0 and at most {MOST_SECONDS:g} seconds"
-        if flaw:
-            raise RegistrationRefused(f"{owner} cannot register {item.name!r}: {flaw}")
+            problem = problem or ": ".join(refused.args)
+        if not problem and not (isinstance(seconds, int | float) and 0 < seconds <= MOST_SECONDS):
+            problem = f"the time of a call is more than 0 and at most {MOST_SECONDS:g} seconds"
+        if problem:
+            raise RegistrationRefused(f"{owner} cannot register {item.name!r}: {problem}")
         tool = RegisteredTool(
             item=replace(item, source=_source(item.source, owner)),
             handler=handler,
             owner=owner,
-            flaws_of=flaws_of,
+            problems_of=problems_of,
             message_limit=limit,
             seconds=seconds,
         )
@@ -110,7 +110,7 @@ class Registry:
         if (there := self._tools.get(name)) is not None and there.owner == owner:
             del self._tools[name]
 
-    def _flaw(self, name: str, handler: Handler, owner: str) -> str:
+    def _problem(self, name: str, handler: Handler, owner: str) -> str:
         parsed = parse_tool_name(name) if issubclass(type(name), str) else None
         if parsed is None or not (is_resource_name(parsed.resource) and is_export_name(parsed.export)):
             return "a name is resource__export, of small letters, digits, hyphens and single underscores"
@@ -150,8 +150,8 @@ def _own(item: ToolCatalogItem, owner: str) -> ToolCatalogItem:
     if not (
         isinstance(item, ToolCatalogItem) and all(isinstance(getattr(item, it), kinds) for it, kinds in _KINDS.items())
     ):
-        flaw = "its item is no ToolCatalogItem of a name, description?, parameters? and source?"
-        raise RegistrationRefused(f"{owner} cannot register a tool: {flaw}")
+        problem = "its item is no ToolCatalogItem of a name, description?, parameters? and source?"
+        raise RegistrationRefused(f"{owner} cannot register a tool: {problem}")
     try:
         description = plain_json(item.description, VALUE)
     except NotPlainJson as problem:

@@ -19,7 +19,7 @@ from oauthbroker.tools.changesets.revisions import Revision
 OpensBroker = Callable[[Path], AbstractAsyncContextManager[Broker]]
 Shows = Callable[[Path], object]  # lets the user of agents read a folder
 _LOG: Final = logging.getLogger("oauthbroker.tools.changesets")
-_MEND: Final = "The newest revision of the bundle is not used. Open a changeset, correct it and commit."
+_REMEDY: Final = "The newest revision of the bundle is not used. Open a changeset, correct it and commit."
 
 
 class Refusal(NamedTuple):
@@ -55,7 +55,7 @@ class Activation:
         """Return the block that tells a model of the newest revision, as long as that is not used."""
         if self._refused is None:
             return None
-        return {"type": "bundle.refused", **self._refused._asdict(), "active": self.active, "message": _MEND}
+        return {"type": "bundle.refused", **self._refused._asdict(), "active": self.active, "message": _REMEDY}
 
     def show_by(self, show: Shows) -> None:
         """Call `show` with the folder of the active revision now, and with that of each other one before it becomes

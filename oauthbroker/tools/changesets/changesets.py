@@ -137,8 +137,8 @@ class Changesets:
         return Revision(ref(commit), self.revisions.folder(commit))
 
     def _tried(self, worktree: Worktree, allowed: AllowedFiles, message: str) -> Commit | None:
-        """Propose a revision, judge it, and accept it; None if the branch has moved meanwhile. The lock is free while
-        it is judged: that runs its code, and every step of every agent asks for the newest revision."""
+        """Propose a revision, check it, and accept it; None if the branch has moved meanwhile. The lock is free while
+        it is checked: that runs its code, and every step of every agent asks for the newest revision."""
         with self._git.locked():
             commit = self._proposed(worktree, allowed, message)
             if commit.status == "ok" and commit.new == self.revisions.newest():
@@ -164,16 +164,16 @@ class Changesets:
         ours, base, tip = found.files, files_at(self._git, worktree.base), self.revisions.newest()
         newest = files_at(self._git, tip)
         made = changes(base, ours)
-        judged = Commit(status="rejected", base=worktree.base, changes=made)
+        validated = Commit(status="rejected", base=worktree.base, changes=made)
         pending = [path for path in made.paths if newest.get(path) != ours.get(path)]
         merged = {path for path in (*newest, *pending) if path in ours or path not in pending}
         moved = [*conflicts(made.paths, base, ours, newest), *ambiguous(merged)]
         if rejected := _rejected(found, made, allowed, moved):
-            return replace(judged, rejected=rejected)
+            return replace(validated, rejected=rejected)
         new = tip
         if pending:
             new = self.revisions.propose(worktree.id, tip, {path: ours.get(path) for path in pending}, message)
-        return replace(judged, status="ok", new=new)
+        return replace(validated, status="ok", new=new)
 
 
 def ref(commit: str) -> str:
@@ -191,7 +191,7 @@ def open_changesets(
     branch: str = "main",
 ) -> Changesets:
     """Return the changesets of a bare repository, with worktrees and revisions below `root`. Without a `check`, a
-    bundle is judged by its resources and by loading its code in a sandbox, as the `user` of agents. Raises ValueError
+    bundle is checked by its resources and by loading its code in a sandbox, as the `user` of agents. Raises ValueError
     if a path of `apart_from` (`broker.bundle.secret_places`) shares a parent folder with `root`, if a work tree of the
     repository has the branch checked out, and for a runtime that is root and names no `user`."""
     from oauthbroker.tools.changesets.trial import bundle_problems  # an agent's process starts without it

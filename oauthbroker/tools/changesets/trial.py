@@ -42,7 +42,7 @@ async def _loaded(folder: Path, containment: Containment) -> list[str]:
             access=Access(readable=[copy], network=True),  # as agents have it: extensions may look at servers
         ):
             theirs.close()
-            return [each.replace(f"{copy}/", "") for each in await _told(ours)]
+            return [each.replace(f"{copy}/", "") for each in await _reported(ours)]
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def _copied(folder: Path, user: int | None) -> Iterator[tuple[Path, Path]]:
         yield copy, workdir
 
 
-async def _told(channel: socket.socket) -> list[str]:
+async def _reported(channel: socket.socket) -> list[str]:
     """Read the lines of the process: the parts that it loads, and at last all problems. If it never comes to that, the
     part that it was loading is the problem."""
     said, part = bytearray(), "the bundle"

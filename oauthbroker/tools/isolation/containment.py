@@ -84,7 +84,7 @@ class Containment:
     hidden: Sequence[Path] = ()
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """A sentence for operators."""
         user = "a user id of their own" if self.user is not None else "the user id of the agent"
         if self.bubblewrap:

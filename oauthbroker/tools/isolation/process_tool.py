@@ -119,9 +119,9 @@ class ProcessTool:
 
 def context_data(ctx: ToolContext) -> dict[str, Json]:
     """Return a context as JSON. `logger`, `runtime` and `oauth` do not cross the border."""
-    told = {each.name: getattr(ctx, each.name) for each in fields(ToolContext)}
-    del told["logger"], told["runtime"]
-    return told | {"message": ctx.message.to_json(), "workdir": str(ctx.workdir)}
+    members = {each.name: getattr(ctx, each.name) for each in fields(ToolContext)}
+    del members["logger"], members["runtime"]
+    return members | {"message": ctx.message.to_json(), "workdir": str(ctx.workdir)}
 
 
 async def _how(process: Process) -> str:

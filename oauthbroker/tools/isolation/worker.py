@@ -100,14 +100,14 @@ def _failed(error: BaseException) -> dict[str, Any]:
 
 def _error(cause: Any) -> dict[str, Any]:
     """Return an exception as JSON. A ToolFailure has members of its own."""
-    told = {"name": type_name(cause), "message": text_of(cause)}
+    rendered = {"name": type_name(cause), "message": text_of(cause)}
     with suppress(BaseException):  # of another exception, or of code of the tool
         members: Any = cause
         own = members.error.to_json()
         known = [member for member in ("name", "code", "suggestion", "helpUrl") if isinstance(own.get(member), str)]
-        told |= {member: ended_at_space(text_of(own[member]), READ_BESIDE) for member in known}
-        told["message"] = text_of(own["message"])
-    return told
+        rendered |= {member: ended_at_space(text_of(own[member]), READ_BESIDE) for member in known}
+        rendered["message"] = text_of(own["message"])
+    return rendered
 
 
 def _module(entry: str) -> ModuleType:

@@ -67,8 +67,8 @@ def messages_of(request: ModelRequest) -> list[ModelMessage]:
 
     def part(message: Message) -> Any:
         if message.result is not None:
-            told = message.result.to_json()
-            return ToolReturnPart(_name(message.result.tool_name), told, tool_call_id=message.result.tool_call_id)
+            content = message.result.to_json()
+            return ToolReturnPart(_name(message.result.tool_name), content, tool_call_id=message.result.tool_call_id)
         return UserPromptPart(message.text) if message.role == "user" else SystemPromptPart(message.text)
 
     def answered(message: Message) -> ModelResponse:

@@ -21,7 +21,7 @@ from oauthbroker.tools.types.results import ToolCall
 
 _LOG: Final = logging.getLogger("oauthbroker.tools.model")
 MOST_CALLS: Final = 64  # performed of one answer
-MOST_TOLD: Final = 256  # of one answer that the conversation keeps
+MOST_KEPT_CALLS: Final = 256  # of one answer that the conversation keeps
 
 
 class ModelFailed(Exception):
@@ -96,7 +96,7 @@ async def asked(model: Model, request: ModelRequest) -> ModelAnswer:
 def _checked(answer: object) -> ModelAnswer:
     if not isinstance(answer, ModelAnswer) or not isinstance(answer.text, str):
         raise AnswerRefused("The model gave no answer that can be used.")
-    calls = tuple(_usable(call, index) for index, call in enumerate(islice(answer.calls, MOST_TOLD)))
+    calls = tuple(_usable(call, index) for index, call in enumerate(islice(answer.calls, MOST_KEPT_CALLS)))
     try:
         plain_json([answer.text, [call.to_json() for call in calls]], VALUE)
     except NotPlainJson as problem:

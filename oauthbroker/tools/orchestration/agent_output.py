@@ -142,6 +142,6 @@ class AgentOutput:
             self._since, self._lines = now, 0
         self._lines += 1
         if self._lines == MOST_LINES + 1:
-            told = "%s: more than %d lines in %d seconds, the others are left out"
-            self._log.warning(told, self._name, MOST_LINES, SPAN_SECONDS)
+            message = "%s: more than %d lines in %d seconds, the others are left out"
+            self._log.warning(message, self._name, MOST_LINES, SPAN_SECONDS)
         return self._lines <= MOST_LINES

@@ -57,7 +57,7 @@ def _isolates(config: Mapping[str, Any], lend: LendsAccess) -> Isolate:
     @cache
     def containment() -> Containment:
         found = detect_containment(hidden=[Path(each) for each in (*config["hidden"], *config["configuration"])])
-        LOG.info("%s", found.told)
+        LOG.info("%s", found.summary)
         return found
 
     def isolated(entry: Path, spec: ToolResourceSpec, seconds: float) -> ProcessTool:

@@ -101,7 +101,7 @@ class AgentWorker:
         host = WorkerHost(peer=self._peer, oauth=oauth, address=self._address, authorized=self._authorized)
         fault = ""
         try:
-            return _told(await TurnLoop(parts=self._parts, event=event, conversation=conversation, host=host).run())
+            return _to_json(await TurnLoop(parts=self._parts, event=event, conversation=conversation, host=host).run())
         except ConfigurationChanged:
             return {"status": OUTDATED}
         except IpcRefused:
@@ -120,7 +120,7 @@ class AgentWorker:
         return nullcontext(None if oauth is None else TurnAccess(self._address, oauth.turn_token.reveal()))
 
 
-def _told(result: TurnResult) -> dict[str, Any]:
+def _to_json(result: TurnResult) -> dict[str, Any]:
     error = {} if result.error is None else {"error": result.error.to_json()}
     return {"status": "error" if error else "ok", "answer": result.answer, "steps": result.steps} | error
 

@@ -100,9 +100,9 @@ class FailedTurns:
         """Settle an event whose turn failed: it comes again, or this was its last attempt. `turn.failed` has one, so
         that it does not hold up the next event of its instance."""
         event_id, is_news = queued["eventId"], queued["type"] == FAILED
-        told = self._broker.scrub(fault)
-        LOG.warning("the turn of event %s failed, attempt %d: %s", event_id, delivery.attempt, told)
-        self._faults[event_id] = told
+        scrubbed = self._broker.scrub(fault)
+        LOG.warning("the turn of event %s failed, attempt %d: %s", event_id, delivery.attempt, scrubbed)
+        self._faults[event_id] = scrubbed
         try:
             settled = await (delivery.ack() if is_news else delivery.nack())
             if is_news and settled:

@@ -139,11 +139,11 @@ class Peer:
         except Exception as error:  # noqa: BLE001  (the other end must not wait for ever)
             answer = {"error": IpcRefused("E_IPC", f"the answer failed with {type(error).__name__}").to_json()}
         with suppress(PeerGone):
-            told = {"type": ANSWER, "metadata": {"inReplyTo": correlation}}
+            members = {"type": ANSWER, "metadata": {"inReplyTo": correlation}}
             try:
-                await self._send("event", told | {"payload": answer})
+                await self._send("event", members | {"payload": answer})
             except IpcRefused as refused:
-                await self._send("event", told | {"payload": {"error": refused.to_json()}})
+                await self._send("event", members | {"payload": {"error": refused.to_json()}})
 
     async def _read(self) -> dict[str, Any] | None:
         """Return the next message; None when the other end is gone or writes something else."""

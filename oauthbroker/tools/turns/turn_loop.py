@@ -33,7 +33,7 @@ from oauthbroker.tools.extensions.pipeline import (
 from oauthbroker.tools.models.port import AnswerRefused, Model, ModelRequest, asked
 from oauthbroker.tools.turns.conversation import Conversation
 from oauthbroker.tools.types.agent_event import UnifiedEvent
-from oauthbroker.tools.types.failures import error_from, told
+from oauthbroker.tools.types.failures import error_from, visible_error
 from oauthbroker.tools.types.messages import Message
 from oauthbroker.tools.types.output_limits import MESSAGE, STATE, VALUE
 from oauthbroker.tools.types.results import ToolCall, ToolCallResult, ToolError
@@ -127,7 +127,7 @@ class TurnLoop:
     def _error(self, given: Any) -> ToolError | None:
         """Return an error whose members are texts within our limits."""
         locale = self._event.turn.locale or "en"
-        return None if given is None else told(error_from(given), MESSAGE, locale, str)
+        return None if given is None else visible_error(error_from(given), MESSAGE, locale, str)
 
     async def _steps(self, turn: TurnContext) -> TurnResult:
         try:

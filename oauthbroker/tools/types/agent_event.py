@@ -44,11 +44,11 @@ class UnifiedEvent:
 
     def to_json(self) -> dict[str, Any]:
         """Return the event's JSON, as the IPC carries it."""
-        told: dict[str, Any] = {"id": self.id, "type": self.type, "input": self.input, "source": dict(self.source)}
-        told |= {"turn": self.turn.resume_target.to_json(), "auth": self.auth, "traceId": self.trace_id}
+        members: dict[str, Any] = {"id": self.id, "type": self.type, "input": self.input, "source": dict(self.source)}
+        members |= {"turn": self.turn.resume_target.to_json(), "auth": self.auth, "traceId": self.trace_id}
         if self.reply_to is not None:
-            told["replyTo"] = self.reply_to.to_json()
-        return told | {"payload": dict(self.payload)}
+            members["replyTo"] = self.reply_to.to_json()
+        return members | {"payload": dict(self.payload)}
 
     @property
     def auth(self) -> dict[str, Any] | None:

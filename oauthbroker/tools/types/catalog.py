@@ -17,10 +17,10 @@ class ToolSource:
     server_name: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"type": self.type, "name": self.name}
+        members: dict[str, Any] = {"type": self.type, "name": self.name}
         if self.type != "mcp":
-            return told
-        return told | {"mcp": {"extensionName": self.extension_name} | _given(serverName=self.server_name)}
+            return members
+        return members | {"mcp": {"extensionName": self.extension_name} | _given(serverName=self.server_name)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,9 +65,9 @@ def not_in_catalog(name: str) -> ToolError:
     return ToolError(message=message, name="ToolNotInCatalogError", code=ToolCode.NOT_IN_CATALOG)
 
 
-def unusable_arguments(name: str, flaws: str) -> ToolError:
+def unusable_arguments(name: str, problems: str) -> ToolError:
     """Return the error of a call whose arguments cannot be used."""
-    message = f"The arguments do not fit the parameters of '{shown_name(name)}': {flaws}"
+    message = f"The arguments do not fit the parameters of '{shown_name(name)}': {problems}"
     return ToolError(message=message, name="ToolArgumentsError", code=ToolCode.ARGUMENTS)
 
 
@@ -141,7 +141,7 @@ def refused(failed: Failed) -> ToolError:
     return ToolError(message=failed.message, name=failed.code.value)
 
 
-def told(error: ToolError, limit: int, locale: str, scrub: Callable[[str], str]) -> ToolError:
+def visible_error(error: ToolError, limit: int, locale: str, scrub: Callable[[str], str]) -> ToolError:
     """Return the error as the model gets it: without tokens, its message within the tool's limit and its other texts
     within ours, with a suggestion in a language; English where there is none. A code that is not ours has that of
     `E_TOOL`."""

@@ -22,11 +22,11 @@ class Message:
     result: ToolCallResult | None = None
 
     def to_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"id": self.id, "role": self.role}
+        members: dict[str, Any] = {"id": self.id, "role": self.role}
         if self.result is not None:
-            return told | {"result": self.result.to_json()}
+            return members | {"result": self.result.to_json()}
         calls = {"toolCalls": [call.to_json() for call in self.calls]} if self.calls else {}
-        return told | {"text": self.text} | calls
+        return members | {"text": self.text} | calls
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Message:

@@ -9,11 +9,11 @@ from typing import Any, Final
 from oauthbroker.plugins import NotPlainJson, plain_json
 from oauthbroker.tools.types.output_limits import VALUE
 
-_MOST_FLAWS: Final = 5
+_MOST_PROBLEMS: Final = 5
 _REGEX_SIZE: Final = 1 << 20
 _HIDDEN: Final = "the value"
-_MEND: Final = "write type: object and correct the rest: no other documents, linear regexes"
-FlawsOf = Callable[[Mapping[str, Any]], list[str]]
+_REMEDY: Final = "write type: object and correct the rest: no other documents, linear regexes"
+ProblemsOf = Callable[[Mapping[str, Any]], list[str]]
 
 
 class SchemaRefused(ValueError):
@@ -29,12 +29,13 @@ def plain_object(given: Any) -> dict[str, Any]:
     return copy
 
 
-def compiled(parameters: Mapping[str, Any] | None) -> FlawsOf:
-    """Return a function that lists the flaws of arguments. Raises SchemaRefused for parameters that are no JSON Schema
+def compiled(parameters: Mapping[str, Any] | None) -> ProblemsOf:
+    """Return a function that lists the problems of arguments. Raises SchemaRefused for parameters that are no JSON
+    Schema
     2020-12 of type object, that need another document, or that have no engine, which is in the extra `tools`."""
     if parameters is None:
         return lambda _arguments: []
-    refused = "no usable JSON Schema 2020-12 of type object", _MEND
+    refused = "no usable JSON Schema 2020-12 of type object", _REMEDY
     try:
         schema = plain_object(parameters)
         if schema.get("type") != "object":
@@ -42,7 +43,7 @@ def compiled(parameters: Mapping[str, Any] | None) -> FlawsOf:
         import jsonschema_rs as engine
 
         linear = engine.RegexOptions(size_limit=_REGEX_SIZE, dfa_size_limit=_REGEX_SIZE)
-        judge = engine.Draft202012Validator(
+        validator = engine.Draft202012Validator(
             schema, offline=True, validate_formats=True, mask=_HIDDEN, pattern_options=linear
         )
     except ImportError:
@@ -50,12 +51,14 @@ def compiled(parameters: Mapping[str, Any] | None) -> FlawsOf:
     except ValueError:
         pass
     else:
-        return lambda arguments: [] if judge.is_valid(arguments) else list(_told(judge.iter_errors(arguments)))
+        return lambda arguments: (
+            [] if validator.is_valid(arguments) else list(_rendered(validator.iter_errors(arguments)))
+        )
     raise SchemaRefused(*refused)
 
 
-def _told(errors: Iterator[Any]) -> Iterator[str]:
-    """Yield the first flaws, each with its place in the arguments and without its value."""
-    for error in islice(errors, _MOST_FLAWS):
+def _rendered(errors: Iterator[Any]) -> Iterator[str]:
+    """Yield the first problems, each with its place in the arguments and without its value."""
+    for error in islice(errors, _MOST_PROBLEMS):
         place = ".".join(map(str, error.instance_path))
         yield f"{place}: {error.message}" if place else error.message

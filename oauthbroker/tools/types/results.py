@@ -21,8 +21,8 @@ class ToolCall:
     refused: ToolError | None = None
 
     def to_json(self) -> dict[str, Any]:
-        told = {"id": self.id, "name": self.name, "args": dict(self.args)}
-        return told if self.refused is None else told | {"refused": self.refused.to_json()}
+        members = {"id": self.id, "name": self.name, "args": dict(self.args)}
+        return members if self.refused is None else members | {"refused": self.refused.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ToolCall:
@@ -57,9 +57,9 @@ class ToolError:
     help_url: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        told = {"message": self.message, "name": self.name, "code": self.code}
+        members = {"message": self.message, "name": self.name, "code": self.code}
         optional = {"suggestion": self.suggestion, "helpUrl": self.help_url}
-        return told | {member: text for member, text in optional.items() if text is not None}
+        return members | {member: text for member, text in optional.items() if text is not None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ToolError:
@@ -83,10 +83,10 @@ class ToolCallResult:
         return cls(tool_call_id=call.id, tool_name=call.name, status="error", error=error)
 
     def to_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"toolCallId": self.tool_call_id, "toolName": self.tool_name, "status": self.status}
+        members: dict[str, Any] = {"toolCallId": self.tool_call_id, "toolName": self.tool_name, "status": self.status}
         if self.error is not None:
-            return told | {"error": self.error.to_json()}
-        return told | ({"output": self.output} if self.handle is None else {"handle": self.handle})
+            return members | {"error": self.error.to_json()}
+        return members | ({"output": self.output} if self.handle is None else {"handle": self.handle})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ToolCallResult:

@@ -28,7 +28,7 @@ _NOTHING = NoParameters()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """All operations of one path. What costs little is judged first: nothing of a body is read for a stranger."""
+    """All operations of one path. What costs little is checked first: nothing of a body is read for a stranger."""
 
     operations: Mapping[str, Operation]
     services: Services
@@ -43,7 +43,7 @@ class Endpoint:
         try:
             if operation.who:
                 caller = await known(request, self.callers, self.limits)
-                _judge(caller, operation)
+                _validate(caller, operation)
             else:
                 await known_to_plugin(request, operation.authenticate, self.limits)
             call = await self._read(request, operation, caller)
@@ -75,7 +75,7 @@ class Endpoint:
     async def _still(self, request: Request, operation: Operation) -> None:
         """Check the caller's rights again in a long call: keys and turns end meanwhile. Raises as at first."""
         if operation.who:
-            _judge(await self.callers.who(request), operation)
+            _validate(await self.callers.who(request), operation)
 
     async def _note(self, request: Request, caller: Caller | None, error: BrokerError) -> None:
         """Audit a caller that reached beyond its rights, above all one that tried to name a subject."""
@@ -86,7 +86,7 @@ class Endpoint:
             await note_refused(self.services, caller, request, error.code)
 
 
-def _judge(caller: Caller, operation: Operation) -> None:
+def _validate(caller: Caller, operation: Operation) -> None:
     if not may(caller, operation.who):
         raise BrokerError(Code.NOT_ALLOWED)
 

@@ -36,13 +36,13 @@ async def end_grant(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> Res
     """End a grant here at once, and at the provider as soon as it answers. A grant that ended before is told again to a
     provider that does not know yet."""
     summary = await call.services.grants.find(call.path.grantId)
-    told = None
+    outcome = None
     if summary is not None:
         await call.made(summary.grantId)
-        told = await call.services.grants.revoke(summary.app, summary.subject)
-    if told is None:
+        outcome = await call.services.grants.revoke(summary.app, summary.subject)
+    if outcome is None:
         raise BrokerError(Code.GRANT_NOT_FOUND)
-    return reply({"grantId": call.path.grantId, "provider": told})
+    return reply({"grantId": call.path.grantId, "provider": outcome})
 
 
 async def erase_subject(call: ApiCall[EraseSubject, NoParameters, NoParameters]) -> Response:

@@ -1,4 +1,4 @@
-"""Routes of plug-ins: judged when the broker starts, then served as the broker's own calls are."""
+"""Routes of plug-ins: checked when the broker starts, then served as the broker's own calls are."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def operations_of(plugins: Mapping[str, Sequence[PluginRoute]]) -> list[Operatio
     path."""
     for plugin, routes in plugins.items():
         for route in routes:
-            for flaw in _flaws(plugin, route):
-                raise _refused(plugin, route, flaw)
+            for problem in _problems(plugin, route):
+                raise _refused(plugin, route, problem)
     every = [(plugin, route) for plugin, routes in plugins.items() for route in routes]
     count = Counter((route.method, _shape(route)) for _, route in every)
     spelt = {_shape(route): route.path for _, route in every}
@@ -97,7 +97,7 @@ def operations_of(plugins: Mapping[str, Sequence[PluginRoute]]) -> list[Operatio
     return [_operation(plugin, route) for plugin, route in every]
 
 
-def _flaws(plugin: str, route: PluginRoute) -> Iterator[str]:
+def _problems(plugin: str, route: PluginRoute) -> Iterator[str]:
     if not _PATH.fullmatch(route.path):
         yield "the path has steps of letters, digits and `._-`, or a `{name}`; the last may be a `{name:path}`"
     elif plugin in _TAKEN:
@@ -138,8 +138,8 @@ def _operation(plugin: str, route: PluginRoute) -> Operation:
     )
 
 
-def _model(judged: type[BaseModel] | None) -> type[RequestModel]:
-    return cast("type[RequestModel]", judged or NoParameters)
+def _model(validated: type[BaseModel] | None) -> type[RequestModel]:
+    return cast("type[RequestModel]", validated or NoParameters)
 
 
 def _handler(route: PluginRoute) -> Handler:
@@ -159,5 +159,5 @@ def _handler(route: PluginRoute) -> Handler:
     return answer
 
 
-def _refused(plugin: str, route: PluginRoute, flaw: str) -> BrokerError:
-    return BrokerError(Code.CONFIG_INVALID, note=f"the plug-in {plugin}, {route.method} {route.path}: {flaw}")
+def _refused(plugin: str, route: PluginRoute, problem: str) -> BrokerError:
+    return BrokerError(Code.CONFIG_INVALID, note=f"the plug-in {plugin}, {route.method} {route.path}: {problem}")

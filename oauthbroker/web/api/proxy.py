@@ -65,7 +65,7 @@ class ProxyEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with (1) a refusal (2) a request for consent (3) the provider's answer.
 
-        The caller, its rate and the target are judged before anything of a body is read, and the token is issued last.
+        The caller, its rate and the target are checked before anything of a body is read, and the token is issued last.
         Raises HTTPException for a method that no app allows.
         """
         request = Request(scope, receive)

@@ -34,7 +34,7 @@ class RequestInvalid(BrokerError):
 
 
 async def read_body(request: Request, model: type[M], still: Still) -> M:
-    """Read the body as `model`. If it was waited for, `still` is asked before anything of it is judged: a store on
+    """Read the body as `model`. If it was waited for, `still` is asked before anything of it is checked: a store on
     another machine makes that dear. Raises `unsupportedMediaType`, `requestTooLarge`, `requestInvalid`, and what
     `still` raises."""
     said = next((value for name, value in request.scope["headers"] if name == b"content-type"), b"")
@@ -46,7 +46,7 @@ async def read_body(request: Request, model: type[M], still: Still) -> M:
     noted.cancel()
     if waits or len(parts) > 1:
         await still()
-    return judged(model, decode_object(b"".join(parts), Code.REQUEST_INVALID))
+    return validated(model, decode_object(b"".join(parts), Code.REQUEST_INVALID))
 
 
 def is_json(content_type: bytes) -> bool:
@@ -67,7 +67,7 @@ async def _received(request: Request) -> list[bytes]:
     return parts
 
 
-def judged(model: type[M], body: dict[str, Any]) -> M:
+def validated(model: type[M], body: dict[str, Any]) -> M:
     """Parse JSON as `model`. Raises `requestInvalid`."""
     try:
         return model.model_validate(body)

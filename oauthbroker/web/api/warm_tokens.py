@@ -21,7 +21,7 @@ from oauthbroker.web.api.authentication import TURN_BEARER, bearer_of
 from oauthbroker.web.api.handler_call import encoded
 from oauthbroker.web.api.handlers_tokens import ref_of
 from oauthbroker.web.api.request_models import TokenRequest
-from oauthbroker.web.api.request_parsing import is_json, judged
+from oauthbroker.web.api.request_parsing import is_json, validated
 from oauthbroker.web.gate.request_limits import is_ours
 from oauthbroker.web.middleware.access_log import RequestLog
 from oauthbroker.web.middleware.rate_limits import RequestLimits
@@ -60,14 +60,14 @@ class WarmTokens:
         fixed = [(b"content-type", b"application/json"), *raw_security_headers(https=https)]
         self._fixed = b"".join(b"\r\n%b: %b" % pair for pair in fixed) + b"\r\nx-request-id: "
 
-    def head(self, headers: Headers, *, judge_host: bool) -> WarmHead | None:
+    def head(self, headers: Headers, *, check_host: bool) -> WarmHead | None:
         """Return a head of a POST to the route if `answer` may answer its requests: as the gate, `Callers` and
-        `read_body` judge it, with a turn token that was admitted. None for any other."""
+        `read_body` check it, with a turn token that was admitted. None for any other."""
         said = dict(headers)
         named = [name for name, _ in headers]
         if not all(named.count(name) == 1 for name in (b"authorization", b"content-type", b"content-length")):
             return None
-        if judge_host and not is_ours([value for name, value in headers if name == b"host"], self._hosts):
+        if check_host and not is_ours([value for name, value in headers if name == b"host"], self._hosts):
             return None
         token, length = bearer_of([said[b"authorization"]]), said[b"content-length"]
         if not token.startswith(TURN_BEARER) or not is_json(said[b"content-type"]) or b"transfer-encoding" in said:
@@ -106,7 +106,7 @@ def _printed(ready: Ready) -> str:
 def _words(body: bytes) -> Words | None:
     """Return what the body asks for, which its bytes alone say. None if it is invalid or asks for more."""
     try:
-        asked = judged(TokenRequest, decode_object(body, Code.REQUEST_INVALID))
+        asked = validated(TokenRequest, decode_object(body, Code.REQUEST_INVALID))
         scopes = None if asked.scopes is None else tuple(asked.scopes)
         words = app_name(ref_of(asked.oauthAppRef)), scopes, asked.minTtlSeconds
     except BrokerError:

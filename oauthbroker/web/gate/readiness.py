@@ -70,7 +70,7 @@ def health_routes(health: HealthCheck, readiness: Readiness) -> list[BaseRoute]:
         return JSONResponse(health.now().to_json(), headers=security_headers())
 
     async def show_readiness(_: Request) -> Response:
-        """Answer 200, or 503 with problems while no work should be sent here. A restart mends none of them."""
+        """Answer 200, or 503 with problems while no work should be sent here. A restart fixes none of them."""
         problems = await readiness.problems()
         body = {"status": "unready", "problems": list(problems)} if problems else {"status": "ready"}
         return JSONResponse(body, 503 if problems else 200, headers=security_headers())

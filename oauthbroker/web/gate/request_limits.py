@@ -69,7 +69,7 @@ class Guard:
     """ASGI middleware inside AccessLog, around the routes: `Starlette(middleware=[Middleware(AccessLog, ...),
     Middleware(Guard, ...)])`, so that a fault becomes our fixed page before any server prints it.
 
-    Host is not judged for health probes, which tell nothing and are asked by address, nor on our Unix socket, where it
+    Host is not checked for health probes, which tell nothing and are asked by address, nor on our Unix socket, where it
     says nothing. `proxies` may name another client than the connection's other end. An answer has to begin after
     `seconds`, unless its route says `may_take_long`.
     """
@@ -147,8 +147,8 @@ class Guard:
     def _refusal(self, scope: Scope, announced: list[bytes], *, coded: bool, most: int) -> Response | None:
         """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        judged = path not in PROBES and PEER not in (scope.get("extensions") or {})
-        if judged and not is_ours([value for name, value in scope["headers"] if name == b"host"], self.hosts):
+        validated = path not in PROBES and PEER not in (scope.get("extensions") or {})
+        if validated and not is_ours([value for name, value in scope["headers"] if name == b"host"], self.hosts):
             return answer(BrokerError(Code.HOST_NOT_ALLOWED), Request(scope), self.locale)
         if len(scope.get("raw_path") or b"") > TARGET_LIMIT or _is_too_long(scope["query_string"]):
             return answer(BrokerError(Code.REQUEST_TOO_LARGE), Request(scope), self.locale, status=414)
@@ -202,7 +202,7 @@ def _body_limit(scope: Scope) -> int:
 
 
 def _body_refusal(announced: list[bytes], *, coded: bool, most: int) -> Code | None:
-    """Judge the announced length. Two announcements are refused (case 84)."""
+    """Check the announced length. Two announcements are refused (case 84)."""
     if len(announced) > 1 or (announced and coded):
         return Code.REQUEST_INVALID
     if announced and (not announced[0].isdigit() or int(announced[0][:20]) > most):

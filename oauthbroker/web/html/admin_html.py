@@ -59,8 +59,8 @@ class AdminLayout(UserLayout):
         return super().page(template if "/" in template else f"admin_{template}", title, **words | more)
 
     def _badge(self, state: str) -> tuple[str, str]:
-        """Return (its look, its words) of a light or a grant's state."""
-        prefix = "light" if state in {"good", "warn", "bad"} else "state"
+        """Return (its look, its words) of an app's health or a grant's state."""
+        prefix = "health" if state in {"good", "warn", "bad"} else "state"
         return _LOOKS.get(state, state), getattr(self.text, f"{prefix}_{state}")
 
     def _done_words(self) -> str:
@@ -94,9 +94,9 @@ def render_left(layout: AdminLayout) -> Page:
     return render_end("connected", layout.text.left_title, layout.text.left_lead, layout.locale)
 
 
-def render_overview(layout: AdminLayout, apps: Sequence[AppState], *, trouble: bool) -> Page:
+def render_overview(layout: AdminLayout, apps: Sequence[AppState], *, failure: bool) -> Page:
     alive = sum(each.counts["alive"] + each.counts["ending"] for each in apps)
-    words: dict[str, Any] = {"apps": apps, "alive": alive, "trouble": trouble}
+    words: dict[str, Any] = {"apps": apps, "alive": alive, "failure": failure}
     return layout.page(
         "overview", layout.text.overview, of=lambda name: layout.url(_asking("/grants", app=name)), **words
     )

@@ -1,4 +1,4 @@
-"""Operators' pages of plug-ins: judged when the broker starts, then served as the broker's own pages are."""
+"""Operators' pages of plug-ins: checked when the broker starts, then served as the broker's own pages are."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class PluginPagesServed:
 
 def pages_of_plugins(plugins: Mapping[str, PluginPages | None]) -> tuple[PluginPagesServed, ...]:
     """Return the pages of all open plug-ins. Raises `configInvalid`, with a note that names the plug-in."""
-    return tuple(_judged(name, pages) for name, pages in plugins.items() if pages is not None)
+    return tuple(_validated(name, pages) for name, pages in plugins.items() if pages is not None)
 
 
-def _judged(name: str, pages: PluginPages) -> PluginPagesServed:
-    for flaw in _flaws(pages):
-        raise BrokerError(Code.CONFIG_INVALID, note=f"the pages of the plug-in {name}: {flaw}")
+def _validated(name: str, pages: PluginPages) -> PluginPagesServed:
+    for problem in _problems(pages):
+        raise BrokerError(Code.CONFIG_INVALID, note=f"the pages of the plug-in {name}: {problem}")
     return PluginPagesServed(
         home=f"/plugins/{name}", pages=tuple(pages.pages), folder=pages.folder, words=_words(pages.folder) or {}
     )
 
 
-def _flaws(pages: PluginPages) -> Iterator[str]:
+def _problems(pages: PluginPages) -> Iterator[str]:
     paths = [page.path for page in pages.pages]
     for path in paths:
         if not _PATH.fullmatch(path):

@@ -12,7 +12,7 @@ from oauthbroker.web.words import Words
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
-def told(moment: datetime, now: datetime, text: Words) -> str:
+def relative_time(moment: datetime, now: datetime, text: Words) -> str:
     """`5 min ago`, `in 3 h`, `12 days ago`; rounded down, so that nothing seems older or later than it is."""
     seconds = (now - moment).total_seconds()
     past = seconds >= 0
@@ -27,9 +27,9 @@ def told(moment: datetime, now: datetime, text: Words) -> str:
 
 
 def time_element(moment: datetime, now: datetime, text: Words) -> Markup:
-    """`told` in a `<time>`, with the exact moment for machines and in the title."""
+    """`relative_time` in a `<time>`, with the exact moment for machines and in the title."""
     element = Markup('<time datetime="{}" title="{}">{}</time>')
-    return element.format(printed(moment), _exact(moment), told(moment, now, text))
+    return element.format(printed(moment), _exact(moment), relative_time(moment, now, text))
 
 
 def stamp_element(moment: datetime) -> Markup:

@@ -83,7 +83,7 @@ def _is_of_proxy(name: bytes) -> bool:
 def is_local(request: Request) -> bool:
     """Return whether the caller is on this machine: the other end is loopback, so is the requested host, and no proxy
     shows. A proxy on this machine that adds no header and asks for our own name looks the same."""
-    if request.scope.get("state", {}).get(_KEY, True):  # what did not come through the Guard is not judged
+    if request.scope.get("state", {}).get(_KEY, True):  # what did not come through the Guard is not checked
         return False
     name, colon, port = request.headers.get("host", "").lower().rpartition(":")
     host = name if colon and port.isdigit() else name + colon + port

@@ -74,7 +74,7 @@ class AdminPages:
 
     async def overview(self, request: Request, page_user: PageUser) -> Response:
         layout, apps = self._layout(request, page_user.key), await self._overview.apps()
-        return views.render_overview(layout, apps, trouble=self._overview.trouble is not None).response()
+        return views.render_overview(layout, apps, failure=self._overview.failure is not None).response()
 
     async def grants(self, request: Request, page_user: PageUser) -> Response:
         asked = request.query_params
@@ -104,7 +104,7 @@ class AdminPages:
 
     async def circuits(self, request: Request, page_user: PageUser) -> Response:
         return views.render_circuits(
-            self._layout(request, page_user.key), await self._overview.troubles.seen()
+            self._layout(request, page_user.key), await self._overview.shared_circuits.seen()
         ).response()
 
     async def audit(self, request: Request, page_user: PageUser) -> Response:

@@ -86,9 +86,9 @@ class ConsentPages:
         if offered is not None:
             return offered
         if refused.code in OVER:
-            told = await self.consent.truth(name, self.browsers.session(request, name))
-            if told is not None:
-                raise told
+            refusal = await self.consent.truth(name, self.browsers.session(request, name))
+            if refusal is not None:
+                raise refusal
         raise refused
 
     async def _invite(self, request: Request, ticket: str) -> Response:

@@ -36,7 +36,7 @@ Part = Callable[[], Awaitable[bytes]]
 
 
 def validator(schema: Json) -> Json:
-    """Return the judge of a schema of the document, with all that it refers to."""
+    """Return the check of a schema of the document, with all that it refers to."""
     resolved = {**schema, "components": document()["components"]}
     return jsonschema_rs.Draft202012Validator(resolved, validate_formats=True)
 

@@ -44,11 +44,11 @@ async def test_a_tool_that_names_a_subject_is_refused_and_written_down(
         assert (400, "requestInvalid") == (answer.status, answer.code)
         assert [{"pointer": "", "problem": "unknown"}] == answer.json()["errors"]
         assert BOB not in answer.text
-    told = refusals(harness)
+    reported = refusals(harness)
     assert 3 * [(f"POST {operation.path}", "requestInvalid", "planner", "Tool/mail")] == [
-        (entry.route, entry.code, entry.agent, entry.tool) for entry in told
+        (entry.route, entry.code, entry.agent, entry.tool) for entry in reported
     ]
-    assert BOB not in repr(told)
+    assert BOB not in repr(reported)
 
 
 @pytest.mark.case("81")

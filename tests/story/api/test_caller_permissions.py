@@ -174,8 +174,8 @@ async def test_a_token_of_another_tool_has_exactly_that_tools_rights(harness: Ha
     assert ("appForbidden", 200) == ((no := await idle.post("/v1/tokens", {"oauthAppRef": "mail"})).code, no.status)
     assert "appForbidden" == (await mail.post("/v1/tokens", {"oauthAppRef": "team"})).code
     assert "scopeNotAllowed" == (await mail.post("/v1/tokens", {"oauthAppRef": "mail", "scopes": ["admin"]})).code
-    told = [(entry.code, entry.tool) for entry in harness.audit.entries if isinstance(entry, CallRefused)]
-    assert [("appForbidden", "Tool/idle"), ("appForbidden", "Tool/mail"), ("scopeNotAllowed", "Tool/mail")] == told
+    reported = [(entry.code, entry.tool) for entry in harness.audit.entries if isinstance(entry, CallRefused)]
+    assert [("appForbidden", "Tool/idle"), ("appForbidden", "Tool/mail"), ("scopeNotAllowed", "Tool/mail")] == reported
     unknown = api.holding(narrow(Secret(begun["turnToken"]), tool="Tool/nobody-knows"))
     assert [] == (await unknown.get("/v1/apps")).json()["apps"]
 
@@ -227,13 +227,15 @@ async def test_a_socket_that_lists_no_user_refuses_all(
 
 
 async def test_a_tool_sees_the_apps_and_scopes_it_may_ask_for(harness: Harness, api: Callers) -> None:
-    def told(answer: Answer) -> dict[str, Any]:
+    def reported(answer: Answer) -> dict[str, Any]:
         return {app["name"]: app["scopes"] for app in answer.json()["apps"]}
 
     everything = {name: ["read", "write", "admin"] for name in ("files", "mail", "team")}
-    assert everything == told(await api.runtime.get("/v1/apps")) == told(await (await api.turn()).get("/v1/apps"))
-    assert {"mail": ["read", "write"]} == told(await (await api.tool("Tool/mail")).get("/v1/apps"))
-    assert set() == set(told(await (await api.tool("Tool/idle")).get("/v1/apps")))
+    assert (
+        everything == reported(await api.runtime.get("/v1/apps")) == reported(await (await api.turn()).get("/v1/apps"))
+    )
+    assert {"mail": ["read", "write"]} == reported(await (await api.tool("Tool/mail")).get("/v1/apps"))
+    assert set() == set(reported(await (await api.tool("Tool/idle")).get("/v1/apps")))
     secret = harness.broker.bundle.apps["mail"].client.client_secret
     assert secret is not None
     assert secret.reveal() not in (await api.runtime.get("/v1/apps")).text

@@ -66,13 +66,13 @@ def test_an_operation_says_who_may_call_it_and_every_way_it_can_be_refused(opera
     schemes = set(document()["components"]["securitySchemes"])
     assert bool(operation.who) == bool(said["security"])
     assert {scheme for each in said["security"] for scheme in each} <= schemes
-    told = {
+    reported = {
         code
         for response in said["responses"].values()
         for part in response.get("content", {}).get("application/problem+json", {}).get("schema", {}).get("allOf", ())
         for code in part.get("properties", {}).get("code", {}).get("enum", ())
     }
-    assert set() == {code.value for code in codes_of(operation)} - told
+    assert set() == {code.value for code in codes_of(operation)} - reported
     assert set(re.findall(r"\{(\w+)\}", operation.path)) == {
         each["name"] for each in said.get("parameters", ()) if each["in"] == "path"
     }

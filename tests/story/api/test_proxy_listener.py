@@ -147,7 +147,7 @@ async def test_an_encoded_line_break_in_a_path_is_refused(here: Line, rest: str)
     assert ([400], []) == (said.statuses, here.sent)
 
 
-async def test_a_body_is_asked_for_only_after_the_target_was_judged(here: Line) -> None:
+async def test_a_body_is_asked_for_only_after_the_target_was_checked(here: Line) -> None:
     expecting = ("Expect: 100-continue", "Content-Length: 2")
     said = await here.say(here.head(*expecting), b"{}")
     assert [100, 201] == said.statuses

@@ -18,7 +18,7 @@ MAY_SHOW = ("ticket",)
 UNKNOWN = f"as-{'A' * 22}"
 
 
-def told(answer: Answer) -> tuple[int, str, str | None]:
+def reported(answer: Answer) -> tuple[int, str, str | None]:
     said = checked("SessionOutcomeBody", answer.body)
     return answer.status, said["status"], said.get("code")
 
@@ -27,10 +27,10 @@ async def test_a_runtime_sees_how_an_authorization_stands(harness: Harness, api:
     asked = await harness.ask_link()
     path = f"/v1/auth-sessions/{asked.auth_session_id}"
     for caller in (api.runtime, api.operator, await api.turn(), await api.tool()):
-        assert (200, "pending", None) == told(await caller.get(path))
+        assert (200, "pending", None) == reported(await caller.get(path))
     await harness.connect(asked, deny=True)
-    assert (200, "failed", "providerDenied") == told(await api.runtime.get(path))
-    assert (200, "expired", None) == told(await api.runtime.get(f"/v1/auth-sessions/{UNKNOWN}"))
+    assert (200, "failed", "providerDenied") == reported(await api.runtime.get(path))
+    assert (200, "expired", None) == reported(await api.runtime.get(f"/v1/auth-sessions/{UNKNOWN}"))
     assert (400, "requestInvalid") == ((no := await api.runtime.get("/v1/auth-sessions/as-1")).status, no.code)
 
 
@@ -71,10 +71,10 @@ async def test_a_turn_sees_and_ends_only_what_its_own_conversation_asked_for_its
     seen = await stranger.get(path)
     assert unknown.json() | {"authSessionId": ""} == seen.json() | {"authSessionId": ""}, name
     assert {"cancelled": False} == (await stranger.delete(path)).json()
-    assert (200, "pending", None) == told(await api.runtime.get(path))
+    assert (200, "pending", None) == reported(await api.runtime.get(path))
     assert {"cancelled": True} == (await (await api.turn()).delete(path)).json()
     assert {"cancelled": False} == (await api.runtime.delete(path)).json()
-    assert (200, "expired", None) == told(await api.runtime.get(path))
+    assert (200, "expired", None) == reported(await api.runtime.get(path))
 
 
 async def test_a_tool_sees_nothing_of_apps_that_it_may_not_use(harness: Harness, api: Callers) -> None:
@@ -82,7 +82,7 @@ async def test_a_tool_sees_nothing_of_apps_that_it_may_not_use(harness: Harness,
     mail = await harness.ask_link("mail")
     tool = await api.tool("Tool/mail")
     path = f"/v1/auth-sessions/{asked.auth_session_id}"
-    assert (200, "expired", None) == told(await tool.get(path))
+    assert (200, "expired", None) == reported(await tool.get(path))
     block = checked("PendingBlock", (await tool.get("/v1/turn/pending", allow=MAY_SHOW)).body)
     assert [mail.auth_session_id] == [item["authSessionId"] for item in block["items"]]
     assert [] == (await (await api.tool("Tool/idle")).get("/v1/turn/pending")).json()["items"]
@@ -118,7 +118,7 @@ async def test_the_runtime_confirms_the_handle_that_a_browser_brought(confirming
     handle = handle_on(await came_back(confirming, asked, confirming.browser()))
     body = {"handle": handle, "subject": binding_kit.ALICE}
     answer = await api.runtime.post("/v1/auth-sessions/confirm", body)
-    assert (200, "completed", None) == told(answer)
+    assert (200, "completed", None) == reported(answer)
     assert asked.auth_session_id == answer.json()["authSessionId"]
     again = await api.runtime.post("/v1/auth-sessions/confirm", body)
     unknown = await api.runtime.post("/v1/auth-sessions/confirm", {**body, "handle": "unknown"})
@@ -138,7 +138,7 @@ async def test_another_subject_is_the_end_of_it_over_http_too(confirming: Harnes
     assert (403, "ownerBindingFailed") == (answer.status, answer.code)
     assert binding_kit.ALICE not in answer.text
     path = f"/v1/auth-sessions/{asked.auth_session_id}"
-    assert (200, "failed", "ownerBindingFailed") == told(await api.runtime.get(path))
+    assert (200, "failed", "ownerBindingFailed") == reported(await api.runtime.get(path))
 
 
 @pytest.mark.case("14b")
@@ -154,7 +154,7 @@ async def test_a_turn_cannot_confirm_a_handle_and_the_sessions_id_confirms_nothi
     by_id = {"handle": asked.auth_session_id, "subject": binding_kit.ALICE}
     assert "stateUnknown" == (await api.runtime.post("/v1/auth-sessions/confirm", by_id)).code
     assert "requestInvalid" == (await api.runtime.post("/v1/auth-sessions/confirm", {"channelCode": handle})).code
-    assert (200, "completed", None) == told(await api.runtime.post("/v1/auth-sessions/confirm", body))
+    assert (200, "completed", None) == reported(await api.runtime.post("/v1/auth-sessions/confirm", body))
 
 
 async def test_a_turn_relays_the_code_that_was_said_in_its_conversation(
@@ -174,7 +174,7 @@ async def test_a_turn_relays_the_code_that_was_said_in_its_conversation(
             )  # fmt: skip
         own = await api.turn(**alice)
         answer = await own.post("/v1/auth-sessions/confirm", body)
-        assert (200, "completed", None) == told(answer)
+        assert (200, "completed", None) == reported(answer)
         assert asked.auth_session_id == answer.json()["authSessionId"]
         assert "stateUnknown" == (await own.post("/v1/auth-sessions/confirm", body)).code
 

@@ -71,7 +71,7 @@ async def test_an_error_is_a_result_and_the_same_everywhere(
 
 
 @pytest.mark.parametrize(
-    "code, trouble",
+    "code, error",
     [
         ("providerRateLimited", lambda refresh: refresh.busy(30, 429, times=None)),
         ("providerUnreachable", lambda refresh: refresh.busy(None, 503, times=None)),
@@ -79,11 +79,11 @@ async def test_an_error_is_a_result_and_the_same_everywhere(
     ],
 )
 async def test_a_providers_trouble_is_the_same_everywhere(
-    harness: Harness, api: Callers, code: str, trouble: Callable[[Any], None]
+    harness: Harness, api: Callers, code: str, error: Callable[[Any], None]
 ) -> None:
     await harness.connected()
     harness.clock.advance(24 * 3600)
-    trouble(harness.idp.script.client("client-mail").refresh)
+    error(harness.idp.script.client("client-mail").refresh)
     request = {"oauthAppRef": "mail"}
     await embedded(harness).getAccessToken(request)  # from now on the circuit answers, with the same seconds to wait
     assert "error" == await both(harness, api, request)

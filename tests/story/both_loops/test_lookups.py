@@ -76,7 +76,7 @@ async def test_a_host_has_one_lookup_for_any_number_of_callers_also_when_some_gi
         names.over.set()
         assert {("192.0.2.7",)} == {tuple(await task) for task in tasks[1:]}
     assert ["192.0.2.7"] == await soon(lookups, "hang.example")
-    assert 2 == len(names.asked)  # an answer is good for those who waited for it: each connection is judged anew
+    assert 2 == len(names.asked)  # an answer is good for those who waited for it: each connection is checked anew
 
 
 async def test_a_late_lookup_is_a_failure_at_once_until_its_thread_returns(

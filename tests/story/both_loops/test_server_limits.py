@@ -462,8 +462,8 @@ async def test_probes_of_a_full_broker_are_answered_for_as_long_as_others_are_re
             refused += await idle(site, 12)
             assert 200 == (await site.say(get("/healthz"))).status
             assert 200 == (await site.say(get("/healthz"), address="127.0.0.3")).status
-        told = [line for line in site.lines if line["event"] == "too many connections"]
-        assert all(10 == line["limit"] for line in told)
+        reported = [line for line in site.lines if line["event"] == "too many connections"]
+        assert all(10 == line["limit"] for line in reported)
         assert len(site.server.server_state.connections) <= 10 + SPARE + LINGERING
         await hang_up([*held, *refused])
     assert ["/healthz"] * 60 == site.asked
@@ -483,8 +483,8 @@ async def test_refused_callers_that_stay_to_read_why_take_no_slot(
         await hang_up(spare[:1])
         await asyncio.sleep(0.05)
         assert 200 == (await site.say(get("/healthz"))).status
-        [told] = [line for line in site.lines if line["event"] == "too many connections"]
-        assert (2, 1) == (told["limit"], told["refused"])
+        [reported] = [line for line in site.lines if line["event"] == "too many connections"]
+        assert (2, 1) == (reported["limit"], reported["refused"])
         await hang_up([*held, *spare, *refused])
 
 

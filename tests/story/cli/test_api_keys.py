@@ -48,10 +48,10 @@ def roles_of(desk: Desk, text: str) -> set[str] | None:
 def made(desk: Desk, canaries: Canaries, *words: str) -> dict[str, Any]:
     done = desk.type("api-keys", *words, "--json")
     assert 0 == done.code, done.err
-    told: dict[str, Any] = json.loads(done.out)
-    canaries.add(told["key"], "API key")
-    assert told["key"] not in done.err
-    return told
+    reported: dict[str, Any] = json.loads(done.out)
+    canaries.add(reported["key"], "API key")
+    assert reported["key"] not in done.err
+    return reported
 
 
 def listed(desk: Desk) -> list[dict[str, Any]]:
@@ -66,9 +66,9 @@ def test_stdout_has_the_key_and_nothing_else(ready: Desk, canaries: Canaries):
     assert {"runtime"} == roles_of(ready, key)
     assert key not in done.err
     assert "It is not shown again." in done.err
-    [told] = listed(ready)
+    [reported] = listed(ready)
     assert ("planner-runtime", ["runtime"], "live", None) == (
-        told["name"], told["roles"], told["state"], told["expiresAt"],
+        reported["name"], reported["roles"], reported["state"], reported["expiresAt"],
     )  # fmt: skip
 
 
@@ -79,12 +79,12 @@ def test_the_key_is_nowhere_in_the_store(ready: Desk, canaries: Canaries):
 
 
 def test_in_json_a_key_comes_with_its_record(ready: Desk, canaries: Canaries):
-    told = made(ready, canaries, "create", "ops", "--role", "operator", "--role", "runtime", "--expires", "90d")
-    assert {"id", "name", "roles", "expiresAt", "key"} == told.keys()
-    assert ["operator", "runtime"] == told["roles"]
+    reported = made(ready, canaries, "create", "ops", "--role", "operator", "--role", "runtime", "--expires", "90d")
+    assert {"id", "name", "roles", "expiresAt", "key"} == reported.keys()
+    assert ["operator", "runtime"] == reported["roles"]
     [there] = listed(ready)
     assert timedelta(days=90) == from_iso(there["expiresAt"]) - from_iso(there["createdAt"])
-    assert {"operator", "runtime"} == roles_of(ready, told["key"])
+    assert {"operator", "runtime"} == roles_of(ready, reported["key"])
 
 
 def test_rotating_leaves_the_old_one_alive_for_the_overlap(ready: Desk, canaries: Canaries):

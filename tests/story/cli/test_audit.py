@@ -39,7 +39,7 @@ def test_a_sound_log_is_called_sound(used: Desk):
     done = used.type("audit", "verify")
     assert (0, True) == (done.code, done.out.startswith("Sound: "))
     found = json.loads(used.type("audit", "verify", "--json").out)
-    assert (True, 1, found["last"], []) == (found["sound"], found["first"], found["anchored"], found["breaks"])
+    assert (True, 1, found["last"], []) == (found["sound"], found["first"], found["checkpointed"], found["breaks"])
     assert found["verified"] == found["last"] > 4
     noted = f"{found['last']}:{found['mac']}"
     assert noted in done.err

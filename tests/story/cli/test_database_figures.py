@@ -46,8 +46,8 @@ def add_leases(server: postgres.Server, *, held: int, lapsed: int) -> None:
 
 def checked(desk: Desk, check: str) -> list[tuple[str, str, str]]:
     """The light, the text and the next step of each finding of one check."""
-    told = json.loads(desk.type("doctor", "--offline", "--json").out)["checks"]
-    return [(each["light"], each["text"], each["todo"]) for each in told if each["check"] == check]
+    reported = json.loads(desk.type("doctor", "--offline", "--json").out)["checks"]
+    return [(each["severity"], each["text"], each["hint"]) for each in reported if each["check"] == check]
 
 
 def test_doctor_counts_the_leases_that_are_held_and_those_that_lapsed(
@@ -72,8 +72,12 @@ def test_doctor_warns_of_a_feed_behind_a_pooler(
     write_store(placed, ", freshness: feed")
     with postgres.pooler(postgres_server, DATABASE) as url:
         monkeypatch.setenv(ENV, url.reveal())
-        (_, (light, text, todo)) = checked(placed, "database")
-    assert ("warning", True, True) == (light, text.startswith("The feed of changes hears nothing"), "feedUrl" in todo)
+        (_, (severity, text, hint)) = checked(placed, "database")
+    assert ("warning", True, True) == (
+        severity,
+        text.startswith("The feed of changes hears nothing"),
+        "feedUrl" in hint,
+    )
 
 
 @pytest.mark.slow
@@ -85,10 +89,10 @@ def test_doctor_fails_for_a_database_that_was_set_back(placed: Desk, postgres_se
     assert [("ok", "The store is not older than this host has seen it.", "")] == checked(placed, "age")
     postgres_server.run(f"drop database {DATABASE} with (force)")
     postgres_server.run(f"alter database older rename to {DATABASE}")
-    ((light, text, _),) = checked(placed, "age")
-    assert ("failure", True) == (light, text.startswith("storeRolledBack"))
+    ((severity, text, _),) = checked(placed, "age")
+    assert ("failure", True) == (severity, text.startswith("storeRolledBack"))
     assert 0 == placed.type("store", "accept-restore", "--yes").code
-    assert ["ok"] == [light for light, *_ in checked(placed, "age")]
+    assert ["ok"] == [severity for severity, *_ in checked(placed, "age")]
 
 
 def of_store() -> Now:
@@ -148,8 +152,8 @@ def test_doctor_names_the_next_step_of_a_rotation(placed: Desk) -> None:
 
     assert [] == of_seeds()
     assert 0 == placed.type("keys", "rotate").code
-    todo = "A running broker does it; `oauthbroker keys reseal` does it now."
-    assert [("ok", "Records are to be sealed anew with the newest seed.", todo)] == of_seeds()
+    hint = "A running broker does it; `oauthbroker keys reseal` does it now."
+    assert [("ok", "Records are to be sealed anew with the newest seed.", hint)] == of_seeds()
     assert 0 == placed.type("keys", "reseal").code
     assert [("warning", "1 old seed can be destroyed.", "Run `oauthbroker keys retire`.")] == of_seeds()
     assert 0 == placed.type("keys", "retire", "--yes").code

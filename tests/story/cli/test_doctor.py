@@ -23,7 +23,7 @@ from tests.kit.running_broker import tree
 from tests.kit.served_api import until
 
 ALICE = "idp:user:U234567"
-Told = dict[str, Any]
+Reported = dict[str, Any]
 
 
 @pytest.fixture
@@ -43,25 +43,29 @@ def is_taken(descriptor: int) -> bool:
     return True
 
 
-def examined(desk: Desk, *words: str) -> Told:
+def examined(desk: Desk, *words: str) -> Reported:
     done = desk.type("doctor", "--json", *words)
-    told: Told = json.loads(done.out)
-    assert {"ok": 0, "warning": 0, "failure": 2}[told["light"]] == done.code
-    assert told["ok"] is (told["light"] != "failure")
-    return told
+    reported: Reported = json.loads(done.out)
+    assert {"ok": 0, "warning": 0, "failure": 2}[reported["severity"]] == done.code
+    assert reported["ok"] is (reported["severity"] != "failure")
+    return reported
 
 
-def findings(told: Told, light: str) -> list[tuple[str, str]]:
-    return [(it["check"], f"{it['about']}: {it['text']} {it['todo']}") for it in told["checks"] if it["light"] == light]
+def findings(reported: Reported, severity: str) -> list[tuple[str, str]]:
+    return [
+        (it["check"], f"{it['about']}: {it['text']} {it['hint']}")
+        for it in reported["checks"]
+        if it["severity"] == severity
+    ]
 
 
 def test_a_healthy_broker_has_green_lights_and_is_left_as_it_was(harness: Desk, idp: IdentityProvider):
     before, asked = tree(harness.folder), {name: idp.count(name) for name in ("token", "authorize", "revoke")}
-    told = examined(harness)
-    assert [] == findings(told, "failure")
+    reported = examined(harness)
+    assert [] == findings(reported, "failure")
     off = {"plainHttpProvider", "publicBaseUrl is http"}
-    assert ["address"] == [check for check, text in findings(told, "warning") if not any(it in text for it in off)]
-    checks = {it["check"] for it in told["checks"] if it["light"] == "ok"}
+    assert ["address"] == [check for check, text in findings(reported, "warning") if not any(it in text for it in off)]
+    checks = {it["check"] for it in reported["checks"] if it["severity"] == "ok"}
     assert checks >= {
         "keys",
         "permissions",
@@ -100,8 +104,8 @@ def test_warnings_count_where_strict_is_set(harness: Desk):
 
 def test_no_secret_is_sent_and_no_redirect_is_followed(harness: Desk, idp: IdentityProvider):
     idp.script.token.redirect(idp.url("/elsewhere"), times=FOREVER)
-    told = examined(harness)
-    assert [] == findings(told, "failure")
+    reported = examined(harness)
+    assert [] == findings(reported, "failure")
     probes = [noted for noted in idp.requests if noted.method == "GET" and noted.endpoint in {"token", "revoke"}]
     assert {"token", "revoke"} == {noted.endpoint for noted in probes}
     for noted in probes:
@@ -118,12 +122,12 @@ def test_it_works_beside_a_broker_and_waits_for_no_lock(harness: Desk):
             for path in (harness.folder / "store/data/locks").iterdir():
                 held.append(os.open(path, os.O_RDWR))
                 until(partial(is_taken, held[-1]))  # the broker itself holds one for moments
-            told = examined(harness)
+            reported = examined(harness)
         finally:
             for descriptor in held:
                 os.close(descriptor)
-    assert [] == findings(told, "failure")
-    assert f"A broker answers at {harness.base}." in [it["text"] for it in told["checks"]]
+    assert [] == findings(reported, "failure")
+    assert f"A broker answers at {harness.base}." in [it["text"] for it in reported["checks"]]
 
 
 def key_of_another_store(desk: Desk) -> None:
@@ -191,9 +195,11 @@ def test_a_broken_part_is_named_and_the_other_checks_are_made(
     harness: Desk, harm: Callable[[Desk], object], check: str, says: str
 ):
     harm(harness)
-    told = examined(harness, "--offline")
-    assert any(check == where and says in text for where, text in findings(told, "failure")), findings(told, "failure")
-    assert any(it["light"] == "ok" for it in told["checks"])
+    reported = examined(harness, "--offline")
+    assert any(check == where and says in text for where, text in findings(reported, "failure")), findings(
+        reported, "failure"
+    )
+    assert any(it["severity"] == "ok" for it in reported["checks"])
     plain = harness.type("doctor", "--offline")
     assert (2, True) == (plain.code, "FAILURE" in plain.out)
 
@@ -221,10 +227,12 @@ def test_without_its_key_the_store_is_not_said_to_lack_a_secret_and_the_keys_pat
     harness: Desk, harm: Callable[[Desk], object]
 ):
     harm(harness)
-    told = examined(harness, "--offline")
-    assert any("keys" == where and str(harness.key_file) in text for where, text in findings(told, "failure")), told
-    assert "not in the secret store" not in json.dumps(told)
-    assert any("secrets" == where and "could not be opened" in text for where, text in findings(told, "warning"))
+    reported = examined(harness, "--offline")
+    assert any("keys" == where and str(harness.key_file) in text for where, text in findings(reported, "failure")), (
+        reported
+    )
+    assert "not in the secret store" not in json.dumps(reported)
+    assert any("secrets" == where and "could not be opened" in text for where, text in findings(reported, "warning"))
     refused = harness.type("secrets", "list")
     assert (2, True) == (refused.code, f"key: {harness.key_file}" in refused.err)
 
@@ -252,39 +260,39 @@ def past_its_values(desk: Desk) -> bool:
 
 
 @pytest.mark.parametrize(
-    "lacking", [(), SECRET, ("slack-main", "bot_token")], ids=["nothing", "an app's", "a connector's"]
+    "missing", [(), SECRET, ("slack-main", "bot_token")], ids=["nothing", "an app's", "a connector's"]
 )
-def test_a_secret_fails_the_checkup_exactly_when_serve_would_refuse(harness: Desk, lacking: tuple[str, ...]):
+def test_a_secret_fails_the_diagnosis_exactly_when_serve_would_refuse(harness: Desk, missing: tuple[str, ...]):
     """Each secret that the configuration names counts: a connector's own token as much as an app's client secret."""
     harness.write("slack-main", CONNECTOR)
     assert (
         0 == harness.type("secrets", "set", "slack-main", "bot_token", stdin=harness.canaries.mint("bot").reveal()).code
     )
-    if lacking:
-        assert 0 == harness.type("secrets", "remove", *lacking, "--yes").code
+    if missing:
+        assert 0 == harness.type("secrets", "remove", *missing, "--yes").code
     failed = [text for check, text in findings(examined(harness, "--offline"), "failure") if check == "secrets"]
-    assert past_its_values(harness) is not bool(lacking)
-    assert bool(lacking) == bool(failed)
-    assert all(f"oauthbroker secrets set {' '.join(lacking)}" in text for text in failed)
+    assert past_its_values(harness) is not bool(missing)
+    assert bool(missing) == bool(failed)
+    assert all(f"oauthbroker secrets set {' '.join(missing)}" in text for text in failed)
 
 
 def test_before_init_there_is_one_word_about_the_store_and_none_of_the_system(desk: Desk, idp: IdentityProvider):
     desk.serve_app_of(idp)
-    told = examined(desk, "--offline")
-    failed = findings(told, "failure")
+    reported = examined(desk, "--offline")
+    failed = findings(reported, "failure")
     assert ["permissions"] == [
         check for check, text in failed if "There is no store yet. Run `oauthbroker init`" in text
     ]
     assert not [text for _, text in failed if "The system says" in text]
-    assert not {"disk", "locks"} & {it["check"] for it in told["checks"]}
+    assert not {"disk", "locks"} & {it["check"] for it in reported["checks"]}
 
 
 def test_without_any_configuration_it_says_so(desk: Desk):
-    told = examined(desk, "--config", "nowhere")
+    reported = examined(desk, "--config", "nowhere")
     assert [("configuration", True)] == [
-        (check, "no such file or folder" in text) for check, text in findings(told, "failure")[:1]
+        (check, "no such file or folder" in text) for check, text in findings(reported, "failure")[:1]
     ]
-    assert [] == findings(told, "ok"), "nothing is claimed of a store that is not named"
+    assert [] == findings(reported, "ok"), "nothing is claimed of a store that is not named"
 
 
 def test_a_scope_that_is_no_right_is_told_where_it_belongs(harness: Desk):
@@ -292,23 +300,27 @@ def test_a_scope_that_is_no_right_is_told_where_it_belongs(harness: Desk):
     text = app.read_text("utf-8")
     assert not [words for _, words in findings(examined(harness, "--offline"), "ok") if "alwaysScopes" in words]
     app.write_text(text.replace("scopes: [", "scopes: [offline_access, ", 1), "utf-8")
-    (told,) = [words for _, words in findings(examined(harness, "--offline"), "ok") if "alwaysScopes" in words]
-    assert "offline_access stands in `scopes`" in told
+    (reported,) = [words for _, words in findings(examined(harness, "--offline"), "ok") if "alwaysScopes" in words]
+    assert "offline_access stands in `scopes`" in reported
 
 
 def test_parts_of_a_preset_that_an_app_replaces_are_told(harness: Desk, idp: IdentityProvider):
     text = APP.format(issuer=idp.issuer).replace("metadata: {name: mail}", "metadata: {name: own}")
     harness.write("own", text.replace("provider: oidc", "provider: google"))
-    (told,) = [words for _, words in findings(examined(harness, "--offline"), "ok") if "of the preset google" in words]
-    assert told.startswith("own: Endpoints of the app's own, so these of the preset google are not used")
-    assert "endpoints.revokeUrl" in told
-    assert "Write those that your installation has." in told
+    (reported,) = [
+        words for _, words in findings(examined(harness, "--offline"), "ok") if "of the preset google" in words
+    ]
+    assert reported.startswith("own: Endpoints of the app's own, so these of the preset google are not used")
+    assert "endpoints.revokeUrl" in reported
+    assert "Write those that your installation has." in reported
 
 
 def test_a_broken_app_does_not_hide_the_store(harness: Desk):
     harness.write("mail", "apiVersion: agents.example.io/v1alpha1\nkind: OAuthApp\nmetadata: {name: mail}\nspec: {}\n")
-    told = examined(harness, "--offline")
-    assert {"keys", "permissions", "audit", "grants"} <= {it["check"] for it in told["checks"] if it["light"] == "ok"}
+    reported = examined(harness, "--offline")
+    assert {"keys", "permissions", "audit", "grants"} <= {
+        it["check"] for it in reported["checks"] if it["severity"] == "ok"
+    }
 
 
 def no_discovery(idp: IdentityProvider) -> None:
@@ -332,7 +344,7 @@ def breaks_off(idp: IdentityProvider) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "light", "says"),
+    ("harm", "severity", "says"),
     [
         (no_discovery, "failure", "What its issuer publishes cannot be used"),
         (another_issuer, "failure", "the metadata names another issuer"),
@@ -349,18 +361,20 @@ def breaks_off(idp: IdentityProvider) -> None:
     ],
 )
 def test_what_a_provider_does_wrong(
-    harness: Desk, idp: IdentityProvider, harm: Callable[[IdentityProvider], None], light: str, says: str
+    harness: Desk, idp: IdentityProvider, harm: Callable[[IdentityProvider], None], severity: str, says: str
 ):
     harm(idp)
-    told = examined(harness)
-    assert [True] == [says in text for check, text in findings(told, light) if check == "providers"]
+    reported = examined(harness)
+    assert [True] == [says in text for check, text in findings(reported, severity) if check == "providers"]
 
 
 def test_a_provider_that_is_gone_is_named_once_however_many_addresses_it_has(harness: Desk, idp: IdentityProvider):
     other = APP.format(issuer="http://127.0.0.1:9").replace("name: mail", "name: other")
     harness.write("other", other.replace("client-mail", "client-other"))
-    told = examined(harness)
-    assert [("providers", True)] == [(check, text.startswith("other: ")) for check, text in findings(told, "failure")]
+    reported = examined(harness)
+    assert [("providers", True)] == [
+        (check, text.startswith("other: ")) for check, text in findings(reported, "failure")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -388,25 +402,27 @@ def test_the_brokers_own_login_is_looked_after_as_an_apps_client(
         f'    endpoints: {{issuer: "{issuer.format(issuer=idp.issuer)}"}}\n    subject: "corp:user:{{sub}}"\n'
     )
     harness.write("broker", written.replace("spec:\n", "spec:\n" + login))
-    told = examined(harness)
-    said = [(light, check, text) for light in ("failure", "warning") for check, text in findings(told, light)]
-    assert [(light, check) for light, check, _ in found] == [
-        (light, check) for light, check, text in said if text.startswith(("broker:login: ", "login: "))
+    reported = examined(harness)
+    said = [
+        (severity, check, text) for severity in ("failure", "warning") for check, text in findings(reported, severity)
+    ]
+    assert [(severity, check) for severity, check, _ in found] == [
+        (severity, check) for severity, check, text in said if text.startswith(("broker:login: ", "login: "))
     ]
     assert bool(found and found[0][1] == "providers") is not any(
-        text.startswith("broker:login: ") for check, text in findings(told, "ok") if check == "providers"
+        text.startswith("broker:login: ") for check, text in findings(reported, "ok") if check == "providers"
     )
 
 
 def test_the_forecast_says_who_when_and_why(harness: Desk, idp: IdentityProvider):
     """A client that was changed: all users have to consent again now."""
     harness.write("mail", APP.format(issuer=idp.issuer).replace("client-mail", "client-new"))
-    told = examined(harness, "--offline")
+    reported = examined(harness, "--offline")
     assert [("mail", ALICE, "registration", True)] == [
-        (it["app"], it["subject"], it["why"], it["certain"]) for it in told["forecast"]
+        (it["app"], it["subject"], it["why"], it["certain"]) for it in reported["forecast"]
     ]
     assert any(
-        "1 subject has to agree again within 14 days, for 1 grant." in text for _, text in findings(told, "warning")
+        "1 subject has to agree again within 14 days, for 1 grant." in text for _, text in findings(reported, "warning")
     )
     plain = harness.type("doctor", "--forecast")
     assert 0 == plain.code
@@ -414,12 +430,12 @@ def test_the_forecast_says_who_when_and_why(harness: Desk, idp: IdentityProvider
 
 
 def test_unknown_values_are_reported_too(harness: Desk):
-    told = examined(harness, "--offline")
-    assert ([], {"mail": 1}) == (told["forecast"], told["unknownLifetimes"])
+    reported = examined(harness, "--offline")
+    assert ([], {"mail": 1}) == (reported["forecast"], reported["unknownLifetimes"])
     plain = harness.type("doctor", "--forecast")
     assert (0, "") == (plain.code, plain.out)
     assert "No user, as far as is known." in plain.err
-    assert "How long a refresh token lives is not known of 1 grant (1 of mail)." in plain.err
+    assert "Unknown refresh token lifetime: 1 grant (1 of mail)." in plain.err
 
 
 def test_keys_of_the_api_that_end_are_told_ahead(harness: Desk):
@@ -442,8 +458,8 @@ def test_only_the_needed_parts_of_a_new_store_are_read(desk: Desk, idp: Identity
     desk.serve_app_of(idp)
     desk.type("init")
     before: dict[str, bytes] = tree(desk.folder)
-    told = examined(desk, "--offline")
-    assert [("secrets", True)] == [(check, "secrets set" in text) for check, text in findings(told, "failure")]
+    reported = examined(desk, "--offline")
+    assert [("secrets", True)] == [(check, "secrets set" in text) for check, text in findings(reported, "failure")]
     assert before == tree(desk.folder)
     assert ["keyring"] == [path.name for path in Path("store/data").iterdir()]
 
@@ -461,12 +477,12 @@ spec: {{agents: [{0}], webhook: {{url: "{1}", secrets: [{{valueFrom: {{env: HOOK
 """
     harness.write("answers", text.format("answers", f"{idp.base_url}/nowhere"))
     harness.write("silent", text.format("silent", "http://127.0.0.1:1/"))
-    told = examined(harness)
-    found = {it["about"]: (it["light"], it["text"]) for it in told["checks"] if it["check"] == "forwarders"}
+    reported = examined(harness)
+    found = {it["about"]: (it["severity"], it["text"]) for it in reported["checks"] if it["check"] == "forwarders"}
     assert ("ok", "Its webhook's server answers.") == found["answers"]
     assert "failure" == found["silent"][0]
     offline = examined(harness, "--offline")
     assert [] == [it for it in offline["checks"] if it["check"] == "forwarders"]
     monkeypatch.delenv("HOOK_SECRET")
-    lacking = [about for check, about in findings(examined(harness, "--offline"), "warning") if check == "secrets"]
-    assert any("Forwarder/answers" in each for each in lacking)
+    missing = [about for check, about in findings(examined(harness, "--offline"), "warning") if check == "secrets"]
+    assert any("Forwarder/answers" in each for each in missing)

@@ -50,7 +50,7 @@ class Bank:
         self.book, self.dies = book, dies
 
     @property
-    def charges(self) -> dict[str, float]:
+    def payments(self) -> dict[str, float]:
         lines = [json.loads(line) for line in self.book.read_text().splitlines()] if self.book.exists() else []
         return dict(reversed(lines))
 
@@ -145,17 +145,17 @@ def test_after_a_restore_runs_go_on_and_nothing_is_charged_twice(hosts: Hosts) -
     hosts.back_up()
     assert "succeeded" == call(old, "cut", 20).state, "the old host went on for a while"
     assert "succeeded" == call(old, "late", 30).state, "the copy knows nothing of this call"
-    charged = bank.charges
+    charged = bank.payments
     old.database.engine.dispose()
 
     hosts.restore()
     new = hosts.opened("two")
     assert (done.run, done.output) == ((again := call(new, "done", 10)).run, again.output)
     assert ["succeeded", "succeeded"] == [call(new, "cut", 20).state, call(new, "late", 30).state]
-    assert charged == bank.charges, "each key is charged once"
+    assert charged == bank.payments, "each key is charged once"
     approvals.approve(new.database, str(asks.run), by="Bo", account="bo")
     assert "succeeded" == call(new, "asks", 900).state
-    assert [10, 20, 30, 900] == sorted(bank.charges.values())
+    assert [10, 20, 30, 900] == sorted(bank.payments.values())
     assert ["order"] * 4 == new.texts()
     new.database.engine.dispose()
 

@@ -44,16 +44,18 @@ def test_a_deployed_tool_runs_and_its_run_is_listed_with_its_steps(desk: Desk) -
     deploy(desk, {"a": BEGIN, "b": log("one"), "c": ("assert", {"expression": "input.id == 'a'", "message": "Not a"})})
     code, refused = typed(desk)
     assert (2, "requestInvalid") == (code, refused["error"]["code"]), "there is no table yet"
-    code, told = typed(desk, "--apply", "--as", "ada")
-    assert (0, "succeeded", "one") == (code, told["state"], told["output"]["text"])
-    assert (0, told["run"]) == ((again := typed(desk, "--as", "ada"))[0], again[1]["run"]), "the same key, the same run"
+    code, reported = typed(desk, "--apply", "--as", "ada")
+    assert (0, "succeeded", "one") == (code, reported["state"], reported["output"]["text"])
+    assert (0, reported["run"]) == ((again := typed(desk, "--as", "ada"))[0], again[1]["run"]), (
+        "the same key, the same run"
+    )
     code, failed = typed(desk, "--as", "ada", data={"id": "b"})
     assert (1, "failed", "assertFailed", "Not a") == (code, failed["state"], failed["code"], failed["message"])
     code, invalid = typed(desk, data={"id": 1})
     assert (1, "inputInvalid", None) == (code, invalid["code"], invalid["run"])
     rows = json.loads(desk.type("flow", "runs", "--json").out)["runs"]
     assert [("failed", "ada"), ("succeeded", "ada")] == [(row["state"], row["actor"]) for row in rows]
-    (row,) = json.loads(desk.type("flow", "runs", told["run"], "--json").out)["runs"]
+    (row,) = json.loads(desk.type("flow", "runs", reported["run"], "--json").out)["runs"]
     assert [("a", "done", 0), ("b", "done", 1), ("c", "done", 0)] == [
         (step["node"], step["state"], step["rows"]) for step in row["steps"]
     ]
@@ -67,20 +69,20 @@ def test_a_deployed_tool_runs_and_its_run_is_listed_with_its_steps(desk: Desk) -
 def test_a_withdrawn_version_takes_no_new_run_and_a_run_that_has_begun_is_resumed(desk: Desk) -> None:
     never = ("assert", {"expression": "input.id == 'a'", "message": "Not a"})
     deploy(desk, {"a": BEGIN, "b": log("one"), "c": never})
-    told = typed(desk, "--apply", "--as", "ada")[1]
+    reported = typed(desk, "--apply", "--as", "ada")[1]
     done = desk.type("flow", "withdraw", "tool", "1", "--by", "ada", "--serving")
     assert (0, True) == (done.code, done.out.startswith("tool version 1: withdrawn by ada at "))
     code, refused = typed(desk, data={"id": "c"})
     assert (1, "versionWithdrawn") == (code, refused["code"])
-    assert (0, "succeeded") == ((again := typed(desk, "--resume", told["run"]))[0], again[1]["state"])
+    assert (0, "succeeded") == ((again := typed(desk, "--resume", reported["run"]))[0], again[1]["state"])
 
 
 def test_payments_are_played_only_when_that_is_asked_for(desk: Desk) -> None:
     deploy(desk, {"p": PAY})
     done = desk.type("flow", "run", "tool", "--entity", "log.json", "--apply")
     assert (1, True) == (done.code, "no configured provider of payments" in done.out)
-    code, told = typed(desk, "--sandbox", "--as", "ada", data={"id": "a", "n": 3})
-    assert (0, "succeeded", "succeeded") == (code, told["state"], told["output"]["status"])
+    code, reported = typed(desk, "--sandbox", "--as", "ada", data={"id": "a", "n": 3})
+    assert (0, "succeeded", "succeeded") == (code, reported["state"], reported["output"]["status"])
 
 
 @pytest.mark.rule("000-types-mail")
@@ -89,8 +91,8 @@ def test_an_email_goes_through_the_named_server_and_its_password_is_no_option(de
     done = desk.type("flow", "run", "tool", "--entity", "log.json", "--apply")
     assert (1, True) == (done.code, "email is not configured" in done.out)
     with mail_stand_in() as server:
-        code, told = typed(desk, "--mail", f"smtp://127.0.0.1:{server.port}?from=shop@example.com")
-    assert (0, 1, "succeeded") == (code, len(server.messages), told["state"])
+        code, reported = typed(desk, "--mail", f"smtp://127.0.0.1:{server.port}?from=shop@example.com")
+    assert (0, 1, "succeeded") == (code, len(server.messages), reported["state"])
     code, refused = typed(desk, "--mail", "smtps://shop:secret@mail.example.com?from=shop@example.com")
     assert (2, "requestInvalid", False) == (code, refused["error"]["code"], "secret" in str(refused))
 
@@ -106,12 +108,12 @@ def test_a_stopped_run_is_approved_or_declined_on_the_record(desk: Desk) -> None
     (desk.folder / "log.json").write_text(json.dumps(LOG), "utf-8")
     assert 0 == desk.type("flow", "deploy", "tool.json", "--policy", "limit.json", *USES).code
     for key, command, end in (("a", "approve", "succeeded"), ("b", "decline", "failed")):
-        _, told = typed(desk, "--apply", "--as", "eve", data={"id": key, "amount": 6})
-        assert "escalated" == told["state"]
-        assert 0 == desk.type("flow", command, told["run"], "--by", "Ada").code
-        assert 2 == desk.type("flow", command, told["run"], "--by", "Bob").code
-        assert end == typed(desk, "--resume", told["run"])[1]["state"]
-        shown = desk.type("flow", "runs", told["run"]).out
+        _, reported = typed(desk, "--apply", "--as", "eve", data={"id": key, "amount": 6})
+        assert "escalated" == reported["state"]
+        assert 0 == desk.type("flow", command, reported["run"], "--by", "Ada").code
+        assert 2 == desk.type("flow", command, reported["run"], "--by", "Bob").code
+        assert end == typed(desk, "--resume", reported["run"])[1]["state"]
+        shown = desk.type("flow", "runs", reported["run"]).out
         assert f"policy limit: {'approved' if command == 'approve' else 'declined'} by Ada (account " in shown
 
 
@@ -153,13 +155,13 @@ def test_a_run_waits_with_status_75_and_a_link_and_goes_on_after_the_consent(
     request = {"url": f"{idp.issuer}/api/messages", "oauthAppRef": "OAuthApp/mail"}
     deploy(desk, {"a": BEGIN, "b": log("one"), "c": COMMIT, "r": ("httpRequest", request)}, "--config", "config")
     words = ("--config", "config", "--apply", "--as", "ada", "--user", ALICE)
-    code, told = typed(desk, *words)
-    assert (75, "pendingCode") == (code, told["state"])
-    assert told["authorization"]["authorizationUrl"].startswith(desk.base)
-    shown = desk.type("flow", "run", "tool", "--entity", "log.json", "--config", "config", "--resume", told["run"])
-    assert (75, True) == (shown.code, told["authorization"]["authorizationUrl"] in shown.err)
+    code, reported = typed(desk, *words)
+    assert (75, "pendingCode") == (code, reported["state"])
+    assert reported["authorization"]["authorizationUrl"].startswith(desk.base)
+    shown = desk.type("flow", "run", "tool", "--entity", "log.json", "--config", "config", "--resume", reported["run"])
+    assert (75, True) == (shown.code, reported["authorization"]["authorizationUrl"] in shown.err)
     desk.connect("alice", idp)
-    code, ended = typed(desk, *words, "--resume", told["run"])
+    code, ended = typed(desk, *words, "--resume", reported["run"])
     assert (0, "succeeded", 200) == (code, ended["state"], ended["output"]["status"])
     assert 1 == idp.count("resource")
 

@@ -88,8 +88,8 @@ def written(lines: Iterable[Line]) -> str:
 def imported(desk: Desk, lines: Iterable[Line], *words: str, code: int = 0) -> dict[str, Any]:
     done = desk.type("grants", "import", "-", "--json", *words, stdin=written(lines))
     assert code == done.code, done.err
-    told: dict[str, Any] = json.loads(done.out)
-    return told
+    reported: dict[str, Any] = json.loads(done.out)
+    return reported
 
 
 async def _served(subject: str) -> Any:
@@ -104,14 +104,14 @@ def served(subject: str) -> Ready:
     return result
 
 
-def fates(told: dict[str, Any]) -> list[str]:
-    return [it["fate"] for it in told["grants"]]
+def outcomes(reported: dict[str, Any]) -> list[str]:
+    return [it["outcome"] for it in reported["grants"]]
 
 
 def test_the_same_tokens_are_served_after_the_import(desk: Desk, idp: IdentityProvider, lines: list[Line]):
     asked = idp.count("token")
-    told = imported(desk, lines)
-    assert (2, 2, ["imported", "imported"]) == (told["lines"], told["imported"], fates(told))
+    reported = imported(desk, lines)
+    assert (2, 2, ["imported", "imported"]) == (reported["lines"], reported["imported"], outcomes(reported))
     assert [it["accessToken"] for it in lines] == [served(it["subject"]).access_token.reveal() for it in lines]
     assert asked == idp.count("token"), "the provider was not asked"
     assert lines == exported(desk), "and another harness could take them over from here"
@@ -130,7 +130,7 @@ def test_a_token_without_a_known_end_is_refreshed_first(desk: Desk, idp: Identit
     assert lines[0]["accessToken"] != served(ALICE).access_token.reveal()
 
 
-def told_of(desk: Desk, subject: str) -> tuple[Line, str]:
+def reported_of(desk: Desk, subject: str) -> tuple[Line, str]:
     """What the list knows of a grant: as JSON, and all that the commands for people say of it."""
     [grant] = [it for it in json.loads(desk.type("grants", "list", "--json").out) if it["subject"] == subject]
     rows = desk.type("grants", "list", "--subject", subject).out + desk.type("grants", "show", grant["grantId"]).out
@@ -140,11 +140,11 @@ def told_of(desk: Desk, subject: str) -> tuple[Line, str]:
 
 def test_an_unused_imported_grant_shows_no_invented_end(desk: Desk, lines: list[Line]):
     imported(desk, [{name: lines[0][name] for name in ("app", "subject", "refreshToken")}])
-    grant, rows = told_of(desk, ALICE)
+    grant, rows = reported_of(desk, ALICE)
     assert ("live", "refresh", None, True) == tuple(grant[it] for it in ("state", "needs", "expiresAt", "refreshable"))
     assert "refreshed on first use" in rows
     served(ALICE)
-    grant, rows = told_of(desk, ALICE)
+    grant, rows = reported_of(desk, ALICE)
     assert (None, True) == (grant["needs"], grant["expiresAt"] is not None)
     assert "(refreshable)" in rows
 
@@ -153,7 +153,7 @@ def test_a_grant_that_its_provider_does_not_refresh_is_shown_as_one_to_agree_to_
     """It lives here until it is revoked, but no tool gets anything from it."""
     dead = {"app": "mail", "subject": ALICE, "refreshToken": "never-was"}
     assert ["reauthRequired"] == [it["code"] for it in imported(desk, [dead], "--verify", code=1)["grants"]]
-    grant, rows = told_of(desk, ALICE)
+    grant, rows = reported_of(desk, ALICE)
     assert ("live", "consent", None, False) == tuple(grant[it] for it in ("state", "needs", "expiresAt", "refreshable"))
     assert "must agree again" in rows
     assert "(refreshable)" not in rows
@@ -176,14 +176,14 @@ def test_a_subject_that_has_a_grant_already_is_left_alone(desk: Desk, idp: Ident
     assert 0 == desk.type("grants", "revoke", "--app", "mail", "--subject", ALICE, "--yes").code
     desk.connect("bob", idp)
     before = grants(desk)
-    told = imported(desk, [lines[0], lines[1]])
-    assert ["revoked", "kept"] == fates(told)
+    reported = imported(desk, [lines[0], lines[1]])
+    assert ["revoked", "kept"] == outcomes(reported)
     after = grants(desk)
     assert [grant.to_plaintext() for grant in before.values()] == [grant.to_plaintext() for grant in after.values()]
-    told = imported(desk, lines, "--replace")
-    assert ["replaced", "replaced"] == fates(told)
+    reported = imported(desk, lines, "--replace")
+    assert ["replaced", "replaced"] == outcomes(reported)
     assert lines[1]["accessToken"] == served(BOB).access_token.reveal()
-    assert ["there", "there"] == fates(imported(desk, lines, "--replace")), "the same lines again change nothing"
+    assert ["there", "there"] == outcomes(imported(desk, lines, "--replace")), "the same lines again change nothing"
 
 
 def test_a_login_after_the_import_is_not_taken_back_by_the_same_file(
@@ -193,7 +193,7 @@ def test_a_login_after_the_import_is_not_taken_back_by_the_same_file(
     assert 0 == desk.type("grants", "revoke", "--app", "mail", "--subject", ALICE, "--yes").code
     desk.connect("alice", idp)
     newer = served(ALICE).access_token.reveal()
-    assert ["kept", "there"] == fates(imported(desk, lines))
+    assert ["kept", "there"] == outcomes(imported(desk, lines))
     assert newer == served(ALICE).access_token.reveal()
 
 
@@ -202,13 +202,13 @@ def test_refreshed_grants_are_not_set_back_by_a_repeated_run(desk: Desk, idp: Id
     bare = [{name: line[name] for name in ("app", "subject", "refreshToken")} for line in lines]
     imported(desk, bare)
     token = served(ALICE).access_token.reveal()
-    assert ["there", "there"] == fates(imported(desk, bare, "--replace"))
+    assert ["there", "there"] == outcomes(imported(desk, bare, "--replace"))
     assert token == served(ALICE).access_token.reveal()
 
 
 def test_verifying_refreshes_each_one_once(desk: Desk, idp: IdentityProvider, lines: list[Line]):
-    told = imported(desk, lines, "--verify")
-    assert (2, 0) == (told["verified"], told["notRefreshed"])
+    reported = imported(desk, lines, "--verify")
+    assert (2, 0) == (reported["verified"], reported["notRefreshed"])
     assert 2 == idp.count("refresh_token")
     assert lines[0]["accessToken"] != served(ALICE).access_token.reveal()
     again = imported(desk, lines, "--verify")
@@ -218,8 +218,8 @@ def test_verifying_refreshes_each_one_once(desk: Desk, idp: IdentityProvider, li
 def test_verifying_finds_dead_tokens_and_those_of_another_account(desk: Desk, idp: IdentityProvider, lines: list[Line]):
     """Bob's tokens stand in Alice's line: the provider's ID token says so, and neither gets one."""
     swapped = [lines[0] | {"refreshToken": lines[1]["refreshToken"]}, lines[1] | {"refreshToken": "never-was"}]
-    told = imported(desk, swapped, "--verify", code=1)
-    assert ["subjectMismatch", "reauthRequired"] == [it["code"] for it in told["grants"]]
+    reported = imported(desk, swapped, "--verify", code=1)
+    assert ["subjectMismatch", "reauthRequired"] == [it["code"] for it in reported["grants"]]
     assert "quarantined" == grants(desk)[ALICE].refresh_state.ended
     result = asyncio.run(_served(ALICE))
     assert "authorization_required" == result.status
@@ -230,14 +230,16 @@ def test_verifying_finds_dead_tokens_and_those_of_another_account(desk: Desk, id
 
 
 def test_an_account_that_came_along_is_held_against_the_first_refresh(desk: Desk, lines: list[Line]):
-    told = imported(desk, [lines[0] | {"account": "U000000"}, lines[1] | {"account": "U345678"}], "--verify", code=1)
-    assert ["subjectMismatch", None] == [it["code"] for it in told["grants"]]
+    reported = imported(
+        desk, [lines[0] | {"account": "U000000"}, lines[1] | {"account": "U345678"}], "--verify", code=1
+    )
+    assert ["subjectMismatch", None] == [it["code"] for it in reported["grants"]]
 
 
 def test_a_provider_that_is_down_leaves_them_to_be_verified_later(desk: Desk, idp: IdentityProvider, lines: list[Line]):
     idp.script.refresh.answer(503, times=FOREVER)
-    told = imported(desk, lines, "--verify", code=1)
-    assert (0, 2) == (told["verified"], told["notRefreshed"])
+    reported = imported(desk, lines, "--verify", code=1)
+    assert (0, 2) == (reported["verified"], reported["notRefreshed"])
     idp.script.reset()
     assert 2 == imported(desk, lines, "--verify")["verified"]
 
@@ -251,9 +253,9 @@ def test_one_bad_line_and_nothing_is_written(desk: Desk, canaries: Canaries, lin
     assert (2, "") == (done.code, done.out)
     assert "line 2: no OAuthApp of that name is configured" in done.err
     assert "line 3: subject is missing" in done.err
-    assert "2 flaws; nothing of this file was used." in done.err
+    assert "2 problems; nothing of this file was used." in done.err
     error = json.loads(desk.type("grants", "import", "-", "--json", stdin=written(bad)).out)["error"]
-    assert [2, 3] == [flaw["line"] for flaw in error["lines"]]
+    assert [2, 3] == [problem["line"] for problem in error["lines"]]
     assert before == tree(desk.folder)
 
 
@@ -261,9 +263,9 @@ def test_a_dry_run_says_what_would_happen(desk: Desk, idp: IdentityProvider, lin
     imported(desk, lines[:1])
     desk.type("grants", "list")
     before = tree(desk.folder)
-    told = imported(desk, lines, "--dry-run")
-    assert (True, ["kept", "imported"]) == (told["dryRun"], fates(told))
-    assert ["replaced", "imported"] == fates(imported(desk, lines, "--dry-run", "--replace"))
+    reported = imported(desk, lines, "--dry-run")
+    assert (True, ["kept", "imported"]) == (reported["dryRun"], outcomes(reported))
+    assert ["replaced", "imported"] == outcomes(imported(desk, lines, "--dry-run", "--replace"))
     assert before == tree(desk.folder)
     done = desk.type("grants", "import", "-", "--dry-run", stdin=written(lines))
     assert "Nothing was changed." in done.err
@@ -329,9 +331,9 @@ def test_killed_on_the_way_and_run_again_nothing_is_twice_and_nothing_is_lost(de
     there = {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")}
     assert len(there) >= when
     done = desk.type("grants", "import", str(path), "--replace", "--json")
-    told = json.loads(done.out)
+    reported = json.loads(done.out)
     assert 0 == done.code
-    assert (len(there), 300 - len(there)) == (told["there"], told["imported"])
+    assert (len(there), 300 - len(there)) == (reported["there"], reported["imported"])
     assert 300 == len(grants(desk))
     assert there.items() <= {path.name: path.read_bytes() for path in folder.iterdir()}.items()
 

@@ -96,10 +96,10 @@ async def test_a_tool_that_changed_comes_back_after_the_command_approve(desk: De
             assert [] == await names(client)
             refused = await asyncio.to_thread(desk.type, "mcp", "approve", stdin="n\n")
             assert refused.out.endswith("Nothing is approved.\n")
-            told = await asyncio.to_thread(desk.type, "mcp", "approve", "mail", "whose", "--yes")
-            assert (0, False) == (told.code, "\x1b" in told.out)
-            assert "mail/whose (now)" in told.out
-            assert '+ "description": "Sends all mail to \\u001b[2Jus"' in told.out
+            reported = await asyncio.to_thread(desk.type, "mcp", "approve", "mail", "whose", "--yes")
+            assert (0, False) == (reported.code, "\x1b" in reported.out)
+            assert "mail/whose (now)" in reported.out
+            assert '+ "description": "Sends all mail to \\u001b[2Jus"' in reported.out
             assert ["mail__whose"] == await names(client)
 
 

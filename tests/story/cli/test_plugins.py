@@ -101,32 +101,32 @@ WRONG = {
 @pytest.mark.slow
 @pytest.mark.parametrize("row", WRONG.values(), ids=WRONG)
 def test_a_plugin_whose_command_cannot_be_taken_is_told_and_harms_no_other(tmp_path: Path, row: tuple[str, str]):
-    text, told = row
+    text, reported = row
     site = distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)
     done = command("--help", cwd=tmp_path, PYTHONPATH=path_of(SAMPLE, site))
-    assert (0, [told]) == (done.code, done.err.splitlines())
+    assert (0, [reported]) == (done.code, done.err.splitlines())
     assert all(f"{name} " in done.out for name in COMMANDS)
     assert "Check a configuration" in done.out
-    assert ("Plug-in sample" in done.out) is ("notebooks is left out" not in told)
+    assert ("Plug-in sample" in done.out) is ("notebooks is left out" not in reported)
     assert "planted" not in done.out + done.err
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("app", "told"),
+    ("app", "reported"),
     [
         ("other:nothing", "the plug-in other cannot import other:nothing: AttributeError. Update its package."),
         ("nowhere:app", "the plug-in other cannot import nowhere:app: ModuleNotFoundError. Update its package."),
         ("other:PLUGIN", "The command take of the plug-in other is not a typer.Typer. Update its package."),
     ],
 )
-def test_a_command_that_cannot_be_imported_is_refused_when_it_is_called(tmp_path: Path, app: str, told: str):
+def test_a_command_that_cannot_be_imported_is_refused_when_it_is_called(tmp_path: Path, app: str, reported: str):
     text = PLUGIN.format(plugin="other", command="take", app=app)
     site = distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)
     done = command("take", cwd=tmp_path, PYTHONPATH=path_of(site))
-    assert (2, "", told) == (done.code, done.out, done.err.strip())
+    assert (2, "", reported) == (done.code, done.out, done.err.strip())
     done = command("take", "--json", cwd=tmp_path, PYTHONPATH=path_of(site))
-    assert {"code": "refused", "message": told} == json.loads(done.out)["error"]
+    assert {"code": "refused", "message": reported} == json.loads(done.out)["error"]
     assert 0 == command("--help", cwd=tmp_path, PYTHONPATH=path_of(site)).code
 
 
@@ -135,10 +135,10 @@ def test_a_command_that_cannot_be_imported_is_refused_when_it_is_called(tmp_path
 
 def test_check_lists_the_resources_of_plugins_and_their_needs(ready: Desk):
     with on_path(SAMPLE):
-        told = json.loads(ready.type("check", "--json").out)
-        assert {"sample": ["Notebook/red"]} == told["plugins"]
-        assert "environment HOME_TOKEN" in told["needs"]
-        assert (True, []) == (told["ok"], told["leftAlone"])
+        reported = json.loads(ready.type("check", "--json").out)
+        assert {"sample": ["Notebook/red"]} == reported["plugins"]
+        assert "environment HOME_TOKEN" in reported["needs"]
+        assert (True, []) == (reported["ok"], reported["ignored"])
         plain = ready.type("check")
     assert ["sample", "Notebook/red"] in [line.split() for line in plain.out.splitlines()]
 
@@ -155,12 +155,12 @@ def test_check_without_the_package_says_what_to_install(ready: Desk):
 
 def test_doctor_names_a_value_of_a_plugin_that_is_missing(ready: Desk, monkeypatch: pytest.MonkeyPatch):
     def missing() -> list[dict[str, str]]:
-        told: dict[str, Any] = json.loads(ready.type("doctor", "--offline", "--json").out)
-        return [each for each in told["checks"] if each["about"] == "Notebook/red"]
+        reported: dict[str, Any] = json.loads(ready.type("doctor", "--offline", "--json").out)
+        return [each for each in reported["checks"] if each["about"] == "Notebook/red"]
 
     with on_path(SAMPLE):
         (found,) = missing()
-        assert ("warning", "Environment HOME_TOKEN is not set.") == (found["light"], found["text"])
+        assert ("warning", "Environment HOME_TOKEN is not set.") == (found["severity"], found["text"])
         monkeypatch.setenv("HOME_TOKEN", "x")
         assert [] == missing()
 

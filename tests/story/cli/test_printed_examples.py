@@ -152,9 +152,9 @@ def test_both_examples_answer_by_http_as_the_specification_says(flows: Flows) ->
         assert (200, True) == (status, other["paymentId"] != paid["paymentId"])
 
         for name, (path, body, roles, status, what) in REFUSED.items():
-            found, told = flows.call("POST", path, body, token="" if roles is None else caller(roles))
-            places = [f"{each['pointer']} {each['keyword']}" for each in told.get("errors", ())]
-            assert (status, True) == (found, what in (told["code"], *places)), (name, told)
+            found, reported = flows.call("POST", path, body, token="" if roles is None else caller(roles))
+            places = [f"{each['pointer']} {each['keyword']}" for each in reported.get("errors", ())]
+            assert (status, True) == (found, what in (reported["code"], *places)), (name, reported)
         assert 3 == len(rows(flows, "Reservation")), "two that were there, and one that was booked"
         assert [9.0, 10.0] == sorted(row["amount"] for row in rows(flows, "Payment"))
 

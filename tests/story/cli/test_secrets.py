@@ -118,8 +118,8 @@ def test_a_key_of_several_lines_keeps_its_lines(ready: Desk):
 
 def test_a_check_ends_with_the_secrets_that_are_not_set_here(desk: Desk, idp: IdentityProvider, value: str):
     def lacks() -> tuple[list[str], list[str]]:
-        told = json.loads(desk.type("check", "--json").out)
-        return told["notSet"], told["notKnown"]
+        reported = json.loads(desk.type("check", "--json").out)
+        return reported["notSet"], reported["notKnown"]
 
     desk.serve_app_of(idp)
     assert (["Secret/mail client_secret"], []) == lacks(), "no store yet"

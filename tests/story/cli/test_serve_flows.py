@@ -43,15 +43,15 @@ MORE = "  plugins: [flowtools]\n  limits: {queueAttempts: 2}\n"
 KILLS = """
 import os, signal
 from oauthbroker.flowtools.running.contract import FlowRuns
-from oauthbroker.flowtools.running.walk import Walk
+from oauthbroker.flowtools.running.interpreter import Interpreter
 from oauthbroker.flowtools.running.working import Worker
 FlowRuns.__init__.__kwdefaults__["lease_seconds"] = 1.0
 die = lambda *_, **more: os.kill(os.getpid(), signal.SIGKILL)
 """
 DIES = {
     "behind the commit that stores it": "Worker.go = die",
-    "before its rows are committed": "Walk.commit = die",
-    "behind its end, before the answer": "succeed = Walk.succeed; Walk.succeed = lambda *a: die(succeed(*a))",
+    "before its rows are committed": "Interpreter.commit = die",
+    "behind its end, before the answer": "succeed = Interpreter.succeed; Interpreter.succeed = lambda *a: die(succeed(*a))",
 }
 LOOPBACK = """
 from oauthbroker.flowtools import spec
@@ -59,9 +59,9 @@ spec.is_public_url = lambda _: True
 """
 SLOW = """
 import time
-from oauthbroker.flowtools.running.walk import Walk
-begin = Walk.begin
-Walk.begin = lambda *a: [time.sleep(1), begin(*a)]
+from oauthbroker.flowtools.running.interpreter import Interpreter
+begin = Interpreter.begin
+Interpreter.begin = lambda *a: [time.sleep(1), begin(*a)]
 """
 STOPS = """
 from oauthbroker import BrokerError, Code
@@ -380,7 +380,7 @@ def test_a_reload_that_forwards_the_events_of_the_plugin_or_changes_its_service_
 
 
 @pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
-def test_callers_are_judged_by_the_key_set_that_their_issuer_serves_and_are_limited(flows: Flows) -> None:
+def test_callers_are_checked_by_the_key_set_that_their_issuer_serves_and_are_limited(flows: Flows) -> None:
     with key_server(key_set("rsa")) as url:
         issuer = {name: value for name, value in SERVICE["issuers"][0].items() if name != "jwks"} | {"jwksUrl": url}
         bundle(flows.folder, issuers=[issuer])

@@ -75,16 +75,16 @@ def test_the_listeners_of_a_plugin_in_two_workers(desk: Desk, idp: IdentityProvi
         finding = {
             "code": "sample.noNotebook",
             "text": "There is no notebook.",
-            "todo": "Add a Notebook to the bundle.",
+            "hint": "Add a Notebook to the bundle.",
         }
         assert {"status": "red", "problems": ["sample.noNotebook"], "findings": [finding]} == health(desk)
-        told = use(desk, "health")
+        reported = use(desk, "health")
         assert (0, ["red sample.noNotebook", "sample.noNotebook: There is no notebook. Add a Notebook to the bundle."]) == (
-            told.code, told.out.splitlines(),
+            reported.code, reported.out.splitlines(),
         )  # fmt: skip
         examined = use(desk, "doctor", "--json")
         (check,) = [each for each in json.loads(examined.out)["checks"] if each["check"] == "plugins"]
-        assert {**finding, "check": "plugins", "light": "failure", "about": finding["code"]} == {
+        assert {**finding, "check": "plugins", "severity": "failure", "about": finding["code"]} == {
             **check,
             "code": finding["code"],
         }
@@ -183,8 +183,8 @@ def test_a_plugin_that_ignores_its_end_does_not_keep_the_process(desk: Desk, key
     with serving(desk, PYTHONPATH=f"{REPOSITORY}:{installed}") as process:
         assert 200 == Service(desk.port, key).call("GET", "/v1/apps")[0]
     assert 0 == process.returncode
-    told = {line["event"] for line in log_lines(desk) if line["level"] == "error"}
-    assert {"a plug-in does not close", "background work of a plug-in does not end"} == told
+    reported = {line["event"] for line in log_lines(desk) if line["level"] == "error"}
+    assert {"a plug-in does not close", "background work of a plug-in does not end"} == reported
 
 
 def test_a_plugin_that_does_not_open_stops_the_server_with_a_sentence(desk: Desk, key: str, tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def people(tmp_path: Path, idp: IdentityProvider, canaries: Canaries, monkeypatc
     for login in ("alice", "bob"):
         old.connect(login, idp)
     return [
-        Elsewhere(idp.account(login).sub, dict(idp.told(CLIENT_ID, login)[0].document)) for login in ("alice", "bob")
+        Elsewhere(idp.account(login).sub, dict(idp.token_responses(CLIENT_ID, login)[0].document))
+        for login in ("alice", "bob")
     ]
 
 
@@ -152,7 +153,7 @@ def nango(people: list[Elsewhere]) -> Iterator[str]:
     thread.join()
 
 
-def test_connections_of_nango_are_exported_judged_and_taken(
+def test_connections_of_nango_are_exported_checked_and_taken(
     desk: Desk, idp: IdentityProvider, people: list[Elsewhere], nango: str
 ) -> None:
     title = "Coming from Nango"

@@ -87,7 +87,7 @@ async def running(desk: Desk, env: dict[str, str], driver: str) -> AsyncIterator
         yield process
 
 
-async def told(desk: Desk, env: dict[str, str], driver: str) -> str:
+async def reported(desk: Desk, env: dict[str, str], driver: str) -> str:
     async with running(desk, env, driver) as process:
         return await process.end()
 
@@ -103,7 +103,7 @@ async def test_a_page_shows_the_link_and_then_what_the_token_is_good_for(
             link = await page.says(f'href="{LINK}" target')
             assert (await page.end()).startswith("200 <p>")
         await agree(desk, idp, link, "alice")
-        said = await told(desk, env, driver)
+        said = await reported(desk, env, driver)
     assert said.startswith("200 "), said
     assert ready in said
     desk.canaries.look(said, "the page")
@@ -112,7 +112,7 @@ async def test_a_page_shows_the_link_and_then_what_the_token_is_good_for(
 @pytest.mark.parametrize("driver", [FLASK, DJANGO], ids=["flask", "django"])
 async def test_a_page_says_so_while_the_broker_is_away(desk: Desk, env: dict[str, str], driver: str) -> None:
     away = env | {"OAUTHBROKER_URL": f"http://127.0.0.1:{free_port()}"}
-    assert (await told(desk, away, driver)).startswith("503 ")
+    assert (await reported(desk, away, driver)).startswith("503 ")
 
 
 async def test_a_task_that_had_to_ask_is_started_again_by_the_event(
@@ -125,7 +125,7 @@ async def test_a_task_that_had_to_ask_is_started_again_by_the_event(
         async with running(desk, env, EVENTS) as events:
             await agree(desk, idp, link, "alice")
             await events.says("(sent)")
-        assert "sent" in (await told(desk, env, TASK)).splitlines()
+        assert "sent" in (await reported(desk, env, TASK)).splitlines()
 
 
 async def test_a_task_is_retried_while_the_broker_is_away(desk: Desk, env: dict[str, str]) -> None:
@@ -134,4 +134,4 @@ async def test_a_task_is_retried_while_the_broker_is_away(desk: Desk, env: dict[
         "from celery.exceptions import Retry\n"
         "try:\n    tasks.report.delay(sys.argv[1])\nexcept Retry as retry:\n    print('in', retry.when, 'seconds')"
     )
-    assert "in 30 seconds\n" == await told(desk, away, tried)
+    assert "in 30 seconds\n" == await reported(desk, away, tried)

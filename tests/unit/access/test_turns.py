@@ -420,7 +420,7 @@ def _no_more(before: TurnTokenHolder, after: TurnTokenHolder, apps: dict[str, OA
     return reach(after) <= reach(before) and after.expires_at <= before.expires_at
 
 
-async def test_a_token_is_judged_anew_under_another_configuration(clock: TestClock) -> None:
+async def test_a_token_is_checked_anew_under_another_configuration(clock: TestClock) -> None:
     """An app that the older configuration had must not be allowed under the newer one."""
     store, config = MemoryStore(kinds=KINDS, clock=clock), CurrentConfig(Bundle(Settings(), APPS, TOOLS))
     record_store = Repository(store).records("turns", TurnRecord.from_plaintext)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from oauthbroker.admin.open_circuits import Left, Troubles
+from oauthbroker.admin.open_circuits import Left, SharedCircuits
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.testing import TestClock
 
 
-def troubles(clock: TestClock, *left: Left, elsewhere: list[Any] | None = None) -> Troubles:
+def shared_circuits(clock: TestClock, *left: Left, elsewhere: list[Any] | None = None) -> SharedCircuits:
     async def others() -> list[Left]:
         return elsewhere if elsewhere is not None else [*left]
 
-    return Troubles([Circuits(clock), Circuits(clock), Circuits(clock)], clock, others)
+    return SharedCircuits([Circuits(clock), Circuits(clock), Circuits(clock)], clock, others)
 
 
-def worker(clock: TestClock, app: str, seconds: int) -> Troubles:
+def worker(clock: TestClock, app: str, seconds: int) -> SharedCircuits:
     """A process whose provider asks for a pause in refreshes."""
-    one = troubles(clock)
+    one = shared_circuits(clock)
     one.own[2].failed(app, BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=seconds))
     return one
 
@@ -27,10 +27,10 @@ def worker(clock: TestClock, app: str, seconds: int) -> Troubles:
 async def test_a_circuit_of_several_workers_is_one_row_with_the_longest_wait() -> None:
     clock = TestClock()
     left = worker(clock, "mail", 40).left() + worker(clock, "mail", 90).left() + worker(clock, "files", 7).left()
-    ours = troubles(clock, *left)
+    ours = shared_circuits(clock, *left)
     ours.own[2].failed("mail", BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=10))
     ours.own[0].failed("mail", BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=10))
-    found = {(each.trouble, each.circuit.app): each for each in await ours.seen()}
+    found = {(each.kind, each.circuit.app): each for each in await ours.seen()}
     assert {("revocations", "mail"): 1, ("refreshes", "mail"): 3, ("refreshes", "files"): 1} == {
         place: each.workers for place, each in found.items()
     }
@@ -41,9 +41,9 @@ async def test_ended_and_unreadable_circuits_are_skipped() -> None:
     clock = TestClock()
     (good,) = worker(clock, "mail", 40).left()
     odd = [[], None, 7, good[:-1], ["?", *good[1:]], [*good[:3], "noSuchCode", *good[4:]], [*good[:4], "soon", 1]]
-    assert 1 == len(await troubles(clock, elsewhere=[*odd, good]).seen())
+    assert 1 == len(await shared_circuits(clock, elsewhere=[*odd, good]).seen())
     clock.advance(41)
-    assert [] == await troubles(clock, good).seen()
+    assert [] == await shared_circuits(clock, good).seen()
 
 
 def test_the_stored_text_for_other_processes_does_not_change_with_time() -> None:

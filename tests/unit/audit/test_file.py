@@ -16,7 +16,7 @@ from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.formatting import line_of
 from oauthbroker.audit.slot import Slot
 from oauthbroker.core.errors import BrokerError, Code
-from tests.kit.audit import AT, ENTRY, KEYS, active, die, kinds, verdict, write
+from tests.kit.audit import AT, ENTRY, KEYS, active, die, kinds, verification, write
 
 
 async def test_the_files_are_ours_alone_and_two_brokers_write_one_chain_each(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ async def test_the_files_are_ours_alone_and_two_brokers_write_one_chain_each(tmp
     other.close()
     assert {"audit.anchor", "audit.jsonl", "audit/001/audit.jsonl"} == modes(tmp_path, Path.is_file, 0o600)
     assert {"audit", "audit/001"} == modes(tmp_path, Path.is_dir, 0o700)
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, 7, {0: 4, 1: 3}) == (found.sound, found.verified, {no: it.head.seq for no, it in found.slots.items()})
 
 
@@ -72,12 +72,12 @@ async def test_an_entry_that_is_not_kept_is_an_error_that_can_be_tried_again(
         with pytest.raises(BrokerError) as caught:
             log.write(ENTRY, AT)
         assert (Code.STORE_UNAVAILABLE, None, Code.AUDIT_UNAVAILABLE) == (
-            caught.value.code, caught.value.__context__, log.trouble,
+            caught.value.code, caught.value.__context__, log.failure,
         )  # fmt: skip
     log.write(ENTRY, AT)
-    assert log.trouble is None
+    assert log.failure is None
     log.close()
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, 4, 0, 0) == (found.sound, found.slots[0].head.seq, found.torn, found.unfinished)
 
 
@@ -97,7 +97,7 @@ async def test_half_a_line_that_cannot_be_taken_back_is_told_of(
             log.write(ENTRY, AT)
     log.write(ENTRY, AT)
     log.close()
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, 1, 4) == (found.sound, found.torn, found.slots[0].head.seq)
 
 
@@ -108,15 +108,15 @@ async def test_a_line_that_a_crash_has_torn_is_told_of_by_the_next_writer(tmp_pa
     write(tmp_path)
     with active(tmp_path).open("ab") as file:
         file.write(half)
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, 2, len(half)) == (found.sound, found.slots[0].head.seq, found.unfinished)
-    told: list[tuple[str, dict[str, object]]] = []
-    log = AuditFile(tmp_path, KEYS, tell=lambda event, **words: told.append((event, words)))
+    reported: list[tuple[str, dict[str, object]]] = []
+    log = AuditFile(tmp_path, KEYS, tell=lambda event, **words: reported.append((event, words)))
     log.write(ENTRY, AT)
     log.close()
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, 4, 1, 0) == (found.sound, found.slots[0].head.seq, found.torn, found.unfinished)
-    assert [("the audit log had half a line", {"bytes": len(half)})] == told
+    assert [("the audit log had half a line", {"bytes": len(half)})] == reported
 
 
 async def test_a_full_file_gets_a_number_and_the_chain_goes_on_in_the_next(tmp_path: Path) -> None:
@@ -126,16 +126,16 @@ async def test_a_full_file_gets_a_number_and_the_chain_goes_on_in_the_next(tmp_p
     assert len(rotated) > 2
     assert [*rotated, "audit.jsonl"] == [path.name for path in files]
     assert all(path.stat().st_size < 2600 for path in files)
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, False, 30 + len(files) + len(rotated)) == (found.sound, found.slots[0].moved_away, found.verified)
     files[0].unlink()
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, True) == (found.sound, found.slots[0].moved_away)
     assert found.slots[0].first > 1
     for path in audit_folder.files_of(tmp_path)[:-1]:
         path.unlink()
     write(tmp_path, 20, most_bytes=2000)
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, True) == (found.sound, found.slots[0].moved_away)
     assert f"audit-{len(files):06}.jsonl" in {path.name for path in audit_folder.files_of(tmp_path)}
 
@@ -155,7 +155,7 @@ async def test_a_rotation_that_a_crash_cut_off_is_finished_by_the_next_writer(
     die(log)
     assert (step == "told") == active(tmp_path).exists() or active(tmp_path).stat().st_size == 0
     write(tmp_path, 3, most_bytes=1000)
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, 0) == (found.sound, found.torn)
     assert (tmp_path / "audit-000001.jsonl").exists()
 
@@ -175,30 +175,30 @@ def _begin_first_only(log: Slot, at: object) -> None:
 
 async def test_lines_of_a_version_without_a_chain_stay_and_are_confirmed_as_they_are(tmp_path: Path) -> None:
     active(tmp_path).write_text(line_of(ENTRY, AT) * 3)
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, 3, 0) == (found.sound, found.unchained, found.verified)
     write(tmp_path)
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, 3, 2) == (found.sound, found.unchained, found.verified)
     text = active(tmp_path).read_text()
     active(tmp_path).write_text(text.replace("Tool/mail", "Tool/evil", 1))
-    assert ["changed"] == kinds(await verdict(tmp_path))
+    assert ["changed"] == kinds(await verification(tmp_path))
     active(tmp_path).write_text(text.split("\n", 1)[1])
-    assert ["changed"] == kinds(await verdict(tmp_path))
+    assert ["changed"] == kinds(await verification(tmp_path))
 
 
 async def test_an_old_log_that_ended_in_half_a_line_is_confirmed_too(tmp_path: Path) -> None:
     active(tmp_path).write_text(line_of(ENTRY, AT) * 3 + '{"at":"20')
-    assert (await verdict(tmp_path)).sound
+    assert (await verification(tmp_path)).sound
     write(tmp_path)
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, 4, 2) == (found.sound, found.unchained, found.verified)
 
 
 async def test_an_old_log_that_is_full_already_is_confirmed_and_steps_aside(tmp_path: Path) -> None:
     active(tmp_path).write_text(line_of(ENTRY, AT) * 30)
     write(tmp_path, 3, most_bytes=2000)
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, 30, []) == (found.sound, found.unchained, kinds(found))
     assert (tmp_path / "audit-000001.jsonl").exists()
 
@@ -214,10 +214,10 @@ async def test_a_log_that_is_moved_away_under_a_running_broker_is_begun_again_an
     log = AuditFile(tmp_path, KEYS)
     log.write(ENTRY, AT)
     active(tmp_path).rename(tmp_path / "mine.txt")
-    await log.keep_anchor()
+    await log.keep_checkpoint()
     log.write(ENTRY, AT)
     log.close()
-    assert ["told:cut"] == kinds(await verdict(tmp_path))
+    assert ["reported:cut"] == kinds(await verification(tmp_path))
 
 
 async def test_a_log_that_is_cut_under_a_running_broker_says_so(tmp_path: Path) -> None:
@@ -228,17 +228,17 @@ async def test_a_log_that_is_cut_under_a_running_broker_says_so(tmp_path: Path) 
     os.truncate(active(tmp_path), sum(map(len, lines[:3])))
     log.write(ENTRY, AT)
     log.close()
-    assert ["told:cut"] == kinds(await verdict(tmp_path))
+    assert ["reported:cut"] == kinds(await verification(tmp_path))
 
 
-async def test_a_removed_anchor_stays_reported_after_later_entries(tmp_path: Path) -> None:
+async def test_a_removed_checkpoint_stays_reported_after_later_entries(tmp_path: Path) -> None:
     write(tmp_path, 5)
     (tmp_path / "audit.anchor").unlink()
-    assert ["anchor"] == kinds(await verdict(tmp_path))
+    assert ["checkpoint"] == kinds(await verification(tmp_path))
     write(tmp_path)
-    assert ["told:anchor"] == kinds(await verdict(tmp_path))
+    assert ["reported:checkpoint"] == kinds(await verification(tmp_path))
     write(tmp_path)
-    assert ["told:anchor"] == kinds(await verdict(tmp_path))
+    assert ["reported:checkpoint"] == kinds(await verification(tmp_path))
 
 
 async def test_appended_foreign_lines_are_reported_by_the_next_writer(tmp_path: Path) -> None:
@@ -246,9 +246,9 @@ async def test_appended_foreign_lines_are_reported_by_the_next_writer(tmp_path: 
     forged = active(tmp_path).read_bytes().splitlines(keepends=True)[-1].replace(b'"seq":2', b'"seq":3')
     with active(tmp_path).open("ab") as file:
         file.write(forged)
-    assert ["changed"] == kinds(await verdict(tmp_path))
+    assert ["changed"] == kinds(await verification(tmp_path))
     write(tmp_path)
-    assert "told:foreign" in kinds(await verdict(tmp_path))
+    assert "reported:foreign" in kinds(await verification(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -265,10 +265,10 @@ async def test_a_running_broker_does_not_take_a_foreign_line_for_its_own(
         file.write(forged)
     log.write(ENTRY, AT)
     log.close()
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     whole = forged.endswith(b"\n")
     assert (not whole, not whole) == (found.sound, found.torn == 1)
-    assert ("told:foreign" in kinds(found)) is whole
+    assert ("reported:foreign" in kinds(found)) is whole
 
 
 def test_a_name_that_is_too_long_for_a_line_is_refused(tmp_path: Path) -> None:

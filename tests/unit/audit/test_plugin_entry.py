@@ -148,6 +148,6 @@ async def test_in_memory_and_on_disk_an_entry_of_a_plugin_is_read_like_one_of_ou
         (line,) = await each.tail(9, type="garden.Dug")
         assert {"tool": "spade", "depth": 3, "deep": False, "grant": KEYS.name("grant", "sha256:00")} == line.fields
     on_disk.close()
-    verdict = await trail.verify()  # type: ignore[attr-defined]
-    assert verdict.sound
-    assert 2 == verdict.verified - 1  # and the line with which the chain begins
+    verification = await trail.verify()  # type: ignore[attr-defined]
+    assert verification.sound
+    assert 2 == verification.verified - 1  # and the line with which the chain begins

@@ -13,12 +13,12 @@ import pytest
 
 from oauthbroker.audit import folder as audit_folder
 from oauthbroker.audit.chain import ChainHead
+from oauthbroker.audit.checkpoint import NAME as ROLL
+from oauthbroker.audit.checkpoint import read_checkpoint
 from oauthbroker.audit.file import AuditFile
-from oauthbroker.audit.roll import NAME as ROLL
-from oauthbroker.audit.roll import read_roll
 from oauthbroker.audit.trail import FileTrail, Follow
 from oauthbroker.core.errors import BrokerError, Code
-from tests.kit.audit import AT, ENTRY, KEYS, active, die, kinds, verdict, write
+from tests.kit.audit import AT, ENTRY, KEYS, active, die, kinds, verification, write
 
 SECOND = "audit/001"
 
@@ -68,7 +68,7 @@ async def test_a_slot_is_reused_and_its_chain_goes_on(tmp_path: Path) -> None:
     die(killed)
     write(tmp_path)
     first.close()
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert (True, {0: 5, 1: 6}) == (found.sound, {slot: it.verified for slot, it in found.slots.items()})
 
 
@@ -84,10 +84,10 @@ def test_a_process_that_finds_no_slot_does_not_start_and_is_told_why(
     assert (Code.STORE_UNAVAILABLE, None) == (caught.value.code, caught.value.__context__)
     with pytest.raises(BrokerError):
         logs[2].write(ENTRY, AT)
-    assert Code.AUDIT_UNAVAILABLE is logs[2].trouble
+    assert Code.AUDIT_UNAVAILABLE is logs[2].failure
     logs[0].close()
     logs[2].write(ENTRY, AT)
-    assert logs[2].trouble is None
+    assert logs[2].failure is None
     for log in logs:
         log.close()
 
@@ -98,8 +98,8 @@ REMOVALS: dict[str, tuple[Callable[[Path], object], set[str]]] = {
     "a slot's newest file": (lambda root: (root / SECOND / "audit.jsonl").unlink(), {"cut"}),
     "a slot's file between others": (lambda root: (root / SECOND / "audit-000002.jsonl").unlink(), {"missing"}),
     "a slot's tail": (lambda root: cut(root / SECOND / "audit.jsonl"), {"cut"}),
-    "the roll": (lambda root: (root / ROLL).unlink(), {"anchor"}),
-    "the roll and a slot": (lambda root: remove_both(root / SECOND, root / ROLL), {"anchor"}),
+    "the checkpoint": (lambda root: (root / ROLL).unlink(), {"checkpoint"}),
+    "the checkpoint and a slot": (lambda root: remove_both(root / SECOND, root / ROLL), {"checkpoint"}),
     "two slots' places": (lambda root: swap(root, root / SECOND), {"changed", "missing", "cut", "replaced"}),
     "a copy of a slot as another": (
         lambda root: shutil.copytree(root / SECOND, root / "audit/002"),
@@ -126,33 +126,33 @@ def swap(one: Path, other: Path) -> None:
 @pytest.mark.parametrize("name", REMOVALS)
 async def test_a_removal_is_noticed_and_stays_noticed_after_the_next_entry(tmp_path: Path, name: str) -> None:
     write_in_two(tmp_path, 20)
-    assert (await verdict(tmp_path)).sound
+    assert (await verification(tmp_path)).sound
     remove, expected = REMOVALS[name]
     remove(tmp_path)
-    found = set(kinds(await verdict(tmp_path)))
+    found = set(kinds(await verification(tmp_path)))
     assert found
     assert found <= expected, found
     write_in_two(tmp_path, 3)
-    assert not (await verdict(tmp_path)).sound
+    assert not (await verification(tmp_path)).sound
 
 
-async def test_a_running_process_restores_a_roll_that_was_removed_or_set_back(tmp_path: Path) -> None:
+async def test_a_running_process_restores_a_checkpoint_that_was_removed_or_set_back(tmp_path: Path) -> None:
     write_in_two(tmp_path)
     old = (tmp_path / ROLL).read_bytes()
     write_in_two(tmp_path)
     for damage in ((tmp_path / ROLL).unlink, lambda: (tmp_path / ROLL).write_bytes(old)):
         running = AuditFile(tmp_path, KEYS)
         running.write(ENTRY, AT)
-        before = read_roll(tmp_path, KEYS)
+        before = read_checkpoint(tmp_path, KEYS)
         damage()
         running.write(ENTRY, AT)
-        await running.keep_anchor()
-        now = read_roll(tmp_path, KEYS)
+        await running.keep_checkpoint()
+        now = read_checkpoint(tmp_path, KEYS)
         assert before is not None
         assert now is not None
-        assert before.anchors[1] == now.anchors[1]
+        assert before.chains[1] == now.chains[1]
         running.close()
-    assert (await verdict(tmp_path)).sound
+    assert (await verification(tmp_path)).sound
 
 
 async def test_a_line_that_was_noted_elsewhere_is_looked_for_in_its_slot(tmp_path: Path) -> None:
@@ -165,11 +165,11 @@ async def test_a_line_that_was_noted_elsewhere_is_looked_for_in_its_slot(tmp_pat
     assert ["replaced"] == kinds(await trail.verify({7: ChainHead(1, heads[0].mac)}))
 
 
-async def test_the_verdict_in_json_has_the_members_of_before_and_each_slot(tmp_path: Path) -> None:
+async def test_the_result_in_json_has_the_members_of_before_and_each_slot(tmp_path: Path) -> None:
     write_in_two(tmp_path, 3, 1 << 20)
-    found = json.loads(json.dumps((await verdict(tmp_path)).to_json()))
+    found = json.loads(json.dumps((await verification(tmp_path)).to_json()))
     assert (True, 8, 1, 4, 4, []) == tuple(
-        found[name] for name in ("sound", "verified", "first", "last", "anchored", "breaks")
+        found[name] for name in ("sound", "verified", "first", "last", "checkpointed", "breaks")
     )
     assert {"0": 4, "1": 4} == {slot: it["last"] for slot, it in found["slots"].items()}
     assert found["slots"]["0"]["mac"] == found["mac"] != found["slots"]["1"]["mac"]

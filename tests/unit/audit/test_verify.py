@@ -16,14 +16,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from oauthbroker.audit.chain import START, ChainHead, LogBegan, mac_under, next_line
+from oauthbroker.audit.checkpoint import HALF, ChainCheckpoint
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.formatting import rest_of
-from oauthbroker.audit.roll import HALF, Anchor
-from oauthbroker.audit.verdict import MOST_BREAKS, WHAT
+from oauthbroker.audit.verification import MOST_BREAKS, WHAT
 from oauthbroker.audit.verify import verify
 from oauthbroker.core.clock import to_iso
 from tests.kit import installed
-from tests.kit.audit import AT, ENTRY, FOREIGN_KEYS, KEYS, active, kinds, verdict, write
+from tests.kit.audit import AT, ENTRY, FOREIGN_KEYS, KEYS, active, kinds, verification, write
 from tests.kit.forms import examples
 
 Lines = list[bytes]
@@ -89,9 +89,9 @@ def rewritten(count: int) -> Lines:
 async def test_every_change_of_a_log_is_noticed(tmp_path: Path, name: str) -> None:
     edit, expected = EDITS[name]
     write(tmp_path, 11)
-    assert (await verdict(tmp_path)).sound
+    assert (await verification(tmp_path)).sound
     active(tmp_path).write_bytes(b"".join(edit(lines_of(tmp_path))))
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert set(kinds(found)) & expected, kinds(found)
     assert set(kinds(found)) <= expected | {"cut", "replaced"}
 
@@ -103,52 +103,54 @@ async def test_a_change_stays_noticed_after_the_next_entry(tmp_path: Path, name:
     write(tmp_path, 11)
     active(tmp_path).write_bytes(b"".join(edit(lines_of(tmp_path))))
     write(tmp_path, 3)
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert not found.sound
     write(tmp_path, 3)
-    assert found.broken == (await verdict(tmp_path)).broken
+    assert found.broken == (await verification(tmp_path)).broken
 
 
 async def test_a_removed_line_is_reported_with_its_place(tmp_path: Path) -> None:
     write(tmp_path, 11)
     lines = lines_of(tmp_path)
     active(tmp_path).write_bytes(b"".join([*lines[:4], *lines[6:]]))
-    [found] = (await verdict(tmp_path)).breaks
+    [found] = (await verification(tmp_path)).breaks
     assert {"file": "audit.jsonl", "line": 5, "kind": "missing", "missing": [5, 6]} == found.to_json()
 
 
-async def test_lines_that_are_younger_than_the_anchor_can_be_cut_off_after_a_kill_and_no_others(tmp_path: Path) -> None:
+async def test_lines_that_are_younger_than_the_checkpoint_can_be_cut_off_after_a_kill_and_no_others(
+    tmp_path: Path,
+) -> None:
     """A process that is killed leaves no anchor at its end; the lines anchored before are safe."""
     killed = AuditFile(tmp_path, KEYS)
     for _ in range(5):
         killed.write(ENTRY, AT)
-    await killed.keep_anchor()
+    await killed.keep_checkpoint()
     for _ in range(5):
         killed.write(ENTRY, AT)
     lines = lines_of(tmp_path)
     active(tmp_path).write_bytes(b"".join(lines[:-3]))
-    assert (await verdict(tmp_path)).sound
+    assert (await verification(tmp_path)).sound
     active(tmp_path).write_bytes(b"".join(lines[:6]))
-    assert (await verdict(tmp_path)).sound
+    assert (await verification(tmp_path)).sound
     active(tmp_path).write_bytes(b"".join(lines[:5]))
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert [("cut", (6, 6))] == [(each.kind, each.lines) for each in found.breaks]
 
 
-async def test_a_running_broker_notices_more_than_the_anchor_knows(tmp_path: Path) -> None:
+async def test_a_running_broker_notices_more_than_the_checkpoint_knows(tmp_path: Path) -> None:
     running = AuditFile(tmp_path, KEYS)
     for _ in range(5):
         running.write(ENTRY, AT)
     active(tmp_path).write_bytes(b"".join(lines_of(tmp_path)[:-1]))
     running.write(ENTRY, AT)
-    assert ["told:cut"] == kinds(await verdict(tmp_path))
+    assert ["reported:cut"] == kinds(await verification(tmp_path))
     running.close()
 
 
 REMOVALS = {
     "the log": (["audit.jsonl"], {"cut"}),
-    "the anchor": (["audit.anchor"], {"anchor"}),
-    "log and anchor": (["audit.jsonl", "audit.anchor", FIRST, SECOND], {"anchor"}),
+    "the checkpoint": (["audit.anchor"], {"checkpoint"}),
+    "log and anchor": (["audit.jsonl", "audit.anchor", FIRST, SECOND], {"checkpoint"}),
     "a file between others": ([SECOND], {"missing"}),
     "all full files but the oldest": ([SECOND, "audit-000003.jsonl", "audit-000004.jsonl"], {"missing"}),
 }
@@ -160,65 +162,65 @@ async def test_a_file_that_is_taken_away_is_noticed(tmp_path: Path, name: str) -
     gone, expected = REMOVALS[name]
     for each in [*gone, *(path.name for path in tmp_path.iterdir() if "log and anchor" == name)]:
         (tmp_path / each).unlink(missing_ok=True)
-    assert expected == set(kinds(await verdict(tmp_path)))
+    assert expected == set(kinds(await verification(tmp_path)))
 
 
 async def test_the_oldest_files_may_be_archived_and_the_rest_says_where_it_begins(tmp_path: Path) -> None:
     write(tmp_path, 30, most_bytes=2000)
-    whole = await verdict(tmp_path)
+    whole = await verification(tmp_path)
     kept = (tmp_path / FIRST).read_bytes()
     (tmp_path / FIRST).unlink()
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     count = kept.count(b"\n")
     assert (True, True, count + 1, whole.verified - count) == (
         found.sound, found.slots[0].moved_away, found.slots[0].first, found.verified,
     )  # fmt: skip
     (tmp_path / FIRST).write_bytes(flipped(kept, 300))
-    assert not (await verdict(tmp_path)).sound
+    assert not (await verification(tmp_path)).sound
     (tmp_path / FIRST).write_bytes(kept)
-    assert whole == await verdict(tmp_path)
+    assert whole == await verification(tmp_path)
 
 
-async def test_an_old_copy_of_log_and_anchor_is_noticed_with_a_line_number_noted_elsewhere(
+async def test_an_old_copy_of_log_and_checkpoint_is_noticed_with_a_line_number_noted_elsewhere(
     tmp_path: Path,
 ) -> None:
     write(tmp_path, 5)
     shutil.copytree(tmp_path, tmp_path / "copy")
     write(tmp_path, 5)
-    noted = (await verdict(tmp_path)).slots[0].head
-    anchor, log = (tmp_path / "copy" / "audit.anchor"), active(tmp_path / "copy")
-    shutil.copy(anchor, tmp_path / "audit.anchor")
+    noted = (await verification(tmp_path)).slots[0].head
+    chain_checkpoint, log = (tmp_path / "copy" / "audit.anchor"), active(tmp_path / "copy")
+    shutil.copy(chain_checkpoint, tmp_path / "audit.anchor")
     shutil.copy(log, active(tmp_path))
-    found = await verdict(tmp_path)
+    found = await verification(tmp_path)
     assert found.sound
     head = found.slots[0].head
-    again = verify([("audit.jsonl", lines_of(tmp_path))], KEYS, Anchor(head, 1), noted)
+    again = verify([("audit.jsonl", lines_of(tmp_path))], KEYS, ChainCheckpoint(head, 1), noted)
     assert [("replaced", (noted.seq, noted.seq))] == [(each.kind, each.lines) for each in again.breaks]
-    assert not verify([("audit.jsonl", lines_of(tmp_path))], KEYS, Anchor(head, 1), head).broken
+    assert not verify([("audit.jsonl", lines_of(tmp_path))], KEYS, ChainCheckpoint(head, 1), head).broken
 
 
 @pytest.mark.parametrize("at", [0, 31, 32, 33, 60, 110])
-async def test_an_anchor_with_a_flipped_bit_is_none(tmp_path: Path, at: int) -> None:
+async def test_an_checkpoint_with_a_flipped_bit_is_none(tmp_path: Path, at: int) -> None:
     write(tmp_path, 5)
-    anchor = tmp_path / "audit.anchor"
-    text = anchor.read_bytes()
-    anchor.write_bytes(flipped(text, at))
-    assert (await verdict(tmp_path)).sound, "a crash damages one half"
-    anchor.write_bytes(flipped(flipped(text, at), HALF + at))
-    assert ["anchor"] == kinds(await verdict(tmp_path))
+    chain_checkpoint = tmp_path / "audit.anchor"
+    text = chain_checkpoint.read_bytes()
+    chain_checkpoint.write_bytes(flipped(text, at))
+    assert (await verification(tmp_path)).sound, "a crash damages one half"
+    chain_checkpoint.write_bytes(flipped(flipped(text, at), HALF + at))
+    assert ["checkpoint"] == kinds(await verification(tmp_path))
 
 
 async def test_the_log_of_another_store_does_not_verify(tmp_path: Path) -> None:
     write(tmp_path, 5)
-    assert not (await verdict(tmp_path, FOREIGN_KEYS)).sound
+    assert not (await verification(tmp_path, FOREIGN_KEYS)).sound
 
 
-async def test_no_older_anchor_is_left_on_the_disk_to_be_put_back(tmp_path: Path) -> None:
-    anchor = tmp_path / "audit.anchor"
+async def test_no_older_checkpoint_is_left_on_the_disk_to_be_put_back(tmp_path: Path) -> None:
+    chain_checkpoint = tmp_path / "audit.anchor"
     for length in range(5, 20, 5):
         write(tmp_path, 5)
-        text = anchor.read_bytes()
-        assert (2, 2) == (text.count(b'"mac"'), text.count((await verdict(tmp_path)).slots[0].head.mac)), length
+        text = chain_checkpoint.read_bytes()
+        assert (2, 2) == (text.count(b'"mac"'), text.count((await verification(tmp_path)).slots[0].head.mac)), length
 
 
 @given(st.binary(max_size=64), st.binary(max_size=300))
@@ -227,14 +229,14 @@ def test_the_mac_is_hmac_sha256(key: bytes, text: bytes) -> None:
 
 
 def test_a_log_that_is_wholly_forged_does_not_fill_the_memory() -> None:
-    found = verify([("audit.jsonl", rewritten(1000))], KEYS, Anchor(ChainHead(5, b"0" * 32), 1))
+    found = verify([("audit.jsonl", rewritten(1000))], KEYS, ChainCheckpoint(ChainHead(5, b"0" * 32), 1))
     assert (MOST_BREAKS, True) == (len(found.breaks), found.broken >= 1000)
     assert set(WHAT) >= {each.kind for each in found.breaks}
 
 
 @cache
 def sample() -> tuple[bytes, bytes]:
-    """A log of three processes, one of which was killed, and its anchor; everything is anchored."""
+    """A log of three processes, one of which was killed, and its checkpoint; everything is anchored."""
     with tempfile.TemporaryDirectory(dir=installed.memory()) as name:
         folder = Path(name)
         write(folder, 6)
@@ -244,12 +246,12 @@ def sample() -> tuple[bytes, bytes]:
         return active(folder).read_bytes(), (folder / "audit.anchor").read_bytes()
 
 
-def judged(log: bytes) -> bool:
+def verified_line(log: bytes) -> bool:
     with tempfile.TemporaryDirectory(dir=installed.memory()) as name:
         folder = Path(name)
         active(folder).write_bytes(log)
         (folder / "audit.anchor").write_bytes(sample()[1])
-        return asyncio.run(verdict(folder)).sound
+        return asyncio.run(verification(folder)).sound
 
 
 CUTS = st.integers(0, 1_000_000)
@@ -262,13 +264,13 @@ CUTS = st.integers(0, 1_000_000)
         st.tuples(st.sampled_from(["flip", "cut", "copy", "put", "swap"]), CUTS, CUTS, CUTS), min_size=1, max_size=4
     )
 )
-def test_no_edit_of_anchored_lines_goes_unnoticed(edits: list[tuple[str, int, int, int]]) -> None:
+def test_no_edit_of_checkpointed_lines_goes_unnoticed(edits: list[tuple[str, int, int, int]]) -> None:
     """The law: a log is sound only if it begins with the very bytes that were written, and then comes half a line."""
     good = sample()[0]
     log = good
     for how, one, two, three in edits:
         log = edited(log, how, one, two, three)
-    assert judged(log) == (log.startswith(good) and b"\n" not in log[len(good) :])
+    assert verified_line(log) == (log.startswith(good) and b"\n" not in log[len(good) :])
 
 
 def edited(log: bytes, how: str, one: int, two: int, three: int) -> bytes:

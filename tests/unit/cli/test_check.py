@@ -187,10 +187,10 @@ def test_the_brokers_own_login_is_described_with_what_to_register(tmp_path: Path
         "  redirect URI https://broker.example/login/callback",
     ] == lines[at + 1 : at + 3]
     assert "  environment LOGIN_SECRET" in lines
-    told = json.loads(check(folder, "--json", ACME_SECRET="x").stdout)
+    reported = json.loads(check(folder, "--json", ACME_SECRET="x").stdout)
     expected = {"redirectUri": "https://broker.example/login/callback", "subject": "corp:user:{sub}"}
-    assert expected == told["login"]
-    assert ["spec.login.client.clientSecret"] == [warning["path"] for warning in told["warnings"]]
+    assert expected == reported["login"]
+    assert ["spec.login.client.clientSecret"] == [warning["path"] for warning in reported["warnings"]]
     assert json.loads(check(write(tmp_path / "none", app=APP), "--json").stdout)["login"] is None
 
 
@@ -206,11 +206,11 @@ def test_what_other_programs_read_is_listed_as_left_alone(tmp_path: Path):
     pods = [f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p{number}}}\n" for number in range(25)]
     folder = write(tmp_path / "b", app=APP, other="---\n".join(pods))
     lines = check(folder).stdout.splitlines()
-    at = lines.index("Left alone, for other programs to read:")
+    at = lines.index("Ignored resources of other programs:")
     assert f"  Pod/p0  v1  {folder}/other.yaml:1:1" == lines[at + 1]
     assert "  and 5 more, all listed with --json" == lines[at + 21]
-    told = json.loads(check(folder, "--json").stdout)["leftAlone"]
-    assert [f"p{number}" for number in range(25)] == [each["name"] for each in told]
+    reported = json.loads(check(folder, "--json").stdout)["ignored"]
+    assert [f"p{number}" for number in range(25)] == [each["name"] for each in reported]
     assert "Left alone" not in check(write(tmp_path / "c", app=APP)).stdout
 
 

@@ -18,7 +18,7 @@ async def test_a_token_file_that_every_user_can_read_is_named(mode: int, named: 
     file.write_text("s.token")
     file.chmod(mode)
     found = await permissions(str(tmp_path / "store"), [str(file), str(tmp_path / "missing")])
-    warnings = [(each.check, each.about) for each in found if each.light == "warning"]
+    warnings = [(each.check, each.about) for each in found if each.severity == "warning"]
     assert ([("permissions", str(file))] if named else []) == warnings
 
 
@@ -28,5 +28,5 @@ async def test_a_check_that_the_system_stops_names_the_path(path: str | bytes):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
     (found,) = await guarded("audit", refused)
-    assert ("failure", "/srv/store/audit.jsonl") == (found.light, found.about)
+    assert ("failure", "/srv/store/audit.jsonl") == (found.severity, found.about)
     assert "EROFS" in found.text

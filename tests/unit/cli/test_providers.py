@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from oauthbroker.cli.providers import DOUBT, app
+from oauthbroker.cli.providers import UNSURE, app
 from oauthbroker.config import load
 from oauthbroker.core.refused import Refused
 from oauthbroker.providers import presets
@@ -43,9 +43,9 @@ def test_the_list_in_json_says_the_same():
 @pytest.mark.parametrize("name", presets())
 def test_an_unverified_fact_has_a_mark_and_a_verified_one_has_none(name: str):
     lines = typed("show", name).stdout.partition("An OAuthApp to start from")[0].splitlines()
-    told = [line for line in lines if line[:2] in {"  ", f"{DOUBT} "} and line[2:3] not in {" ", ""}]
-    sources = [lines[lines.index(line) + 1].strip() for line in told if "unverified: not found" not in line]
-    marked = [line.startswith(DOUBT) for line in told if "unverified: not found" not in line]
+    reported = [line for line in lines if line[:2] in {"  ", f"{UNSURE} "} and line[2:3] not in {" ", ""}]
+    sources = [lines[lines.index(line) + 1].strip() for line in reported if "unverified: not found" not in line]
+    marked = [line.startswith(UNSURE) for line in reported if "unverified: not found" not in line]
     assert marked == ["unverified (" in source for source in sources]
     assert any("unverified: not found" in line for line in lines) == bool(presets()[name].unverified())
 

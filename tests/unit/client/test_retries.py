@@ -98,7 +98,7 @@ FINAL: dict[str, tuple[bytes, Code]] = {
 
 
 @pytest.mark.parametrize("answer, code", FINAL.values(), ids=FINAL)
-async def test_what_another_try_cannot_mend_is_answered_at_once(ask: Ask, answer: bytes, code: Code) -> None:
+async def test_what_another_try_cannot_fix_is_answered_at_once(ask: Ask, answer: bytes, code: Code) -> None:
     async with fake_broker(answer) as fake:
         failed = await ask(fake.url)
         assert isinstance(failed, Failed)

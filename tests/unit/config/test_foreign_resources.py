@@ -50,13 +50,13 @@ def test_a_resource_of_another_program_is_left_alone_and_listed(text: str, tmp_p
     loaded = load(write(tmp_path / "b", app=APP, broker=BROKER, other=text, tool=TOOL))
     assert {"acme"} == set(loaded.apps)
     assert {"Tool/hammer", "Tool/hammer:hit", "Tool/hammer:hold"} == set(loaded.tools)
-    assert text.count("apiVersion:") + ("apiVersion" not in text) == len(loaded.left_alone)
-    assert {str(tmp_path / "b" / "other.yaml")} == {each.place.file for each in loaded.left_alone}
+    assert text.count("apiVersion:") + ("apiVersion" not in text) == len(loaded.ignored)
+    assert {str(tmp_path / "b" / "other.yaml")} == {each.place.file for each in loaded.ignored}
 
 
 def test_a_skipped_resource_is_listed_with_its_names_and_its_place(tmp_path: Path):
     folder = write(tmp_path / "b", other=ANCHORS + "---\n" + HEAD + "kind: Model\nmetadata: {name: 's3 cret'}\n")
-    first, second = load(folder).left_alone
+    first, second = load(folder).ignored
     file = str(folder / "other.yaml")
     assert {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1", "file": file, "line": 1} == first.to_json()
     assert ("Model", "?", 11) == (second.kind, second.name, second.place.line)
@@ -87,7 +87,7 @@ def test_auth_of_an_extension_or_a_connection_is_honoured_like_a_tools(kind: str
     loaded = load(write(tmp_path / "b", app=APP, part=text))
     [auth_of] = loaded.tools[f"{kind}/weather"]
     assert ("acme", ("read",)) == (auth_of.app, auth_of.scopes)
-    assert () == loaded.left_alone
+    assert () == loaded.ignored
 
 
 WRONG_AUTHS = {
@@ -111,7 +111,7 @@ def test_a_wrong_auth_of_an_extension_or_a_connection_is_refused(
     text = edited(EXTENSION, ("kind: Extension", f"kind: {kind}")) + f"  {auth}\n"
     [problem] = problems_in(write(tmp_path / "b", app=APP, part=text))
     assert path == problem.path
-    assert what in f"{problem.what}, {problem.todo}"
+    assert what in f"{problem.what}, {problem.hint}"
 
 
 IDLE = {
@@ -126,7 +126,7 @@ def test_a_reference_to_an_app_that_nothing_reads_is_never_passed_over_in_silenc
     loaded = load(write(tmp_path / "b", app=APP, other=text))
     [doubt] = loaded.idle_refs
     assert ("an oauthAppRef that nothing reads", path) == (doubt.what, doubt.path)
-    assert "spec.auth.oauthAppRef of a Tool, Extension, Connection or Connector" in doubt.todo
+    assert "spec.auth.oauthAppRef of a Tool, Extension, Connection or Connector" in doubt.hint
 
 
 def test_a_schema_that_names_a_parameter_oauth_app_ref_is_no_reference(tmp_path: Path):

@@ -97,9 +97,9 @@ REFUSALS = [
 def test_a_mistake_is_a_problem_with_its_line_and_column(row: Refusal, tmp_path: Path):
     text, place = unmarked(edited(row.text, *row.changes))
     problems = problems_in(write(tmp_path / "config", broker=BROKER, forwarder=text))
-    told = [(each.path, (each.place.line, each.place.column)) for each in problems if row.what in each.what]
-    told += [(each.path, (each.place.line, each.place.column)) for each in problems if row.what in each.todo]
-    assert (row.path, place) in told, [str(each) for each in problems]
+    reported = [(each.path, (each.place.line, each.place.column)) for each in problems if row.what in each.what]
+    reported += [(each.path, (each.place.line, each.place.column)) for each in problems if row.what in each.hint]
+    assert (row.path, place) in reported, [str(each) for each in problems]
     assert all(CANARY not in str(each) for each in problems)
 
 

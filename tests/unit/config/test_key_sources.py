@@ -73,9 +73,9 @@ REFUSED = {
 def test_a_key_that_cannot_be_used_as_written_is_refused_at_its_place(tmp_path: Path, keys: str):
     with pytest.raises(ConfigInvalidError) as refused:
         settings(tmp_path, keys)
-    told = [str(problem) for problem in refused.value.problems]
-    assert any(REFUSED[keys] in each and "keys" in each for each in told), told
-    assert "canary" not in "".join(told)
+    reported = [str(problem) for problem in refused.value.problems]
+    assert any(REFUSED[keys] in each and "keys" in each for each in reported), reported
+    assert "canary" not in "".join(reported)
 
 
 def test_an_agent_on_this_machine_may_answer_without_tls(tmp_path: Path):

@@ -60,14 +60,14 @@ def test_a_named_plugins_resources_are_read_with_their_secrets(tmp_path: Path):
     assert ("Tool", "hammer", "red") == (hammer.kind, hammer.name, hammer.spec.notes.notebook.name)
     assert {"Tool/hammer", "Tool/hammer:hit", "Tool/hammer:hold"} == set(bundle.tools)  # our part is read as ever
     assert {"ACME_SECRET", "HOME_TOKEN"} == loaded.env_names
-    assert () == loaded.left_alone + loaded.idle_refs
+    assert () == loaded.ignored + loaded.idle_refs
 
 
 def test_a_plugin_that_is_installed_and_not_named_adds_nothing(tmp_path: Path):
     loaded = load(write(tmp_path, broker=BROKER, app=APP, red=NOTEBOOK, tool=NOTED))
     assert {} == loaded.plugins
     assert {"ACME_SECRET"} == loaded.env_names
-    assert ["Notebook"] == [each.kind for each in loaded.left_alone]
+    assert ["Notebook"] == [each.kind for each in loaded.ignored]
     assert ["spec.oauthAppRef"] == [each.path for each in loaded.idle_refs]
 
 
@@ -76,7 +76,7 @@ def test_a_short_command_reads_no_value_of_a_plugin(tmp_path: Path):
     assert {} == resolve(loaded, {}, {}, only=()).plugins
 
 
-FLAWS = {
+PROBLEMS = {
     "an unknown field": ("pages: 3", "@@pagse: 3", "unknown field", "the nearest known name is pages"),
     "a wrong type": ("pages: 3", "pages: @@'3'", "not a whole number", "write digits without quotes"),
     "a bound": ("pages: 3", "pages: @@101", "too large", "write at most 100"),
@@ -94,12 +94,12 @@ FLAWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("change", FLAWS.values(), ids=FLAWS)
-def test_each_flaw_is_one_problem_at_its_place(tmp_path: Path, change: tuple[str, str, str, str]):
-    old, new, what, todo = change
+@pytest.mark.parametrize("change", PROBLEMS.values(), ids=PROBLEMS)
+def test_each_problem_is_one_problem_at_its_place(tmp_path: Path, change: tuple[str, str, str, str]):
+    old, new, what, hint = change
     text, (line, column) = unmarked(edited(NOTEBOOK, (old, new)))
     (problem,) = problems_in(write(tmp_path, broker=PLUGINS, app=APP, red=text))
-    assert (what, todo) == (problem.what, problem.todo)
+    assert (what, hint) == (problem.what, problem.hint)
     assert (str(tmp_path / "red.yaml"), line, column) == (problem.file, problem.line, problem.column)
     assert CANARY not in str(problem)
 
@@ -138,14 +138,14 @@ def test_a_key_that_may_be_a_secret_is_not_repeated(tmp_path: Path):
 def test_a_slip_of_a_plugins_field_in_a_tool_is_told_and_its_own_fields_are_no_slips(tmp_path: Path):
     tool = edited(NOTED, ("notes:", "ntoes:"))
     (problem,) = problems_in(write(tmp_path, broker=PLUGINS, app=APP, tool=tool))
-    assert ("spec.ntoes", "the nearest known name is notes") == (problem.path, problem.todo)
+    assert ("spec.ntoes", "the nearest known name is notes") == (problem.path, problem.hint)
 
 
 @pytest.mark.parametrize("kind", ["Notebok", "notebook"])
 def test_a_slip_of_a_plugins_kind_is_told(tmp_path: Path, kind: str):
     text = edited(NOTEBOOK, ("kind: Notebook", f"kind: {kind}"))
     (problem,) = problems_in(write(tmp_path, broker=PLUGINS, app=APP, red=text))
-    assert ("unknown kind", "the nearest known one is Notebook") == (problem.what, problem.todo)
+    assert ("unknown kind", "the nearest known one is Notebook") == (problem.what, problem.hint)
 
 
 def test_plain_secrets_for_development_reach_a_plugin(tmp_path: Path):
@@ -168,9 +168,9 @@ NAMES = {
 
 @pytest.mark.parametrize("row", NAMES.values(), ids=NAMES)
 def test_a_name_that_is_no_plugin_is_a_problem_at_its_place(tmp_path: Path, row: tuple[str, str, str]):
-    names, what, todo = row
+    names, what, hint = row
     (problem,) = problems_in(write(tmp_path, broker=named(names), app=APP))
-    assert (what, todo) == (problem.what, problem.todo)
+    assert (what, hint) == (problem.what, problem.hint)
     assert BROKER.count("\n") + 1 == problem.line
     assert load_settings(tmp_path).plugins == tuple(names.split(", "))  # short commands need no plug-in
 
@@ -203,7 +203,7 @@ def test_a_plugin_that_cannot_be_used_is_named(tmp_path: Path, row: tuple[str, s
     text, what = row
     with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         (problem,) = problems_in(write(tmp_path / "config", broker=named("sample", "other"), app=APP))
-    assert ("spec.plugins[1]", what, UPDATE) == (problem.path, problem.what, problem.todo)
+    assert ("spec.plugins[1]", what, UPDATE) == (problem.path, problem.what, problem.hint)
 
 
 def test_two_packages_with_one_plugin_are_both_named(tmp_path: Path):
@@ -296,7 +296,7 @@ def test_a_field_of_a_plugin_is_no_typo_of_a_field_of_ours(tmp_path: Path):
     tool = HEAD + "kind: Tool\nmetadata: {name: saw}\nspec: {export: all}\n"
     with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         (problem,) = problems_in(write(tmp_path / "config", broker=BROKER, tool=tool))
-        assert "the nearest known name is exports" == problem.todo
+        assert "the nearest known name is exports" == problem.hint
         assert "all" == load(write(tmp_path / "config", broker=named("other"))).plugins["other"][0].spec.export
 
 
@@ -309,7 +309,7 @@ def test_an_extension_without_auth_is_read_where_a_plugin_reads_extensions(tmp_p
     extension = HEAD + "kind: Extension\nmetadata: {name: glue}\nspec: {pages: 3}\n"
     with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         folder = write(tmp_path / "config", broker=BROKER, glue=extension)
-        assert ["Extension"] == [each.kind for each in load(folder).left_alone]
+        assert ["Extension"] == [each.kind for each in load(folder).ignored]
         assert 3 == load(write(folder, broker=named("other"))).plugins["other"][0].spec.pages
 
 
@@ -319,7 +319,7 @@ def test_a_model_may_contain_itself(tmp_path: Path):
     manual = edited(MANUAL, ("{pages: 3}", "{below: [{below: [{pages: 1, pagse: 2}]}]}"))
     with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         (problem,) = problems_in(write(tmp_path / "config", broker=named("other"), manual=manual))
-    assert ("spec.below[0].below[0].pagse", "the nearest known name is pages") == (problem.path, problem.todo)
+    assert ("spec.below[0].below[0].pagse", "the nearest known name is pages") == (problem.path, problem.hint)
 
 
 def test_each_plugin_sees_its_own_reading_of_a_resource(tmp_path: Path):
@@ -353,9 +353,9 @@ def test_a_kind_of_the_runtime_is_read_where_a_plugin_declares_it(tmp_path: Path
     server = edited(MANUAL, ("kind: Manual", "kind: MCPServer"))
     with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         folder = write(tmp_path / "config", broker=BROKER, server=server)
-        assert ["MCPServer"] == [each.kind for each in load(folder).left_alone]
+        assert ["MCPServer"] == [each.kind for each in load(folder).ignored]
         loaded: Loaded = load(write(folder, broker=named("other")))
-    assert () == loaded.left_alone
+    assert () == loaded.ignored
     assert ["MCPServer"] == [each.kind for each in loaded.plugins["other"]]
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from oauthbroker.config import load
 from oauthbroker.config.checks.app import RESERVED_OPTIONS
-from oauthbroker.config.checks.owner import template_flaw
+from oauthbroker.config.checks.owner import template_problem
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.values.preset_endpoints import fill
 from oauthbroker.model.apps import IdentityRule, OAuthApp
@@ -91,9 +91,9 @@ def test_every_fact_says_where_it_was_learnt(preset: Preset):
 def test_every_preset_keeps_the_rules_that_apps_have_to_keep(preset: Preset):
     for name, url in preset.endpoints:
         filled = url.format(**dict.fromkeys([*preset.params, *preset.derived, "client_id"], "word"))
-        assert not url or (url_checks.flaw(filled) is None and filled.startswith("https://")), name
+        assert not url or (url_checks.problem(filled) is None and filled.startswith("https://")), name
     for rule in (preset.identity.global_, preset.identity.user):
-        assert rule is None or not rule.template or template_flaw(rule.template) is None
+        assert rule is None or not rule.template or template_problem(rule.template) is None
     for parameters in (preset.authorize_params, preset.token_params, preset.refresh_params):
         assert not RESERVED_OPTIONS & set(parameters)
     for scope in (

@@ -73,7 +73,7 @@ def is_refused(refusal: Refusal, tmp_path: Any, caplog: Any, capfd: Any) -> None
     # what refers to a resource that is not there may complain too, in its own file
     own = [it for it in error.problems if it.file == str(folder / f"{refusal.file}.yaml")]
     assert [(refusal.path, *place)] == [(it.path, it.line, it.column) for it in own], str(error)
-    assert refusal.what in f"{own[0].what}, {own[0].todo}"
+    assert refusal.what in f"{own[0].what}, {own[0].hint}"
     assert str(own[0]).startswith(f"{folder}/{refusal.file}.yaml:{place[0]}:{place[1]} {refusal.path}: ")
     assert Code.CONFIG_INVALID is error.code is own[0].code
     assert CANARY not in everything_said(error) + caplog.text + "".join(capfd.readouterr())
@@ -89,7 +89,7 @@ def test_five_hundred_problems_are_enough(tmp_path: Any):
     folder = write(tmp_path / "b", app=APP + "".join(f"  n{number}: 1\n" for number in range(5_000)))
     problems = refused(folder).problems
     assert 501 == len(problems)
-    assert "more than 500 problems, mend these first" in str(problems[0])
+    assert "more than 500 problems, fix these first" in str(problems[0])
 
 
 @pytest.mark.case("95")

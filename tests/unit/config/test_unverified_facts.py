@@ -33,7 +33,7 @@ ACME = Preset.model_validate({
         "endpoints.authorizationUrl": "documentation (docs.example/y, read 2026-11-21)",
     },
 })  # fmt: skip
-DOUBTFUL = Preset.model_validate({
+UNVERIFIED_FACTS = Preset.model_validate({
     "name": "acme",
     "title": "Acme",
     "endpoints": {
@@ -76,14 +76,14 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "presets", lambda: {"acme": ACME})
 
 
-def doubts_of(folder: Path, text: str) -> set[str]:
+def unverified_of(folder: Path, text: str) -> set[str]:
     [draft] = load(write(folder / "b", app=text)).apps.values()
-    return set(draft.doubts)
+    return set(draft.unverified)
 
 
 def test_an_app_that_says_nothing_relies_on_all_that_matters_to_it(tmp_path: Path):
     """Not on notes, not on the device endpoint, not on a team's account."""
-    assert ALL == doubts_of(tmp_path, BARE)
+    assert ALL == unverified_of(tmp_path, BARE)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_an_app_that_says_nothing_relies_on_all_that_matters_to_it(tmp_path: Pat
     ],
 )
 def test_an_apps_own_value_is_no_doubt(old: str, new: str, gone: set[str], tmp_path: Path):
-    assert ALL - gone == doubts_of(tmp_path, edited(BARE, (old, new)))
+    assert ALL - gone == unverified_of(tmp_path, edited(BARE, (old, new)))
 
 
 @pytest.mark.parametrize(
@@ -119,20 +119,20 @@ def test_an_assertions_audience_is_a_doubt_of_a_client_that_signs_and_does_not_s
     facts = ACME.model_dump(by_alias=True, exclude_unset=True) | {"assertionAudience": "tokenEndpoint"}
     facts["evidence"] = {**facts["evidence"], "assertionAudience": "unverified (x)"}
     monkeypatch.setattr(merging, "presets", lambda: {"acme": Preset.model_validate(facts)})
-    found = doubts_of(tmp_path, edited(BARE, ("{clientId:", f"{{{said}clientId:")))
+    found = unverified_of(tmp_path, edited(BARE, ("{clientId:", f"{{{said}clientId:")))
     assert doubted is ("assertionAudience" in found)
 
 
 def test_a_team_relies_on_the_teams_account(tmp_path: Path):
     shared = edited(BARE, ("subjectMode: user", "subjectMode: global\n  owner: {authorizers: anyone}"))
-    found = doubts_of(tmp_path, shared)
+    found = unverified_of(tmp_path, shared)
     assert {"identity.global.from", "identity.global.template"} == {it for it in found if it.startswith("identity")}
 
 
 def test_another_flow_relies_on_its_endpoint_and_on_the_list_of_flows(tmp_path: Path):
     text = edited(BARE, ("flow: authorizationCode", "flow: deviceCode"))
     [draft] = load(write(tmp_path / "b", app=text)).apps.values()
-    assert ALL | {"endpoints.deviceAuthorizationUrl", "flows"} == set(draft.doubts)
+    assert ALL | {"endpoints.deviceAuthorizationUrl", "flows"} == set(draft.unverified)
     assert draft.unusual_flow
 
 
@@ -155,12 +155,12 @@ def test_another_flow_relies_on_its_endpoint_and_on_the_list_of_flows(tmp_path: 
 def test_what_its_flow_never_uses_is_no_doubt(
     flow: str, unused: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(merging, "presets", lambda: {"acme": DOUBTFUL})
+    monkeypatch.setattr(merging, "presets", lambda: {"acme": UNVERIFIED_FACTS})
     text = edited(BARE, ("flow: authorizationCode", f"flow: {flow}"))
     if flow == "clientCredentials":
         text = edited(text, ("subjectMode: user", "subjectMode: global"))
-    facts = {it for it in DOUBTFUL.facts() if not it.startswith("identity.global")} - {"flows"}
-    assert facts - unused == doubts_of(tmp_path, text) - {"flows"}
+    facts = {it for it in UNVERIFIED_FACTS.facts() if not it.startswith("identity.global")} - {"flows"}
+    assert facts - unused == unverified_of(tmp_path, text) - {"flows"}
 
 
 def test_an_issuer_that_leads_to_the_token_endpoint_matters_to_client_credentials(
@@ -174,9 +174,9 @@ def test_an_issuer_that_leads_to_the_token_endpoint_matters_to_client_credential
     text = edited(
         BARE, ("flow: authorizationCode\n  subjectMode: user", "flow: clientCredentials\n  subjectMode: global")
     )
-    assert {"endpoints.issuer"} == doubts_of(tmp_path, text)
+    assert {"endpoints.issuer"} == unverified_of(tmp_path, text)
 
 
 def test_an_app_without_a_preset_has_no_doubts(tmp_path: Path):
     [draft] = load(write(tmp_path / "b", app=edited(APP, ("provider: acme", "provider: other")))).apps.values()
-    assert ((), False) == (draft.doubts, draft.unusual_flow)
+    assert ((), False) == (draft.unverified, draft.unusual_flow)

@@ -227,7 +227,7 @@ def test_a_50_mb_file_is_refused_without_being_read(tmp_path: Any):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert ("too large", f"{folder}/big.yaml") == (problem.what, problem.file)
-    assert "1024 kB" in problem.todo
+    assert "1024 kB" in problem.hint
     assert peak < 4 * 1024 * 1024
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.diagnostics import findings
-from oauthbroker.diagnostics.findings import Finding, Light, Sessions
+from oauthbroker.diagnostics.findings import Finding, Sessions, Severity
 from oauthbroker.diagnostics.forecast import AppFacts, Forecast, Outlook
 from oauthbroker.events.port import Depth
 from oauthbroker.records.api_key import ApiKey
@@ -24,7 +24,7 @@ APPS = {"slack-bot": AppFacts(scopes=("a",))}
 
 
 @pytest.mark.parametrize(
-    ("skews", "light", "says"),
+    ("skews", "severity", "says"),
     [
         ([], "ok", "Not compared"),
         ([0.4, -0.9], "ok", "Fits the clocks of 2 answers."),
@@ -34,11 +34,11 @@ APPS = {"slack-bot": AppFacts(scopes=("a",))}
         ([0.1, 0.2, 9000.0], "ok", "Fits the clocks of 3 answers."),
     ],
 )
-def test_the_middle_one_of_the_providers_clocks_counts(skews: list[float], light: Light, says: str):
+def test_the_middle_one_of_the_providers_clocks_counts(skews: list[float], severity: Severity, says: str):
     found = findings.of_clock(skews)
-    assert light == found.light
+    assert severity == found.severity
     assert says in found.text
-    assert bool(found.todo) is (light == "warning")
+    assert bool(found.hint) is (severity == "warning")
 
 
 def key(name: str, expires: datetime | None) -> ApiKey:
@@ -48,7 +48,7 @@ def key(name: str, expires: datetime | None) -> ApiKey:
 
 
 @pytest.mark.parametrize(
-    ("keys", "lights"),
+    ("keys", "severities"),
     [
         ([], ["ok"]),
         ([key("a", None), key("b", NOW + 60 * DAY)], ["ok"]),
@@ -59,8 +59,8 @@ def key(name: str, expires: datetime | None) -> ApiKey:
         ([key("a", NOW - DAY), key("a", NOW + DAY), key("b", NOW + DAY)], ["warning"] * 3),
     ],
 )
-def test_a_key_that_has_a_successor_is_no_cause_for_alarm(keys: list[ApiKey], lights: list[Light]):
-    assert lights == [it.light for it in findings.of_api_keys(keys, NOW)]
+def test_a_key_that_has_a_successor_is_no_cause_for_alarm(keys: list[ApiKey], severities: list[Severity]):
+    assert severities == [it.severity for it in findings.of_api_keys(keys, NOW)]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_clients_that_a_server_has_forgotten_are_reported(changes: dict[str, Any
     )
     found = findings.of_clients([client], NOW)
     assert len(said) == len(found)
-    assert all(light == it.light and words in it.text for (light, words), it in zip(said, found, strict=True))
+    assert all(severity == it.severity and words in it.text for (severity, words), it in zip(said, found, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ def test_clients_that_a_server_has_forgotten_are_reported(changes: dict[str, Any
 )
 def test_overdue_work_is_reported(sessions: Sessions, depth: Depth, says: list[str]):
     found = findings.of_work(sessions, depth, NOW, 0)
-    warned = [it for it in found if it.light == "warning"]
+    warned = [it for it in found if it.severity == "warning"]
     assert len(says) == len(warned)
-    assert all(text in it.text and it.todo for text, it in zip(says, warned, strict=True))
-    assert "ok" == found[-1].light
+    assert all(text in it.text and it.hint for text, it in zip(says, warned, strict=True))
+    assert "ok" == found[-1].severity
 
 
 @pytest.mark.parametrize(
@@ -110,16 +110,16 @@ def test_overdue_work_is_reported(sessions: Sessions, depth: Depth, says: list[s
             {"refused_at": NOW, "given_up": True},
             "that the provider refuses for long, in words of its own",
         ),
-        ({"revoked": True, "to_be_told": True}, "whose provider does not know yet"),
-        ({"app": "gone", "revoked": True, "to_be_told": True}, "this configuration cannot tell (1 of gone)"),
+        ({"revoked": True, "revocation_pending": True}, "whose provider does not know yet"),
+        ({"app": "gone", "revoked": True, "revocation_pending": True}, "this configuration cannot tell (1 of gone)"),
         ({"app": "gone"}, "of apps that are not configured (1 of gone)"),
     ],
 )
 def test_faults_of_grants_are_one_finding_for_each_kind(changes, says: str):
     [found, overview] = findings.of_grants([replace(GRANT, **changes)], APPS)
-    assert ("warning", "ok") == (found.light, overview.light)
+    assert ("warning", "ok") == (found.severity, overview.severity)
     assert says in found.text
-    assert found.todo
+    assert found.hint
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_faults_of_grants_are_one_finding_for_each_kind(changes, says: str):
 )
 def test_a_grant_beside_tokens_of_another_client_says_who_can_tell(clients: tuple[str, ...], says: list[str]):
     apps = {name: replace(facts, registration="mine") for name, facts in APPS.items()}
-    grant = replace(GRANT, registration="mine", to_be_told=True, clients_to_tell=clients)
+    grant = replace(GRANT, registration="mine", revocation_pending=True, clients_to_tell=clients)
     found = findings.of_grants([grant], apps)
     assert [True] * len(says) == [text in it.text for text, it in zip(says, found, strict=False)]
     assert len(says) + 1 == len(found)
@@ -151,19 +151,19 @@ def test_grants_that_are_well_are_counted():
     ]
 
 
-@pytest.mark.parametrize(("days", "certain", "light"), [(5, True, "warning"), (5, False, "ok"), (20, True, "ok")])
-def test_only_what_comes_soon_and_for_certain_is_a_warning(days: int, certain: bool, light: Light):
-    told = Forecast(
+@pytest.mark.parametrize(("days", "certain", "severity"), [(5, True, "warning"), (5, False, "ok"), (20, True, "ok")])
+def test_only_what_comes_soon_and_for_certain_is_a_warning(days: int, certain: bool, severity: Severity):
+    reported = Forecast(
         (Outlook(app="mail", subject="alice", grant_id="sha256:0", when=NOW + days * DAY, why="age", certain=certain),),
         {},
     )
-    [found] = findings.of_forecast(told, NOW)
-    assert light == found.light
-    assert "doctor --forecast" in found.todo
+    [found] = findings.of_forecast(reported, NOW)
+    assert severity == found.severity
+    assert "doctor --forecast" in found.hint
 
 
 def test_the_worst_light_is_the_overall_one():
-    ok, warning, failure = (Finding("disk", light, "x") for light in findings.LIGHTS)
+    ok, warning, failure = (Finding("disk", severity, "x") for severity in findings.SEVERITIES)
     assert "ok" == findings.worst([])
     assert "warning" == findings.worst([ok, warning, ok])
     assert "failure" == findings.worst([failure, warning])

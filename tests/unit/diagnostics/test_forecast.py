@@ -31,13 +31,17 @@ APP = AppFacts(scopes=("a", "b"), registration="r1")
 
 
 def only(state: GrantView, app: AppFacts) -> tuple[Why, datetime | None, bool] | None:
-    told = forecast([state], {"slack-bot": app}, NOW)
-    assert len(told.outlooks) <= 1
-    return (told.outlooks[0].why, told.outlooks[0].when, told.outlooks[0].certain) if told.outlooks else None
+    reported = forecast([state], {"slack-bot": app}, NOW)
+    assert len(reported.outlooks) <= 1
+    return (
+        (reported.outlooks[0].why, reported.outlooks[0].when, reported.outlooks[0].certain)
+        if reported.outlooks
+        else None
+    )
 
 
 @pytest.mark.parametrize(
-    ("changes", "app", "told"),
+    ("changes", "app", "reported"),
     [
         ({}, APP, None),
         ({"refreshable": False, "expires_at": NOW + DAY}, APP, ("noRefreshToken", NOW + DAY, True)),
@@ -73,8 +77,8 @@ def only(state: GrantView, app: AppFacts) -> tuple[Why, datetime | None, bool] |
         ({"alone": True}, replace(APP, most_days=1), None),
     ],
 )
-def test_the_first_that_comes_is_told(changes, app: AppFacts, told):
-    assert told == only(replace(GRANT, **changes), app)
+def test_the_first_that_comes_is_told(changes, app: AppFacts, reported):
+    assert reported == only(replace(GRANT, **changes), app)
 
 
 LIMITED = replace(APP, limit=TokenLimit(count=2, per="client"))
@@ -101,9 +105,9 @@ def test_the_oldest_grants_of_an_account_beyond_what_its_provider_keeps_are_told
         replace(GRANT, subject=f"of-{age}", id=str(age), created_at=NOW - (9 - age) * DAY, authorized_by="p")
         for age in (1, 2, 3)
     ]
-    told = forecast([*grants[:2], replace(grants[2], **changes)], {"slack-bot": app}, NOW)
-    assert crowded == [it.grant_id for it in told.outlooks if it.why == "crowded"]
-    assert not [it for it in told.outlooks if it.certain and it.why == "crowded"]
+    reported = forecast([*grants[:2], replace(grants[2], **changes)], {"slack-bot": app}, NOW)
+    assert crowded == [it.grant_id for it in reported.outlooks if it.why == "crowded"]
+    assert not [it for it in reported.outlooks if it.certain and it.why == "crowded"]
 
 
 def test_grants_of_unconfigured_apps_are_in_no_forecast():
@@ -117,15 +121,15 @@ def test_the_soonest_come_first_and_what_waits_for_a_call_last():
         replace(GRANT, app="more", subject="step-up"),
         replace(ends, subject="sooner", expires_at=NOW + DAY),
     ]
-    told = forecast(grants, {"slack-bot": APP, "more": replace(APP, scopes=("c",))}, NOW)
-    assert ["sooner", "later", "step-up"] == [it.subject for it in told.outlooks]
-    assert ["sooner"] == [it.subject for it in told.within(NOW, 5)]
+    reported = forecast(grants, {"slack-bot": APP, "more": replace(APP, scopes=("c",))}, NOW)
+    assert ["sooner", "later", "step-up"] == [it.subject for it in reported.outlooks]
+    assert ["sooner"] == [it.subject for it in reported.within(NOW, 5)]
 
 
 def test_unknown_ends_are_counted_by_app():
     grants = [GRANT, replace(GRANT, subject="b"), replace(GRANT, app="known"), replace(GRANT, refreshable=False)]
-    told = forecast(grants, {"slack-bot": APP, "known": replace(APP, unused_days=9)}, NOW)
-    assert {"slack-bot": 2} == told.unknown
+    reported = forecast(grants, {"slack-bot": APP, "known": replace(APP, unused_days=9)}, NOW)
+    assert {"slack-bot": 2} == reported.unknown
 
 
 def test_a_grants_state_has_the_needed_fields_and_no_token():
@@ -169,7 +173,7 @@ def test_presets_tell_how_many_tokens_a_provider_keeps_and_how_long_unused(name,
     assert (days, limit) == (facts.access_unused_days, facts.limit)
 
 
-async def test_a_checkup_knows_when_each_grant_was_used_last() -> None:
+async def test_a_diagnosis_knows_when_each_grant_was_used_last() -> None:
     store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=TestClock())
     repository = Repository(store)
     versioned = await repository.save_grant(grant(), expect=0)

@@ -23,7 +23,7 @@ def run(*words: object):
 
 
 @pytest.mark.rule("001-risk-2", "001-risk-3", "001-risk-4")
-def test_check_tells_risk_findings_and_flaws_and_fails_if_one_tool_cannot_be_deployed(tmp_path):
+def test_check_tells_risk_findings_and_problems_and_fails_if_one_tool_cannot_be_deployed(tmp_path):
     one = tmp_path / "processPayment.json"
     one.write_bytes(example(one.name))
     result = run("check", one)
@@ -39,13 +39,13 @@ def test_check_tells_risk_findings_and_flaws_and_fails_if_one_tool_cannot_be_dep
     assert f"{other}:35:15 flow.nodes.calcPrice.config.expression: vehicle.dailyRate is not bound here" in result.output
 
 
-def test_check_as_json_has_every_finding_and_flaw():
+def test_check_as_json_has_every_finding_and_problem():
     answer = json.loads(run("check", "--json", EXAMPLES / "processPayment.json").output)
     (tool,) = answer["tools"]
     assert ("yellow", "acknowledge", 64) == (tool["risk"], tool["deployable"], len(tool["digest"]))
-    assert {"rule", "risk", "node", "path", "what", "todo"} == tool["findings"][0].keys()
+    assert {"rule", "risk", "node", "path", "what", "hint"} == tool["findings"][0].keys()
     answer = json.loads(run("check", "--json", EXAMPLES / "createReservation.json").output)
-    assert {"file", "line", "column", "path", "what", "todo"} == answer["flaws"][0].keys()
+    assert {"file", "line", "column", "path", "what", "hint"} == answer["problems"][0].keys()
 
 
 @pytest.mark.rule("001-version")
@@ -106,7 +106,7 @@ def test_graph_of_a_refused_tool_tells_why(tmp_path):
     assert (1, True) == (result.exit_code, "name: missing, write it" in result.output)
 
 
-def test_schema_is_the_one_that_judges():
+def test_schema_is_the_one_that_checks():
     assert published_schema() == json.loads(run("schema").output)
 
 

@@ -65,8 +65,8 @@ def test_a_yellow_tool_from_its_refusal_to_its_second_version():
     second.write_text(json.dumps({**json.loads(example(PAYMENT.name)), "version": 2}), "utf-8")
     assert 1 == run("deploy", second, *USES).exit_code
     assert 0 == run("acknowledge", second, "--by", "alice").exit_code
-    todo = "to let it serve, run oauthbroker flow activate processPayment 2"
-    assert f"processPayment version 2: deployed; version 1 serves; {todo}\n" == run("deploy", second, *USES).output
+    hint = "to let it serve, run oauthbroker flow activate processPayment 2"
+    assert f"processPayment version 2: deployed; version 1 serves; {hint}\n" == run("deploy", second, *USES).output
     activated = run("activate", "processPayment", 2, "--by", "bob")
     assert "processPayment version 2: activated; version 2 serves\n" == activated.output
     first, serving = run("versions").output.splitlines()
@@ -87,13 +87,13 @@ def test_an_acknowledgement_names_the_findings_that_it_is_for():
 
 
 def test_each_command_answers_in_json():
-    flaws = json.loads(run("deploy", PAYMENT, *USES, "--json").output)["flaws"]
-    assert (2, "flow.nodes[5]") == (len(flaws), flaws[0]["path"])
+    problems = json.loads(run("deploy", PAYMENT, *USES, "--json").output)["problems"]
+    assert (2, "flow.nodes[5]") == (len(problems), problems[0]["path"])
     answer = json.loads(run("acknowledge", PAYMENT, "--by", "alice", "--json").output)
     assert ["5:charge", "external-without-timeout:charge"] == answer["acknowledged"]
     deployed = json.loads(run("deploy", PAYMENT, *USES, "--json").output)
     assert answer["digest"] == deployed["digest"]
-    assert {"versions": [deployed], "flaws": []} == json.loads(run("versions", "processPayment", "--json").output)
+    assert {"versions": [deployed], "problems": []} == json.loads(run("versions", "processPayment", "--json").output)
     assert deployed == json.loads(run("activate", "processPayment", 1, "--json").output)
     assert (True, "yellow") == (deployed["serves"], deployed["risk"])
 
@@ -107,8 +107,8 @@ def test_a_withdrawn_version_is_told_by_each_command():
     done = run("withdraw", "tool", 2, "--by", "bob", "--why", "no roles").output
     assert done.startswith("tool version 2: withdrawn by bob at ")
     assert done.endswith(" (no roles); its runs that have begun go on\n")
-    told = json.loads(run("withdraw", "tool", 2, "--json").output)
-    assert ("tool", 2, "bob") == (told["name"], told["version"], told["withdrawn"]["by"])
+    reported = json.loads(run("withdraw", "tool", 2, "--json").output)
+    assert ("tool", 2, "bob") == (reported["name"], reported["version"], reported["withdrawn"]["by"])
     assert " version 1 serves; version 2 is withdrawn by bob at " in run("deploy", "tool.json").output
     first, second = run("versions").output.splitlines()
     assert ("withdrawn" not in first, "withdrawn by bob at" in second) == (True, True)
@@ -130,7 +130,7 @@ def test_versions_lists_what_can_be_used_and_tells_what_cannot():
         assert ", serves" not in listed.output
 
 
-def test_a_policy_that_is_flawed_deploys_nothing():
+def test_a_policy_that_is_invalid_deploys_nothing():
     Path("p.json").write_text("{}", "utf-8")
     Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [])), "utf-8")
     refused = run("deploy", "tool.json", "--policy", "p.json")

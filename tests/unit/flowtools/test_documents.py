@@ -1,4 +1,4 @@
-"""The documents' printed schemas and examples: loaded verbatim, and judged as printed."""
+"""The documents' printed schemas and examples: loaded verbatim, and assessed as printed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.flowtools.risk.judging import judge
+from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.risk.rules import findings
 from oauthbroker.flowtools.specification.shapes import published_schema
 from oauthbroker.flowtools.specification.spec import load_tool
@@ -68,48 +68,58 @@ def test_the_map_of_nodes_is_the_printed_one():
 @pytest.mark.rule("000-example-1")
 def test_example_000_loads_verbatim_is_green_and_lacks_the_read_of_the_vehicle():
     tool = load_tool(example("createReservation.json"), "createReservation.json")
-    verdict = judge(tool)
-    assert ("green", (), "no", "none") == (verdict.risk, verdict.findings, verdict.deployable, verdict.concurrency)
-    (flaw,) = verdict.flaws
-    assert (35, 15, "flow.nodes.calcPrice.config.expression") == (flaw.line, flaw.column, flaw.path)
-    assert "vehicle.dailyRate is not bound here" in flaw.what
-    assert "read the entity Vehicle" in flaw.todo
+    assessment = assess(tool)
+    assert ("green", (), "no", "none") == (
+        assessment.risk,
+        assessment.findings,
+        assessment.deployable,
+        assessment.concurrency,
+    )
+    (problem,) = assessment.problems
+    assert (35, 15, "flow.nodes.calcPrice.config.expression") == (problem.line, problem.column, problem.path)
+    assert "vehicle.dailyRate is not bound here" in problem.what
+    assert "read the entity Vehicle" in problem.hint
 
 
 @pytest.mark.rule("000-example-1", "000-rules-4")
 def test_example_000_is_deployable_with_the_read_of_the_vehicle():
-    verdict = judge(load_tool(json.dumps(with_vehicle()).encode(), "tool.json"))
-    assert ("green", (), (), "yes") == (verdict.risk, verdict.findings, verdict.flaws, verdict.deployable)
-    (note,) = verdict.notes
+    assessment = assess(load_tool(json.dumps(with_vehicle()).encode(), "tool.json"))
+    assert ("green", (), (), "yes") == (
+        assessment.risk,
+        assessment.findings,
+        assessment.problems,
+        assessment.deployable,
+    )
+    (note,) = assessment.notes
     assert "it may find no row" in note
 
 
 @pytest.mark.rule("000-top-idempotency", "001-idempotency", "001-example-5")
 def test_the_idempotency_keys_of_both_examples_are_those_of_their_input():
-    verdict = judge(load_tool(json.dumps(with_vehicle()).encode(), "tool.json"))
+    assessment = assess(load_tool(json.dumps(with_vehicle()).encode(), "tool.json"))
     given = {
         "customerId": "c",
         "vehicleId": "v",
         "startDate": "2026-01-01T00:00:00Z",
         "endDate": "2026-01-03T12:00:00Z",
     }
-    assert "c-v-2026-01-01T00:00:00Z" == verdict.expressions["idempotencyKey",].value({"input": given})
-    price = verdict.expressions["flow", "nodes", "calcPrice", "config", "expression"]
+    assert "c-v-2026-01-01T00:00:00Z" == assessment.expressions["idempotencyKey",].value({"input": given})
+    price = assessment.expressions["flow", "nodes", "calcPrice", "config", "expression"]
     assert 100.0 == price.value({"input": given, "vehicle": {"dailyRate": 40}})
-    notes = verdict.expressions["flow", "nodes", "createRecord", "config", "fields", "notes"]
+    notes = assessment.expressions["flow", "nodes", "createRecord", "config", "fields", "notes"]
     assert notes.value({"input": given}) is None
-    paying = judge(load_tool(example("processPayment.json"), "processPayment.json"))
+    paying = assess(load_tool(example("processPayment.json"), "processPayment.json"))
     assert "r-20" == paying.expressions["idempotencyKey",].value({"input": {"reservationId": "r", "amount": 20}})
 
 
 @pytest.mark.rule("001-example-1", "001-example-4", "000-top-risk", "001-risk-2")
 def test_example_001_loads_verbatim_and_is_yellow_as_printed():
-    verdict = judge(load_tool(example("processPayment.json"), "processPayment.json"))
-    assert ("yellow", (), "acknowledge") == (verdict.risk, verdict.flaws, verdict.deployable)
-    (note,) = verdict.notes
+    assessment = assess(load_tool(example("processPayment.json"), "processPayment.json"))
+    assert ("yellow", (), "acknowledge") == (assessment.risk, assessment.problems, assessment.deployable)
+    (note,) = assessment.notes
     assert note.startswith("validate-reservation: it may find no row")
     assert [("5", "charge"), ("external-without-timeout", "charge")] == [
-        (each.rule, each.node) for each in verdict.findings
+        (each.rule, each.node) for each in assessment.findings
     ]
 
 
@@ -118,9 +128,9 @@ def test_example_001_with_the_payment_before_the_commit_is_red():
     data = json.loads(example("processPayment.json"))
     names = ["validate-reservation", "check-status", "tx-start", "create-payment", "charge", "tx-end"]
     data["flow"]["edges"] = [{"from": one, "to": other} for one, other in pairwise(names)]
-    verdict = judge(load_tool(json.dumps(data).encode(), "tool.json"))
-    assert ("red", "no") == (verdict.risk, verdict.deployable)
-    assert "external-in-transaction" in {each.rule for each in verdict.findings if each.risk == "red"}
+    assessment = assess(load_tool(json.dumps(data).encode(), "tool.json"))
+    assert ("red", "no") == (assessment.risk, assessment.deployable)
+    assert "external-in-transaction" in {each.rule for each in assessment.findings if each.risk == "red"}
 
 
 @pytest.mark.rule("000-top-risk", "001-risk-4")
@@ -130,8 +140,8 @@ def test_a_written_risk_decides_nothing_and_a_difference_is_told(wrote, note):
     data["riskLevel"] = wrote
     if wrote is None:
         del data["riskLevel"]
-    verdict = judge(load_tool(json.dumps(data).encode(), "tool.json"))
-    assert ("yellow", note) == (verdict.risk, sum("riskLevel" in each for each in verdict.notes))
+    assessment = assess(load_tool(json.dumps(data).encode(), "tool.json"))
+    assert ("yellow", note) == (assessment.risk, sum("riskLevel" in each for each in assessment.notes))
 
 
 @pytest.mark.rule("001-dialect", "000-graph-1", "000-node-2")
@@ -158,7 +168,7 @@ def test_both_dialects_are_one_flow_and_positions_have_no_effect():
             other.nodes[name].operation,
             other.nodes[name].config,
         )
-    assert (findings(one), judge(one).flaws) == (findings(other), judge(other).flaws)
+    assert (findings(one), assess(one).problems) == (findings(other), assess(other).problems)
 
 
 @pytest.mark.rule("000-auth-1", "000-auth-2", "001-auth-1")

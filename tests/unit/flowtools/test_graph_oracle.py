@@ -11,8 +11,8 @@ import networkx as nx
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.risk.drawing import draw
-from oauthbroker.flowtools.risk.judging import judge
 from oauthbroker.flowtools.risk.rules import findings, risk_of
 from oauthbroker.flowtools.specification.spec import FlowTool
 from tests.unit.flowtools.kit import tool_of
@@ -72,7 +72,7 @@ def all_paths(graph: nx.DiGraph, start: str) -> Iterator[list[str]]:
         waiting += [[*path, following] for following in graph.successors(path[-1])]
 
 
-def judged_by_paths(tool: FlowTool, graph: nx.DiGraph) -> set[tuple[str, str, str]]:
+def assessed_by_paths(tool: FlowTool, graph: nx.DiGraph) -> set[tuple[str, str, str]]:
     """What follows from looking at each path alone. Only for graphs without a cycle."""
     found = set()
     nodes = tool.nodes
@@ -101,7 +101,7 @@ def judged_by_paths(tool: FlowTool, graph: nx.DiGraph) -> set[tuple[str, str, st
     return found
 
 
-def judged_by_nodes(tool: FlowTool, reached: set[str]) -> set[tuple[str, str, str]]:
+def assessed_by_nodes(tool: FlowTool, reached: set[str]) -> set[tuple[str, str, str]]:
     """What 001 and the list of risk patterns say about a node by itself."""
     found = set()
     for name in reached:
@@ -138,8 +138,10 @@ def as_networkx(tool: FlowTool) -> nx.DiGraph:
 def test_every_finding_is_what_the_search_through_all_paths_says(tool):
     graph = as_networkx(tool)
     found = findings(tool)
-    told = {(each.rule, each.risk, each.node) for each in found}
-    assert len(told) + sum(each.rule == "3" for each in found) >= len(found) - sum(each.rule == "4" for each in found)
+    reported = {(each.rule, each.risk, each.node) for each in found}
+    assert len(reported) + sum(each.rule == "3" for each in found) >= len(found) - sum(
+        each.rule == "4" for each in found
+    )
     reached = {tool.start} | nx.descendants(graph, tool.start)
     assert nx.is_directed_acyclic_graph(graph) == (not any(each.rule == "1" for each in found))
     for each in found:
@@ -156,10 +158,10 @@ def test_every_finding_is_what_the_search_through_all_paths_says(tool):
     assert dead == {each.node for each in found if each.rule == "3"}
     event(f"acyclic {nx.is_directed_acyclic_graph(graph)}, {risk_of(found)}")
     if nx.is_directed_acyclic_graph(graph):
-        rest = {each for each in told if each[0] not in {"3", "6"}}
-        assert judged_by_paths(tool, graph) | judged_by_nodes(tool, reached) == rest
+        rest = {each for each in reported if each[0] not in {"3", "6"}}
+        assert assessed_by_paths(tool, graph) | assessed_by_nodes(tool, reached) == rest
         order = ("green", "yellow", "red")
-        assert order[max((order.index(risk) for _, risk, _ in told), default=0)] == risk_of(found)
+        assert order[max((order.index(risk) for _, risk, _ in reported), default=0)] == risk_of(found)
 
 
 @settings(max_examples=150, deadline=None)
@@ -185,15 +187,15 @@ def test_an_expression_reads_a_node_exactly_if_that_node_dominates_it(tool, data
     while at != tool.start:
         at = parents[at]
         above.add(at)
-    flaws = judge(asked).flaws
+    problems = assess(asked).problems
     event(f"bound {read in above - {reader}}")
-    assert (read in above - {reader}) == (not flaws), flaws
+    assert (read in above - {reader}) == (not problems), problems
 
 
 @settings(max_examples=60, deadline=None)
 @given(flows())
-def test_every_flow_can_be_drawn_and_judged(tool):
+def test_every_flow_can_be_drawn_and_checked(tool):
     drawn = draw(tool, findings(tool))
     assert drawn.count("<g class=") == len(tool.nodes)
     assert drawn.count("url(#end)") == len(tool.edges)
-    judge(tool)
+    assess(tool)

@@ -18,7 +18,7 @@ BRANCH = [("a", "b", "true"), ("a", "c", "false")]
 Row = tuple[dict[str, Any], list[tuple[str, ...]]]
 
 
-def told(nodes: dict[str, Any], edges: list[tuple[str, ...]], **more: Any) -> list[tuple[str, str, str]]:
+def reported(nodes: dict[str, Any], edges: list[tuple[str, ...]], **more: Any) -> list[tuple[str, str, str]]:
     return [(each.rule, each.risk, each.node) for each in findings(tool_of(nodes, edges, **more))]
 
 
@@ -167,19 +167,19 @@ FOUND: dict[str, tuple[Row, list[tuple[str, str, str]]]] = {
 @pytest.mark.parametrize("name", KEPT)
 def test_a_flow_that_keeps_the_rules_is_green(name):
     tool = tool_of(*KEPT[name])
-    assert ([], "green") == (told(*KEPT[name]), risk_of(findings(tool)))
+    assert ([], "green") == (reported(*KEPT[name]), risk_of(findings(tool)))
 
 
 @pytest.mark.rule("000-rules-1", "000-rules-3", "000-rules-4", "000-rules-5", "000-rules-6", "001-risk-2", "001-risk-3")
 @pytest.mark.parametrize("name", FOUND)
 def test_a_flow_that_breaks_a_rule_is_told_which_and_where(name):
     row, expected = FOUND[name]
-    assert expected == told(*row)
+    assert expected == reported(*row)
 
 
 @pytest.mark.rule("000-rules-2")
 def test_a_start_that_is_no_node_is_red():
-    assert [("2", "red", "")] == told({"a": "transform"}, [], start="b")
+    assert [("2", "red", "")] == reported({"a": "transform"}, [], start="b")
 
 
 @pytest.mark.rule("001-risk-5")
@@ -189,7 +189,7 @@ def test_every_finding_says_what_to_do_and_its_path_leads_through_the_graph():
         edges = {(edge.source, edge.target) for edge in tool.edges}
         for each in findings(tool):
             assert each.what
-            assert each.todo
+            assert each.hint
             assert set(pairwise(each.path)) <= edges
             assert not each.path or each.rule == "1" or each.path[0] == tool.start
             assert not each.path or each.node in each.path
@@ -198,15 +198,17 @@ def test_every_finding_says_what_to_do_and_its_path_leads_through_the_graph():
 @pytest.mark.rule("001-risk-3", "001-example-4")
 def test_a_payment_without_the_policy_of_its_rollback_is_red():
     flow = {"a": "retry", "b": "timeout", "c": "payment"}, chain("a", "b", "c")
-    assert [("payment-without-rollback", "red", "c")] == told(*flow, policies=["requireTransaction"])
-    assert [] == told(*flow, policies=["paymentRollback"])
+    assert [("payment-without-rollback", "red", "c")] == reported(*flow, policies=["requireTransaction"])
+    assert [] == reported(*flow, policies=["paymentRollback"])
 
 
 @pytest.mark.rule("001-risk-1")
 def test_an_effect_without_an_idempotency_key_is_yellow_and_reading_needs_none():
-    assert ("no-idempotency-key", "yellow", "b") in told({"a": TX, "b": "write"}, chain("a", "b"), idempotencyKey=None)
+    assert ("no-idempotency-key", "yellow", "b") in reported(
+        {"a": TX, "b": "write"}, chain("a", "b"), idempotencyKey=None
+    )
     fetch = ("httpRequest", {"url": "https://api.example.com/v1", "oauthAppRef": "OAuthApp/mail"})
-    assert [] == told({"a": "retry", "b": "timeout", "c": fetch}, chain("a", "b", "c"), idempotencyKey=None)
+    assert [] == reported({"a": "retry", "b": "timeout", "c": fetch}, chain("a", "b", "c"), idempotencyKey=None)
 
 
 @pytest.mark.rule("000-top-concurrency")

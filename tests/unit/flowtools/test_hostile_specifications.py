@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from oauthbroker.flowtools.risk.assessment import MOST_EXPRESSIONS, assess
 from oauthbroker.flowtools.risk.drawing import draw
-from oauthbroker.flowtools.risk.judging import MOST_EXPRESSIONS, judge
 from oauthbroker.flowtools.risk.rules import findings
 from oauthbroker.flowtools.running.values import address
 from oauthbroker.flowtools.specification.failures import FlowFailed
@@ -53,7 +53,7 @@ def test_a_document_that_is_built_to_hurt_is_refused_with_a_reason(file, raw, re
     begun = time.process_time()
     with pytest.raises(FlowRefused, match=reason) as refused:
         load_tool(raw, file)
-    assert all(flaw.line >= 1 and flaw.column >= 1 for flaw in refused.value.flaws)
+    assert all(problem.line >= 1 and problem.column >= 1 for problem in refused.value.problems)
     assert time.process_time() - begun < 5  # of CPU time
 
 
@@ -261,10 +261,12 @@ def test_a_hostile_specification_is_refused_with_its_reason(name):
 def refusal(document: dict[str, Any]) -> str:
     """Return why a document is not deployable; empty if it is."""
     try:
-        verdict = judge(load_tool(json.dumps(document).encode(), "tool.json"))
+        assessment = assess(load_tool(json.dumps(document).encode(), "tool.json"))
     except FlowRefused as refused:
         return str(refused)
-    return "\n".join([*map(str, verdict.flaws), *(each.what for each in verdict.findings if each.risk == "red")])
+    return "\n".join(
+        [*map(str, assessment.problems), *(each.what for each in assessment.findings if each.risk == "red")]
+    )
 
 
 BOMBS_OF_RUNS: dict[str, list[str]] = {
@@ -341,22 +343,22 @@ def test_a_graph_of_more_nodes_or_expressions_than_any_person_writes_is_refused(
         tool_of(dict.fromkeys(names, "transform"), chain(*names), "n0")
     fields: dict[str, Any] = {"entity": "A", "operation": "create", "fields": {f"f{at}": "1" for at in range(200)}}
     names = names[: MOST_EXPRESSIONS // 200 + 1]
-    verdict = judge(tool_of(dict.fromkeys(names, ("write", fields)), chain(*names), "n0"))
-    assert f"more than {MOST_EXPRESSIONS} expressions" in [flaw.what for flaw in verdict.flaws]
+    assessment = assess(tool_of(dict.fromkeys(names, ("write", fields)), chain(*names), "n0"))
+    assert f"more than {MOST_EXPRESSIONS} expressions" in [problem.what for problem in assessment.problems]
 
 
-def test_the_greatest_flow_is_judged_in_seconds():
+def test_the_greatest_flow_is_checked_in_seconds():
     names = [f"n{at}" for at in range(200)]
     nodes = {name: ("transform", {"expression": f"n{at - 1}.result" if at else "1"}) for at, name in enumerate(names)}
     tool = tool_of(nodes, chain(*names), "n0")
     begun = time.process_time()
-    assert "yes" == judge(tool).deployable
+    assert "yes" == assess(tool).deployable
     assert time.process_time() - begun < 30  # of CPU time; half a second on an idle machine
 
 
 def test_a_schema_that_refers_to_itself_is_taken_and_one_that_refers_to_files_is_not():
     loop = {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"b": {"$ref": "#/$defs/a"}}}}}
-    assert "yes" == judge(tool_of({"a": "transform"}, [], input=loop, idempotencyKey=None)).deployable
+    assert "yes" == assess(tool_of({"a": "transform"}, [], input=loop, idempotencyKey=None)).deployable
     for reference in ("file:///etc/passwd", "https://example.com/a.json", "#/$defs/none"):
         with pytest.raises(FlowRefused, match="not a usable JSON Schema"):
             tool_of({"a": "transform"}, [], input={"$ref": reference})

@@ -1,4 +1,4 @@
-"""docs/flowtools.md: its documents load, and its verdict is the one that the command prints."""
+"""docs/flowtools.md: its documents load, and its assessment is the one that the command prints."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.unit.flowtools.kit import tool_of
 PAGE = "docs/flowtools.md"
 
 
-def test_the_tool_and_the_verdict_of_the_page(tmp_path, monkeypatch, capsys):
+def test_the_tool_and_the_result_of_the_page(tmp_path, monkeypatch, capsys):
     tool, policy = code_blocks(PAGE, "json")
     monkeypatch.chdir(tmp_path)
     Path("markPaid.json").write_text(tool, "utf-8")
@@ -88,8 +88,8 @@ def test_the_adapter_of_the_page_tells_what_happened(monkeypatch, status, raised
     adapter = given["acme_shop"]({"host": "shop.example"}, Secret("s"))
     with pytest.raises(raised) if raised else nullcontext():
         assert {"id": "c1"} == adapter.send(CHARGE)
-    told = {"Authorization": "Bearer s", "Idempotency-Key": CHARGE.key}
-    sent = [("POST", "/charge", json.dumps(CHARGE.fields), told)] if status else []
+    reported = {"Authorization": "Bearer s", "Idempotency-Key": CHARGE.key}
+    sent = [("POST", "/charge", json.dumps(CHARGE.fields), reported)] if status else []
     assert [("shop.example", CHARGE.seconds), *sent] == seen
 
 

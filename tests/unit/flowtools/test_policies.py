@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.flowtools.risk.judging import judge
+from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.specification.policies import PRODUCT_POLICIES, check_condition, load_policy
 from oauthbroker.flowtools.specification.source import FlowRefused
 from tests.unit.flowtools.kit import tool_of
@@ -29,8 +29,8 @@ def test_a_policy_loads_and_a_tool_may_name_it():
     policy = load_policy(json.dumps(BUDGET).encode(), "budget.json")
     assert ("budget", "escalate", {"maxAmount": 500}) == (policy.name, policy.action, policy.parameters)
     tool = tool_of({"a": "transform"}, [], policies=["budget"])
-    assert () == judge(tool, [policy]).flaws
-    assert 1 == len(judge(tool).flaws)
+    assert () == assess(tool, [policy]).problems
+    assert 1 == len(assess(tool).problems)
 
 
 @pytest.mark.rule("policy-2")
@@ -58,4 +58,4 @@ def test_the_product_brings_three_policies_whose_conditions_are_sound():
 def test_a_wrong_policy_is_refused(change, what):
     with pytest.raises(FlowRefused) as refused:
         load_policy(json.dumps(BUDGET | change).encode(), "budget.json")
-    assert what in [each.what for each in refused.value.flaws]
+    assert what in [each.what for each in refused.value.problems]

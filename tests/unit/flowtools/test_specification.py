@@ -1,4 +1,4 @@
-"""Specifications that are refused: every flaw at once, each with line, column and what to do."""
+"""Specifications that are refused: every problem at once, each with line, column and what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.flowtools.risk.judging import judge
+from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import load_tool, refuse_changed
 from tests.unit.flowtools.kit import tool_of, written
@@ -15,11 +15,11 @@ from tests.unit.flowtools.kit import tool_of, written
 ONE: tuple[dict[str, Any], list[tuple[str, ...]]] = ({"a": "transform"}, [])
 
 
-def flaws(data: Any, file: str = "tool.json") -> list[tuple[str, str]]:
+def problems(data: Any, file: str = "tool.json") -> list[tuple[str, str]]:
     raw = data if isinstance(data, bytes) else json.dumps(data).encode()
     with pytest.raises(FlowRefused) as refused:
         load_tool(raw, file)
-    return [(each.path, each.what) for each in refused.value.flaws]
+    return [(each.path, each.what) for each in refused.value.problems]
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -71,11 +71,11 @@ REFUSED: list[tuple[str, str, Any, str]] = [
     "000-top-name", "000-top-version", "000-top-concurrency", "000-trigger-1", "000-trigger-2", "000-trigger-3",
     "000-trigger-4", "000-trigger-5", "000-top-input", "000-top-output", "000-node-1", "000-edge-1", "000-edge-2",
 )  # fmt: skip
-@pytest.mark.parametrize(("told", "path", "value", "what"), REFUSED)
-def test_a_wrong_value_is_refused_at_its_place(told, path, value, what):
-    place = told if told.startswith(path) or path.startswith(told + ".") else path
-    data = changed(told if path.startswith(told + ".") else path, value)
-    found = flaws(data)
+@pytest.mark.parametrize(("reported", "path", "value", "what"), REFUSED)
+def test_a_wrong_value_is_refused_at_its_place(reported, path, value, what):
+    place = reported if reported.startswith(path) or path.startswith(reported + ".") else path
+    data = changed(reported if path.startswith(reported + ".") else path, value)
+    found = problems(data)
     assert what in {words for _, words in found}, found
     assert any(each.startswith(place.split(".")[0]) for each, _ in found)
 
@@ -85,7 +85,7 @@ def test_a_wrong_value_is_refused_at_its_place(told, path, value, what):
 def test_each_required_member_is_missed(member):
     data = written(*ONE)
     del data[member]
-    assert (member, "missing") in flaws(data)
+    assert (member, "missing") in problems(data)
 
 
 BAD = """{
@@ -126,10 +126,10 @@ flow:
         (BAD_YAML, "bad.yaml", [(1, 7), (4, 10), (10, 15), (12, 21), (13, 11)]),
     ],
 )
-def test_all_flaws_come_at_once_with_line_and_column(text, file, places):
+def test_all_problems_come_at_once_with_line_and_column(text, file, places):
     with pytest.raises(FlowRefused) as refused:
         load_tool(text.encode(), file)
-    assert places == [(each.line, each.column) for each in refused.value.flaws]
+    assert places == [(each.line, each.column) for each in refused.value.problems]
     assert str(refused.value).splitlines()[0].startswith(f"{file}:{places[0][0]}:{places[0][1]} name: ")
     assert "the nearest known name is edges" in str(refused.value)
 
@@ -154,14 +154,14 @@ BRANCHES: list[tuple[dict[str, Any], list[tuple[str, ...]], str]] = [
 @pytest.mark.rule("000-graph-1", "000-edge-2", "000-types-write", "000-types-read")
 @pytest.mark.parametrize(("nodes", "edges", "what"), BRANCHES)
 def test_a_graph_with_unclear_edges_or_nodes_is_refused(nodes, edges, what):
-    assert what in {words for _, words in flaws(written(nodes, edges))}
+    assert what in {words for _, words in problems(written(nodes, edges))}
 
 
 def test_an_array_with_one_id_twice_is_refused():
     data = written(*ONE)
     node = {"id": "a", "type": "Transform", "config": {"expression": "1"}}
     data["flow"]["nodes"] = [node, node]
-    assert [("flow.nodes[0].id", "an id twice"), ("flow.nodes[1].id", "an id twice")] == flaws(data)
+    assert [("flow.nodes[0].id", "an id twice"), ("flow.nodes[1].id", "an id twice")] == problems(data)
 
 
 @pytest.mark.rule("000-trigger-2", "000-trigger-3", "000-trigger-4", "000-trigger-5", "001-trigger-1")
@@ -203,28 +203,28 @@ EXPRESSIONS: list[tuple[dict[str, Any], list[tuple[str, ...]], str, str]] = [
 
 
 @pytest.mark.rule("000-dsl-1")
-@pytest.mark.parametrize(("nodes", "edges", "what", "todo"), EXPRESSIONS)
-def test_an_expression_is_checked_against_what_every_path_binds(nodes, edges, what, todo):
-    found = judge(tool_of(nodes, edges)).flaws
-    assert any(what in each.what and todo in each.todo for each in found), found
+@pytest.mark.parametrize(("nodes", "edges", "what", "hint"), EXPRESSIONS)
+def test_an_expression_is_checked_against_what_every_path_binds(nodes, edges, what, hint):
+    found = assess(tool_of(nodes, edges)).problems
+    assert any(what in each.what and hint in each.hint for each in found), found
 
 
 @pytest.mark.rule("000-top-idempotency")
 def test_an_idempotency_key_is_a_text_of_the_input_alone():
     for key in ("input.n", "a.result", "concat("):
-        (flaw,) = judge(tool_of(*ONE, idempotencyKey=key)).flaws
-        assert "idempotencyKey" == flaw.path
+        (problem,) = assess(tool_of(*ONE, idempotencyKey=key)).problems
+        assert "idempotencyKey" == problem.path
 
 
 @pytest.mark.rule("001-binding")
 def test_a_read_binds_its_id_and_its_entity_and_hyphens_are_reachable():
     nodes = {"get-order": "read", "b": ("assert", {"expression": "order.total > 1 && get-order.result.total - 1 > 0"})}
-    assert () == judge(tool_of(nodes, [("get-order", "b")], "get-order")).flaws
+    assert () == assess(tool_of(nodes, [("get-order", "b")], "get-order")).problems
 
 
 @pytest.mark.rule("000-top-policies", "000-types-rest")
 def test_an_unknown_policy_is_refused_and_the_nearest_named():
     tool = tool_of({"a": ("policyCheck", {"policy": "mine"})}, [], policies=["maxRowLimits"])
-    told = [(each.path, each.what, each.todo) for each in judge(tool).flaws]
-    assert ("policies[0]", "an unknown policy", "the nearest known name is maxRowLimit") == told[0]
-    assert "flow.nodes.a.config.policy" == told[1][0]
+    reported = [(each.path, each.what, each.hint) for each in assess(tool).problems]
+    assert ("policies[0]", "an unknown policy", "the nearest known name is maxRowLimit") == reported[0]
+    assert "flow.nodes.a.config.policy" == reported[1][0]

@@ -17,8 +17,8 @@ from filelock import FileLock
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.deployment.versions import FlowVersions
-from oauthbroker.flowtools.risk import kept_files
-from oauthbroker.flowtools.risk.judging import judge
+from oauthbroker.flowtools.risk import write_once_files as kept_files
+from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.specification.policies import load_policy
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import load_tool
@@ -67,7 +67,7 @@ def test_a_deployed_version_has_the_specification_and_the_policies_that_it_names
     own = [load_policy(json.dumps({**POLICY, "name": name}).encode(), "p.json") for name in ("p", "unused")]
     flow = deploy(tmp_path, raw, policies=own).deployed("tool@1")
     assert (raw.decode(), "alice") == (stored(tmp_path)["specification"], flow.by)
-    assert (("p",), "green") == (tuple(policy.name for policy in flow.policies), flow.verdict.risk)
+    assert (("p",), "green") == (tuple(policy.name for policy in flow.policies), flow.assessment.risk)
     assert own[0] == flow.policies[0]
 
 
@@ -163,14 +163,16 @@ def test_a_yellow_tool_is_deployed_when_a_person_has_acknowledged_each_finding_o
     kept = opened(tmp_path)
     with pytest.raises(FlowRefused) as refused:
         deploy(tmp_path, PAYMENT)
-    assert ["5:charge", "external-without-timeout:charge"] == [flaw.what.split()[0] for flaw in refused.value.flaws]
-    assert all("run oauthbroker flow acknowledge" in flaw.todo for flaw in refused.value.flaws)
+    assert ["5:charge", "external-without-timeout:charge"] == [
+        problem.what.split()[0] for problem in refused.value.problems
+    ]
+    assert all("run oauthbroker flow acknowledge" in problem.hint for problem in refused.value.problems)
     acknowledge(kept, PAYMENT, chosen=["5:charge"])
     with pytest.raises(FlowRefused, match="external-without-timeout:charge is not acknowledged") as refused:
         deploy(tmp_path, PAYMENT)
-    assert 1 == len(refused.value.flaws)
+    assert 1 == len(refused.value.problems)
     acknowledge(kept, PAYMENT, by="bob")
-    assert "yellow" == deploy(tmp_path, PAYMENT).deployed("processPayment").verdict.risk
+    assert "yellow" == deploy(tmp_path, PAYMENT).deployed("processPayment").assessment.risk
     records = list(kept.acknowledgements.of("processPayment"))
     assert [("alice", ["5:charge"]), ("bob", ["external-without-timeout:charge"])] == [
         (each["by"], each["findings"]) for each in records
@@ -321,7 +323,7 @@ def test_of_many_deployments_of_one_version_one_wins_and_the_others_are_refused(
         try:
             deploy(tmp_path, green(description=str(number)))
         except FlowRefused as refused:
-            return refused.flaws[0].what
+            return refused.problems[0].what
         return f"won {number}"
 
     with ThreadPoolExecutor(8) as pool:
@@ -419,7 +421,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, step: int, steps: list[str]) -> Non
 
 def acknowledge(kept: FlowVersions, raw: bytes, by: str = "alice", chosen: Any = ()) -> int:
     tool = load_tool(raw, "tool.json")
-    return len(kept.acknowledgements.record(tool, judge(tool), by=by, chosen=chosen))
+    return len(kept.acknowledgements.record(tool, assess(tool), by=by, chosen=chosen))
 
 
 def stored(folder: Path) -> dict[str, Any]:

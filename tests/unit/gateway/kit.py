@@ -24,7 +24,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
 }
 
 
-def told(action: Any, schema: Any = None, **inputs: Any) -> tuple[str, str, str | None]:
+def reported(action: Any, schema: Any = None, **inputs: Any) -> tuple[str, str, str | None]:
     """Return the text, tag and field of the failure of one action; empty texts for a valid one."""
     answer = explain([action], schema, **{"user_context": USER, **inputs})
     details = [(each["tag"], each["field"]) for each in answer["details"]]

@@ -155,7 +155,7 @@ def test_a_call_may_give_json_schema_by_type_and_the_limits_of_the_text_stay() -
 
 
 @pytest.mark.parametrize(
-    ("schema", "flaw"),
+    ("schema", "problem"),
     [
         ({"$ref": "file:///etc/passwd"}, "jsonSchema: not a usable JSON Schema"),
         ({"$ref": "other.json"}, "jsonSchema: not a usable JSON Schema"),
@@ -164,8 +164,8 @@ def test_a_call_may_give_json_schema_by_type_and_the_limits_of_the_text_stay() -
         ({"format": "unknown-format"}, "jsonSchema: not a usable JSON Schema"),
     ],
 )
-def test_a_json_schema_refers_to_no_other_document_and_has_linear_regexes(schema: Any, flaw: str) -> None:
-    with pytest.raises(ValueError, match=flaw):
+def test_a_json_schema_refers_to_no_other_document_and_has_linear_regexes(schema: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
         rulebook({"actions": {"A": {"jsonSchema": schema}}})
 
 
@@ -191,7 +191,7 @@ def test_a_bundle_has_action_schemas(tmp_path: Path) -> None:
     assert {} == load(write(tmp_path / "b", broker=BROKER, hotel=SCHEMA)).plugins
 
 
-FLAWS = {
+PROBLEMS = {
     "a typo": ("nights: {type:", "nights: {@@tpye:", "unknown field", "the nearest known name is type"),
     "a type": ("room: string}", "room: @@text}", "not one of the words known here", "write 'string', 'number', 'integer', 'boolean', 'array' or 'object'"),
     "a format": ("{format: email}", "{format: @@mail}", "not one of the words known here", "write 'uuid', 'email', 'phone', 'iso8601', 'productId', 'orderId' or 'couponCode'"),
@@ -218,15 +218,15 @@ def test_an_empty_list_of_choices_is_refused_at_load_with_its_place(tmp_path: Pa
     assert place in {(each.line, each.column) for each in problems_in(write(tmp_path, broker=WITH_PLUGIN, hotel=text))}
 
 
-@pytest.mark.parametrize("change", FLAWS.values(), ids=FLAWS)
-def test_each_flaw_is_told_at_load_with_its_place(tmp_path: Path, change: tuple[str, str, str, str]) -> None:
-    old, new, what, todo = change
+@pytest.mark.parametrize("change", PROBLEMS.values(), ids=PROBLEMS)
+def test_each_problem_is_told_at_load_with_its_place(tmp_path: Path, change: tuple[str, str, str, str]) -> None:
+    old, new, what, hint = change
     text = edited(SCHEMA, (old, new))
     place = None
     if "@@" in text:
         text, place = unmarked(text)
     (problem,) = problems_in(write(tmp_path, broker=WITH_PLUGIN, hotel=text))
-    assert (what, todo) == (problem.what, problem.todo)
+    assert (what, hint) == (problem.what, problem.hint)
     assert place in {None, (problem.line, problem.column)}
     assert str(tmp_path / "hotel.yaml") == problem.file
 
@@ -240,7 +240,7 @@ def test_a_schema_of_a_call_may_contradict_itself_and_rejects_then() -> None:
         rulebook({"actions": {"A": {}}, "fields": {"x": {"min": 3, "max": 2}}})
 
 
-def test_all_flaws_come_at_once(tmp_path: Path) -> None:
+def test_all_problems_come_at_once(tmp_path: Path) -> None:
     text = edited(SCHEMA, ("op: above,", "op: over,"), ("value: 14", "value: [14]"), ("count: 2", "count: 1"))
     assert {"spec.actions.?.rules[1].op", "spec.sameActions.count"} <= {
         each.path for each in problems_in(write(tmp_path, broker=WITH_PLUGIN, hotel=text))

@@ -1,6 +1,6 @@
 """The gateway stays small: rules are data.
 
-Its goal was 400 lines. The judge itself has about 340; the second form of schemas, the check of a written one, and the
+Its goal was 400 lines. The validate itself has about 340; the second form of schemas, the check of a written one, and the
 four faces have the rest. The entries of carts, with their warnings, and the users of a domain came later.
 """
 

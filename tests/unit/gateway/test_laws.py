@@ -113,10 +113,10 @@ def is_finite(requests: list[Any]) -> bool:
 
 
 def agree(requests: list[Any], schema: Any, inputs: dict[str, Any]) -> None:
-    told = explain(requests, schema, inputs.get("context"), inputs.get("products"), inputs.get("coupons"))
+    reported = explain(requests, schema, inputs.get("context"), inputs.get("products"), inputs.get("coupons"))
     expected = naive.answer(requests, schema, **inputs)
-    assert expected.pop("tags") == {each["action_index"]: each["tag"] for each in told.pop("details")}
-    assert expected == told
+    assert expected.pop("tags") == {each["action_index"]: each["tag"] for each in reported.pop("details")}
+    assert expected == reported
 
 
 @pytest.mark.rule(
@@ -149,10 +149,10 @@ def test_a_price_is_high_from_three_averages_of_the_prices_as_written(prices: li
     """None: the very bound. A price that lies within a trillionth below it may count too."""
     bound = 3 * sum(Fraction(str(each)) for each in prices) / len(prices)
     price = min(float(bound), 1e8) if price is None else price
-    told = validate(
+    reported = validate(
         [{"action_type": "GET_RECOMMENDATIONS", "price": price}], None, None, [{"price": each} for each in prices]
     )
-    is_high = told["validation_results"][0]["warnings"] == ["Unusually high price"]
+    is_high = reported["validation_results"][0]["warnings"] == ["Unusually high price"]
     written = Fraction(str(price))
     if bound > 0 and (written >= bound or written < bound * (1 - Fraction(1, 10**11))):
         assert is_high is (written >= bound)
@@ -191,18 +191,18 @@ def test_it_never_raises_and_keeps_order_counts_and_inputs(
     requests: Any, schema: Any, context: Any, products: Any, coupons: Any
 ) -> None:
     before = repr_of(requests)
-    told = explain(requests, schema, context, products, coupons)
+    reported = explain(requests, schema, context, products, coupons)
     assert before == repr_of(requests)
     actions = list(requests) if isinstance(requests, list | tuple) else []
-    assert list(range(len(actions))) == [each["action_index"] for each in told["validation_results"]]
-    good = [each["is_valid"] for each in told["validation_results"]]
+    assert list(range(len(actions))) == [each["action_index"] for each in reported["validation_results"]]
+    good = [each["is_valid"] for each in reported["validation_results"]]
     assert [id(each) for each, is_valid in zip(actions, good, strict=True) if is_valid] == [
-        id(each) for each in told["valid_actions"]
+        id(each) for each in reported["valid_actions"]
     ]
     assert [id(each) for each, is_valid in zip(actions, good, strict=True) if not is_valid] == [
-        id(each["action"]) for each in told["rejected_actions"]
+        id(each["action"]) for each in reported["rejected_actions"]
     ]
-    results, reasons = told["validation_results"], [each["reason"] for each in told["rejected_actions"]]
+    results, reasons = reported["validation_results"], [each["reason"] for each in reported["rejected_actions"]]
     assert {int, bool} >= {type(value) for each in results for value in (each["action_index"], each["is_valid"])}
     texts = [text for each in results for text in (*each["errors"], *each["warnings"])]
     assert {str} >= {type(text) for text in (*texts, *reasons)}
@@ -210,14 +210,14 @@ def test_it_never_raises_and_keeps_order_counts_and_inputs(
         error.startswith(reason)
         for error, reason in zip((e for each in results for e in each["errors"]), reasons, strict=True)
     )
-    assert {each["tag"] for each in told["details"]} <= TAGS
-    assert all(len(each["errors"]) == (0 if each["is_valid"] else 1) for each in told["validation_results"])
-    assert all(each["is_valid"] or not each["warnings"] for each in told["validation_results"])
-    summary = told["validation_summary"]
+    assert {each["tag"] for each in reported["details"]} <= TAGS
+    assert all(len(each["errors"]) == (0 if each["is_valid"] else 1) for each in reported["validation_results"])
+    assert all(each["is_valid"] or not each["warnings"] for each in reported["validation_results"])
+    summary = reported["validation_summary"]
     assert (len(actions), sum(good)) == (summary["total_count"], summary["valid_count"])
-    assert len(actions) - sum(good) == summary["rejected_count"] == len(told["details"])
-    assert ("error" in told) is (not actions)
-    assert {**told, "details": None} == {**validate(requests, schema, context, products, coupons), "details": None}
+    assert len(actions) - sum(good) == summary["rejected_count"] == len(reported["details"])
+    assert ("error" in reported) is (not actions)
+    assert {**reported, "details": None} == {**validate(requests, schema, context, products, coupons), "details": None}
     gate("ADD_TO_CART", requests, schema, user_context=context)
 
 

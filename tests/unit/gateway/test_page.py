@@ -23,7 +23,7 @@ def test_the_answer_of_the_page_is_the_answer() -> None:
     assert json.loads(printed) == names["answer"]
 
 
-def test_the_domain_of_the_page_judges() -> None:
+def test_the_domain_of_the_page_checks() -> None:
     (text,) = code_blocks(PAGE, "yaml")
     book = rulebook(yaml.safe_load(text)["spec"])
     booking = {"action_type": "BOOK_ROOM", "room": "single", "nights": 2, "total": 90}

@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.gateway import validate
 from oauthbroker.gateway.validation import default_rulebook
-from tests.unit.gateway.kit import CART, REQUIRED, UUID, explain, told
+from tests.unit.gateway.kit import CART, REQUIRED, UUID, explain, reported
 
 EXAMPLES = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))
 TYPES = ["ADD_TO_CART", "REMOVE_FROM_CART", "CREATE_ORDER", "CANCEL_ORDER", "APPLY_COUPON", "SEARCH_PRODUCTS",
@@ -36,12 +36,12 @@ def test_the_nine_actions_are_valid_with_their_required_members_and_invalid_with
     assert TYPES == list(default_rulebook().spec.actions)
     for kind, fields in REQUIRED.items():
         action = {"action_type": kind, **fields}
-        assert ("", "", None) == told(action)
+        assert ("", "", None) == reported(action)
         for name in fields:
-            lacking = {each: value for each, value in action.items() if each != name}
+            missing = {each: value for each, value in action.items() if each != name}
             schemas: list[Any] = [{}, {"required_fields": ["action_type"]}, {"json_schema": {}}]
             for schema in (None, *({kind: each} for each in schemas)):
-                assert (f"Missing required field: {name}", "MISSING_REQUIRED_FIELD", name) == told(lacking, schema)
+                assert (f"Missing required field: {name}", "MISSING_REQUIRED_FIELD", name) == reported(missing, schema)
 
 
 @pytest.mark.rule("gateway.1-2", "gateway.1-3", "gateway.3-1", "gateway.procedure.2-a", "gateway.tags-2")
@@ -52,25 +52,25 @@ def test_the_nine_actions_are_valid_with_their_required_members_and_invalid_with
      ("\uff21DD_TO_CART", "\uff21DD_TO_CART"), ("a\nb\x1b[0m", "a�b�[0m"), ("x" * 99, "x" * 64 + "…")],
 )  # fmt: skip
 def test_an_unknown_type_is_refused(kind: Any, shown: str) -> None:
-    assert (f"Unknown action_type: {shown}", "UNKNOWN_ACTION_TYPE", "action_type") == told({"action_type": kind})
+    assert (f"Unknown action_type: {shown}", "UNKNOWN_ACTION_TYPE", "action_type") == reported({"action_type": kind})
 
 
 @pytest.mark.rule("gateway.1-3", "gateway.inputs-1")
 @pytest.mark.parametrize("action", [{}, None, 3, "ADD_TO_CART", [], ["ADD_TO_CART"], {"type": "ADD_TO_CART"}])
 def test_an_action_without_a_type_is_of_an_unknown_type(action: Any) -> None:
-    assert ("Unknown action_type: null", "UNKNOWN_ACTION_TYPE", "action_type") == told(action)
+    assert ("Unknown action_type: null", "UNKNOWN_ACTION_TYPE", "action_type") == reported(action)
 
 
 @pytest.mark.rule("gateway.procedure.2-b", "gateway.tags-8", "gateway.procedure.1-2", "gateway.1-1", "gateway.inputs-2")
 def test_a_type_without_a_schema_is_refused() -> None:
     schema = {"ADD_TO_CART": {"required_fields": ["action_type"]}, "DELETE_USER": {}}
     missing = ("No schema defined for action_type: CANCEL_ORDER", "SCHEMA_NOT_FOUND", "action_type")
-    assert ("", "", None) == told(CART, schema)
-    assert missing == told({"action_type": "CANCEL_ORDER", "order_id": "order_1"}, schema)
+    assert ("", "", None) == reported(CART, schema)
+    assert missing == reported({"action_type": "CANCEL_ORDER", "order_id": "order_1"}, schema)
     none: list[Any] = [{}, [], "", 0, False, ["CANCEL_ORDER"], "ActionSchema/default"]
     for each in none:
-        assert missing == told({"action_type": "CANCEL_ORDER"}, each), "only null is no schema at all"
-    assert "UNKNOWN_ACTION_TYPE" == told({"action_type": "DELETE_USER"}, schema)[1]
+        assert missing == reported({"action_type": "CANCEL_ORDER"}, each), "only null is no schema at all"
+    assert "UNKNOWN_ACTION_TYPE" == reported({"action_type": "DELETE_USER"}, schema)[1]
 
 
 @pytest.mark.rule("gateway.procedure.2-b")
@@ -83,30 +83,30 @@ def test_a_type_without_a_schema_is_refused() -> None:
 )  # fmt: skip
 def test_a_malformed_schema_is_no_schema_and_those_of_other_types_hold(entry: Any) -> None:
     schema = {"ADD_TO_CART": entry, "SEARCH_PRODUCTS": {"constraints": {"query": {"max_length": 1}}}}
-    assert "SCHEMA_NOT_FOUND" == told(CART, schema)[1]
-    assert "VALUE_OUT_OF_RANGE" == told({"action_type": "SEARCH_PRODUCTS", "query": "tea"}, schema)[1]
+    assert "SCHEMA_NOT_FOUND" == reported(CART, schema)[1]
+    assert "VALUE_OUT_OF_RANGE" == reported({"action_type": "SEARCH_PRODUCTS", "query": "tea"}, schema)[1]
 
 
 @pytest.mark.rule("gateway.2-3", "gateway.goals-2", "gateway.procedure.2-c", "gateway.tags-1")
 def test_the_first_missing_field_in_the_order_of_the_schema_is_told() -> None:
     schema = {"ADD_TO_CART": {"required_fields": ["action_type", "z", "a"]}}
-    assert ("Missing required field: z", "MISSING_REQUIRED_FIELD", "z") == told(CART, schema)
-    assert ("Missing required field: a", "MISSING_REQUIRED_FIELD", "a") == told({**CART, "z": 1}, schema)
+    assert ("Missing required field: z", "MISSING_REQUIRED_FIELD", "z") == reported(CART, schema)
+    assert ("Missing required field: a", "MISSING_REQUIRED_FIELD", "a") == reported({**CART, "z": 1}, schema)
     for name in ("product_id", "quantity"):
-        assert (f"Missing required field: {name}", "MISSING_REQUIRED_FIELD", name) == told({**CART, name: None})
+        assert (f"Missing required field: {name}", "MISSING_REQUIRED_FIELD", name) == reported({**CART, name: None})
     order = {"action_type": "CREATE_ORDER", **REQUIRED["CREATE_ORDER"], "shipping_address": None}
-    assert "Missing required field: shipping_address" == told(order)[0], "it has no type that null could miss"
-    assert ("Field price must be number, got null", "TYPE_MISMATCH", "price") == told({**CART, "price": None})
+    assert "Missing required field: shipping_address" == reported(order)[0], "it has no type that null could miss"
+    assert ("Field price must be number, got null", "TYPE_MISMATCH", "price") == reported({**CART, "price": None})
     empty: list[Any] = ["", [], {}, 0, False]
     for value in empty:
-        assert ("", "", None) == told({**order, "shipping_address": value}), "an empty value is there"
-        assert ("", "", None) == told({**CART, "배송": value}, {"ADD_TO_CART": {"required_fields": ["배송"]}})
+        assert ("", "", None) == reported({**order, "shipping_address": value}), "an empty value is there"
+        assert ("", "", None) == reported({**CART, "배송": value}, {"ADD_TO_CART": {"required_fields": ["배송"]}})
     lengths = {"CREATE_ORDER": {"constraints": {"shipping_address": {"min_length": 1}}}}
-    assert "VALUE_OUT_OF_RANGE" == told({**order, "shipping_address": ""}, lengths)[1]
+    assert "VALUE_OUT_OF_RANGE" == reported({**order, "shipping_address": ""}, lengths)[1]
     filled = {"CREATE_ORDER": {"json_schema": {"properties": {"cart_items": {"minItems": 1}}}}}
-    assert "VALUE_OUT_OF_RANGE" == told({**order, "shipping_address": "a street"}, filled)[1]
+    assert "VALUE_OUT_OF_RANGE" == reported({**order, "shipping_address": "a street"}, filled)[1]
     nested = {"action_type": "ADD_TO_CART", "product_id": "prod_1", "details": {"quantity": 1}}
-    assert "Missing required field: quantity" == told(nested)[0]
+    assert "Missing required field: quantity" == reported(nested)[0]
 
 
 @pytest.mark.rule("gateway.procedure.2-d", "gateway.goals-3", "gateway.tags-3")
@@ -117,9 +117,9 @@ def test_each_type_takes_its_own_values_only() -> None:
         for actual, value in values.items():
             fits = actual == wanted or (wanted, actual) == ("number", "integer")
             text = "" if fits else f"Field note must be {wanted}, got {actual}"
-            assert text == told({**CART, "note": value}, schema)[0]
+            assert text == reported({**CART, "note": value}, schema)[0]
     names = {"ADD_TO_CART": {"field_types": {"a": "string", "b": "string"}}}
-    assert ["b", "a"] == [told({**CART, **each}, names)[2] for each in ({"b": 1, "a": 1}, {"a": 1, "b": 1})]
+    assert ["b", "a"] == [reported({**CART, **each}, names)[2] for each in ({"b": 1, "a": 1}, {"a": 1, "b": 1})]
 
 
 PRINTED_TYPES = {"product_id": "string", "quantity": "integer", "price": "number", "order_id": "string", "coupon_code": "string",
@@ -143,7 +143,7 @@ def test_each_printed_field_has_its_type_in_every_action_and_with_any_schema(fie
     schemas: list[Any] = [None, {"GET_RECOMMENDATIONS": {}}]
     for schema in schemas:
         for actual, value in zip(names, values, strict=True):
-            found = told({"action_type": "GET_RECOMMENDATIONS", field: value}, schema)
+            found = reported({"action_type": "GET_RECOMMENDATIONS", field: value}, schema)
             if actual == wanted or (wanted, actual) == ("number", "integer"):
                 assert "TYPE_MISMATCH" != found[1]
             else:
@@ -160,7 +160,7 @@ def test_each_printed_field_has_its_type_in_every_action_and_with_any_schema(fie
      ("product_id", 5, "Field product_id must be string, got integer"), ("product_id", b"prod_1", "Field product_id must be string, got no JSON value")],
 )  # fmt: skip
 def test_a_wrong_type_is_told_as_printed(field: str, value: Any, text: str) -> None:
-    assert (text, "TYPE_MISMATCH", field) == told({**CART, field: value})
+    assert (text, "TYPE_MISMATCH", field) == reported({**CART, field: value})
 
 
 FORMATS = {
@@ -179,8 +179,8 @@ FORMATS = {
 def test_formats_are_the_printed_ones_of_the_whole_text(field: str) -> None:
     good, bad = FORMATS[field]
     action = {"action_type": "GET_RECOMMENDATIONS"}
-    assert [] == [each for each in good if told({**action, field: each})[1]]
-    assert [] == [each for each in bad if told({**action, field: each})[1:] != ("INVALID_FORMAT", field)]
+    assert [] == [each for each in good if reported({**action, field: each})[1]]
+    assert [] == [each for each in bad if reported({**action, field: each})[1:] != ("INVALID_FORMAT", field)]
 
 
 @pytest.mark.rule(
@@ -199,11 +199,11 @@ def test_the_printed_ranges_hold_at_both_ends(field: str, low: int, high: int) -
     action = {"action_type": "GET_RECOMMENDATIONS"}
     at_ends: list[float] = [low, high]
     for value in at_ends:
-        assert ("", "", None) == told({**action, field: value})
+        assert ("", "", None) == reported({**action, field: value})
     parts = [low - 0.01, high + 0.01] if field in {"price", "discount_rate"} else []
     for value in (low - 1, high + 1, *parts, -(10**20), 10**20):
         text = f"Field {field} must be between {low} and {high}, got {value}"
-        assert (text, "VALUE_OUT_OF_RANGE", field) == told({**action, field: value})
+        assert (text, "VALUE_OUT_OF_RANGE", field) == reported({**action, field: value})
 
 
 @pytest.mark.rule("gateway.4-5", "gateway.procedure.2-f")
@@ -219,7 +219,7 @@ def test_the_printed_ranges_hold_at_both_ends(field: str, low: int, high: int) -
      ({"enum": ["a"]}, None, "Field n must be one of a"), ({"enum": ["a"]}, "A", "Field n must be one of a"), ({"enum": [0]}, False, "Field n must be one of 0")],
 )  # fmt: skip
 def test_bounds_lengths_and_words_of_a_schema_hold(constraint: Any, value: Any, text: str) -> None:
-    assert text == told({**CART, "n": value}, {"ADD_TO_CART": {"constraints": {"n": constraint}}})[0]
+    assert text == reported({**CART, "n": value}, {"ADD_TO_CART": {"constraints": {"n": constraint}}})[0]
 
 
 @pytest.mark.rule("gateway.4-5", "gateway.2-1")
@@ -227,23 +227,26 @@ def test_a_schema_narrows_the_limits_of_the_text_and_never_widens_them() -> None
     def schema(**bounds: int) -> Any:
         return {"ADD_TO_CART": {"field_types": {"quantity": "number"}, "constraints": {"quantity": bounds}}}
 
-    assert "Field quantity must be between 1 and 100, got 150" == told({**CART, "quantity": 150}, schema(max=1000))[0]
-    assert "Field quantity must be at most 10, got 50" == told({**CART, "quantity": 50}, schema(max=10))[0]
-    assert "Field quantity must be integer, got number" == told({**CART, "quantity": 1.5}, schema())[0]
+    assert (
+        "Field quantity must be between 1 and 100, got 150" == reported({**CART, "quantity": 150}, schema(max=1000))[0]
+    )
+    assert "Field quantity must be at most 10, got 50" == reported({**CART, "quantity": 50}, schema(max=10))[0]
+    assert "Field quantity must be integer, got number" == reported({**CART, "quantity": 1.5}, schema())[0]
     assert (
         "INVALID_FORMAT"
-        == told({**CART, "product_id": "a@b.c"}, {"ADD_TO_CART": {"constraints": {"product_id": {"format": "email"}}}})[
-            1
-        ]
+        == reported(
+            {**CART, "product_id": "a@b.c"}, {"ADD_TO_CART": {"constraints": {"product_id": {"format": "email"}}}}
+        )[1]
     )
     assert (
-        "Missing required field: quantity" == told({"action_type": "ADD_TO_CART", "product_id": "prod_1"}, schema())[0]
+        "Missing required field: quantity"
+        == reported({"action_type": "ADD_TO_CART", "product_id": "prod_1"}, schema())[0]
     )
-    assert ("", "", None) == told({"action_type": "SEARCH_PRODUCTS", "query": 5}, {"SEARCH_PRODUCTS": {}}), (
+    assert ("", "", None) == reported({"action_type": "SEARCH_PRODUCTS", "query": 5}, {"SEARCH_PRODUCTS": {}}), (
         "ours gives way"
     )
     order = {"action_type": "CREATE_ORDER", **REQUIRED["CREATE_ORDER"]}
-    assert "UNAUTHORIZED_ACTION" == told(order, {"CREATE_ORDER": {}}, user_context=None)[1]
+    assert "UNAUTHORIZED_ACTION" == reported(order, {"CREATE_ORDER": {}}, user_context=None)[1]
 
 
 ORDER = [
@@ -261,7 +264,7 @@ ORDER = [
 @pytest.mark.rule("gateway.6-1", "gateway.role-2", "gateway.procedure.2-a", "gateway.procedure.2-g")
 @pytest.mark.parametrize(("fields", "tag"), ORDER, ids=[tag for _, tag in ORDER])
 def test_of_several_failures_the_first_in_the_printed_order_is_told(fields: Any, tag: str) -> None:
-    """Each row has the flaws of all rows below it."""
+    """Each row has the problems of all rows below it."""
     schema = {"ADD_TO_CART": {"required_fields": ["quantity"], "field_types": {"note": "string"}, "login": True}}
     action = {"action_type": "ADD_TO_CART", **fields}
     answer = explain([action], schema, available_products=["prod_1"])
@@ -277,7 +280,7 @@ def test_of_several_failures_the_first_in_the_printed_order_is_told(fields: Any,
     "gateway.outputs-5",
     "gateway.outputs-1",
 )
-def test_actions_are_judged_one_by_one_and_counted() -> None:
+def test_actions_are_checked_one_by_one_and_counted() -> None:
     actions = [CART, {"action_type": "X"}, {**CART, "quantity": 12}, {**CART, "quantity": 0}]
     answer = validate(actions)
     assert [True, False, True, False] == [each["is_valid"] for each in answer["validation_results"]]

@@ -1,4 +1,4 @@
-"""Lines of another system: all of a file is judged, every flaw is told by its line, and no value with it."""
+"""Lines of another system: all of a file is checked, every problem is told by its line, and no value with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.grants.import_lines import MOST_BYTES, MOST_FLAWS, MOST_LINES, Incoming, Judged, judge
+from oauthbroker.grants.import_lines import MOST_BYTES, MOST_LINES, MOST_PROBLEMS, CheckedLines, Incoming, validate
 from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.protocol.identity import render
@@ -44,22 +44,24 @@ APPS = {app.name: app for app in (MAIL, TEAM, ROBOT, LOCAL)}
 GOOD = {"app": "mail", "subject": "idp:user:U1", "refreshToken": "r-1"}
 
 
-def judged(*lines: Any, app: str | None = None, apps: dict[str, OAuthApp] = APPS, end: bytes = b"\n") -> Judged:
+def validated(
+    *lines: Any, app: str | None = None, apps: dict[str, OAuthApp] = APPS, end: bytes = b"\n"
+) -> CheckedLines:
     data = end.join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
-    return judge(io.BytesIO(data), apps, NOW, app=app)
+    return validate(io.BytesIO(data), apps, NOW, app=app)
 
 
 def one(line: Any, **more: Any) -> Incoming:
-    found = judged(line, **more)
-    assert [] == found.flaws
+    found = validated(line, **more)
+    assert [] == found.problems
     [incoming] = found.incoming
     return incoming
 
 
-def flaws(line: Any, **more: Any) -> list[str]:
-    found = judged(line, **more)
+def problems(line: Any, **more: Any) -> list[str]:
+    found = validated(line, **more)
     assert [] == found.incoming
-    return [flaw.what for flaw in found.flaws]
+    return [problem.what for problem in found.problems]
 
 
 REFS: dict[str, Any] = {
@@ -77,8 +79,8 @@ def test_a_line_names_its_app_in_any_form_and_is_the_same_line(ref: Any, of_all:
 
 
 @pytest.mark.parametrize("ref", ["Tool/mail", "", {"kind": "Tool", "name": "mail"}, {"name": "mail", "x": 1}, 5, None])
-def test_what_names_no_app_is_a_flaw(ref: Any):
-    assert ["app names no OAuthApp"] == flaws(GOOD | {"app": ref})
+def test_what_names_no_app_is_a_problem(ref: Any):
+    assert ["app names no OAuthApp"] == problems(GOOD | {"app": ref})
 
 
 def test_the_least_that_a_line_may_say():
@@ -139,53 +141,53 @@ BAD: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("line", "says"), BAD.values(), ids=BAD)
 def test_each_fault_is_reported(line: Any, says: str):
-    found = flaws(line)
+    found = problems(line)
     assert [True] == [says in what for what in found], found
 
 
 @pytest.mark.case("90")
-def test_every_flaw_of_every_line_is_told_at_once_and_no_value(canaries: Canaries):
+def test_every_problem_of_every_line_is_told_at_once_and_no_value(canaries: Canaries):
     secret = canaries.mint("refresh token").reveal()
     bad = {"app": "mail", "subject": secret, "refreshToken": f"{secret} ", "scopes": [secret], secret: secret}
-    found = judged(bad, GOOD, b"", {"app": secret}, {**bad, "extra": 1, "subject": 1})
-    assert {1, 4, 5} == {flaw.line for flaw in found.flaws}
-    assert secret not in repr(found.flaws)
+    found = validated(bad, GOOD, b"", {"app": secret}, {**bad, "extra": 1, "subject": 1})
+    assert {1, 4, 5} == {problem.line for problem in found.problems}
+    assert secret not in repr(found.problems)
     known = {name: value for name, value in bad.items() if name != secret}
-    assert 3 == len(flaws(known)), "subject, token and scopes"
+    assert 3 == len(problems(known)), "subject, token and scopes"
 
 
-def test_the_same_grant_twice_is_a_flaw_that_names_both_lines():
-    found = judged(GOOD, GOOD | {"refreshToken": "r-2"})
-    assert [(2, "the same app and subject as line 1: keep one")] == [(it.line, it.what) for it in found.flaws]
+def test_the_same_grant_twice_is_a_problem_that_names_both_lines():
+    found = validated(GOOD, GOOD | {"refreshToken": "r-2"})
+    assert [(2, "the same app and subject as line 1: keep one")] == [(it.line, it.what) for it in found.problems]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\n\n"])
 @pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
 def test_files_of_other_systems_are_read(end: bytes, bom: bytes):
     other = GOOD | {"subject": "idp:user:U2"}
-    found = judged(bom + json.dumps(GOOD).encode(), other, b"", end=end)
-    assert ([], 2) == (found.flaws, len(found.incoming))
+    found = validated(bom + json.dumps(GOOD).encode(), other, b"", end=end)
+    assert ([], 2) == (found.problems, len(found.incoming))
 
 
 def test_a_line_without_an_end_is_let_go_piece_by_piece():
     huge = b'{"app": "' + b"x" * (5 * MOST_BYTES)
-    found = judged(huge, GOOD)
-    assert [(1, "longer than 64 KiB")] == [(it.line, it.what) for it in found.flaws]
+    found = validated(huge, GOOD)
+    assert [(1, "longer than 64 KiB")] == [(it.line, it.what) for it in found.problems]
     assert [2] == [it.line for it in found.incoming]
 
 
 def test_too_many_lines_or_bytes_are_refused():
-    found = judge(io.BytesIO(b"\n" * MOST_LINES + json.dumps(GOOD).encode()), APPS, NOW)
-    assert [f"more than {MOST_LINES} lines: cut the file into several"] == [it.what for it in found.flaws]
-    found = judge(io.BytesIO(b"{\n" * (2 * MOST_FLAWS)), APPS, NOW)
-    assert MOST_FLAWS + 1 == len(found.flaws)
+    found = validate(io.BytesIO(b"\n" * MOST_LINES + json.dumps(GOOD).encode()), APPS, NOW)
+    assert [f"more than {MOST_LINES} lines: cut the file into several"] == [it.what for it in found.problems]
+    found = validate(io.BytesIO(b"{\n" * (2 * MOST_PROBLEMS)), APPS, NOW)
+    assert MOST_PROBLEMS + 1 == len(found.problems)
 
 
 def test_the_app_may_be_said_once_for_all():
     bare = {name: value for name, value in GOOD.items() if name != "app"}
     assert "mail" == one(bare, app="mail").app
     assert "mail" == one(GOOD, app="mail").app
-    assert ["another app than team, which --app names"] == flaws(GOOD, app="team")
+    assert ["another app than team, which --app names"] == problems(GOOD, app="team")
 
 
 def test_scopes_are_the_apps_own_words_in_its_order():
@@ -198,7 +200,7 @@ def test_scopes_are_the_apps_own_words_in_its_order():
 def test_an_account_is_of_use_where_one_issuer_names_it():
     assert "U1" == one(GOOD | {"account": "U1"}).account
     many = replace(MAIL, habits=Habits(issuer_template="https://idp.example/{tenant}"))
-    assert "no use" in flaws(GOOD | {"account": "U1"}, apps={"mail": many})[0]
+    assert "no use" in problems(GOOD | {"account": "U1"}, apps={"mail": many})[0]
 
 
 def test_the_mark_is_the_same_for_the_same_line_however_it_is_written():

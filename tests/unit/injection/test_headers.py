@@ -77,7 +77,7 @@ def test_a_request_without_a_user_agent_gets_ours():
         b"X-HttpMethodOverride",
     ],
 )
-def test_a_header_that_overrides_the_judged_method_is_refused(name):
+def test_a_header_that_overrides_the_checked_method_is_refused(name):
     with pytest.raises(BrokerError) as refused:
         outgoing([(name, b"DELETE")])
     assert Code.REQUEST_INVALID == refused.value.code

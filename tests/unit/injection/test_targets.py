@@ -185,7 +185,7 @@ def of_authority(app: OAuthApp, text: str) -> Target | None:
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(PIECES, max_size=12).map("".join) | st.text(max_size=40))
 def test_for_any_input_the_target_is_a_listed_host_and_one_line(text: str) -> None:
-    found = [judged(APP, text) for judged in (of_url, of_authority)]
+    found = [validated(APP, text) for validated in (of_url, of_authority)]
     for target in (each for each in found if each is not None):
         assert target.host in HOSTS or re.fullmatch(r"([a-z0-9-]+\.)+my\.example\.org", target.host.name)
         assert target.host in HOSTS or target.host == ApiHost(target.host.name)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Endpoints, IdentityRule, OAuthApp, Owner
-from oauthbroker.model.owner_check import OwnerFacts, OwnerVerdict, check_pin, check_same_owner, judge_owner
+from oauthbroker.model.owner_check import CheckedOwner, OwnerFacts, check_owner, check_pin, check_same_owner
 from tests.kit.samples import app_with
 
 RULE = IdentityRule("idToken", "idp:user:{sub}")
@@ -41,25 +41,25 @@ VERIFIED = (ISSUER, "1")
 
 @pytest.mark.rule("12.5.6-5")
 @pytest.mark.parametrize(
-    "app, subject, facts, verdict",
+    "app, subject, facts, result",
     [
-        (USER, "idp:user:1", OwnerFacts(None, "idp:user:1"), OwnerVerdict((ISSUER, "idp:user:1"), "idp:user:1")),
-        (USER, "idp:user:1", OwnerFacts(None, "idp:user:1", VERIFIED), OwnerVerdict(VERIFIED, "idp:user:1")),
-        (LOCAL, "me", OwnerFacts(), OwnerVerdict(None, None)),
-        (LOCAL, "me", OwnerFacts(account=VERIFIED), OwnerVerdict(VERIFIED, None)),
-        (LOCAL_KNOWN, "me", OwnerFacts(None, "idp:user:1", VERIFIED), OwnerVerdict(VERIFIED, "idp:user:1")),
-        (LOCAL_KNOWN, "idp:user:1", OwnerFacts(None, "idp:user:1", VERIFIED), OwnerVerdict(VERIFIED, "idp:user:1")),
+        (USER, "idp:user:1", OwnerFacts(None, "idp:user:1"), CheckedOwner((ISSUER, "idp:user:1"), "idp:user:1")),
+        (USER, "idp:user:1", OwnerFacts(None, "idp:user:1", VERIFIED), CheckedOwner(VERIFIED, "idp:user:1")),
+        (LOCAL, "me", OwnerFacts(), CheckedOwner(None, None)),
+        (LOCAL, "me", OwnerFacts(account=VERIFIED), CheckedOwner(VERIFIED, None)),
+        (LOCAL_KNOWN, "me", OwnerFacts(None, "idp:user:1", VERIFIED), CheckedOwner(VERIFIED, "idp:user:1")),
+        (LOCAL_KNOWN, "idp:user:1", OwnerFacts(None, "idp:user:1", VERIFIED), CheckedOwner(VERIFIED, "idp:user:1")),
         (
             SHARED,
             "idp:team:1",
             OwnerFacts("idp:team:1", "idp:user:2", VERIFIED),
-            OwnerVerdict((ISSUER, "idp:team:1"), "idp:user:2"),
+            CheckedOwner((ISSUER, "idp:team:1"), "idp:user:2"),
         ),
-        (OPEN, "idp:team:1", OwnerFacts("idp:team:1"), OwnerVerdict((ISSUER, "idp:team:1"), None)),
+        (OPEN, "idp:team:1", OwnerFacts("idp:team:1"), CheckedOwner((ISSUER, "idp:team:1"), None)),
     ],
 )
-def test_the_right_owner_passes_and_is_the_one_that_is_pinned(app, subject, facts, verdict) -> None:
-    assert verdict == judge_owner(app, subject, facts)
+def test_the_right_owner_passes_and_is_the_one_that_is_pinned(app, subject, facts, result) -> None:
+    assert result == check_owner(app, subject, facts)
 
 
 @pytest.mark.rule("12.5.6-5")
@@ -83,7 +83,7 @@ def test_the_right_owner_passes_and_is_the_one_that_is_pinned(app, subject, fact
 )
 def test_every_other_account_is_refused(app, subject, facts, code) -> None:
     with pytest.raises(BrokerError) as caught:
-        judge_owner(app, subject, facts)
+        check_owner(app, subject, facts)
     assert (code, "") == (caught.value.code, caught.value.note)
 
 
@@ -110,7 +110,7 @@ def test_a_near_miss_is_a_miss(near: str) -> None:
         (SHARED, OwnerFacts(near, "idp:user:1"), "idp:user:é"),
     ):
         with pytest.raises(BrokerError) as caught:
-            judge_owner(app, subject, facts)
+            check_owner(app, subject, facts)
         assert Code.SUBJECT_MISMATCH is caught.value.code
 
 
@@ -118,18 +118,18 @@ def test_a_near_miss_is_a_miss(near: str) -> None:
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_only_the_same_bytes_are_the_same_person(subject: str, came: str) -> None:
     if subject == came:
-        assert came == judge_owner(USER, subject, OwnerFacts(None, came)).authorized_by
+        assert came == check_owner(USER, subject, OwnerFacts(None, came)).authorized_by
         return
     with pytest.raises(BrokerError) as caught:
-        judge_owner(USER, subject, OwnerFacts(None, came))
+        check_owner(USER, subject, OwnerFacts(None, came))
     assert Code.SUBJECT_MISMATCH is caught.value.code
 
 
 @pytest.mark.case("39")
 def test_the_issuer_is_part_of_the_account() -> None:
     """The same `sub` of another issuer is another account once one is pinned."""
-    mine = judge_owner(USER, "idp:user:1", OwnerFacts(None, "idp:user:1", (ISSUER, "1"))).account
-    other = judge_owner(USER, "idp:user:1", OwnerFacts(None, "idp:user:1", ("https://evil.example", "1"))).account
+    mine = check_owner(USER, "idp:user:1", OwnerFacts(None, "idp:user:1", (ISSUER, "1"))).account
+    other = check_owner(USER, "idp:user:1", OwnerFacts(None, "idp:user:1", ("https://evil.example", "1"))).account
     with pytest.raises(BrokerError) as caught:
         check_pin(mine, other, switch_account=False)
     assert Code.SUBJECT_MISMATCH is caught.value.code
@@ -172,19 +172,19 @@ def confirmed(app: OAuthApp, binding: str) -> OAuthApp:
 @pytest.mark.rule("12.5.6-5")
 @each_confirmation
 @pytest.mark.parametrize(
-    "app, subject, facts, verdict",
+    "app, subject, facts, result",
     [
-        (BLIND, "acme:7", OwnerFacts(), OwnerVerdict(None, None)),
-        (BLIND, "acme:7", OwnerFacts(account=VERIFIED), OwnerVerdict(VERIFIED, None)),
-        (USER, "acme:7", OwnerFacts(None, "idp:user:2"), OwnerVerdict((ISSUER, "idp:user:2"), "idp:user:2")),
-        (USER, "idp:user:1", OwnerFacts(None, "idp:user:1"), OwnerVerdict((ISSUER, "idp:user:1"), "idp:user:1")),
-        (OPEN, "idp:team:1", OwnerFacts("idp:team:1"), OwnerVerdict((ISSUER, "idp:team:1"), None)),
+        (BLIND, "acme:7", OwnerFacts(), CheckedOwner(None, None)),
+        (BLIND, "acme:7", OwnerFacts(account=VERIFIED), CheckedOwner(VERIFIED, None)),
+        (USER, "acme:7", OwnerFacts(None, "idp:user:2"), CheckedOwner((ISSUER, "idp:user:2"), "idp:user:2")),
+        (USER, "idp:user:1", OwnerFacts(None, "idp:user:1"), CheckedOwner((ISSUER, "idp:user:1"), "idp:user:1")),
+        (OPEN, "idp:team:1", OwnerFacts("idp:team:1"), CheckedOwner((ISSUER, "idp:team:1"), None)),
     ],
 )
-def test_a_confirmation_stands_in_for_a_comparison_that_is_impossible(binding, app, subject, facts, verdict) -> None:
-    assert verdict == judge_owner(confirmed(app, binding), subject, facts, confirmed=True)
+def test_a_confirmation_stands_in_for_a_comparison_that_is_impossible(binding, app, subject, facts, result) -> None:
+    assert result == check_owner(confirmed(app, binding), subject, facts, confirmed=True)
     with pytest.raises(BrokerError) as caught:
-        judge_owner(confirmed(app, binding), subject, facts)
+        check_owner(confirmed(app, binding), subject, facts)
     assert Code.SUBJECT_UNVERIFIABLE is caught.value.code, "with any answer of the provider, the owner is not verified"
 
 
@@ -204,7 +204,7 @@ def test_a_confirmation_stands_in_for_a_comparison_that_is_impossible(binding, a
 )
 def test_comparable_accounts_are_compared_in_spite_of_a_confirmation(binding, app, subject, facts, code) -> None:
     with pytest.raises(BrokerError) as caught:
-        judge_owner(confirmed(app, binding), subject, facts, confirmed=True)
+        check_owner(confirmed(app, binding), subject, facts, confirmed=True)
     assert code is caught.value.code
 
 
@@ -261,4 +261,4 @@ def test_a_refresh_is_compared_with_the_account_that_came_first(binding) -> None
 def test_a_confirmation_alone_is_not_enough_where_the_provider_is_asked(subject) -> None:
     for app in (USER, BLIND):
         with pytest.raises(BrokerError):
-            judge_owner(app, subject, OwnerFacts(None, f"{subject}x"), confirmed=True)
+            check_owner(app, subject, OwnerFacts(None, f"{subject}x"), confirmed=True)

@@ -1,4 +1,4 @@
-"""Where a provider may be (case 80): the public internet and what the operator lists, judged again at every connection."""
+"""Where a provider may be (case 80): the public internet and what the operator lists, checked again at every connection."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_listed_network_is_admitted_and_its_neighbour_is_not() -> None:
 
 
 @given(st.ip_addresses(v=4))
-def test_a_wrapped_address_is_judged_by_the_address_inside(address: ipaddress.IPv4Address) -> None:
+def test_a_wrapped_address_is_checked_by_the_address_inside(address: ipaddress.IPv4Address) -> None:
     """No IPv6 spelling of an IPv4 address opens a listener that the address itself does not."""
     plain = ProviderNetworks().admits(str(address))
     assert plain or not any(ProviderNetworks().admits(each) for each in wrapped(address).values())
@@ -181,8 +181,8 @@ async def test_a_name_that_leads_inside_is_not_connected_to(
 
 
 async def test_a_name_that_changes_its_mind_leads_to_where_we_looked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DNS rebinding: a name is asked once for each connection, and the judged address is dialled. The second connection
-    is judged anew."""
+    """DNS rebinding: a name is asked once for each connection, and the checked address is dialled. The second connection
+    is checked anew."""
     networks = ProviderNetworks(("127.0.0.1/32",))
     async with RawServer(says(200)) as server:
         url = f"http://127.0.0.1:{server.port}/"

@@ -64,8 +64,8 @@ def test_kinds_without_end_take_bounded_memory_and_lines():
     sampled = SampledLines(json_log(stream, TestClock(frozen=True)))
     assert FEW + MOST_KINDS == sum(sampled.admits((("n", number),), 0.0) for number in range(10_000))
     assert sampled.admits((("n", 0),), 60.0)
-    (told,) = lines(stream)
-    assert {"kind": "others", "left_out": 10_000 - MOST_KINDS - FEW}.items() <= told.items()
+    (reported,) = lines(stream)
+    assert {"kind": "others", "left_out": 10_000 - MOST_KINDS - FEW}.items() <= reported.items()
 
 
 def test_heads_that_are_no_http_are_counted_and_few_are_written():

@@ -189,7 +189,7 @@ async def test_a_key_that_its_issuer_removed_ends_with_the_fetched_set(test_cloc
 @pytest.mark.parametrize(
     "answer", [says(500, b""), says(200, b"{}"), says(200, b"[" * 100_000), says(200, b" " * 300_000)]
 )
-async def test_without_keys_the_issuer_is_unreachable_and_no_token_is_judged(
+async def test_without_keys_the_issuer_is_unreachable_and_no_token_is_checked(
     test_clock: TestClock, web: PublicWeb, answer: Handler
 ) -> None:
     async with RawServer(answer) as server:

@@ -1,4 +1,4 @@
-"""What these tests share: an app to change, answers to judge, and a raw server that sends exactly the given bytes."""
+"""What these tests share: an app to change, answers to check, and a raw server that sends exactly the given bytes."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ def answer(
     )
 
 
-def refusal(judge: Callable[[], object]) -> BrokerError:
-    """The error that `judge` raises; it must hold no canary and hang on no foreign exception."""
+def refusal(validate: Callable[[], object]) -> BrokerError:
+    """The error that `validate` raises; it must hold no canary and hang on no foreign exception."""
     try:
-        result = judge()
+        result = validate()
     except BrokerError as error:
         assert_clean(error)
         return error
     raise AssertionError(f"accepted: {result!r}")
 
 
-def code_of(judge: Callable[[], object]) -> Code:
-    return refusal(judge).code
+def code_of(validate: Callable[[], object]) -> Code:
+    return refusal(validate).code
 
 
 def assert_clean(error: BrokerError) -> None:

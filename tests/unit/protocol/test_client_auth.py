@@ -151,7 +151,7 @@ def test_an_assertion_needs_its_audience_and_nothing_else(audience: AssertionAud
 
 
 REFUSED = answer({"error": "invalid_client", "error_description": CANARY}, 401)
-JUDGES: dict[str, Callable[[OAuthApp], object]] = {
+VALIDATORS: dict[str, Callable[[OAuthApp], object]] = {
     "code": lambda app: token_response(app, REFUSED),
     "refresh": lambda app: refresh_response(app, REFUSED),
     "push": lambda app: par_response(app, REFUSED),
@@ -161,30 +161,32 @@ JUDGES: dict[str, Callable[[OAuthApp], object]] = {
 }
 
 
-@pytest.mark.parametrize("judge", JUDGES.values(), ids=JUDGES)
-def test_every_endpoints_refusal_of_the_client_speaks_of_the_assertions_audience(judge: Callable[[OAuthApp], object]):
+@pytest.mark.parametrize("validate", VALIDATORS.values(), ids=VALIDATORS)
+def test_every_endpoints_refusal_of_the_client_speaks_of_the_assertions_audience(
+    validate: Callable[[OAuthApp], object],
+):
     """Where one was sent; a client with a secret is only told that it is not known."""
     signing = with_client(auth_method="private_key_jwt", client_secret=jwk(EC), assertion_audience="tokenEndpoint")
-    refused = refusal(lambda: judge(signing))
+    refused = refusal(lambda: validate(signing))
     assert Code.APP_MISCONFIGURED is refused.code
     advice = (
         "invalid_client; the client's assertion names as its audience the token endpoint; see client.assertionAudience"
     )
     assert refused.note.endswith(advice)
-    assert refusal(lambda: judge(APP)).note.endswith("invalid_client")
+    assert refusal(lambda: validate(APP)).note.endswith("invalid_client")
 
 
-@pytest.mark.parametrize("judge", JUDGES.values(), ids=JUDGES)
+@pytest.mark.parametrize("validate", VALIDATORS.values(), ids=VALIDATORS)
 @pytest.mark.parametrize("odd", [{"client_secret": Secret("a+b/c=")}, {"client_id": "a:b"}], ids=["secret", "id"])
 def test_every_endpoints_refusal_of_a_client_that_basic_encodes_says_which_setting_sends_it_raw(
-    judge: Callable[[OAuthApp], object], odd: dict[str, Any]
+    validate: Callable[[OAuthApp], object], odd: dict[str, Any]
 ) -> None:
     plain = {"client_id": "my-id", "client_secret": Secret("a-b_c.d~e"), "auth_method": "client_secret_basic"}
-    note = refusal(lambda: judge(with_client(**{**plain, **odd}))).note
+    note = refusal(lambda: validate(with_client(**{**plain, **odd}))).note
     assert "client.authMethod: client_secret_post" in note
     assert "invalid_client" == note.partition(";")[0].rpartition(": ")[2]
     others = [with_client(**plain), with_client(**{**plain, **odd, "auth_method": "client_secret_post"})]
-    assert all(refusal(partial(judge, other)).note.endswith("invalid_client") for other in others)
+    assert all(refusal(partial(validate, other)).note.endswith("invalid_client") for other in others)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_a_token_is_taken_and_what_does_not_belong_to_it_is_dropped() -> None:
         (200, b"<html>", Code.TOKEN_RESPONSE_INVALID),
     ],
 )
-def test_no_refusal_is_a_persons_to_mend(status: int, body: Any, code: Code) -> None:
+def test_no_refusal_is_a_persons_to_fix(status: int, body: Any, code: Code) -> None:
     assert code is code_of(lambda: client_credentials_response(APP, answer(body, status)))
 
 

@@ -57,10 +57,10 @@ class Desk:
     def __init__(self, *answers: ProviderResponse | Exception, takes: float = 0) -> None:
         self.clock = TestClock()
         self.wire = Wire(self.clock, answers, takes)
-        self.told: list[tuple[str, int, int]] = []
+        self.reported: list[tuple[str, int, int]] = []
         wire: Any = self.wire
         self.asker = ClientRequests(
-            transport=wire, clock=self.clock, limits=Limits(), on_changed=lambda *said: self.told.append(said)
+            transport=wire, clock=self.clock, limits=Limits(), on_changed=lambda *said: self.reported.append(said)
         )
 
     async def ask(self, app: OAuthApp, **more: Any) -> ProviderResponse:
@@ -73,14 +73,14 @@ class Desk:
 async def test_the_first_secret_is_used_while_it_works() -> None:
     desk = Desk(TOKENS, TOKENS)
     assert [TOKENS, TOKENS] == [await desk.ask(app_with("one", "two")) for _ in range(2)]
-    assert (["one", "one"], []) == (desk.wire.used, desk.told)
+    assert (["one", "one"], []) == (desk.wire.used, desk.reported)
 
 
 async def test_a_refused_secret_is_followed_by_the_next_which_is_remembered_and_logged_once() -> None:
     desk = Desk(UNKNOWN, TOKENS, TOKENS, TOKENS)
     app = app_with("one", "two", "three")
     assert [TOKENS] * 3 == [await desk.ask(app) for _ in range(3)]
-    assert (["one", "two", "two", "two"], [("shop", 1, 2)]) == (desk.wire.used, desk.told)
+    assert (["one", "two", "two", "two"], [("shop", 1, 2)]) == (desk.wire.used, desk.reported)
 
 
 async def test_when_the_remembered_one_ends_the_list_is_walked_on_and_around() -> None:
@@ -89,13 +89,13 @@ async def test_when_the_remembered_one_ends_the_list_is_walked_on_and_around() -
     for _ in range(3):
         await desk.ask(app)
     assert ["one", "two", "two", "one", "one"] == desk.wire.used
-    assert [("shop", 1, 2), ("shop", 2, 1)] == desk.told
+    assert [("shop", 1, 2), ("shop", 2, 1)] == desk.reported
 
 
 async def test_every_secret_is_tried_at_most_once_and_then_the_refusal_stands() -> None:
     desk = Desk(*[UNKNOWN] * 6)
     assert [UNKNOWN, UNKNOWN] == [await desk.ask(app_with("one", "two", "three")) for _ in range(2)]
-    assert (["one", "two", "three"] * 2, []) == (desk.wire.used, desk.told)
+    assert (["one", "two", "three"] * 2, []) == (desk.wire.used, desk.reported)
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ async def test_a_provider_that_is_busy_has_not_taken_the_secret(status: int) -> 
     desk = Desk(UNKNOWN, answer(b"", status), UNKNOWN, TOKENS)
     app = app_with("one", "two")
     assert status == (await desk.ask(app)).status
-    assert [] == desk.told
+    assert [] == desk.reported
     assert TOKENS is await desk.ask(app)
-    assert (["one", "two", "one", "two"], [("shop", 1, 2)]) == (desk.wire.used, desk.told)
+    assert (["one", "two", "one", "two"], [("shop", 1, 2)]) == (desk.wire.used, desk.reported)
 
 
 async def test_a_refusal_of_the_scopes_proves_the_secret() -> None:

@@ -57,7 +57,7 @@ def form_of(request: ProviderRequest) -> dict[str, list[str]]:
     return parse_qs(encode_form(request.form or {}).decode(), keep_blank_values=True)
 
 
-def judged(**members: Any) -> DeviceAuthorization:
+def validated(**members: Any) -> DeviceAuthorization:
     return device_response(DEVICE, answer(GOOD | members), strict_url)
 
 
@@ -125,7 +125,7 @@ def _with_resource(*resource: str) -> OAuthApp:
 
 
 def test_a_good_answer_is_taken_as_it_is():
-    found = judged()
+    found = validated()
     assert f"{CANARY}-device" == found.device_code.reveal()
     assert ("WDJB-MJHT", GOOD["verification_uri"], GOOD["verification_uri_complete"], 1800, 5) == (
         found.user_code, found.verification_uri, found.verification_uri_complete, found.lifetime_seconds,
@@ -148,7 +148,7 @@ def test_the_drafts_spelling_of_the_address_is_read_where_the_standards_is_absen
 
 
 def test_unknown_members_are_ignored():
-    assert judged() == judged(message="Go to https://evil.example", error_uri=7)
+    assert validated() == validated(message="Go to https://evil.example", error_uri=7)
 
 
 JUNK: dict[str, tuple[str, Any]] = {
@@ -214,11 +214,11 @@ def test_a_member_that_is_junk_refuses_the_whole_answer(name: str, value: Any):
 
 @pytest.mark.parametrize(("said", "meant"), [(0, 1), (0.2, 1), (1, 1), (7, 7), (7.5, 8), ("9", 9)], ids=str)
 def test_an_interval_is_whole_seconds_and_at_least_one(said: object, meant: int):
-    assert meant == judged(interval=said).interval_seconds
+    assert meant == validated(interval=said).interval_seconds
 
 
 def test_a_lifetime_beyond_reason_is_cut_and_not_overflowing():
-    assert 365 * 24 * 3600 == judged(expires_in=10**30).lifetime_seconds
+    assert 365 * 24 * 3600 == validated(expires_in=10**30).lifetime_seconds
 
 
 def test_plain_http_on_loopback_needs_the_loud_switch():
@@ -315,7 +315,7 @@ def test_every_other_answer_has_its_code(said: ProviderResponse, code: Code):
     assert code == code_of(lambda: device_token_response(DEVICE, said))
 
 
-def test_tokens_are_judged_like_those_of_every_token_answer():
+def test_tokens_are_checked_like_those_of_every_token_answer():
     tokens = device_token_response(DEVICE, answer(TOKENS | {"expires_in": 60}))
     assert isinstance(tokens, TokenResponse)
     assert (f"{CANARY}-at", 60) == (tokens.access_token.reveal(), tokens.lifetime_seconds)

@@ -116,15 +116,15 @@ def test_a_document_of_another_issuer_is_refused_byte_for_byte(said):
     ],
 )
 def test_a_provider_of_many_tenants_may_name_its_template(said, accepted):
-    def judge() -> object:
+    def validate() -> object:
         return metadata_response(
             "https://login.example/common/v2.0", "https://login.example/{tid}/v2.0", answer({"issuer": said})
         )
 
     if accepted:
-        assert judge()
+        assert validate()
     else:
-        assert Code.APP_MISCONFIGURED == code_of(judge)
+        assert Code.APP_MISCONFIGURED == code_of(validate)
 
 
 @pytest.mark.parametrize(

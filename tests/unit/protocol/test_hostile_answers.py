@@ -74,7 +74,7 @@ SOUND: dict[str, Any] = {
 
 @st.composite
 def bodies(draw: st.DrawFn) -> bytes:
-    """Mostly an object of members that some judge reads; sometimes other JSON, or none."""
+    """Mostly an object of members that some check reads; sometimes other JSON, or none."""
     strange = draw(st.dictionaries(st.sampled_from(MEMBERS), VALUES, max_size=4))
     sound = SOUND if draw(st.booleans()) else {}
     kind = draw(st.sampled_from(["object", "object", "object", "value", "bytes"]))
@@ -107,11 +107,11 @@ def lifetime(value: str, form: str = "seconds") -> ProviderResponse:
     return ProviderResponse(status=200, content_type="application/json", retry_after=None, body=body, date=NOW)
 
 
-def check(judge: Callable[[], object], codes: set[Code]) -> object:
-    """What the judge takes, or None for a refusal with one of `codes`."""
+def check(validate: Callable[[], object], codes: set[Code]) -> object:
+    """What the check takes, or None for a refusal with one of `codes`."""
     refused: BrokerError | None = None
     try:
-        return judge()
+        return validate()
     except BrokerError as error:
         refused = error
     assert refused.code in codes
@@ -140,9 +140,9 @@ def test_a_lifetime_beyond_all_measure_is_clamped_both_ways(form: str, value: st
 @given(APPS, ANSWERS)
 @example(with_habits(lifetime_form="epochSeconds"), lifetime(f"-1{'0' * 400}"))
 def test_a_token_answer_is_taken_or_refused_and_never_a_crash(app: OAuthApp, answer: ProviderResponse):
-    judges: list[Callable[[OAuthApp, ProviderResponse], object]] = [token_response, client_credentials_response]
-    for judge in judges:
-        taken = check(partial(judge, app, answer), {*TOKEN, Code.SCOPE_EXCEEDED})
+    validators: list[Callable[[OAuthApp, ProviderResponse], object]] = [token_response, client_credentials_response]
+    for validate in validators:
+        taken = check(partial(validate, app, answer), {*TOKEN, Code.SCOPE_EXCEEDED})
         if isinstance(taken, TokenResponse) and taken.lifetime_seconds is not None:
             assert 0 <= taken.lifetime_seconds <= YEAR_SECONDS
     check(lambda: device_token_response(app, answer), {*TOKEN, Code.PROVIDER_DENIED, Code.STATE_EXPIRED})
@@ -277,8 +277,10 @@ def test_a_signed_id_token_with_any_claims_is_taken_or_refused(
     head = {"alg": "RS256", "kid": "r1", **header}
     token = sealed(head, json.dumps({**sound, **claims}).encode())
     check(lambda: key_id_of(token), {Code.ID_TOKEN_INVALID})
-    judge = partial(verify_id_token, with_habits(issuer_template=template), token, issuer=ISSUER, keys=KEYS)
-    taken = check(lambda: judge(nonce=NONCE, access_token=Secret("at"), now=NOW, sent_at=NOW), {Code.ID_TOKEN_INVALID})
+    validate = partial(verify_id_token, with_habits(issuer_template=template), token, issuer=ISSUER, keys=KEYS)
+    taken = check(
+        lambda: validate(nonce=NONCE, access_token=Secret("at"), now=NOW, sent_at=NOW), {Code.ID_TOKEN_INVALID}
+    )
     if taken is not None:
         check(lambda: _check_recent(VerifiedClaims(dict(taken)), 300), {Code.ID_TOKEN_INVALID})  # type: ignore[call-overload]
 

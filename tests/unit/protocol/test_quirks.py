@@ -43,7 +43,7 @@ def sent(request: ProviderRequest) -> dict[str, Any]:
     return {name: values[0] for name, values in parse_qs(encode_form(request.form).decode()).items()}
 
 
-def judged(members: Any, date: datetime | None = None, **habits: Any) -> TokenResponse:
+def validated(members: Any, date: datetime | None = None, **habits: Any) -> TokenResponse:
     raw = answer(members)
     return token_response(with_habits(**habits), dataclasses.replace(raw, date=date))
 
@@ -114,7 +114,7 @@ def test_a_refresh_goes_to_its_own_endpoint_where_there_is_one():
 
 def test_members_may_have_names_of_their_own():
     names = {"access_token": "key", "refresh_token": "renew", "token_type": "kind", "scope": "rights"}
-    tokens = judged(
+    tokens = validated(
         {
             "key": "a",
             "renew": "r",
@@ -133,23 +133,23 @@ def test_members_may_have_names_of_their_own():
 
 
 def test_a_token_under_a_name_of_its_own_is_no_fact():
-    told = judged(
+    reported = validated(
         {"key": f"{CANARY}-at", "inner": {"key": CANARY, "id": 1}, "token_type": "bearer"},
         token_names={"access_token": "key"},
     )
-    assert {"inner": {"id": 1}, "token_type": "bearer"} == told.facts
+    assert {"inner": {"id": 1}, "token_type": "bearer"} == reported.facts
 
 
 def test_a_missing_member_is_missing_under_any_name():
-    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: judged(GOOD, token_names={"access_token": "key"}))
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: validated(GOOD, token_names={"access_token": "key"}))
 
 
 def test_an_answer_without_a_type_is_taken_only_where_that_is_known():
     bare = {"access_token": "a"}
-    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: judged(bare))
-    assert "bearer" == judged(bare, token_type_optional=True).token_type
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: validated(bare))
+    assert "bearer" == validated(bare, token_type_optional=True).token_type
     mac = {**bare, "token_type": "mac"}
-    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: judged(mac, token_type_optional=True))
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: validated(mac, token_type_optional=True))
 
 
 def epoch(seconds: float) -> float:
@@ -175,15 +175,15 @@ def epoch(seconds: float) -> float:
     ],
 )
 def test_a_lifetime_is_read_in_the_form_the_provider_gives_it(form: str, value: Any, seconds: int):
-    told = judged({**GOOD, "ends": value, "expires_in": 7}, NOW, lifetime_field="ends", lifetime_form=form)
-    assert seconds == told.lifetime_seconds
+    reported = validated({**GOOD, "ends": value, "expires_in": 7}, NOW, lifetime_field="ends", lifetime_form=form)
+    assert seconds == reported.lifetime_seconds
 
 
 def test_a_figure_that_means_nothing_is_not_taken_for_a_token_that_has_ended():
     for value in (0, "never", None, 3600):
-        assert None is judged({**GOOD, "expires_in": value}, NOW, lifetime_form="none").lifetime_seconds
-    told = judged({**GOOD, "expires_in": 0}, NOW, lifetime_form="none", default_lifetime_seconds=60)
-    assert 60 == told.lifetime_seconds
+        assert None is validated({**GOOD, "expires_in": value}, NOW, lifetime_form="none").lifetime_seconds
+    reported = validated({**GOOD, "expires_in": 0}, NOW, lifetime_form="none", default_lifetime_seconds=60)
+    assert 60 == reported.lifetime_seconds
 
 
 @pytest.mark.case("28")
@@ -203,27 +203,27 @@ def test_a_figure_that_means_nothing_is_not_taken_for_a_token_that_has_ended():
 )
 def test_a_lifetime_that_cannot_be_counted_is_refused_with_what_may_be_revoked(form: str, value: Any, date: Any):
     assert Code.TOKEN_RESPONSE_INVALID == code_of(
-        lambda: judged({**GOOD, "expires_in": value}, date, lifetime_form=form)
+        lambda: validated({**GOOD, "expires_in": value}, date, lifetime_form=form)
     )
 
 
 def test_an_answer_may_separate_scopes_otherwise_than_a_request():
-    told = judged({**GOOD, "scope": "repo,gist"}, scope_separator=" ", answer_scope_separator=",")
-    assert ("repo", "gist") == told.scopes
-    assert ("repo", "gist") == judged({**GOOD, "scope": "repo gist"}, scope_separator=" ").scopes
+    reported = validated({**GOOD, "scope": "repo,gist"}, scope_separator=" ", answer_scope_separator=",")
+    assert ("repo", "gist") == reported.scopes
+    assert ("repo", "gist") == validated({**GOOD, "scope": "repo gist"}, scope_separator=" ").scopes
 
 
 @pytest.mark.parametrize("value", [40029, "no", True, -1, {"code": 1}, ["x"]])
 def test_a_member_of_the_providers_own_says_no_in_a_200(value: Any):
-    assert judged({**GOOD, "errcode": value}).access_token
-    assert code_of(lambda: judged({**GOOD, "errcode": value}, error_members=("errcode",))) in {
+    assert validated({**GOOD, "errcode": value}).access_token
+    assert code_of(lambda: validated({**GOOD, "errcode": value}, error_members=("errcode",))) in {
         Code.EXCHANGE_FAILED, Code.TOKEN_RESPONSE_INVALID
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [0, "", None, False, [], {}])
 def test_a_member_that_says_nothing_says_yes(value: Any):
-    assert judged({**GOOD, "errcode": value, "deep": {"code": value}}, error_members=("errcode", "deep.code"))
+    assert validated({**GOOD, "errcode": value, "deep": {"code": value}}, error_members=("errcode", "deep.code"))
 
 
 @pytest.mark.parametrize(

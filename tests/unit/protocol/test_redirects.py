@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
-from oauthbroker.protocol.network.crash_guard import judge
+from oauthbroker.protocol.network.crash_guard import validator
 from oauthbroker.protocol.redirects import REDIRECTS, redirect_note
 
 URL = "https://idp.example/oauth/token"
@@ -66,15 +66,15 @@ def test_no_secret_of_the_request_is_ever_said(secret: str, before: str) -> None
         assert secret not in redirect_note(request, 302, location)
 
 
-def test_every_judge_of_an_answer_notes_it_once() -> None:
+def test_every_validator_of_an_answer_notes_it_once() -> None:
     note = redirect_note(REQUEST, 302, "/login")
     answer = ProviderResponse(status=302, content_type="", retry_after=None, body=b"", redirect=note)
 
-    @judge(Code.TOKEN_RESPONSE_INVALID)
+    @validator(Code.TOKEN_RESPONSE_INVALID)
     def inner(answer: ProviderResponse) -> None:
         raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="neither a token nor an error")
 
-    @judge(Code.TOKEN_RESPONSE_INVALID)
+    @validator(Code.TOKEN_RESPONSE_INVALID)
     def outer(*, answer: ProviderResponse) -> None:
         inner(answer)
 

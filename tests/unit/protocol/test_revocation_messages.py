@@ -105,7 +105,7 @@ def test_members_and_headers_may_quote_the_client_and_the_token():
     assert [] == secret, "filled in, it is a Secret until it is on the wire"
 
 
-def test_a_secret_that_is_not_there_is_the_operators_to_mend():
+def test_a_secret_that_is_not_there_is_the_operators_to_fix():
     app = own(client=Client("client 1"), authenticate="none", params={"secret": "{client_secret}"})
     assert Code.APP_MISCONFIGURED == code_of(lambda: asked(app))
 
@@ -168,10 +168,10 @@ SLACKISH = own(ok_field="ok", dead_words=("token_revoked",), dead_statuses=(404,
     ],
 )
 def test_a_200_that_says_no_is_a_no(status, body, result):
-    def judge() -> bool:
+    def validate() -> bool:
         return revoke_response(SLACKISH, answer(body, status))
 
-    assert result == (code_of(judge) if isinstance(result, Code) else judge())
+    assert result == (code_of(validate) if isinstance(result, Code) else validate())
 
 
 @pytest.mark.parametrize(

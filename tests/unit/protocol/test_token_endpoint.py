@@ -19,7 +19,7 @@ GOOD: dict[str, Any] = {"access_token": f"{CANARY}-at", "token_type": "Bearer"}
 JSON = "application/json"
 
 
-def judged(**members: Any) -> TokenResponse:
+def validated(**members: Any) -> TokenResponse:
     return token_response(APP, answer(GOOD | members))
 
 
@@ -52,7 +52,7 @@ def test_the_request_prints_no_secret():
 
 
 def test_a_minimal_answer_is_enough():
-    tokens = judged()
+    tokens = validated()
     assert f"{CANARY}-at" == tokens.access_token.reveal()
     assert ("bearer", None, None, None, None) == (
         tokens.token_type, tokens.refresh_token, tokens.lifetime_seconds, tokens.scopes, tokens.id_token,
@@ -60,17 +60,17 @@ def test_a_minimal_answer_is_enough():
 
 
 def test_the_response_prints_nothing_of_the_tokens_or_the_facts():
-    tokens = judged(refresh_token=f"{CANARY}-rt", team={"id": f"{CANARY}-team"})
+    tokens = validated(refresh_token=f"{CANARY}-rt", team={"id": f"{CANARY}-team"})
     assert CANARY not in f"{tokens!r} {tokens} {tokens:}"
 
 
 def test_secrets_come_in_the_order_to_revoke_them():
-    assert ["rt", f"{CANARY}-at"] == [token.reveal() for token in judged(refresh_token="rt").issued.secrets]
-    assert [f"{CANARY}-at"] == [token.reveal() for token in judged().issued.secrets]
+    assert ["rt", f"{CANARY}-at"] == [token.reveal() for token in validated(refresh_token="rt").issued.secrets]
+    assert [f"{CANARY}-at"] == [token.reveal() for token in validated().issued.secrets]
 
 
 def test_facts_keep_everything_but_secrets_at_any_depth():
-    tokens = judged(
+    tokens = validated(
         refresh_token="r",
         id_token="a.b.c",
         team={"id": "T1", "bot_access_token": CANARY},
@@ -167,13 +167,13 @@ def test_json_that_a_cautious_reader_would_not_take_is_refused(body):
 def test_the_label_and_the_body_are_what_the_profile_says(format_, label, body, fits):
     app = with_habits(token_response_format=format_)
 
-    def judge() -> TokenResponse:
+    def validate() -> TokenResponse:
         return token_response(app, answer(body.encode(), label=label))
 
     if fits:
-        assert GOOD["access_token"] == judge().access_token.reveal()
+        assert GOOD["access_token"] == validate().access_token.reveal()
     else:
-        assert Code.TOKEN_RESPONSE_INVALID == code_of(judge)
+        assert Code.TOKEN_RESPONSE_INVALID == code_of(validate)
 
 
 def test_a_form_carries_lifetime_scope_and_refresh_token():
@@ -188,7 +188,7 @@ def test_a_form_carries_lifetime_scope_and_refresh_token():
     "value", [None, "", 7, True, ["t"], {"t": 1}, "a\r\nX: y", "a\nb", "a b", " a", "töken", "a\x00", "a\x7f", "\u200b"]
 )
 def test_an_access_token_is_visible_ascii(value):
-    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: judged(access_token=value))
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: validated(access_token=value))
 
 
 @pytest.mark.case("25")
@@ -199,13 +199,13 @@ def test_a_missing_access_token_is_refused():
 @pytest.mark.case("26")
 @pytest.mark.parametrize("token_type", ["bearer", "Bearer", "BEARER", "bEaReR"])
 def test_the_case_of_bearer_does_not_matter(token_type):
-    assert "bearer" == judged(token_type=token_type).token_type
+    assert "bearer" == validated(token_type=token_type).token_type
 
 
 @pytest.mark.case("26")
 @pytest.mark.parametrize("token_type", [None, "", "mac", "bot", "Bot", 1, ["bearer"], "bearer ", "beareR\u0130", "N_A"])
 def test_another_type_is_refused_and_hands_over_what_to_revoke(token_type):
-    error = refusal(lambda: judged(token_type=token_type, refresh_token="rt"))
+    error = refusal(lambda: validated(token_type=token_type, refresh_token="rt"))
     assert Code.TOKEN_RESPONSE_INVALID == error.code
     assert isinstance(error, RefusedTokens)
     assert ["rt", f"{CANARY}-at"] == [token.reveal() for token in error.tokens]
@@ -221,7 +221,7 @@ def test_an_alias_counts_as_bearer_only_where_the_profile_names_it():
 @pytest.mark.case("27")
 @pytest.mark.parametrize("token_type", ["DPoP", "dpop"])
 def test_an_unrequested_bound_token_is_refused_but_can_be_revoked(token_type):
-    error = refusal(lambda: judged(token_type=token_type))
+    error = refusal(lambda: validated(token_type=token_type))
     assert isinstance(error, RefusedTokens)
     assert (Code.TOKEN_RESPONSE_INVALID, 1) == (error.code, len(error.tokens))
     assert CANARY not in f"{error!r} {error} {error.tokens}"
@@ -277,14 +277,14 @@ def test_a_lifetime_is_whole_seconds_between_nothing_and_a_year(value, seconds):
     "value", [True, False, [1], {"s": 1}, "soon", "", "-5", "3600.0", "1e3", " 60", "٣٦٠", "9" * 21]
 )
 def test_a_lifetime_that_is_junk_is_refused(value):
-    error = refusal(lambda: judged(expires_in=value))
+    error = refusal(lambda: validated(expires_in=value))
     assert (Code.TOKEN_RESPONSE_INVALID, RefusedTokens) == (error.code, type(error))
 
 
 @pytest.mark.case("28")
 def test_a_planted_expires_at_is_not_looked_at():
-    assert 60 == judged(expires_in=60, expires_at=9_999_999_999).lifetime_seconds
-    assert judged(expires_at=9_999_999_999).lifetime_seconds is None
+    assert 60 == validated(expires_in=60, expires_at=9_999_999_999).lifetime_seconds
+    assert validated(expires_at=9_999_999_999).lifetime_seconds is None
 
 
 @pytest.mark.case("31")
@@ -328,14 +328,14 @@ def test_scope_junk_is_refused(separator, value):
 
 @pytest.mark.parametrize("value", [None, ""])
 def test_an_empty_refresh_or_id_token_is_none_at_all(value):
-    tokens = judged(refresh_token=value, id_token=value)
+    tokens = validated(refresh_token=value, id_token=value)
     assert (None, None) == (tokens.refresh_token, tokens.id_token)
 
 
 @pytest.mark.parametrize("name", ["refresh_token", "id_token"])
 @pytest.mark.parametrize("value", [5, ["x"], "a\nb", False])
 def test_a_broken_second_token_refuses_the_answer_and_hands_over_the_first(name, value):
-    error = refusal(lambda: judged(**{name: value}))
+    error = refusal(lambda: validated(**{name: value}))
     assert isinstance(error, RefusedTokens)
     assert [f"{CANARY}-at"] == [token.reveal() for token in error.tokens]
 
@@ -398,13 +398,15 @@ def test_an_error_of_the_provider_is_told_by_its_word_alone(status, word, code, 
 
 @pytest.mark.parametrize("label", ["application/json", "text/plain", "text/javascript"])
 def test_an_error_is_read_under_any_content_type(label):
-    judge = answer({"error": "invalid_grant"}, 400, label)
-    assert Code.EXCHANGE_FAILED == code_of(lambda: token_response(APP, judge))
+    validate = answer({"error": "invalid_grant"}, 400, label)
+    assert Code.EXCHANGE_FAILED == code_of(lambda: token_response(APP, validate))
 
 
 def test_an_error_in_a_form_is_read_where_forms_are_agreed():
-    judge = answer(b"error=invalid_client", 400, "application/x-www-form-urlencoded")
-    assert Code.APP_MISCONFIGURED == code_of(lambda: token_response(with_habits(token_response_format="form"), judge))
+    validate = answer(b"error=invalid_client", 400, "application/x-www-form-urlencoded")
+    assert Code.APP_MISCONFIGURED == code_of(
+        lambda: token_response(with_habits(token_response_format="form"), validate)
+    )
 
 
 def test_401_without_a_word_means_that_the_client_is_not_known():

@@ -1,4 +1,4 @@
-"""Webhooks as bytes, judged by the package `standardwebhooks`."""
+"""Webhooks as bytes, checked by the package `standardwebhooks`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from standardwebhooks import Webhook as Judge
+from standardwebhooks import Webhook as Validate
 from standardwebhooks import WebhookVerificationError
 
 from oauthbroker.core.secret import Secret
@@ -45,7 +45,7 @@ def test_each_secret_verifies_the_body_that_is_sent(keys: list[bytes], payload: 
     event = event_of(payload)
     headers, body = sent(event, *map(secret_of, keys))
     for key in keys:
-        assert event.to_json() == Judge(secret_of(key).reveal()).verify(body, headers)
+        assert event.to_json() == Validate(secret_of(key).reveal()).verify(body, headers)
     assert (event.id, len(keys)) == (headers["webhook-id"], len(headers["webhook-signature"].split()))
 
 
@@ -61,7 +61,7 @@ def test_a_changed_byte_id_or_time_is_not_verified(key: bytes, place: int, flip:
         (headers | later, body),
     ):
         with pytest.raises(WebhookVerificationError):
-            Judge(secret_of(key).reveal()).verify(text, wrong, json_parse=False)
+            Validate(secret_of(key).reveal()).verify(text, wrong, json_parse=False)
 
 
 def test_a_request_is_what_a_poll_would_give_at_the_address_as_written():

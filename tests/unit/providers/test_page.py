@@ -122,9 +122,9 @@ def _section(preset: Preset) -> Iterator[str]:
         yield from _table(_rows(own_facts(preset, mode)))
 
 
-def _rows(told: list[Fact]) -> Iterator[tuple[str, ...]]:
+def _rows(reported: list[Fact]) -> Iterator[tuple[str, ...]]:
     yield "what", "", "learnt from"
-    for fact in told:
+    for fact in reported:
         mark = f" ({fact.mark})" if fact.mark else ""
         yield fact.label, f"{_text(fact)}{mark}", fact.source.replace("unverified (", "**unverified** (")
 

@@ -19,7 +19,7 @@ MODES = [
     for preset in presets().values()
     for mode in ["", *(preset.modes.values if preset.modes else [])]
 ]
-NOT_TOLD = {"name", "title", "documentation", "sampleScopes", "modes", "evidence"}
+NOT_SHOWN = {"name", "title", "documentation", "sampleScopes", "modes", "evidence"}
 
 
 def preset(**said: Any) -> Preset:
@@ -29,21 +29,21 @@ def preset(**said: Any) -> Preset:
 def test_every_field_has_words():
     assert {info.alias or name for name, info in Preset.model_fields.items()} == {
         path.partition(".")[0] for path in _WORDS
-    } | NOT_TOLD
+    } | NOT_SHOWN
 
 
 @pytest.mark.parametrize("preset, mode", MODES)
 def test_every_fact_is_one_row_with_its_source_and_its_doubt(preset: Preset, mode: str):
     variant = preset.in_mode(mode) if mode else preset
-    told = facts(variant)
-    assert len({fact.path for fact in told}) == len(told)
+    reported = facts(variant)
+    assert len({fact.path for fact in reported}) == len(reported)
     own = [path for path in variant.facts() if not path.startswith("modes.")]
-    assert all(any(f"{path}.".startswith(f"{fact.path}.") for fact in told) for path in own)
+    assert all(any(f"{path}.".startswith(f"{fact.path}.") for fact in reported) for path in own)
     doubted = {path for path in variant.unverified() if not path.startswith("modes.")}
-    assert {fact.path for fact in told if not fact.is_sure} == {
-        fact.path for fact in told if any(f"{path}.".startswith(f"{fact.path}.") for path in doubted)
+    assert {fact.path for fact in reported if not fact.is_sure} == {
+        fact.path for fact in reported if any(f"{path}.".startswith(f"{fact.path}.") for path in doubted)
     }
-    for fact in told:
+    for fact in reported:
         assert fact.label
         assert fact.text
         assert fact.source

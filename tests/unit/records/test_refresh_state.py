@@ -47,12 +47,12 @@ def test_what_ends_a_grants_refreshes(refresh_state: RefreshState, code: Code, e
 
 
 def test_an_ambiguous_refusal_is_noted_with_its_first_time() -> None:
-    once = after(FIRST, Code.EXCHANGE_FAILED).doubted(LATER)
+    once = after(FIRST, Code.EXCHANGE_FAILED).marked_ambiguous(LATER)
     assert (LATER, None, "", False) == (once.refused_at, once.intent, once.ended, once.given_up)
-    again = after(once.begun("attempt-2", LATER), Code.APP_MISCONFIGURED).doubted(LATER + timedelta(hours=1))
+    again = after(once.begun("attempt-2", LATER), Code.APP_MISCONFIGURED).marked_ambiguous(LATER + timedelta(hours=1))
     assert LATER == again.refused_at
     day_before = NOW - timedelta(days=1)
-    assert day_before == once.doubted(day_before).refused_at, "the clock was set back"
+    assert day_before == once.marked_ambiguous(day_before).refused_at, "the clock was set back"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_refresh_token_that_was_given_up_is_kept_and_rests_for_as_long_as_it_w
     refused_for: int, rests_for: int
 ) -> None:
     at = LATER + timedelta(seconds=refused_for)
-    state = after(FIRST, Code.EXCHANGE_FAILED).doubted(LATER).begun("attempt-2", at)
+    state = after(FIRST, Code.EXCHANGE_FAILED).marked_ambiguous(LATER).begun("attempt-2", at)
     given_up = state.unsent().give_up(at, spent=False)
     assert ("", True, False) == (given_up.ended, given_up.given_up, given_up.is_uncertain)
     assert given_up.rests(at + timedelta(seconds=rests_for - 1))

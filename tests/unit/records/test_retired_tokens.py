@@ -45,7 +45,7 @@ def tokens_of(grant: Grant) -> set[str]:
 
 def test_of_a_living_grant_nothing_is_to_be_told():
     grant = kit.grant()
-    assert (None, False, False) == (grant.ended, grant.to_be_told, grant.unfinished)
+    assert (None, False, False) == (grant.ended, grant.revocation_pending, grant.unfinished)
 
 
 def test_of_a_tombstone_its_own_tokens_are_told_the_newest_refresh_token_first():
@@ -56,10 +56,10 @@ def test_of_a_tombstone_its_own_tokens_are_told_the_newest_refresh_token_first()
 def test_late_tokens_join_a_tombstone_and_outlive_its_erasure():
     tombstone = kit.grant().tombstoned(LATER)
     late = tombstone.owing(Retired.of(Secret("late-refresh"), Secret("late-access"), LATER))
-    told = late.told(tombstone.ended, LATER)
-    assert ("done", None, True) == (told.revocation, told.token, told.to_be_told)
-    assert (["late-refresh"], ["late-access"]) == revealed(told.ended)
-    assert not told.told(told.ended, LATER).to_be_told
+    reported = late.with_revocation_outcome(tombstone.ended, LATER)
+    assert ("done", None, True) == (reported.revocation, reported.token, reported.revocation_pending)
+    assert (["late-refresh"], ["late-access"]) == revealed(reported.ended)
+    assert not reported.with_revocation_outcome(reported.ended, LATER).revocation_pending
 
 
 def test_the_end_of_an_older_tombstone_erases_no_newer_one():
@@ -67,28 +67,28 @@ def test_the_end_of_an_older_tombstone_erases_no_newer_one():
     first = kit.grant().tombstoned(LATER)
     assert first.token is not None
     second = replace(first, token=replace(first.token, access_token=Secret("second"), refresh_token=None))
-    assert second == second.told(first.ended, LATER)
+    assert second == second.with_revocation_outcome(first.ended, LATER)
 
 
 def test_a_tombstone_without_a_token_ends_too():
-    assert "done" == kit.grant(token=None).tombstoned(LATER).told(None, LATER).revocation
+    assert "done" == kit.grant(token=None).tombstoned(LATER).with_revocation_outcome(None, LATER).revocation
 
 
 def test_a_refusal_is_forgotten_once_the_provider_was_told():
-    tombstone = kit.grant().tombstoned(LATER).not_told_before(LATER + timedelta(hours=1))
+    tombstone = kit.grant().tombstoned(LATER).with_revocation_retry(LATER + timedelta(hours=1))
     assert (LATER + timedelta(hours=1), None) == (
         tombstone.tell_after,
-        tombstone.told(tombstone.ended, LATER).tell_after,
+        tombstone.with_revocation_outcome(tombstone.ended, LATER).tell_after,
     )
 
 
 @given(kit.grants)
 def test_being_told_of_all_that_ended_leaves_nothing_and_a_living_grant_whole(grant: Grant):
-    told = grant
+    reported = grant
     for part in parts_of(grant):
-        told = told.told(part.ended, kit.UPDATED)
-    assert (False, None) == (told.to_be_told, told.ended)
-    assert told.token == (None if grant.revocation == "pending" else grant.token)
+        reported = reported.with_revocation_outcome(part.ended, kit.UPDATED)
+    assert (False, None) == (reported.revocation_pending, reported.ended)
+    assert reported.token == (None if grant.revocation == "pending" else grant.token)
 
 
 @given(texts, texts, texts, texts)
@@ -128,8 +128,8 @@ def test_of_many_late_tokens_the_last_one_is_told():
         grant = grant.owing(Retired.of(Secret(f"refresh-{number}"), Secret(f"access-{number}"), at))
     for kind, texts in zip(("refresh", "access"), revealed(grant.ended), strict=True):
         assert [f"{kind}-{number}" for number in range(MOST + 4, 4, -1)] == texts
-    told = grant.told(grant.ended, LATER)
-    assert (["printed-refresh"], ["printed-access"]) == revealed(told.ended), "the tombstone's own come next"
+    reported = grant.with_revocation_outcome(grant.ended, LATER)
+    assert (["printed-refresh"], ["printed-access"]) == revealed(reported.ended), "the tombstone's own come next"
 
 
 def test_they_are_in_no_repr():
@@ -147,18 +147,18 @@ def test_tokens_of_another_client_stay_apart_and_the_provider_hears_of_them_unde
     assert ("old", "someone", True, None) == (part.registration, part.authorized_by, part.revoked, part.token)
     assert (["two", "one"], []) == revealed(part.ended)
     assert (None, True) == (grant.ended, grant.unfinished)
-    told = grant.told(part.ended, LATER)
-    assert (kit.grant(registration="new"), ()) == (told, parts_of(told))
+    reported = grant.with_revocation_outcome(part.ended, LATER)
+    assert (kit.grant(registration="new"), ()) == (reported, parts_of(reported))
 
 
 def test_a_refusal_of_another_client_postpones_that_one_alone():
     grant = kit.grant(registration="new").tombstoned(LATER).owing(of_client("old", "one"))
     later = LATER + timedelta(hours=1)
-    own, others = parts_of(grant.not_told_before(later, "old"))
+    own, others = parts_of(grant.with_revocation_retry(later, "old"))
     assert (None, later) == (own.tell_after, others.tell_after)
-    own, others = parts_of(grant.not_told_before(later, "new"))
+    own, others = parts_of(grant.with_revocation_retry(later, "new"))
     assert (later, None) == (own.tell_after, others.tell_after)
-    assert grant.not_told_before(later, "new").told(others.ended, LATER).tell_after == later
+    assert grant.with_revocation_retry(later, "new").with_revocation_outcome(others.ended, LATER).tell_after == later
 
 
 def test_records_without_the_newer_member_open_and_write_the_same_bytes():
@@ -179,10 +179,10 @@ def test_a_new_grant_loses_no_earlier_token_and_revokes_none_that_it_may_share(o
     assert set() == lost, "there is space for so few"
     assert not forgotten(old, passed, app_with(reach))
     ordered = {text for part in parts_of(old) for text in chain(*revealed(part.ended))}
-    told = {text for part in parts_of(passed) for text in chain(*revealed(part.ended))}
+    reported = {text for part in parts_of(passed) for text in chain(*revealed(part.ended))}
     if reach == "grant":
-        assert told <= ordered, "no person has ordered to revoke the others while the new grant lives"
-    assert not told & {secret.reveal() for secret in used(new)}
+        assert reported <= ordered, "no person has ordered to revoke the others while the new grant lives"
+    assert not reported & {secret.reveal() for secret in used(new)}
     ended = passed.tombstoned(LATER)
     assert (held | lost) - {""} <= {text for part in parts_of(ended) for text in chain(*revealed(part.ended))}
     assert () == ended.replaced

@@ -162,32 +162,32 @@ def test_one_grants_own_trouble_stops_that_grant_alone(circuits: Circuits, clock
     assert 0 == circuits.pause("mail", "alice")
 
 
-TROUBLES = [OURS, DOWN, BUSY, BrokerError(Code.PROVIDER_UNREACHABLE, retry_after_seconds=3600)]
+CIRCUIT_KINDS = [OURS, DOWN, BUSY, BrokerError(Code.PROVIDER_UNREACHABLE, retry_after_seconds=3600)]
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("error", CIRCUIT_KINDS)
 def test_twenty_sick_grants_pause_no_healthy_one_in_any_order(
-    circuits: Circuits, clock: TestClock, trouble: BrokerError
+    circuits: Circuits, clock: TestClock, error: BrokerError
 ) -> None:
     """Not even in a process that knows of none that works."""
     for _ in range(50):
         for number in range(20):
-            circuits.failed("mail", trouble, f"sick-{number}", own=True)
+            circuits.failed("mail", error, f"sick-{number}", own=True)
         assert 0 == circuits.pause("mail", "healthy")
         clock.advance(1)
     circuits.worked("mail", "healthy")
     for number in range(20):
-        circuits.failed("mail", trouble, f"sick-{number}", own=True)
+        circuits.failed("mail", error, f"sick-{number}", own=True)
     for number in range(ALL - 1):
-        circuits.failed("mail", trouble, f"sick-too-{number}", own=True)
+        circuits.failed("mail", error, f"sick-too-{number}", own=True)
     assert 0 == circuits.pause("mail", "healthy"), "the first twenty are known to fail alone"
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("error", CIRCUIT_KINDS)
 def test_when_very_many_fail_and_none_works_the_others_are_spared_for_a_second(
-    circuits: Circuits, clock: TestClock, trouble: BrokerError
+    circuits: Circuits, clock: TestClock, error: BrokerError
 ) -> None:
-    news = [circuits.failed("mail", trouble, f"{number}", own=True) for number in range(ALL)]
+    news = [circuits.failed("mail", error, f"{number}", own=True) for number in range(ALL)]
     assert 1 == news.count("app")
     assert "app" == news[SEVERAL - 1]
     assert {""} == set(news[SEVERAL:])
@@ -361,6 +361,6 @@ async def test_who_comes_while_one_tries_is_told_to_come_back_as_soon_as_that_ma
         circuits.failed("mail", DOWN)
     clock.advance(30)
     async with circuits.permit("mail", wait=1):
-        with pytest.raises(BrokerError) as told:
+        with pytest.raises(BrokerError) as reported:
             circuits.check("mail")
-    assert 1 == told.value.retry_after_seconds
+    assert 1 == reported.value.retry_after_seconds

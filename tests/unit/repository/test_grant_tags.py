@@ -108,7 +108,7 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("lost", [lambda folder: True, lambda folder: folder.name.endswith("who")], ids=["all", "who"])
-async def test_a_running_broker_finds_and_mends_a_missing_tag(tmp_path, lost: Callable[[Path], bool]):
+async def test_a_running_broker_finds_and_repairs_a_missing_tag(tmp_path, lost: Callable[[Path], bool]):
     clock = TestClock()
     process = Process.on(open_file_store(tmp_path, clock=clock), [], clock)
     repository = process.parts.repository
@@ -117,10 +117,10 @@ async def test_a_running_broker_finds_and_mends_a_missing_tag(tmp_path, lost: Ca
         for path in files(folder) if lost(folder) else []:
             path.unlink()
     assert [] == await names(repository.grants_with(ALICE))
-    assert 1 == await process.parts.background_refresh.mend()
+    assert 1 == await process.parts.background_refresh.repair()
     assert [("mail", ALICE)] == await names(repository.grants_with(ALICE))
     clock.advance(10_000)
-    assert 0 == await process.parts.background_refresh.mend()
+    assert 0 == await process.parts.background_refresh.repair()
     await process.die()
 
 

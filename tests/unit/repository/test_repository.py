@@ -158,8 +158,8 @@ async def test_an_event_kept_twice_is_kept_once_and_dropped_twice_is_gone(reposi
 @pytest.mark.parametrize("kind", ["grants", "sessions", "waiting", "secrets"])
 async def test_a_record_in_another_records_place_is_misplaced(store: MemoryStore, kind: str) -> None:
     """Sealed by us, but not for this place: the content says whose it is, and that is compared."""
-    told: list[tuple[str, Code]] = []
-    repository = Repository(store, lambda place, code: told.append((place, code)))
+    reported: list[tuple[str, Code]] = []
+    repository = Repository(store, lambda place, code: reported.append((place, code)))
     await repository.save_grant(kit.grant(), expect=0)
     await repository.save_session(numbered(1), expect=0)
     await repository.waiting_lists.save(APP, SUBJECT, [numbered(1).locator])
@@ -178,11 +178,11 @@ async def test_a_record_in_another_records_place_is_misplaced(store: MemoryStore
     if kind in {"grants", "sessions"}:
         with pytest.raises(BrokerError) as caught:
             await (repository.grant(APP, "victim") if kind == "grants" else repository.session("2" * 22))
-        told.append((f"{kind}/{key.name[:8]}", caught.value.code))
+        reported.append((f"{kind}/{key.name[:8]}", caught.value.code))
     else:
         assert await repository.waiting(APP, "victim") == []
         assert ("mine", "key") not in await repository.secrets.all()
-    assert told == [(f"{kind}/{key.name[:8]}", Code.RECORD_MISPLACED)]
+    assert reported == [(f"{kind}/{key.name[:8]}", Code.RECORD_MISPLACED)]
 
 
 @pytest.fixture

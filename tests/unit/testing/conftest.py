@@ -1,4 +1,4 @@
-"""A small client of its own, so that the provider is not judged by the product it is meant to judge."""
+"""A small client of its own, so that the provider is not checked by the product it is meant to check."""
 
 from __future__ import annotations
 

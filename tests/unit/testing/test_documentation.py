@@ -27,7 +27,7 @@ from oauthbroker.testing import (
 from oauthbroker.testing import pytest_plugin as plugin
 from oauthbroker.testing.cookies import CookieJar
 from oauthbroker.testing.provider import __main__ as command
-from oauthbroker.testing.provider.history import DeviceStory, Family, Refusal, Revocation, Told
+from oauthbroker.testing.provider.history import DeviceStory, Family, Refusal, Revocation, TokenResponse
 from oauthbroker.testing.provider.script import AuthorizeScript, EndpointScript, Scripts, TokenScript
 from tests.kit.cli import environment
 from tests.unit.testing.child_pytest import names_with_outcome, run_pytest
@@ -74,7 +74,7 @@ def public(thing: Any) -> set[str]:
         DeviceStory,
         Revocation,
         Refusal,
-        Told,
+        TokenResponse,
         Authority,
     ],
 )

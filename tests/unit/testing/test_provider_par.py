@@ -96,13 +96,16 @@ async def test_required_means_required(party: RelyingParty):
 
 
 @pytest.mark.parametrize(
-    "word, told", [("off", (None, None)), ("offered", ("/par", False)), ("required", ("/par", True))]
+    "word, reported", [("off", (None, None)), ("offered", ("/par", False)), ("required", ("/par", True))]
 )
-async def test_the_metadata_lists_the_supported_features(party: RelyingParty, word: Any, told: tuple[Any, Any]):
+async def test_the_metadata_lists_the_supported_features(party: RelyingParty, word: Any, reported: tuple[Any, Any]):
     party.idp.par = word
     document = (await party.get("/.well-known/oauth-authorization-server")).json()
     url = document.get("pushed_authorization_request_endpoint")
-    assert told == (url and url.removeprefix(party.idp.base_url), document.get("require_pushed_authorization_requests"))
+    assert reported == (
+        url and url.removeprefix(party.idp.base_url),
+        document.get("require_pushed_authorization_requests"),
+    )
 
 
 @pytest.mark.parametrize("word, named", [("off", False), ("offered", True), ("required", True)])

@@ -190,16 +190,18 @@ async def test_the_id_token_of_a_refresh_answer_can_lie(party: RelyingParty, cla
 
 async def test_an_answer_can_be_told_again_late_or_to_another(party: RelyingParty, clock: TestClock):
     alice, bob = await party.connect("alice"), await party.connect("bob")
-    (told,) = party.idp.told("bot", "bob")
-    assert bob == told.document
-    party.idp.script.refresh.answer(200, told.document)
+    (reported,) = party.idp.token_responses("bot", "bob")
+    assert bob == reported.document
+    party.idp.script.refresh.answer(200, reported.document)
     assert bob == (await party.refresh(alice["refresh_token"])).json()
 
     clock.advance(3600)
-    party.idp.script.refresh.answer(200, party.idp.told("bot", "alice")[0].document, after_work=True)
+    party.idp.script.refresh.answer(200, party.idp.token_responses("bot", "alice")[0].document, after_work=True)
     past = (await party.refresh(alice["refresh_token"])).json()
     assert not party.idp.is_alive(past["access_token"])
-    assert ["authorization_code", "refresh_token"] == [one.grant_type for one in party.idp.told("bot", "alice")]
+    assert ["authorization_code", "refresh_token"] == [
+        one.grant_type for one in party.idp.token_responses("bot", "alice")
+    ]
 
 
 # --- for whom

@@ -98,7 +98,7 @@ AUTHS = (
     | st.builds(TurnAuth, ANYTHING, ANYTHING)
     | st.builds(lambda other: TurnAuth({}, {"user": other}), ANYTHING)
 )
-SWARMS = ANYTHING.filter(lambda ref: not isinstance(ref, str) or ref.count("/") == 1)  # a text is judged at once
+SWARMS = ANYTHING.filter(lambda ref: not isinstance(ref, str) or ref.count("/") == 1)  # a text is checked at once
 TURNS = (
     ANYTHING
     | st.builds(Turn, ANYTHING, ANYTHING, SWARMS, origin=ANYTHING, auth=AUTHS)

@@ -115,7 +115,7 @@ async def test_a_person_is_asked_as_for_a_token(harness: Harness) -> None:
     )
 
 
-async def test_a_target_is_judged_after_the_caller(harness: Harness) -> None:
+async def test_a_target_is_checked_after_the_caller(harness: Harness) -> None:
     calls = context_of(harness, "Tool/carried").injected_calls("mail")
     by_url, by_host = (
         calls.target("GET", "https://api.example.com/v1"),

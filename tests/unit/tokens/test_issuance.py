@@ -238,8 +238,8 @@ async def test_a_tool_that_changes_an_answer_changes_no_other_one(
                 answer.provider_data.update(planted)  # type: ignore[attr-defined]
         versioned = await harness.parts.repository.grant("mail", ALICE)
         assert versioned is not None
-        told = replace(versioned.record, provider_data={"instance_url": "https://api.example"})
-        await harness.parts.repository.save_grant(told, expect=versioned.generation)
+        reported = replace(versioned.record, provider_data={"instance_url": "https://api.example"})
+        await harness.parts.repository.save_grant(reported, expect=versioned.generation)
         for _ in range(3):
             answer = await context.get_access_token("mail")
             assert isinstance(answer, Ready)

@@ -313,7 +313,7 @@ async def test_the_counting_store_does_count(counted: Harness) -> None:
     assert {"key", "get", "put", "lease"} <= calls_of(counted).keys()
 
 
-# (line of the token call, the flaw, the caller, the request)
+# (line of the token call, the problem, the caller, the request)
 REFUSED: list[tuple[str, str, str | None, Turn, str, list[str] | None, Any, Code]] = [
     ("1", "unknown app", None, turn(), "nobody", None, None, Code.OAUTH_APP_NOT_FOUND),
     ("1", "unknown app, nothing else right either", "Tool/x", Turn("a", "i"), "x", ["y"], -1, Code.OAUTH_APP_NOT_FOUND),

@@ -27,9 +27,9 @@ MAIL = OAuthApp(
 )
 
 
-def judged(calls: Calls, caller: Caller, *asked: Any) -> TokenCall | Code:
+def validated(calls: Calls, caller: Caller, *asked: Any) -> TokenCall | Code:
     try:
-        return calls.judge(caller, *asked)
+        return calls.validate(caller, *asked)
     except BrokerError as error:
         return error.code
 
@@ -37,24 +37,24 @@ def judged(calls: Calls, caller: Caller, *asked: Any) -> TokenCall | Code:
 def test_a_configuration_that_was_taken_in_meanwhile_counts() -> None:
     apps: dict[str, OAuthApp] = {"mail": MAIL}
     calls, caller = Calls(apps, 300), Caller(turn(ALICE))
-    assert calls.judge(caller, "mail", ["write"], None) == calls.judge(caller, "mail", ["write"], None)
+    assert calls.validate(caller, "mail", ["write"], None) == calls.validate(caller, "mail", ["write"], None)
     apps["mail"] = replace(MAIL, scopes=("read",))
-    assert Code.SCOPE_NOT_ALLOWED is judged(calls, caller, "mail", ["write"], None)
+    assert Code.SCOPE_NOT_ALLOWED is validated(calls, caller, "mail", ["write"], None)
     apps["mail"] = replace(MAIL, subject_mode="global")
-    assert TEAM == calls.judge(caller, "mail", ["write"], None).subject
+    assert TEAM == calls.validate(caller, "mail", ["write"], None).subject
     del apps["mail"]
-    assert Code.OAUTH_APP_NOT_FOUND is judged(calls, caller, "mail", ["write"], None)
+    assert Code.OAUTH_APP_NOT_FOUND is validated(calls, caller, "mail", ["write"], None)
 
 
 @pytest.mark.case("37")
 def test_a_turn_whose_subject_was_exchanged_is_not_answered_with_the_one_before() -> None:
     subjects = {"user": ALICE}
     calls, caller = Calls({"mail": MAIL}, 300), Caller(Turn("planner", "1", auth=TurnAuth(subjects=subjects)))
-    assert ALICE == calls.judge(caller, "mail", None, None).subject
+    assert ALICE == calls.validate(caller, "mail", None, None).subject
     subjects["user"] = BOB
-    assert BOB == calls.judge(caller, "mail", None, None).subject
+    assert BOB == calls.validate(caller, "mail", None, None).subject
     del subjects["user"]
-    assert Code.SUBJECT_UNAVAILABLE is judged(calls, caller, "mail", None, None)
+    assert Code.SUBJECT_UNAVAILABLE is validated(calls, caller, "mail", None, None)
 
 
 class Lying(str):

@@ -138,7 +138,7 @@ def sent(text: str, *, tool: str = "notes__add", level: int = logging.INFO, sour
 
 @pytest.mark.rule("turns.ours-31")
 async def test_a_line_is_logged_with_agent_instance_and_tool(caplog: Any):
-    told = await logged(
+    reported = await logged(
         sent("a"), sent("b", level=logging.ERROR, source="tools.x"), b"from a program\n", sent("c", tool=""), b"end",
         caplog=caplog,
     )  # fmt: skip
@@ -149,7 +149,7 @@ async def test_a_line_is_logged_with_agent_instance_and_tool(caplog: Any):
         f"{who} printed: from a program",
         f"{who} printed: c",
         f"{who} printed: end",
-    ] == told
+    ] == reported
     levels = [record.levelname for record in caplog.records if record.name == LOG.name]
     assert ["INFO", "ERROR", "INFO", "INFO", "INFO"] == levels
 
@@ -160,10 +160,10 @@ async def test_a_token_that_comes_in_pieces_reaches_no_log(size: int, caplog: An
     data = sent(f"it is {TOKEN}") + f"raw {TOKEN}\n".encode() + b"x" * MOST_SHOWN + f" {TOKEN}\n".encode()
     cut = MOST_SHOWN - len(TRUNCATED) - len(TOKEN) // 2
     data += b"y" * (cut - 1) + f" {TOKEN} {'z' * MOST_SHOWN}\n".encode()
-    told = "\n".join(await logged(*[data[n : n + size] for n in range(0, len(data), size)], caplog=caplog))
-    assert "it is ***" in told
-    assert "raw ***" in told
-    assert TOKEN[:9] not in told
+    reported = "\n".join(await logged(*[data[n : n + size] for n in range(0, len(data), size)], caplog=caplog))
+    assert "it is ***" in reported
+    assert "raw ***" in reported
+    assert TOKEN[:9] not in reported
 
 
 JUNK = {
@@ -174,20 +174,22 @@ JUNK = {
 
 @pytest.mark.parametrize("junk", JUNK.values(), ids=JUNK)
 async def test_junk_is_one_printable_line_and_the_next_one_is_read(junk: str, caplog: Any):
-    told = await logged(junk.encode("utf-8", "surrogateescape"), sent("next"), caplog=caplog)
-    assert "Agent/planner/thread-1 notes__add printed: next" == told[-1]
-    assert len(told) <= 3
-    assert all(line.isprintable() for line in told)
+    reported = await logged(junk.encode("utf-8", "surrogateescape"), sent("next"), caplog=caplog)
+    assert "Agent/planner/thread-1 notes__add printed: next" == reported[-1]
+    assert len(reported) <= 3
+    assert all(line.isprintable() for line in reported)
 
 
 async def test_an_instance_key_starts_no_line_of_its_own(caplog: Any):
-    (told,) = await logged(sent("a"), caplog=caplog, name="Agent/planner/x\nERROR all is lost")
-    assert "Agent/planner/x\ufffdERROR all is lost notes__add printed: a" == told
+    (reported,) = await logged(sent("a"), caplog=caplog, name="Agent/planner/x\nERROR all is lost")
+    assert "Agent/planner/x\ufffdERROR all is lost notes__add printed: a" == reported
 
 
 async def test_a_line_without_an_end_is_bounded(caplog: Any):
-    (told, after) = await logged(*[b"x" * 100_000] * (MOST_BYTES // 100_000 * 3), b"\n", sent("next"), caplog=caplog)
-    assert MOST_SHOWN + 100 > len(told)
+    (reported, after) = await logged(
+        *[b"x" * 100_000] * (MOST_BYTES // 100_000 * 3), b"\n", sent("next"), caplog=caplog
+    )
+    assert MOST_SHOWN + 100 > len(reported)
     assert "next" in after
 
 
@@ -196,9 +198,9 @@ async def test_more_lines_than_the_log_takes_are_left_out_and_the_operator_is_to
     caplog: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(agent_output, "MOST_LINES", 10)
-    told = await logged(*[sent(str(number)) for number in range(1000)], caplog=caplog)
-    assert 11 == len(told)
-    assert "more than 10 lines in 10 seconds, the others are left out" in told[-1]
+    reported = await logged(*[sent(str(number)) for number in range(1000)], caplog=caplog)
+    assert 11 == len(reported)
+    assert "more than 10 lines in 10 seconds, the others are left out" in reported[-1]
     caplog.clear()
     monkeypatch.setattr(agent_output, "SPAN_SECONDS", 0)
     assert 1000 == len(await logged(*[sent(str(number)) for number in range(1000)], caplog=caplog)), "a new span"

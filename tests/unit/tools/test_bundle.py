@@ -173,7 +173,7 @@ async def test_the_printed_tools_are_called_with_the_base_tools_as_entry(tmp_pat
     assert "RequestRefusedError" == await called("http-fetch__post", url="http://example.com/", body={"a": "한"})
 
 
-FLAWS = {  # (old, new with @@ at the place, the flaw)
+PROBLEMS = {  # (old, new with @@ at the place, the case)
     "no entry": ("  entry: ./tools/hammer.py\n", "", "missing"),
     "no such file": ("./tools/hammer.py", "@@./tools/axe.py", "there is no such file"),
     "a folder": ("./tools/hammer.py", "@@./tools", "not a Python file"),
@@ -225,9 +225,9 @@ FLAWS = {  # (old, new with @@ at the place, the flaw)
 @pytest.mark.rule("002-15-1", "002-15-2", "002-15-5", "002-15-6", "002-2.7-1", "002-2.7-4", "002-2.7-5", "002-2.2-3")
 @pytest.mark.rule("002-6.1-1", "002-6.1-2", "002-6.2-1", "002-6.2-2", "002-4.2-1", "002-4.2-2")
 @pytest.mark.rule("002-4.3-1", "002-4.3-2", "002-4.3-3", "002-4.3-4", "002-2.4-2")
-@pytest.mark.parametrize("flaw", FLAWS.values(), ids=FLAWS)
-def test_each_flaw_of_a_tool_is_one_problem_at_its_place(tmp_path: Path, flaw: tuple[str, str, str | None]):
-    old, new, what = flaw
+@pytest.mark.parametrize("case", PROBLEMS.values(), ids=PROBLEMS)
+def test_each_problem_of_a_tool_is_one_problem_at_its_place(tmp_path: Path, case: tuple[str, str, str | None]):
+    old, new, what = case
     text, place = unmarked(edited(TOOL, (old, new))) if "@@" in new else (edited(TOOL, (old, new)), None)
     tmp_path.joinpath("outside.py").write_text("handlers = {}\n", "utf-8")
     config = bundle(
@@ -239,7 +239,7 @@ def test_each_flaw_of_a_tool_is_one_problem_at_its_place(tmp_path: Path, flaw: t
     assert place in {None, (problem.line, problem.column)}
 
 
-SWARM_FLAWS = {
+SWARM_PROBLEMS = {
     "no such model": ("modelRef: Model/large", "modelRef: @@Model/small", "no such Model"),
     "a reference of another kind": ("tools: [Tool/hammer]", "tools: [@@Model/large]", None),
     "no such tool": ("tools: [Tool/hammer]", "tools: [Tool/hammer, @@Tool/axe]", None),
@@ -255,9 +255,11 @@ SWARM_FLAWS = {
 
 
 @pytest.mark.rule("tools.ours-3")
-@pytest.mark.parametrize("flaw", SWARM_FLAWS.values(), ids=SWARM_FLAWS)
-def test_each_flaw_of_another_resource_is_one_problem_at_its_place(tmp_path: Path, flaw: tuple[str, str, str | None]):
-    old, new, _what = flaw
+@pytest.mark.parametrize("case", SWARM_PROBLEMS.values(), ids=SWARM_PROBLEMS)
+def test_each_problem_of_another_resource_is_one_problem_at_its_place(
+    tmp_path: Path, case: tuple[str, str, str | None]
+):
+    old, new, _what = case
     text, place = unmarked(edited(SWARM, (old, new)))
     (problem,) = problems_in(bundle(tmp_path, swarm=text))
     assert place == (problem.line, problem.column), str(problem)
@@ -274,7 +276,7 @@ def test_the_entry_agent_is_one_of_the_swarm(tmp_path: Path):
 def test_a_misspelt_member_is_refused_with_the_name_that_was_meant(tmp_path: Path):
     """Without its `parameters`, an export would take any arguments."""
     (problem,) = problems_in(bundle(tmp_path, tool=edited(TOOL, ("parameters: {type", "paramters: {type"))))
-    assert ("unknown field", "the nearest known name is parameters") == (problem.what, problem.todo)
+    assert ("unknown field", "the nearest known name is parameters") == (problem.what, problem.hint)
     assert "spec.exports[0].paramters" == problem.path
 
 

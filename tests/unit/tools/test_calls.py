@@ -369,21 +369,21 @@ async def test_arguments_that_a_middleware_has_changed_are_checked_too():
 
 @pytest.mark.rule("002-7.1-2", "002-6.1-1")
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "reported"),
     [({}, '"city" is a required property'), ({"city": 3}, 'city: the value is not of type "string"'), ({"city": None}, "city: "),
      ([], "no object"), ("x", "no object"), (None, "required"), ({"city": float("nan")}, "finite"), ({"city": "\ud800"}, "half a character"),
      ({"city": "x" * VALUE.size}, "262144 bytes"), ({"city": object()}, "JSON does not have")],
 )  # fmt: skip
-async def test_arguments_are_checked_before_the_handler_is_called(args: Any, told: str):
+async def test_arguments_are_checked_before_the_handler_is_called(args: Any, reported: str):
     called: list[Any] = []
     result = await performed(lambda ctx, given: called.append(given), args, parameters=CITY)
     assert [] == called
     assert result.error is not None
     assert ("E_TOOL_ARGUMENTS", "ToolArgumentsError") == (result.error.code, result.error.name)
-    assert told in result.error.message
+    assert reported in result.error.message
 
 
-async def test_flaws_quote_no_value_and_are_few():
+async def test_problems_quote_no_value_and_are_few():
     schema = {"type": "object", "additionalProperties": {"type": "string"}}
     result = await performed(lambda ctx, args: 1, {f"a{n}": {"secret": "s3cret"} for n in range(99)}, parameters=schema)
     assert result.error is not None
@@ -407,14 +407,14 @@ LOOP.append(LOOP)
 
 
 @pytest.mark.parametrize(
-    ("output", "told"),
+    ("output", "reported"),
     [(float("inf"), "not finite"), (LOOP, "contains itself"), ({1, 2}, "JSON does not have"), ("\udfff", "half a character"),
      (Secret("hidden"), "JSON does not have"), ("x" * VALUE.size, "262144 bytes"), ({(1, 2): 3}, "of the type 'tuple'")],
 )  # fmt: skip
-async def test_an_output_that_is_no_json_is_an_error(output: Any, told: str):
+async def test_an_output_that_is_no_json_is_an_error(output: Any, reported: str):
     result = await performed(lambda ctx, args: output)
     assert result.error is not None
-    assert ("E_TOOL_OUTPUT", True) == (result.error.code, told in result.error.message)
+    assert ("E_TOOL_OUTPUT", True) == (result.error.code, reported in result.error.message)
     assert "If the output is too large, ask for less. Else the tool is at fault" in (result.error.suggestion or "")
 
 
@@ -454,9 +454,9 @@ async def test_tokens_reach_no_result():
         )
 
     for handler in (failing, lambda ctx, args: {TOKEN: [TOKEN]}, lambda ctx, args: Submitted(TOKEN)):
-        told = str((await performed(handler)).to_json())
-        assert TOKEN not in told
-        assert "***" in told
+        reported = str((await performed(handler)).to_json())
+        assert TOKEN not in reported
+        assert "***" in reported
 
 
 @pytest.mark.rule("002-2.4-2", "002-2.4-3", "002-10.1-2", "002-10.4-1", "004-12.3.1-2", "004-12.3.1-3")

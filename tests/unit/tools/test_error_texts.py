@@ -39,9 +39,9 @@ def raised(make: Callable[[], BaseException]) -> str:
     ],
 )
 def test_an_exception_is_told_in_one_line_with_its_place(make: Callable[[], BaseException], begins: str):
-    told = raised(make)
-    assert told.startswith(begins), told
-    assert told.isprintable()
+    reported = raised(make)
+    assert reported.startswith(begins), reported
+    assert reported.isprintable()
 
 
 def test_a_long_text_is_cut():

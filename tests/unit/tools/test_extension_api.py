@@ -106,12 +106,12 @@ async def test_the_printed_weather_extension_registers_its_tool_and_the_model_ca
 
 @pytest.mark.rule("002-12.1-2")
 @pytest.mark.parametrize(
-    ("item", "told"),
+    ("item", "reported"),
     [({"name": "weather__get"}, "ToolCatalogItem"), (ToolCatalogItem(name="weather"), "resource__export")],
 )
-async def test_an_extension_that_registers_no_tool_is_told_why(item: Any, told: str):
+async def test_an_extension_that_registers_no_tool_is_told_why(item: Any, reported: str):
     host = ExtensionHost(pipeline=Pipeline(), register_tool=Registry().register, values=Values())
-    with pytest.raises(ExtensionFailed, match=f"Extension/weather.*{told}"):
+    with pytest.raises(ExtensionFailed, match=f"Extension/weather.*{reported}"):
         await register_all([("weather", {}, lambda api: api.tools.register(item, print))], host)
 
 

@@ -52,7 +52,7 @@ def written(result: Mapping[str, Any]) -> str:
     return text
 
 
-def is_told(result: ToolCallResult, *, name: str | None = None) -> ToolCallResult:
+def is_reported(result: ToolCallResult, *, name: str | None = None) -> ToolCallResult:
     """Check that a result can be written and is no untruth, and return it."""
     assert type(result) is ToolCallResult
     assert len(written(result.to_json())) < 300_000
@@ -77,7 +77,7 @@ async def ends_of(ends: Any) -> list[ToolCallResult]:
         return ends()
 
     return [
-        is_told(await performed(handler, journal=journal))
+        is_reported(await performed(handler, journal=journal))
         for handler in (waiting, blocking)
         for journal in (None, MemoryJournal())
     ]
@@ -162,7 +162,7 @@ async def test_the_end_of_work_that_goes_on_is_an_end_like_that_of_a_call(name: 
     async with asyncio.timeout(60):
         while not journal.completed:
             await asyncio.sleep(0)
-    end = is_told(ToolCallResult.from_json(json.loads(journal.completed["c"])))
+    end = is_reported(ToolCallResult.from_json(json.loads(journal.completed["c"])))
     assert name in AWAITED or (end.error is None) == (name in PLAIN)
 
 
@@ -173,7 +173,7 @@ async def test_a_middleware_cannot_make_perform_raise(name: str):
 
     async def ends(around: Any) -> ToolCallResult:
         scope = scope_of(registry, "weather", journal=MemoryJournal())
-        return is_told(await ToolCalls(registry, scrub).perform(ToolCall("c", "weather__get"), scope, around))
+        return is_reported(await ToolCalls(registry, scrub).perform(ToolCall("c", "weather__get"), scope, around))
 
     def result(**members: Any) -> Any:
         async def around(call: ToolCall, perform: Any) -> Any:
@@ -229,7 +229,7 @@ async def test_a_registered_middleware_cannot_make_perform_raise(name: str):
             return await pipeline.run("toolCall", context, core)
 
         scope = scope_of(registry, "weather")
-        result = is_told(await ToolCalls(registry, scrub).perform(ToolCall("c", "weather__get"), scope, around))
+        result = is_reported(await ToolCalls(registry, scrub).perform(ToolCall("c", "weather__get"), scope, around))
         if result.error is not None and way != "args":
             assert "Extension/x: its toolCall middleware" in result.error.message
 
@@ -246,7 +246,7 @@ async def test_a_call_of_any_form_has_a_result(name: str):
             ToolCall("c2", "weather__get", made(name)),
             ToolCall(*[made(name)] * 3),
         ):
-            result = is_told(await ToolCalls(registry, scrub).perform(call, scope))
+            result = is_reported(await ToolCalls(registry, scrub).perform(call, scope))
             assert result.tool_call_id in {"c1", "c2"} or result.error is not None or name in PLAIN
 
 
@@ -256,7 +256,7 @@ async def test_what_the_model_reads_of_common_mistakes():
     def failing(error: Any) -> Any:
         raise error
 
-    told = {
+    reported = {
         "set": lambda: {"rows": [{"tags": {1}}]},
         "deep": lambda: made("200 levels"),
         "large": lambda: "x" * 300_000,
@@ -267,7 +267,7 @@ async def test_what_the_model_reads_of_common_mistakes():
         "one of a task group": lambda: failing(ExceptionGroup("unhandled errors in a TaskGroup", [KeyError("city")])),
         "handle": lambda: Submitted(7),  # type: ignore[arg-type]
     }
-    results = {name: (await ends_of(ends))[0] for name, ends in told.items()}
+    results = {name: (await ends_of(ends))[0] for name, ends in reported.items()}
     messages = {name: each.error.message for name, each in results.items() if each.error is not None}
     assert {
         "set": "The output is refused: at /rows/0/tags it holds a value of the type 'set', which JSON does not have: use texts, "
@@ -294,8 +294,8 @@ async def test_an_error_that_a_middleware_writes_as_json_is_that_error():
         ToolCall("c", "weather__get"), scope_of(registry, "weather"), around
     )
     assert result.error is not None
-    told = result.error.to_json()
-    assert ("closed", "E_CLOSED", "https://x.example") == (told["message"], told["code"], told["helpUrl"])
+    reported = result.error.to_json()
+    assert ("closed", "E_CLOSED", "https://x.example") == (reported["message"], reported["code"], reported["helpUrl"])
 
 
 async def test_a_tool_that_cancels_its_task_cancels_no_other_one():

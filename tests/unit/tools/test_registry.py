@@ -55,8 +55,8 @@ def item(name: str, **more: Any) -> ToolCatalogItem:
 
 def printed_registry() -> Registry:
     registry = Registry()
-    for told, source, owner in zip(PRINTED, SOURCES, OWNERS, strict=True):
-        members = {member: told[member] for member in ("name", "description", "parameters")}
+    for reported, source, owner in zip(PRINTED, SOURCES, OWNERS, strict=True):
+        members = {member: reported[member] for member in ("name", "description", "parameters")}
         registry.register(ToolCatalogItem(**members, source=source), handler, owner=owner)
     return registry
 
@@ -119,7 +119,7 @@ def test_a_change_inside_an_item_of_a_catalog_reaches_no_later_step():
 
 @pytest.mark.rule("002-13.1-1", "002-13.2-1")
 @pytest.mark.parametrize(
-    ("claimed", "told"),
+    ("claimed", "reported"),
     [
         (None, {"type": "extension", "name": "mine"}),
         (ToolSource(type="config", name="bash"), {"type": "extension", "name": "mine"}),
@@ -130,14 +130,14 @@ def test_a_change_inside_an_item_of_a_catalog_reaches_no_later_step():
         ),
     ],
 )
-def test_a_dynamic_tool_has_the_source_of_its_owner_and_no_other(claimed: ToolSource | None, told: dict[str, Any]):
+def test_a_dynamic_tool_has_the_source_of_its_owner_and_no_other(claimed: ToolSource | None, reported: dict[str, Any]):
     registry = Registry()
     registry.register(item("a__b", source=claimed), handler, owner="Extension/mine")
     registry.register(item("bash__exec"), handler, owner="Tool/bash")
     catalog = registry.catalog(["bash"])
-    assert [told, {"type": "config", "name": "bash"}] == [each.to_json()["source"] for each in catalog]
+    assert [reported, {"type": "config", "name": "bash"}] == [each.to_json()["source"] for each in catalog]
     catalog.add(item("bash__exec", source=ToolSource(type="extension", name="mine")))
-    assert [told, {"type": "config", "name": "bash"}] == [each.to_json()["source"] for each in catalog]
+    assert [reported, {"type": "config", "name": "bash"}] == [each.to_json()["source"] for each in catalog]
 
 
 @pytest.mark.rule("tools.ours-1")
@@ -183,7 +183,7 @@ def test_parameters_never_read_another_document(tmp_path: Path):
     with pytest.raises(RegistrationRefused, match="no usable JSON Schema"):
         Registry().register(item("a__b", parameters=there), handler, owner="Extension/x")
     here = {"type": "object", "properties": {"city": {"$ref": "#/$defs/city"}}, "$defs": {"city": {"type": "string"}}}
-    assert Registry().register(item("a__b", parameters=here), handler, owner="Extension/x").flaws_of({"city": 1})
+    assert Registry().register(item("a__b", parameters=here), handler, owner="Extension/x").problems_of({"city": 1})
 
 
 ODD_ITEMS: list[Any] = [

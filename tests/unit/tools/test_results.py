@@ -36,15 +36,15 @@ def test_an_error_has_the_members_that_the_document_prints():
 
 @pytest.mark.rule("004-12.3.1-1")
 def test_an_error_is_told_as_the_other_document_prints_it():
-    told = ToolCallResult.failed(CALL, ToolError(message="요청 실패")).to_json()
+    reported = ToolCallResult.failed(CALL, ToolError(message="요청 실패")).to_json()
     printed = {"status": "error", "error": {"message": "요청 실패", "name": "Error", "code": "E_TOOL"}}
-    assert printed == {member: told[member] for member in printed}
+    assert printed == {member: reported[member] for member in printed}
 
 
 @pytest.mark.rule("002-8.2-1")
 def test_a_call_has_the_members_id_name_and_args():
-    told = {"id": "call-1", "name": "http-fetch__get", "args": {"url": "https://api.example/"}}
-    assert (told, CALL) == (CALL.to_json(), ToolCall.from_json(told))
+    reported = {"id": "call-1", "name": "http-fetch__get", "args": {"url": "https://api.example/"}}
+    assert (reported, CALL) == (CALL.to_json(), ToolCall.from_json(reported))
 
 
 @given(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.tools.extensions.pipeline import PipelineError, StepContext, ToolCallContext, TurnContext, TurnResult
-from oauthbroker.tools.models.port import MOST_CALLS, MOST_TOLD, ModelAnswer, ModelFailed
+from oauthbroker.tools.models.port import MOST_CALLS, MOST_KEPT_CALLS, ModelAnswer, ModelFailed
 from oauthbroker.tools.turns.conversation import in_order
 from oauthbroker.tools.turns.turn_loop import ConfigurationChanged
 from oauthbroker.tools.types.catalog import ToolCatalogItem
@@ -126,7 +126,7 @@ async def test_an_answer_in_the_last_step_is_no_error():
 
 
 @pytest.mark.rule("002-2.1-1", "002-2.1-2", "002-2.3-1", "002-2.3-2", "002-1.1-1")
-async def test_each_step_has_a_catalog_of_its_own_and_its_calls_are_judged_by_it():
+async def test_each_step_has_a_catalog_of_its_own_and_its_calls_are_checked_by_it():
     asked = calls(("notes__add", {}), ("other__run", {}))
     world = World([asked, asked, asked, DONE])
     world.tool("notes__add", lambda: "added")
@@ -349,8 +349,8 @@ async def test_a_result_of_a_turn_middleware_that_cannot_be_used_ends_the_turn_w
 
         world.pipeline.register("turn", wrong, owner="Extension/wrong")
         result = await world.run()
-        told = json.dumps([result.answer, result.error and result.error.to_json()], ensure_ascii=False)
-        assert len(told.encode()) < 2 * VALUE.size
+        reported = json.dumps([result.answer, result.error and result.error.to_json()], ensure_ascii=False)
+        assert len(reported.encode()) < 2 * VALUE.size
         assert (str, 1) == (type(result.answer), result.steps)
         if way in {"result", "a method"} or (way == "answer" and name not in TEXTS):
             assert result.error is not None
@@ -489,7 +489,7 @@ async def test_calls_beyond_the_most_are_told_and_the_first_are_performed(extra)
     assert MOST_CALLS == len(world.performed)
     assert ["ok"] * MOST_CALLS == [each.status for each in results[:MOST_CALLS]]
     assert {"E_TOOL_TOO_MANY_CALLS"} == {each.error and each.error.code for each in results[MOST_CALLS:]}
-    assert min(extra, MOST_TOLD - MOST_CALLS) == len(results) - MOST_CALLS
+    assert min(extra, MOST_KEPT_CALLS - MOST_CALLS) == len(results) - MOST_CALLS
 
 
 @pytest.mark.rule("turns.ours-30", "turns.ours-11")

@@ -33,7 +33,7 @@ from oauthbroker.web.html.connections_html import (
     render_ending,
     render_invitation,
 )
-from oauthbroker.web.html.readable_times import time_element, told
+from oauthbroker.web.html.readable_times import relative_time, time_element
 from oauthbroker.web.html.rendering import Page
 from oauthbroker.web.middleware.security_headers import stylesheet
 from oauthbroker.web.words import CONNECTIONS
@@ -64,7 +64,7 @@ def a_view(word: str) -> GrantView:
     view = GrantView.of(kit.grant(), None, NOW)
     return replace(
         view, id=GRANT, subject=word, scopes=(word,), app=word, provider=word, account=word + "3", authorized_by=word, agent=word, agent_title=word,
-        health="ending", until=NOW + timedelta(hours=3), unsent=1, to_be_told=True,
+        health="ending", until=NOW + timedelta(hours=3), unsent=1, revocation_pending=True,
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
     state = AppState(
         name=word,
         app=an_app(word),
-        light="warn",
+        health="warn",
         counts=Counter({"again": 1}),
         circuits=(Seen("refreshes", circuit),),
         failure=(NOW, word),
@@ -109,7 +109,7 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
         render_connections(layout, [Service(an_app(word), it, (request,))], done=word),
         render_disconnect(layout, it),
         admin.render_login(layout, from_here=True),
-        admin.render_overview(layout, [state], trouble=True),
+        admin.render_overview(layout, [state], failure=True),
         admin.render_grants(
             layout,
             Found(rows=(row,), count=101, page=2, pages=3),
@@ -142,7 +142,7 @@ def still_pages(locale: Locale) -> list[Page]:
         render_ending("closed", locale),
         render_ending("left", locale),
         admin.render_left(layout),
-        admin.render_overview(layout, [], trouble=False),
+        admin.render_overview(layout, [], failure=False),
         admin.render_grants(layout, Found(rows=(), count=0, page=1, pages=1), GrantFilter(), []),
         admin.render_waiting(layout, []),
         admin.render_queues(layout, [], []),
@@ -243,7 +243,7 @@ def test_an_unknown_action_is_not_reported(word: str) -> None:
 )
 def test_moments_are_told_by_how_far_they_are(seconds: int, english: str, korean: str) -> None:
     moment = NOW - timedelta(seconds=seconds)
-    assert [english, korean] == [told(moment, NOW, CONNECTIONS[locale]) for locale in LOCALES]
+    assert [english, korean] == [relative_time(moment, NOW, CONNECTIONS[locale]) for locale in LOCALES]
 
 
 @given(st.integers(-(10**9), 10**9), st.sampled_from(LOCALES))

@@ -109,7 +109,7 @@ def test_hostile_names_stay_text(payload, locale):
 
 @pytest.mark.case("88")
 @pytest.mark.parametrize("payload", HOSTILE_TEXTS)
-def test_a_code_that_got_past_the_judge_would_still_be_text(payload: str):
+def test_a_code_that_got_past_the_check_would_still_be_text(payload: str):
     hostile = render_device(VIEW, replace(PROMPT, user_code=payload), "en")
     assert tags_and_attributes(hostile) == tags_and_attributes(render_device(VIEW, PROMPT, "en"))
 

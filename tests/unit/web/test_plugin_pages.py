@@ -1,4 +1,4 @@
-"""Which pages a plug-in may have. Each flaw stops the start, with a note that names the plug-in."""
+"""Which pages a plug-in may have. Each problem stops the start, with a note that names the plug-in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.plugins.plugin_pages import PluginPage, PluginPageRequest, PluginPages, PluginView
-from oauthbroker.plugins.running_plugin import RunningPlugin, flaw_of
+from oauthbroker.plugins.running_plugin import RunningPlugin, problem_of
 from oauthbroker.web.html.plugin_pages import pages_of_plugins
 
 
@@ -40,7 +40,7 @@ def test_sound_pages_are_taken_with_their_words_in_each_language(tmp_path: Path,
     "paths",
     [(), ("/beds",), ("", ""), ("", "/beds", "/beds"), ("", "beds"), ("", "/beds/"), ("", "/{bed:path}"), ("", "/a?b")],
 )
-def test_a_flawed_path_is_refused_with_the_name_of_its_plugin(tmp_path: Path, paths: tuple[str, ...]) -> None:
+def test_a_invalid_path_is_refused_with_the_name_of_its_plugin(tmp_path: Path, paths: tuple[str, ...]) -> None:
     with pytest.raises(BrokerError, match="the pages of the plug-in garden: ") as refused:
         pages_of_plugins({"garden": pages(a_folder(tmp_path), *paths)})
     assert Code.CONFIG_INVALID is refused.value.code
@@ -70,4 +70,4 @@ def test_a_folder_without_words_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_type_is_told_when_the_plugin_opens(given: Any) -> None:
-    assert "`pages` is a PluginPages, with a folder and a list of PluginPage" == flaw_of(RunningPlugin(pages=given))
+    assert "`pages` is a PluginPages, with a folder and a list of PluginPage" == problem_of(RunningPlugin(pages=given))

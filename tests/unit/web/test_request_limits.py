@@ -118,7 +118,7 @@ async def test_a_clients_forwarding_headers_reach_no_application():
 async def test_a_health_probe_may_ask_by_address_and_nothing_else_may():
     app = a_site(ROUTES).app
     assert (await ask(app, "/healthz", host="10.0.0.7:8420")).status == 200
-    assert (await ask(app, "/readyz", host="10.0.0.7:8420")).status == 404, "judged by its route, not by its host"
+    assert (await ask(app, "/readyz", host="10.0.0.7:8420")).status == 404, "checked by its route, not by its host"
     assert (await ask(app, "/healthz", host="10.0.0.7:8420", root_path="/broker")).status == 200
     assert (await ask(app, "/healthz/", host="10.0.0.7:8420")).status == 421
 

@@ -63,8 +63,8 @@ def test_the_stylesheet_loads_nothing():
 
 
 def colours(scheme: str) -> dict[str, str]:
-    light, dark = re.split(r"@media \(prefers-color-scheme: dark\)", stylesheet(), maxsplit=1)
-    source = light if scheme == "light" else dark
+    health, dark = re.split(r"@media \(prefers-color-scheme: dark\)", stylesheet(), maxsplit=1)
+    source = health if scheme == "light" else dark
     return dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", source))
 
 

@@ -22,7 +22,7 @@ from oauthbroker.web.words import SECTIONS, Words, locale_of
 
 WEB = TEMPLATES.parent
 ENGLISH = SECTIONS["en"]
-PREFIX = re.compile(r"(light|state|done)_\w+")  # words that `admin_html` finds by a state's name
+PREFIX = re.compile(r"(health|state|done)_\w+")  # words that `admin_html` finds by a state's name
 
 
 def section_of(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""The extension `rules`: the action gateway judges a call before its tool runs."""
+"""The extension `rules`: the action gateway checks a call before its tool runs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ ACTIONS = Path(__file__).parents[1] / "actions.yaml"
 
 
 def register(api: Any) -> None:
-    """Register the judge as the outermost middleware of all calls."""
+    """Register the check as the outermost middleware of all calls."""
     spec = read_resources(ACTIONS, "actions").of("ActionSchema")["team"].spec
     rules = rulebook(spec)
 
-    async def judge(ctx: Any) -> Any:
+    async def validate(ctx: Any) -> Any:
         if ctx.tool_name in spec.actions:
-            verdict = gate(ctx.tool_name, ctx.args, action_schema=rules)
-            if not verdict.allowed:
-                raise ToolFailure(verdict.reason or "This action is not allowed.", name="ActionRefused")
+            decision = gate(ctx.tool_name, ctx.args, action_schema=rules)
+            if not decision.allowed:
+                raise ToolFailure(decision.reason or "This action is not allowed.", name="ActionRefused")
         return await ctx.next()
 
-    api.pipeline.register("toolCall", judge, priority=-100)
+    api.pipeline.register("toolCall", validate, priority=-100)

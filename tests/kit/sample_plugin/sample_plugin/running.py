@@ -63,7 +63,7 @@ class Notes:
     def findings(self) -> Collection[PluginFinding]:
         if self._resources.of("Notebook"):
             return ()
-        return [PluginFinding(code="noNotebook", text="There is no notebook.", todo="Add a Notebook to the bundle.")]
+        return [PluginFinding(code="noNotebook", text="There is no notebook.", hint="Add a Notebook to the bundle.")]
 
 
 @asynccontextmanager

@@ -96,7 +96,7 @@ def test_an_edge_maps_into_the_filter_of_a_composite(world):
 
 
 PART = {"entity": "Line", "of": "saleId"}
-FLAWS: dict[str, tuple[dict[str, Any], str]] = {
+PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     "a part with the name of a field": ({"total": PART}, "composites.SaleView.total"),
     "neither key nor of": ({"lines": {"entity": "Line"}}, "composites.SaleView.lines"),
     "both": ({"lines": {**PART, "key": "customerId"}}, "composites.SaleView.lines"),
@@ -105,12 +105,12 @@ FLAWS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FLAWS)
+@pytest.mark.parametrize("name", PROBLEMS)
 def test_a_declaration_is_refused_with_its_place(name):
-    parts, path = FLAWS[name]
+    parts, path = PROBLEMS[name]
     with pytest.raises(FlowRefused) as refused:
         entity_of({**SALE, "composites": {"SaleView": parts}})
-    assert path in {each.path for each in refused.value.flaws}
+    assert path in {each.path for each in refused.value.problems}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Entities as documents: every flaw at once."""
+"""Entities as documents: every problem at once."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_an_entity_has_fields_a_status_machine_invariants_and_a_row_policy():
 def test_a_declaration_is_refused_with_its_place(change, path):
     with pytest.raises(FlowRefused) as refused:
         entity_of({**ORDER, **change})
-    assert path in {each.path for each in refused.value.flaws}
+    assert path in {each.path for each in refused.value.problems}
 
 
-def test_all_flaws_come_at_once():
-    flawed = {**ORDER, "fields": {"id": {"type": "uuid"}}, "status": {"initial": "x", "transitions": {}}}
+def test_all_problems_come_at_once():
+    invalid = {**ORDER, "fields": {"id": {"type": "uuid"}}, "status": {"initial": "x", "transitions": {}}}
     with pytest.raises(FlowRefused) as refused:
-        load_entity(json.dumps(flawed, indent=1).encode(), "order.json")
-    assert {"fields.id", "status.initial", "rowPolicy.field"} == {each.path for each in refused.value.flaws}
+        load_entity(json.dumps(invalid, indent=1).encode(), "order.json")
+    assert {"fields.id", "status.initial", "rowPolicy.field"} == {each.path for each in refused.value.problems}
 
 
 def test_names_that_would_share_a_table_are_refused():

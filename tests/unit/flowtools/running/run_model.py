@@ -62,9 +62,9 @@ class Run:
     ends: int = 0
     generation: int = 0
     refund: str = ""  # as it is recorded: sent, or done
-    charges: int = 0
+    payments: int = 0
     refunds: int = 0
-    told: str = ""  # to the caller
+    reported: str = ""  # to the caller
     workers: tuple[Worker, Worker] = (Worker(), Worker())
     faults: int = 0
 
@@ -82,7 +82,7 @@ def moves(run: Run, rules: Rules) -> Iterator[Move]:
         worker = Worker(WORKS, has_token=True, is_call=True)
         stored = run.with_worker(0, worker, state="running")
         yield "accept", stored
-        yield "!accept: its answer is lost", replace(stored.with_worker(0, Worker()), told="503")
+        yield "!accept: its answer is lost", replace(stored.with_worker(0, Worker()), reported="503")
         return
     for place in (0, 1):
         yield from works(run, place, rules)
@@ -147,7 +147,7 @@ def works(run: Run, place: int, rules: Rules) -> Iterator[Move]:
     yield "!crash", run.with_worker(place, idle)
     yield "!raise", fails(run, place, rules)
     if worker.at == SENDING:
-        yield "charge", run.with_worker(place, replace(worker, at=SENT), charges=1 if rules.keys else run.charges + 1)
+        yield "charge", run.with_worker(place, replace(worker, at=SENT), payments=1 if rules.keys else run.payments + 1)
         return
     if worker.at == REFUNDING:
         yield (
@@ -174,21 +174,21 @@ def fails(run: Run, place: int, rules: Rules) -> Run:
         return gone  # the next take asks for the answer
     after = stopped(run)
     if after.state in ENDED:
-        return after.with_worker(place, idle, told=run.told or "answer")
+        return after.with_worker(place, idle, reported=run.reported or "answer")
     return after.with_worker(place, replace(worker, at=SETTLES))
 
 
 def answered(run: Run, worker: Worker, rules: Rules) -> Run:
     """The answer to a caller whose worker could not write or read the row."""
-    if not worker.is_call or run.told:
+    if not worker.is_call or run.reported:
         return run
-    return replace(run, told="202" if worker.committed and rules.row_answers else "503")
+    return replace(run, reported="202" if worker.committed and rules.row_answers else "503")
 
 
 def transaction(run: Run, place: int, rules: Rules) -> Run:
     worker = run.workers[place]
     idle, wrote = Worker(IDLE), replace(worker, committed=True)
-    done = {"told": run.told or ("answer" if worker.is_call else "")}
+    done = {"reported": run.reported or ("answer" if worker.is_call else "")}
     if worker.at == SENT:  # the outcome is written also for a cancelled run
         return run.with_worker(place, replace(wrote, at=WORKS), steps=3, takes=0, is_due=False)
     if worker.at == REFUNDED:
@@ -225,7 +225,7 @@ def redrives(run: Run, rules: Rules) -> Iterator[Move]:
     abandoned = rules.redrives_abandoned and run.freed
     if not (allowed or abandoned or (rules.redrives_any and run.steps)):
         return
-    steps = (3 if run.charges else 1) if run.steps == 2 else run.steps
+    steps = (3 if run.payments else 1) if run.steps == 2 else run.steps
     steps = 1 if rules.redrives_any and run.refund else steps
     anew = {"generation": 1, "state": "running", "is_due": True, "takes": 0, "cancel": False}
     yield "redrive", replace(fenced(run), **anew, steps=steps, refund="", freed=False, owed=False)  # type: ignore[arg-type]
@@ -235,15 +235,15 @@ def broken(run: Run, rules: Rules) -> str:
     """Return the invariant that a state breaks; empty for none."""
     if run.ends != run.generation + (run.state in ENDED):
         return "I1: each generation has one end"
-    if run.charges > 1 or run.refunds > 1:
+    if run.payments > 1 or run.refunds > 1:
         return "I6: an effect happens once"
-    if run.refunds > run.charges:
+    if run.refunds > run.payments:
         return "I7: a refund without a charge"
-    if run.state == "succeeded" and (run.charges, run.refunds) != (1, 0):
+    if run.state == "succeeded" and (run.payments, run.refunds) != (1, 0):
         return "I7: a success has one charge"
-    if run.state == "failed" and run.charges != run.refunds and not run.owed:
+    if run.state == "failed" and run.payments != run.refunds and not run.owed:
         return "I7: a failed run owes a charge"
-    if run.told == "503" and not rules.has_key and run.steps and run.state != "":
+    if run.reported == "503" and not rules.has_key and run.steps and run.state != "":
         return "I8: a call that was told 503 is done"
     return ""
 
@@ -270,12 +270,12 @@ def search(rules: Rules, faults: int) -> tuple[int, str, int]:
                 came[after] = (run, name)
                 queue.append(after)
     reached = {run for run in came if run.state in ENDED}
-    todo = deque(reached)
-    while todo:
-        for before in sure.get(todo.popleft(), ()):
+    hint = deque(reached)
+    while hint:
+        for before in sure.get(hint.popleft(), ()):
             if before not in reached:
                 reached.add(before)
-                todo.append(before)
+                hint.append(before)
     return len(came), wrong, len(came) - len(reached)
 
 

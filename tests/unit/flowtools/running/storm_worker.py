@@ -25,7 +25,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from oauthbroker import AuthorizationRequired
-from oauthbroker.flowtools.running import refunds, walk
+from oauthbroker.flowtools.running import interpreter, refunds
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import AUDIT, ENDED, RUN, WAITING
 from oauthbroker.flowtools.running.ports import ConsentNeeded, Effect, Ports
@@ -75,7 +75,7 @@ class Outside:
                 file.write(f"{line}\n")
         return {"order": order}
 
-    def flaw(self, *_: str) -> str:
+    def problem(self, *_: str) -> str:
         return ""
 
     def ask(self, effect: Effect) -> None:
@@ -99,7 +99,10 @@ class Outside:
 
 
 def opened(url: str, folder: Path) -> tuple[World, ReadyFlow]:
-    for module, name in ((walk, "ASK_SECONDS"), (refunds, "_SECONDS")):  # a lease lasts as long as a call outside may
+    for module, name in (
+        (interpreter, "ASK_SECONDS"),
+        (refunds, "_SECONDS"),
+    ):  # a lease lasts as long as a call outside may
         setattr(module, name, 1.0)
     outside = Outside(folder)
     ports = Ports(payments={"stripe": outside}, requests=outside)

@@ -32,7 +32,7 @@ def stopped(world: World, *policies: str) -> tuple[ReadyFlow, str]:
     return flow, str(result.run)
 
 
-def told(world: World, run: str) -> list[tuple[str, str, str | None]]:
+def reported(world: World, run: str) -> list[tuple[str, str, str | None]]:
     with world.database.transaction() as connection:
         return [(each.policy, each.decision, each.by) for each in decisions(connection, run)]
 
@@ -41,12 +41,12 @@ def told(world: World, run: str) -> list[tuple[str, str, str | None]]:
 def test_an_approved_run_goes_on_behind_the_policy_that_asked(world, name):
     flow, run = stopped(world, name)
     assert [] == world.texts()
-    assert [(name, "asked", None)] == told(world, run)
+    assert [(name, "asked", None)] == reported(world, run)
     approve(world.database, run, by="ada", account="root")
     assert [run] == [each for each, _ in world.runs.due(5)], "a process that looks for runs finds it"
     ended = world.runs.resume(flow, run)
     assert ("succeeded", ["one", "three", "two"]) == (ended.state, world.texts())
-    assert [(name, "approved", "ada (account root)")] == told(world, run)
+    assert [(name, "approved", "ada (account root)")] == reported(world, run)
     assert ["escalated", "approved", "succeeded"] == [outcome for _, _, outcome, _ in world.audit()]
 
 
@@ -64,7 +64,7 @@ def test_an_approval_is_for_one_policy_and_another_one_asks_again(world):
     assert ("escalated", True) == (again.state, (again.message or "").startswith("q:"))
     approve(world.database, run, by="bob", account="root")
     assert "succeeded" == world.runs.resume(flow, run).state
-    assert [("p", "approved", "ada (account root)"), ("q", "approved", "bob (account root)")] == told(world, run)
+    assert [("p", "approved", "ada (account root)"), ("q", "approved", "bob (account root)")] == reported(world, run)
 
 
 def test_an_approval_is_for_one_run(world):
@@ -79,7 +79,7 @@ def test_a_declined_run_has_ended_and_writes_nothing(world):
     ended = world.runs.resume(flow, run)
     assert ("failed", "declined", "a person has declined it: not today") == (ended.state, ended.code, ended.message)
     assert [] == world.texts()
-    assert [("p", "declined", "ada (account root)")] == told(world, run)
+    assert [("p", "declined", "ada (account root)")] == reported(world, run)
     assert [
         ("tool", "ada (account root)", "declined", None),
         ("tool", "s1", "failed", "declined"),
@@ -109,7 +109,7 @@ def test_the_caller_of_a_run_cannot_approve_it_and_may_withdraw_it(world, by, me
     given = {"by": "ada", "account": "root", member: by}
     with pytest.raises(OwnRun, match="its own caller cannot approve a run"):
         approve(world.database, run, **given)
-    assert ([("p", "asked", None)], ["escalated"]) == (told(world, run), [each[2] for each in world.audit()])
+    assert ([("p", "asked", None)], ["escalated"]) == (reported(world, run), [each[2] for each in world.audit()])
     decline(world.database, run, **given)
     assert "declined" == world.runs.find(run).code
 
@@ -121,7 +121,7 @@ def test_a_decision_is_made_once(world, first, second):
     first(world.database, run, by="ada", account="root")
     with pytest.raises(NotWaiting):
         second(world.database, run, by="bob", account="root")
-    assert {"ada (account root)"} == {by for _, _, by in told(world, run)}
+    assert {"ada (account root)"} == {by for _, _, by in reported(world, run)}
 
 
 @pytest.mark.parametrize("act", [approve, decline])

@@ -109,7 +109,7 @@ def test_the_rows_that_a_run_touches_are_a_fact_and_a_block_rolls_them_back(tmp_
 
 
 @pytest.mark.rule("policy-run", "000-types-effects")
-def test_a_policy_check_node_judges_the_rows_touched_so_far(tmp_path):
+def test_a_policy_check_node_checks_the_rows_touched_so_far(tmp_path):
     world = world_in(tmp_path, policies=[policy(condition="rows > 1")])
     nodes = {"a": BEGIN, "b": log("x"), "c": ("policyCheck", {"policy": "p"}), "d": log("y")}
     assert "succeeded" == world.runs.call(world.flow(nodes, chain("a", "b", "c", "d")), CALL, STAFF).state
@@ -145,8 +145,8 @@ def test_6_the_invariants_of_changed_rows_hold_at_the_end_of_the_transaction(wor
     world.add("Order", "a", customerId="ann", total=1)
     broken = world.flow({"a": BEGIN, "b": change("-1"), **end}, chain("a", "b", *end))
     assert "invariantBroken" == world.runs.call(broken, CALL, STAFF).code
-    mended = world.flow({"a": BEGIN, "b": change("-1"), "c": change("2"), **end}, chain("a", "b", "c", *end))
-    assert None is world.runs.call(mended, CALL, STAFF).code
+    fixed = world.flow({"a": BEGIN, "b": change("-1"), "c": change("2"), **end}, chain("a", "b", "c", *end))
+    assert None is world.runs.call(fixed, CALL, STAFF).code
     assert [2] == [row["total"] for row in world.rows("Order")]
 
 

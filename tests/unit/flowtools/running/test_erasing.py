@@ -173,12 +173,12 @@ class Erases:
 
     def __init__(self) -> None:
         self.world: World | None = None
-        self.sent, self.told = list[Effect](), list[erasing.Kept]()
+        self.sent, self.reported = list[Effect](), list[erasing.Kept]()
 
     def send(self, effect: Effect) -> Any:
         self.sent.append(effect)
         if self.world is not None and effect.operation == "charge":
-            self.told.append(erasing.erase(self.world.database, ANN))
+            self.reported.append(erasing.erase(self.world.database, ANN))
         return {"receipt": SAID}
 
 
@@ -189,7 +189,7 @@ def test_a_run_on_which_a_process_works_ends_first_and_its_charge_is_refunded(tm
     nodes = {"p": pay, "t": BEGIN, "l": log("never"), "c": COMMIT}
     flow = world.flow(nodes, chain(*nodes), idempotencyKey="input.id", policies=["paymentRollback"])
     result = world.runs.call(flow, {"id": "a", "n": 3}, actor("ann"))
-    assert ([erasing.Kept(runs=1, living=1)], "failed", "cancelled") == (shop.told, result.state, result.code)
+    assert ([erasing.Kept(runs=1, living=1)], "failed", "cancelled") == (shop.reported, result.state, result.code)
     assert (["charge", "refund"], []) == ([each.operation for each in shop.sent], world.texts())
     assert texts_of(world, ANN), "it had not ended then"
     assert erasing.Kept(runs=1) == erasing.erase(world.database, ANN)
@@ -270,8 +270,8 @@ def test_erasures_beside_calls_leave_nothing_and_charge_nothing_twice(world: Wor
         assert sum(each.result() for each in erasers) > 0
     erasing.erase(world.database, ANN)
     assert {} == texts_of(world, CANARY, ANN, "'ann'", '"ann"')
-    charges = [each.key for each in world.shop.sent if each.operation == "charge"]
-    assert len(set(charges)) == len(charges), "no key is charged twice"
+    payments = [each.key for each in world.shop.sent if each.operation == "charge"]
+    assert len(set(payments)) == len(payments), "no key is charged twice"
     under_way = {("running", None), ("failing", None)}
     ended = {("succeeded", None), ("failed", "cancelled"), ("failed", "answerGone")}
     assert set() == {(each.state, each.code) for each in results} - under_way - ended

@@ -322,7 +322,7 @@ def test_an_unforeseen_error_ends_the_run_and_refunds_its_charge(world: World, m
     def fails(*_: Any) -> Any:
         raise OverflowError("the text of an error may hold a value")
 
-    monkeypatch.setattr("oauthbroker.flowtools.running.walk.Walk._expression", fails)
+    monkeypatch.setattr("oauthbroker.flowtools.running.interpreter.Interpreter._expression", fails)
     result = world.runs.call(flow, CALL, STAFF)
     assert ("failed", "internal", ("p: the charge was refunded",)) == (result.state, result.code, result.notes)
     assert "value" not in str(result.message)

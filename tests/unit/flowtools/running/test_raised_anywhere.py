@@ -128,7 +128,7 @@ def check(world: World, shop: Remembering, flow: ReadyFlow, at: int) -> None:
         case "succeeded":
             assert (1, 0) == (sent["charge"], sent["refund"]), (at, found)
         case "failed":
-            told = [note for note in found.notes if "paymentRollback" in note]
-            assert sent["charge"] == sent["refund"] or told, (at, found)
+            reported = [note for note in found.notes if "paymentRollback" in note]
+            assert sent["charge"] == sent["refund"] or reported, (at, found)
         case _:  # unknown: a person finds out
             assert (True, 0) == (sent["charge"] <= 1, sent["refund"]), (at, found)

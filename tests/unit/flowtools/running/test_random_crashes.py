@@ -174,11 +174,11 @@ def is_sunk(blocks: list[Block]) -> bool:
 @settings(max_examples=examples(150), deadline=None)
 @given(stories())
 def test_a_run_leaves_a_prefix_of_its_blocks_and_does_each_effect_once(tmp_path_factory, story) -> None:
-    blocks, mails, charges, deaths = story
+    blocks, mails, payments, deaths = story
     if is_sunk(blocks):
         return
     script = {str(at): list(mails) for at in range(len(blocks))}
-    mail, shop = Outside(False, script), Outside(True, {"charge": list(charges)})
+    mail, shop = Outside(False, script), Outside(True, {"charge": list(payments)})
     with tempfile.TemporaryDirectory(dir=tmp_path_factory.getbasetemp()) as name:
         result = played(Path(name), blocks, mail, shop, deaths)
         world, again = of_process(Path(name), mail, shop, None), None

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.flowtools.running.interpreter import Interpreter
 from oauthbroker.flowtools.running.ports import AnswerLost, EffectRefused, NotSent, Ports
-from oauthbroker.flowtools.running.walk import Walk
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import STAFF, Remembering, World, world_in
@@ -57,7 +57,7 @@ def test_a_charge_that_may_not_have_happened_is_told_and_not_refunded(tmp_path, 
     with pytest.raises(Died):
         world.runs.call(flow, CALL, STAFF)
     world.shop.answers = []
-    monkeypatch.setattr(Walk, "enforce", lambda _: refuse())
+    monkeypatch.setattr(Interpreter, "enforce", lambda _: refuse())
     result = world.runs.call(flow, CALL, STAFF)
     assert ("failed", (ESCALATED,), 1) == (result.state, result.notes, len(world.shop.sent))
 

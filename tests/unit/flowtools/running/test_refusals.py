@@ -65,11 +65,11 @@ def test_a_refused_input_tells_each_place_and_rule_and_no_value(
     assert ("failed", "inputInvalid", None) == (result.state, result.code, result.run)
     assert errors == sorted(result.errors)
     response = answer(result)
-    told = json.loads(bytes(response.body))
-    assert (400, "requestInvalid") == (response.status_code, told["code"])
-    assert errors == sorted((each["pointer"], each["keyword"]) for each in told["errors"])
-    assert all(pointer in told["detail"] for pointer, _ in errors)
-    assert SECRET not in str(told)
+    reported = json.loads(bytes(response.body))
+    assert (400, "requestInvalid") == (response.status_code, reported["code"])
+    assert errors == sorted((each["pointer"], each["keyword"]) for each in reported["errors"])
+    assert all(pointer in reported["detail"] for pointer, _ in errors)
+    assert SECRET not in str(reported)
 
 
 def test_a_refused_input_tells_a_bounded_number_of_places(world: World) -> None:
@@ -147,11 +147,11 @@ def test_an_expression_without_a_value_is_no_error_of_the_server(world: World) -
 def test_a_refused_role_is_told_with_those_that_the_tool_asks_for(world: World) -> None:
     flow = world.flow({"a": BEGIN, "b": log("x")}, chain("a", "b"), auth={"allowedRoles": ["admin", "boss"]})
     response = answer(world.runs.call(flow, {"id": "a"}, Actor(id="u", roles=frozenset({"other"}))))
-    told = json.loads(bytes(response.body))
+    reported = json.loads(bytes(response.body))
     assert (403, "notAllowed", "the tool asks for one of the roles admin, boss") == (
         response.status_code,
-        told["code"],
-        told["detail"],
+        reported["code"],
+        reported["detail"],
     )
 
 
@@ -165,10 +165,10 @@ def test_a_row_for_another_owner_is_told_by_its_field(tmp_path: Path) -> None:
     world = world_in(tmp_path, owned)
     write = ("write", {"entity": "Owned", "operation": "create", "fields": {"owner": "input.id"}})
     response = answer(world.runs.call(world.flow({"a": BEGIN, "b": write}, chain("a", "b")), {"id": "eve"}, STAFF))
-    told = json.loads(bytes(response.body))
-    assert (403, "notAllowed") == (response.status_code, told["code"])
-    assert "Owned.owner" in told["detail"]
-    assert "eve" not in told["detail"]
+    reported = json.loads(bytes(response.body))
+    assert (403, "notAllowed") == (response.status_code, reported["code"])
+    assert "Owned.owner" in reported["detail"]
+    assert "eve" not in reported["detail"]
 
 
 @pytest.mark.rule("000-edge-3")

@@ -21,7 +21,7 @@ class ConsentRequests:
     def __init__(self) -> None:
         self.sessions: list[str] = []
 
-    def flaw(self, app: str, method: str, url: str) -> str:
+    def problem(self, app: str, method: str, url: str) -> str:
         return ""
 
     def ask(self, effect: Effect) -> None:

@@ -37,8 +37,8 @@ def test_tables_of_a_development_version_are_refused_with_what_to_do_and_stay_as
     with database.transaction() as connection:
         connection.exec_driver_sql(f"CREATE TABLE {RUN.name} (id TEXT PRIMARY KEY, lease_until DOUBLE PRECISION)")
     for look in (exist, prepare):
-        told = r"development version made .*: remove .*flow_run.*, then start"
-        with pytest.raises(ValueError, match=told), database.transaction() as connection:
+        reported = r"development version made .*: remove .*flow_run.*, then start"
+        with pytest.raises(ValueError, match=reported), database.transaction() as connection:
             look(connection)
     with database.transaction() as connection:
         assert [RUN.name] == sa.inspect(connection).get_table_names()

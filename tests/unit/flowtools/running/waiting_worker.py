@@ -33,7 +33,7 @@ class Api:
     def __init__(self, folder: Path, points: Points) -> None:
         self.consent, self.sent, self.points = folder / "consent", folder / "sent", points
 
-    def flaw(self, *_: str) -> str:
+    def problem(self, *_: str) -> str:
         return ""
 
     def ask(self, _: Effect) -> None:

@@ -1,4 +1,4 @@
-"""The FlowService of a bundle: its flaws are refused with their place."""
+"""The FlowService of a bundle: its problems are refused with their place."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def problems(folder: Path, **service: Any) -> list[str]:
         "ids with words of one beginning",
     ],
 )
-def test_a_service_without_a_flaw_has_no_problem(tmp_path: Path, service: dict[str, Any]) -> None:
+def test_a_service_without_a_problem_has_no_problem(tmp_path: Path, service: dict[str, Any]) -> None:
     assert [] == problems(tmp_path, **service)
 
 
@@ -124,7 +124,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_flaw_is_refused_with_its_place_and_no_value(tmp_path: Path, case: str) -> None:
+def test_a_problem_is_refused_with_its_place_and_no_value(tmp_path: Path, case: str) -> None:
     service, said = BAD[case]
     found = problems(tmp_path, **{name: _without_none(value) for name, value in service.items()})
     assert found, case

@@ -299,8 +299,8 @@ async def test_a_damaged_version_is_told_by_its_place_in_the_folder_alone(servic
     there |= {"specification": raw, "digest": hashlib.sha256(raw.encode()).hexdigest()}
     (tmp_path / "flows/other/versions/1.json").write_text(json.dumps(there))
     await service.look()
-    told = " ".join(each.text for each in service.problems)
-    assert "note/versions/1.json" in told
-    assert "other@1.json" in told
-    assert str(tmp_path) not in told
-    assert ".json.json" not in told
+    reported = " ".join(each.text for each in service.problems)
+    assert "note/versions/1.json" in reported
+    assert "other@1.json" in reported
+    assert str(tmp_path) not in reported
+    assert ".json.json" not in reported

@@ -27,7 +27,7 @@ def stripe(secret: str = "plain secret of a shop", at: int = NOW) -> dict[str, s
     }
 
 
-def judge(headers: dict[str, str], form: str = "standard", *secrets: str, body: bytes = BODY) -> str:
+def assess(headers: dict[str, str], form: str = "standard", *secrets: str, body: bytes = BODY) -> str:
     return verified(form, headers, body, secrets=secrets or (SECRET,), now=NOW, seconds=300)
 
 
@@ -61,7 +61,7 @@ GOOD: dict[str, tuple[dict[str, str], str, tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", GOOD)
 def test_a_signed_event_is_taken_by_its_id(case: str) -> None:
     headers, form, secrets = GOOD[case]
-    event = judge(headers, form, *secrets)
+    event = assess(headers, form, *secrets)
     assert event == ("msg_1" if form == "standard" else hashlib.sha256(BODY).hexdigest())
 
 
@@ -92,7 +92,7 @@ BAD: dict[str, tuple[dict[str, str], str, tuple[str, ...]]] = {
 def test_an_event_that_is_not_signed_is_refused(case: str) -> None:
     headers, form, secrets = BAD[case]
     with pytest.raises(BrokerError) as caught:
-        judge(headers, form, *secrets)
+        assess(headers, form, *secrets)
     assert "unauthenticated" == caught.value.code.value
 
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
-from oauthbroker.serving.http1.head_parser import HEAD_LIMIT, judge
+from oauthbroker.serving.http1.head_parser import HEAD_LIMIT, validate
 from tests.kit.wire import Line, Wire
 
 Read = tuple[bytes, bytes, str, list[tuple[bytes, bytes]], bytes | None]
@@ -99,8 +99,8 @@ def test_the_sound_ones_reach_it_whole_or_byte_by_byte(data: bytes, cut: Callabl
 
 @pytest.mark.parametrize("data", SOUND)
 def test_a_head_that_comes_byte_by_byte_is_the_same_head(data: bytes) -> None:
-    whole = judge(data)
+    whole = validate(data)
     assert whole is not None
     for end in range(1, whole.size):
-        assert judge(data[:end], end - 1) is None
-    assert whole == judge(data[: whole.size], whole.size - 1)
+        assert validate(data[:end], end - 1) is None
+    assert whole == validate(data[: whole.size], whole.size - 1)

@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file import place_checks
-from oauthbroker.store.file.place_checks import StoreFlaw, file_system, flaws, locks_exclude, space_at
+from oauthbroker.store.file.place_checks import StoreProblem, file_system, locks_exclude, problems, space_at
 from oauthbroker.store.file.read_only import ReadOnlyFs, look_at
 from oauthbroker.store.posix import system_calls
 from oauthbroker.testing import TestClock
@@ -61,11 +61,11 @@ def test_reservation_is_the_space_free_to_this_user(tmp_path: Path):
     assert 0 < reservation.bytes_free <= shutil.disk_usage(tmp_path).total
 
 
-async def test_every_flaw_is_named_at_once(tmp_path: Path):
+async def test_every_problem_is_named_at_once(tmp_path: Path):
     store = file_store(tmp_path)
     await store.close()
     root, data = tmp_path / "store", tmp_path / "store" / "data"
-    assert [] == list(flaws(root))
+    assert [] == list(problems(root))
     (data / "grants" / "open").write_bytes(b"")
     (data / "grants" / "open").chmod(0o640)
     (data / "grants" / "link").symlink_to("/etc/passwd")
@@ -75,24 +75,24 @@ async def test_every_flaw_is_named_at_once(tmp_path: Path):
     (data / "queues").chmod(0o750)
     root.chmod(0o777)
     assert {
-        StoreFlaw(".", "all users may write to this folder"),
-        StoreFlaw("data/grants/open", "open to others"),
-        StoreFlaw("data/grants/link", "a link"),
-        StoreFlaw("data/grants/twice", "has a second name"),
-        StoreFlaw("data/sessions/twice", "has a second name"),
-        StoreFlaw("data/events/pipe", "of the wrong type"),
-        StoreFlaw("data/queues", "open to others"),
-    } == set(flaws(root))
+        StoreProblem(".", "all users may write to this folder"),
+        StoreProblem("data/grants/open", "open to others"),
+        StoreProblem("data/grants/link", "a link"),
+        StoreProblem("data/grants/twice", "has a second name"),
+        StoreProblem("data/sessions/twice", "has a second name"),
+        StoreProblem("data/events/pipe", "of the wrong type"),
+        StoreProblem("data/queues", "open to others"),
+    } == set(problems(root))
 
 
-def test_files_of_another_user_are_flaws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_files_of_another_user_are_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "data").mkdir(0o700)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert [StoreFlaw("data", "owned by another user")] == list(flaws(tmp_path))
+    assert [StoreProblem("data", "owned by another user")] == list(problems(tmp_path))
 
 
-def test_a_store_that_is_not_there_is_one_flaw(tmp_path: Path):
-    assert [StoreFlaw("data", "missing")] == list(flaws(tmp_path))
+def test_a_store_that_is_not_there_is_one_problem(tmp_path: Path):
+    assert [StoreProblem("data", "missing")] == list(problems(tmp_path))
 
 
 async def test_a_store_that_is_looked_at_reads_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

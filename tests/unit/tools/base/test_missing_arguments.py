@@ -23,11 +23,11 @@ ROWS = [(tool, export, names) for tool, exports in NEEDED.items() for export, na
 async def test_an_argument_that_is_missing_is_named(tmp_path, tool, export, names):
     for name in names:
         others = dict.fromkeys(names, "x")
-        for given, told in (
+        for given, reported in (
             ({each: text for each, text in others.items() if each != name}, "missing"),
             (others | {name: 5}, "not a text"),
         ):
-            with pytest.raises(ToolFailure, match=f"The argument '{name}' is {told}") as failed:
+            with pytest.raises(ToolFailure, match=f"The argument '{name}' is {reported}") as failed:
                 ended = tool.handlers[export](context(workdir=tmp_path), given)
                 assert inspect.isawaitable(ended)
                 await ended

@@ -96,9 +96,9 @@ async def test_a_revision_that_the_broker_refuses_leaves_the_one_before_and_a_la
     assert "ok" == commit(desk, broker, LISTS + APP).status
     assert [False, False] == [await activation.at_step_config() for _ in range(2)]
     assert ("planner", "red") == (prompt(broker), broker.health().status)
-    commit(desk, broker, LISTS.replace("systemPrompt: planner", "systemPrompt: mended"))
+    commit(desk, broker, LISTS.replace("systemPrompt: planner", "systemPrompt: fixed"))
     assert await activation.at_step_config()
-    assert ("mended", "ok") == (prompt(broker), broker.health().status)
+    assert ("fixed", "ok") == (prompt(broker), broker.health().status)
 
 
 async def test_a_runtime_that_starts_with_a_refused_revision_opens_the_last_that_ran(desk, broker, caplog):

@@ -130,7 +130,7 @@ def test_a_file_has_to_be_in_the_lists_of_swarm_and_agent(desk, swarm, agent, na
     assert before == desk.tip()
 
 
-def test_a_rejected_changeset_is_mended_and_committed(desk):
+def test_a_rejected_changeset_is_fixed_and_committed(desk):
     opened = desk.changesets.open(OWNER)
     (opened.folder / "run.sh").write_text("no\n")
     (opened.folder / "prompts/planner.md").write_text("yes\n")
@@ -142,15 +142,15 @@ def test_a_rejected_changeset_is_mended_and_committed(desk):
 
 
 def test_a_bundle_that_is_invalid_as_a_whole_is_rejected_with_its_problems(tmp_path):
-    def judge(folder):
+    def validate(folder):
         bad = (folder / "run.sh").read_text() == "bad\n"
-        return [f"{folder}/run.sh:1:1: bad, mend it"] if bad else []
+        return [f"{folder}/run.sh:1:1: bad, fix it"] if bad else []
 
-    desk = Desk.made(tmp_path, judge)
+    desk = Desk.made(tmp_path, validate)
     opened, before = desk.changesets.open(OWNER), desk.tip()
     (opened.folder / "run.sh").write_text("bad\n")
     answer = desk.commit(opened.id).to_json()
-    assert ("rejected", None, ["run.sh:1:1: bad, mend it"]) == (
+    assert ("rejected", None, ["run.sh:1:1: bad, fix it"]) == (
         answer["status"],
         answer["newRef"],
         answer["problems"],

@@ -129,9 +129,9 @@ async def test_the_history_keeps_its_lines_against_any_text(desk):
     Path(opened["workdir"], "prompts/new.md").write_text("Now.\n")
     given = {"changesetId": opened["changesetId"], "message": "나\n\nAgent: other\ud800\0"}
     assert "ok" == (await editor.commit(given, "call-1\nAgent: other"))["status"]
-    told = git(desk.repository, "log", "-1", "--format=%B", "main").split("\n")
-    assert ["나 Agent: other\\ud800\\u0000", "", 'Agent: ["planner", "k\\nAgent: other"]'] == told[:3]
-    assert ['Tool-Call: "call-1\\nAgent: other"'] == told[3:]
+    reported = git(desk.repository, "log", "-1", "--format=%B", "main").split("\n")
+    assert ["나 Agent: other\\ud800\\u0000", "", 'Agent: ["planner", "k\\nAgent: other"]'] == reported[:3]
+    assert ['Tool-Call: "call-1\\nAgent: other"'] == reported[3:]
 
 
 @pytest.mark.rule("004-12.4-2")

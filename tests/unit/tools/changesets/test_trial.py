@@ -1,4 +1,4 @@
-"""A bundle is judged by loading its code in the sandbox: what would end the process of an agent is a problem of the
+"""A bundle is checked by loading its code in the sandbox: what would end the process of an agent is a problem of the
 changeset, and ends nothing else."""
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def isolated(entry: Path, *, lent: bool = True) -> ProcessTool:
 async def ended(handler: Any, end: str, tmp_path: Path, export: str = "plain") -> ToolCallResult:
     registry, name = Registry(), f"ends__{export}"
     registry.register(ToolCatalogItem(name=name), handler, owner="Tool/ends")
-    calls = ToolCalls(registry, lambda told: told)
+    calls = ToolCalls(registry, lambda reported: reported)
     facts = {each.name: getattr(context(workdir=tmp_path), each.name) for each in fields(StepFacts)}
     there = CallScope(**facts, catalog=registry.catalog(["ends"]))
     return await calls.perform(ToolCall("call-1", name, {"end": end}), there)

@@ -198,10 +198,12 @@ async def test_a_workdir_that_a_link_leads_to_is_refused(tool, ctx, tmp_path_fac
 
 
 def test_what_contains_is_told():
-    told = {
-        Containment(user=user, bubblewrap=program).told for user in (None, 1000) for program in ("", "/usr/bin/bwrap")
+    reported = {
+        Containment(user=user, bubblewrap=program).summary
+        for user in (None, 1000)
+        for program in ("", "/usr/bin/bwrap")
     }
-    assert 4 == len(told)
+    assert 4 == len(reported)
 
 
 @pytest.mark.skipif(not ROOT, reason="root may choose a user id")
@@ -241,7 +243,8 @@ def test_a_process_that_becomes_another_user_has_no_group_and_no_way_back():
     command = [*python, "/bin/grep", "-E", "^(Uid|Gid|Groups|NoNewPrivs|CapPrm)", "/proc/self/status"]
     ran = subprocess.run(command, capture_output=True, extra_groups=[5], timeout=60, check=True)
     facts = {
-        name: set(told.split()) for name, _, told in (each.partition(":") for each in ran.stdout.decode().splitlines())
+        name: set(reported.split())
+        for name, _, reported in (each.partition(":") for each in ran.stdout.decode().splitlines())
     }
     own = {"Uid": {"61234"}, "Gid": {"61235"}, "Groups": set(), "NoNewPrivs": {"1"}, "CapPrm": {"0" * 16}}
     assert own == facts

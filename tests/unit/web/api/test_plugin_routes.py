@@ -1,4 +1,4 @@
-"""Which routes a plug-in may have. Each flaw stops the start, with a note that names the plug-in and the path."""
+"""Which routes a plug-in may have. Each problem stops the start, with a note that names the plug-in and the path."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ FLAWED = {
 
 
 @pytest.mark.parametrize("route", FLAWED.values(), ids=FLAWED)
-def test_a_flawed_route_is_refused_with_the_name_of_its_plugin(route: PluginRoute) -> None:
+def test_a_invalid_route_is_refused_with_the_name_of_its_plugin(route: PluginRoute) -> None:
     with pytest.raises(BrokerError) as refused:
         operations_of({"garden": [a_route("/v1/garden/sound"), route]})
     assert Code.CONFIG_INVALID is refused.value.code

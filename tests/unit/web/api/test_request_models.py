@@ -17,7 +17,7 @@ from oauthbroker.web.api.call_table import OPERATIONS
 from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.handlers_turns import turn_of
 from oauthbroker.web.api.openapi import described
-from oauthbroker.web.api.request_parsing import RequestInvalid, judged
+from oauthbroker.web.api.request_parsing import RequestInvalid, validated
 
 ALL = [kind for kind in vars(request_models).values() if isinstance(kind, type) and issubclass(kind, RequestModel)]
 CONFIDENTIAL = {"accessToken", "lease", "handle", "channelCode"}
@@ -52,9 +52,9 @@ def bodies() -> list[Any]:
 def test_a_body_is_read_as_it_stands_and_not_with_one_thing_more(
     kind: type[RequestModel], body: dict[str, Any]
 ) -> None:
-    judged(kind, body)
+    validated(kind, body)
     with pytest.raises(RequestInvalid) as refused:
-        judged(kind, {**body, "subject_": "x"})
+        validated(kind, {**body, "subject_": "x"})
     assert refused.value.unknown
     assert refused.value.code is Code.REQUEST_INVALID
     assert [{"pointer": "", "problem": "unknown"}] == refused.value.problems
@@ -68,7 +68,7 @@ def test_a_refusal_quotes_nothing_of_the_request(
     secret = canaries.mint("misplaced").reveal()
     for spoilt in ({name: [secret] for name in body}, {secret: secret}, {**body, secret: {secret: secret}}):
         with pytest.raises(RequestInvalid) as refused:
-            judged(kind, spoilt)
+            validated(kind, spoilt)
         canaries.look(refused.value, "a refusal")
         assert secret not in json.dumps(refused.value.problems)
         assert refused.value.__cause__ is None
@@ -76,7 +76,7 @@ def test_a_refusal_quotes_nothing_of_the_request(
 
 
 def test_a_request_shows_no_token_where_it_is_printed() -> None:
-    rejected = judged(request_models.RejectedToken, BODIES["reportRejected"]["turn"])
+    rejected = validated(request_models.RejectedToken, BODIES["reportRejected"]["turn"])
     assert "what-the-provider-refused" not in repr(rejected)
 
 
@@ -84,10 +84,10 @@ def test_a_request_shows_no_token_where_it_is_printed() -> None:
 def test_a_token_that_is_sent_back_has_an_end(length: int) -> None:
     body = {"oauthAppRef": "mail", "accessToken": "x" * length}
     if length <= 32 * 1024:
-        judged(request_models.RejectedToken, body)
+        validated(request_models.RejectedToken, body)
     else:
         with pytest.raises(RequestInvalid) as refused:
-            judged(request_models.RejectedToken, body)
+            validated(request_models.RejectedToken, body)
         assert [{"pointer": "/accessToken", "problem": "value"}] == refused.value.problems
 
 
@@ -97,10 +97,10 @@ def test_a_token_that_is_sent_back_has_an_end(length: int) -> None:
 def test_a_subject_is_bounded_in_bytes(subject: str, fits: bool) -> None:
     body = {"handle": "x", "subject": subject}
     if fits:
-        judged(request_models.ConfirmByRuntime, body)
+        validated(request_models.ConfirmByRuntime, body)
     else:
         with pytest.raises(RequestInvalid):
-            judged(request_models.ConfirmByRuntime, body)
+            validated(request_models.ConfirmByRuntime, body)
 
 
 @pytest.mark.parametrize(
@@ -108,4 +108,4 @@ def test_a_subject_is_bounded_in_bytes(subject: str, fits: bool) -> None:
 )
 def test_a_turn_names_its_swarm_over_the_api_as_it_does_in_process(swarm: str | dict[str, str]) -> None:
     said = {"agentName": "planner", "instanceKey": "1", "swarmRef": swarm}
-    assert Turn.from_json(said) == replace(turn_of(judged(request_models.TurnBody, said)), auth=None)
+    assert Turn.from_json(said) == replace(turn_of(validated(request_models.TurnBody, said)), auth=None)

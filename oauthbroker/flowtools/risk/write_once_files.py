@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from filelock import FileLock, Timeout
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.specification.source import Flaw, FlowRefused
+from oauthbroker.flowtools.specification.source import FlowProblem, FlowRefused
 from oauthbroker.plugins import decode_json
 
 Document = Mapping[str, Any]
@@ -28,7 +28,7 @@ _FILE = re.compile(r"([1-9][0-9]{0,17})\.json")
 _LOCK, _NEW = ".lock", ".new"
 
 
-class KeptFiles:
+class WriteOnceFiles:
     """The files `<tool>/<kind>/<number>.json` below a folder. Names of another form are left alone.
 
     A document is written beside its place, synced, and linked to its name, which fails if the name is in use. So after
@@ -114,9 +114,9 @@ class KeptFiles:
         return _at_border(folder, lambda: [each.name for each in folder.iterdir()] if folder.is_dir() else [])
 
 
-def refused(path: Path, what: str, todo: str) -> FlowRefused:
+def refused(path: Path, what: str, hint: str) -> FlowRefused:
     """Return the refusal of a file as a whole, by its place in the folder: pages of the broker show it, too."""
-    return FlowRefused([Flaw(file="/".join(path.parts[-3:]), line=1, column=1, path="", what=what, todo=todo)])
+    return FlowRefused([FlowProblem(file="/".join(path.parts[-3:]), line=1, column=1, path="", what=what, hint=hint)])
 
 
 def _read(path: Path) -> bytes:

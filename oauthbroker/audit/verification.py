@@ -1,4 +1,4 @@
-"""The verdict on an audit log: the genuine, missing and changed lines, and their places."""
+"""The verification of an audit log: the genuine, missing and changed lines, and their places."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 from oauthbroker.audit.chain import START, ChainHead
 
 MOST_BREAKS = 100  # stored with their places; all are counted
-Kind = Literal["changed", "missing", "misplaced", "foreign", "cut", "replaced", "anchor", "told"]
+Kind = Literal["changed", "missing", "misplaced", "foreign", "cut", "replaced", "checkpoint", "reported"]
 WHAT: dict[Kind, str] = {
     "changed": "the line is not the one that was written",
     "missing": "lines before this one are not there",
@@ -17,30 +17,30 @@ WHAT: dict[Kind, str] = {
     "foreign": "no line of this log",
     "cut": "the end of the log is not there",
     "replaced": "a line that is known to have been there is not, or is another one",
-    "anchor": "the anchor is not there, or not of this store",
-    "told": "a broker found the log changed when it wanted to write, and said so here",
+    "checkpoint": "the checkpoint is not there, or not of this store",
+    "reported": "a broker found the log changed when it wanted to write, and said so here",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
-    """One fault and its place. `lines` are the numbers of the missing lines, `told` is a LogBroken's kind."""
+    """One fault and its place. `lines` are the numbers of the missing lines, `reported` is a LogBroken's kind."""
 
     file: str
     line: int
     kind: Kind
     lines: tuple[int, int] | None = None
-    told: str | None = None
+    reported: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         words: dict[str, Any] = {"file": self.file, "line": self.line, "kind": self.kind}
         if self.lines is not None:
             words["missing"] = list(self.lines)
-        return words | ({"told": self.told} if self.told is not None else {})
+        return words | ({"reported": self.reported} if self.reported is not None else {})
 
 
 @dataclass(slots=True, kw_only=True)
-class Verdict:
+class SlotVerification:
     """The result for one slot. `verified` lines of the chain, numbers `first` to `last`; `moved_away`: the
     log's beginning is in files that are missing here; `unchained` lines precede the chain; `torn` ones were cut off
     by a crash; `unfinished`: bytes after the last line, which the next entry will report; `gaps`: entries that could
@@ -54,7 +54,7 @@ class Verdict:
     torn: int = 0
     unfinished: int = 0
     gaps: int = 0
-    anchored: int | None
+    checkpointed: int | None
     breaks: list[Break] = field(default_factory=list)
     broken: int = 0
 
@@ -69,7 +69,7 @@ class Verdict:
             "first": self.first,
             "last": self.head.seq,
             "mac": self.head.mac.decode(),
-            "anchored": self.anchored,
+            "checkpointed": self.checkpointed,
             "earlierFilesMovedAway": self.moved_away,
         }
 
@@ -80,15 +80,15 @@ class _Sum:
     def __set_name__(self, _owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, trail: TrailVerdict, _owner: type) -> int:
+    def __get__(self, trail: TrailVerification, _owner: type) -> int:
         return sum(getattr(slot, self._name) for slot in trail.slots.values())
 
 
 @dataclass(frozen=True)
-class TrailVerdict:
-    """The verdicts of the slots, as one."""
+class TrailVerification:
+    """The verifications of the slots, as one."""
 
-    slots: Mapping[int, Verdict]
+    slots: Mapping[int, SlotVerification]
 
     @property
     def sound(self) -> bool:

@@ -13,7 +13,7 @@ from oauthbroker.flowtools.specification.spec import EXTERNAL, FlowTool, Node, h
 REFUND: Final = "/refund"
 
 
-def charges(tool: FlowTool) -> list[Node]:
+def payments(tool: FlowTool) -> list[Node]:
     """Return the payments that are no refunds, the last one of a path first."""
     nodes = [tool.nodes[name] for name in reversed(order(graph_of(tool)))]
     return [node for node in nodes if node.type == "payment" and node.operation != "refund"]
@@ -24,7 +24,7 @@ def unrefunded(tool: FlowTool, steps: Mapping[str, RunStep]) -> list[Node]:
     states = {name: step.state for name, step in steps.items()}
     return [
         node
-        for node in charges(tool)
+        for node in payments(tool)
         if states.get(node.id) in {DONE, SENT, UNKNOWN} and states.get(node.id + REFUND) != DONE
     ]
 
@@ -34,5 +34,5 @@ def frees_key(tool: FlowTool, steps: Mapping[str, RunStep]) -> bool:
     and nothing else outside did, so that the caller may come again with another card."""
     inside = {node.id for node in tool.nodes.values() if node.type not in EXTERNAL or not has_effect(node)}
     outside = [step.state for name, step in steps.items() if name not in inside]
-    refused = any(node.id in steps and steps[node.id].state == RETRY for node in charges(tool))
+    refused = any(node.id in steps and steps[node.id].state == RETRY for node in payments(tool))
     return not steps or (refused and not {DONE, SENT, UNKNOWN} & set(outside))

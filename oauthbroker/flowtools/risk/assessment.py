@@ -1,4 +1,4 @@
-"""The verdict on a tool: its risk with every finding, what refuses it, and whether it can be deployed."""
+"""The assessment of a tool: its risk with every finding, what refuses it, and whether it can be deployed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from oauthbroker.flowtools.specification.expressions import (
     names_of_schema,
 )
 from oauthbroker.flowtools.specification.policies import Policy, policies_by_name
-from oauthbroker.flowtools.specification.source import Flaw, Keys, nearest
+from oauthbroker.flowtools.specification.source import FlowProblem, Keys, nearest
 from oauthbroker.flowtools.specification.spec import (
     EXTERNAL,
     FlowTool,
@@ -36,13 +36,13 @@ _WANTED: Final = {"if": TRUTH, "assert": TRUTH}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlowVerdict:
-    """The judgement of a tool before it is deployed. `expressions` are the checked ones, by path in the document.
+class RiskAssessment:
+    """The assessment of a tool before it is deployed. `expressions` are the checked ones, by path in the document.
     `notes` tell what decides nothing."""
 
     risk: str
     findings: tuple[FlowFinding, ...]
-    flaws: tuple[Flaw, ...]
+    problems: tuple[FlowProblem, ...]
     notes: tuple[str, ...]
     concurrency: str
     expressions: Mapping[Keys, Expression] = field(repr=False)
@@ -50,44 +50,44 @@ class FlowVerdict:
     @property
     def deployable(self) -> str:
         """Return `no`, `acknowledge` for a yellow tool, or `yes`."""
-        if self.flaws or self.risk == RED:
+        if self.problems or self.risk == RED:
             return "no"
         return "acknowledge" if self.risk == YELLOW else "yes"
 
 
-def judge(tool: FlowTool, policies: Iterable[Policy] = ()) -> FlowVerdict:
-    """Judge a tool. Pure: no clock, no network, no file."""
+def assess(tool: FlowTool, policies: Iterable[Policy] = ()) -> RiskAssessment:
+    """Assess a tool. Pure: no clock, no network, no file."""
     found = findings(tool)
     known = policies_by_name(policies)
-    flaws = list(_unknown_policies(tool, known))
+    problems = list(_unknown_policies(tool, known))
     checked: dict[Keys, Expression] = {}
     if sum(1 for node in tool.nodes.values() for _ in _texts(node)) > MOST_EXPRESSIONS:
-        todo = "split the tool"
-        flaws.append(tool.source.flaw(("flow", "nodes"), f"more than {MOST_EXPRESSIONS} expressions", todo))
+        hint = "split the tool"
+        problems.append(tool.source.problem(("flow", "nodes"), f"more than {MOST_EXPRESSIONS} expressions", hint))
     else:
-        flaws += _check_expressions(tool, checked)
+        problems += _check_expressions(tool, checked)
     risk = risk_of(found)
     notes = [*_idle(tool), *_may_be_null(tool, checked.values())]
     if tool.written_risk not in {None, risk}:
         notes.append(f"riskLevel is written as {tool.written_risk}; the risk is {risk}")
-    return FlowVerdict(
+    return RiskAssessment(
         risk=risk,
         findings=tuple(found),
-        flaws=tuple(flaws),
+        problems=tuple(problems),
         notes=tuple(notes),
         concurrency=concurrency_of(tool),
         expressions=checked,
     )
 
 
-def _unknown_policies(tool: FlowTool, known: Mapping[str, Policy]) -> Iterator[Flaw]:
+def _unknown_policies(tool: FlowTool, known: Mapping[str, Policy]) -> Iterator[FlowProblem]:
     for path, name in policy_names(tool):
         if name not in known:
-            todo = nearest(name, known) or f"known are {', '.join(sorted(known))}"
-            yield tool.source.flaw(path, "an unknown policy", todo)
+            hint = nearest(name, known) or f"known are {', '.join(sorted(known))}"
+            yield tool.source.problem(path, "an unknown policy", hint)
 
 
-def _check_expressions(tool: FlowTool, checked: dict[Keys, Expression]) -> Iterator[Flaw]:
+def _check_expressions(tool: FlowTool, checked: dict[Keys, Expression]) -> Iterator[FlowProblem]:
     """Check each expression against the names that every path to its node binds."""
     graph, source = graph_of(tool), tool.source
     given = names_of_schema(tool.input, "input")
@@ -97,8 +97,8 @@ def _check_expressions(tool: FlowTool, checked: dict[Keys, Expression]) -> Itera
     entities = {lower_camel(name) for node in tool.nodes.values() if (name := read_name(node))}
     for node in tool.nodes.values():
         if folded(node.id) in entities and lower_camel(read_name(node)) != node.id:
-            todo = "rename the node: a read binds its entity by this name"
-            yield source.flaw((*node.path, "id"), "the name of an entity that the flow reads", todo)
+            hint = "rename the node: a read binds its entity by this name"
+            yield source.problem((*node.path, "id"), "the name of an entity that the flow reads", hint)
     binds: dict[str, Names] = {}
     scopes: dict[tuple[object, ...], Scope] = {}
     reached = paths([tool.start], graph.after) if tool.start in tool.nodes else ()
@@ -201,13 +201,13 @@ def _checked(
     checked: dict[Keys, Expression],
     hints: Mapping[str, str],
     known: Names,
-) -> Iterator[Flaw]:
+) -> Iterator[FlowProblem]:
     try:
         checked[path] = scope.compile(text, wanted)
     except ExpressionRefused as error:
         root = error.unknown.partition(".")[0]
-        todo = hints.get(root, "") or (_bind(root, known) if root not in {"", "input"} else error.todo)
-        yield tool.source.flaw(path, f"{error.what} (character {error.column})", todo)
+        hint = hints.get(root, "") or (_bind(root, known) if root not in {"", "input"} else error.hint)
+        yield tool.source.problem(path, f"{error.what} (character {error.column})", hint)
 
 
 def _bind(name: str, known: Names) -> str:

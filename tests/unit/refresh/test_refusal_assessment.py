@@ -22,7 +22,7 @@ from oauthbroker.records import Grant, RefreshState
 from oauthbroker.refresh.after_failure import Failures
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.refresh.clients import Clients
-from oauthbroker.refresh.verdict import RefusalVerdict, is_dead
+from oauthbroker.refresh.refusal_assessment import RefusalAssessment, is_dead
 from oauthbroker.testing import TestClock
 from tests.kit.samples import grant_with, token_with
 from tests.unit.protocol.kit import APP, answer
@@ -132,10 +132,10 @@ class World:
             case "its own consent":
                 self.failures.clients.consented(self.grant, self.clock.now())
             case "others are refused":
-                refused = RefreshRefused(Code.EXCHANGE_FAILED, spent=False, doubt="token")
+                refused = RefreshRefused(Code.EXCHANGE_FAILED, spent=False, ambiguity="token")
                 self.failures.refused(self.other, refused)
 
-    def refused(self, told: ProviderResponse | None) -> RefusalVerdict | None:
+    def refused(self, reported: ProviderResponse | None) -> RefusalAssessment | None:
         """The next refresh, as the transaction makes it; None while it pauses."""
         state = self.grant.refresh_state
         try:
@@ -143,14 +143,14 @@ class World:
         except BrokerError:
             return None
         begun: Grant = replace(self.grant, refresh_state=state.begun("attempt", self.clock.now()))
-        verdict = self.failures.refused(begun, refusal(told, worked=state.worked))
-        self.grant = begun.refused(verdict.state, self.clock.now(), rejected=False)
-        return verdict
+        assessment = self.failures.refused(begun, refusal(reported, worked=state.worked))
+        self.grant = begun.refused(assessment.state, self.clock.now(), rejected=False)
+        return assessment
 
-    def verdicts(self, told: ProviderResponse | None, seconds: int) -> Iterator[tuple[int, RefusalVerdict]]:
+    def assessments(self, reported: ProviderResponse | None, seconds: int) -> Iterator[tuple[int, RefusalAssessment]]:
         for second in range(0, seconds, 60):
-            if (verdict := self.refused(told)) is not None:
-                yield second, verdict
+            if (assessment := self.refused(reported)) is not None:
+                yield second, assessment
             self.meanwhile()
             self.clock.advance(60)
 
@@ -159,21 +159,21 @@ class World:
         return [line for line in lines if line["level"] == "error"]
 
 
-def refusal(told: ProviderResponse | None, *, worked: bool = True) -> RefreshRefused:
-    if told is None:
+def refusal(reported: ProviderResponse | None, *, worked: bool = True) -> RefreshRefused:
+    if reported is None:
         return RefreshRefused(Code.PROVIDER_UNREACHABLE, spent=True, note="no answer in time")
     try:
-        refresh_response(APP, told, worked=worked)
+        refresh_response(APP, reported, worked=worked)
     except RefreshRefused as refused:
         return refused
-    raise AssertionError(told)
+    raise AssertionError(reported)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_an_answer_says(shape: str) -> None:
-    says, told = SHAPES[shape]
-    refused = refusal(told)
-    assert ("dead" if refused.code is Code.REAUTH_REQUIRED else refused.doubt or "nothing") == says
+    says, reported = SHAPES[shape]
+    refused = refusal(reported)
+    assert ("dead" if refused.code is Code.REAUTH_REQUIRED else refused.ambiguity or "nothing") == says
     if says == "nothing":
         assert refused.code in {Code.PROVIDER_UNREACHABLE, Code.PROVIDER_RATE_LIMITED}
 
@@ -184,16 +184,16 @@ def test_what_an_answer_says(shape: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_who_hears_of_a_refusal_and_when(shape: str, history: str) -> None:
     """A user gets a link by the provider's plain word, or by evidence; else the operator gets one line."""
-    says, told = SHAPES[shape]
+    says, reported = SHAPES[shape]
     if "never refreshed" in history and shape in {"400 invalid_request", "400 invalid_scope"}:
         says = "any"  # perhaps it is the form of our request
     world = World(history)
     asked, codes = None, set[Code]()
-    for second, verdict in world.verdicts(told, 3 * 3600):
-        if verdict.state.is_over:
+    for second, assessment in world.assessments(reported, 3 * 3600):
+        if assessment.state.is_over:
             asked = second
             break
-        codes.add(verdict.trouble.code)
+        codes.add(assessment.error.code)
     if says == "dead":
         assert (0, "dead") == (asked, world.grant.refresh_state.ended)
         return
@@ -214,9 +214,9 @@ def test_who_hears_of_a_refusal_and_when(shape: str, history: str) -> None:
 def test_a_token_that_was_given_up_is_tried_less_and_less_and_told_as_such(shape: str) -> None:
     world = World("another is refreshed")
     tries = [
-        (second, verdict.trouble.code)
-        for second, verdict in world.verdicts(SHAPES[shape][1], 6 * 3600)
-        if verdict.state.given_up
+        (second, assessment.error.code)
+        for second, assessment in world.assessments(SHAPES[shape][1], 6 * 3600)
+        if assessment.state.given_up
     ]
     assert {Code.REAUTH_REQUIRED} == {code for _, code in tries}
     gaps = [after - before for (before, _), (after, _) in pairwise(tries)]
@@ -226,33 +226,33 @@ def test_a_token_that_was_given_up_is_tried_less_and_less_and_told_as_such(shape
 
 def test_trouble_of_the_provider_takes_no_link_back() -> None:
     world = World("another is refreshed")
-    for _, verdict in world.verdicts(SHAPES["401 invalid_token"][1], 3600):
-        if verdict.state.given_up:
+    for _, assessment in world.assessments(SHAPES["401 invalid_token"][1], 3600):
+        if assessment.state.given_up:
             break
     world.clock.advance(3600)
     for shape, code in (("503 to wait", Code.REAUTH_REQUIRED), ("500", Code.REFRESH_UNCERTAIN)):
-        told = world.refused(SHAPES[shape][1])
-        assert told is not None
-        assert (True, code) == (told.state.given_up, told.trouble.code), "of 500 the answer was lost"
+        reported = world.refused(SHAPES[shape][1])
+        assert reported is not None
+        assert (True, code) == (reported.state.given_up, reported.error.code), "of 500 the answer was lost"
 
 
 def test_while_others_of_the_client_work_no_operator_is_told_that_it_is_misconfigured() -> None:
     world = World("another is refreshed")
-    codes = [verdict.trouble.code for _, verdict in world.verdicts(SHAPES["401 invalid_client"][1], 300)]
+    codes = [assessment.error.code for _, assessment in world.assessments(SHAPES["401 invalid_client"][1], 300)]
     assert [Code.APP_MISCONFIGURED, *4 * [Code.REFRESH_REFUSED]] == codes
 
 
 def test_the_operator_is_told_again_after_the_client_has_worked() -> None:
     world = World("there is no other")
-    told = SHAPES["404 message"][1]
-    assert [*world.verdicts(told, 3600)]
+    reported = SHAPES["404 message"][1]
+    assert [*world.assessments(reported, 3600)]
     assert 1 == len(world.reports())
     world.failures.worked(replace(world.grant, app="another app"), None)
-    assert [*world.verdicts(told, 3600)]
+    assert [*world.assessments(reported, 3600)]
     assert 1 == len(world.reports())
     world.failures.worked(world.grant, None)
     world.grant = replace(world.grant, refresh_state=RefreshState(worked=True))
-    assert [*world.verdicts(told, 3600)]
+    assert [*world.assessments(reported, 3600)]
     assert 2 == len(world.reports())
     (line, _) = world.reports()
     assert {"app": "mail", "code": "providerUnreachable"}.items() <= line.items()
@@ -292,8 +292,8 @@ def test_a_success_that_was_noted_before_the_clock_was_set_back_proves_nothing()
 
 
 def test_nothing_is_concluded_at_once() -> None:
-    assert not any(is_dead(doubt, "good", 299) for doubt in ("token", "any"))
-    assert all(is_dead(doubt, "good", 300) for doubt in ("token", "any"))
+    assert not any(is_dead(ambiguity, "good", 299) for ambiguity in ("token", "any"))
+    assert all(is_dead(ambiguity, "good", 300) for ambiguity in ("token", "any"))
 
 
 @pytest.mark.case("49")
@@ -301,7 +301,7 @@ def test_an_answer_that_holds_tokens_is_no_rate_limit_although_a_scope_has_such_
     """Its refresh token may be the only one that lives."""
     body = {"access_token": "at", "token_type": "bearer", "refresh_token": "new", "scope": "read rate_limits"}
     refused = refusal(answer(body, 200, TEXT))
-    assert (Code.TOKEN_RESPONSE_INVALID, Secret("new"), "") == (refused.code, refused.spare, refused.doubt)
+    assert (Code.TOKEN_RESPONSE_INVALID, Secret("new"), "") == (refused.code, refused.spare, refused.ambiguity)
 
 
 @pytest.mark.parametrize("reached", [True, False])

@@ -44,7 +44,7 @@ class Facts:
         }
 
 
-def judge_policies(
+def evaluate_policies(
     flow: ReadyFlow,
     facts: Facts,
     names: Iterable[str],

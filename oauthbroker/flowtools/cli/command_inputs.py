@@ -38,7 +38,7 @@ Mail = Annotated[
 MailPassword = Annotated[str, typer.Option(envvar="OAUTHBROKER_FLOWS_MAIL_PASSWORD", hidden=True)]
 
 
-def given_database(url: str, config: Path | None) -> str:
+def database_url(url: str, config: Path | None) -> str:
     """Return the URL of the database that a command names, else that of the FlowService, else of a file here."""
     return url or (with_broker(config, _configured) if config else "") or _SQLITE
 
@@ -48,7 +48,7 @@ async def _configured(broker: Broker) -> str:
 
 
 @dataclass(frozen=True)
-class GivenWorld:
+class CommandInputs:
     """Where a flow runs, as a command is told. Options win over the FlowService."""
 
     entities: Sequence[Path]
@@ -96,7 +96,7 @@ def opened(database: str, config: Path | None, *, absent: Absent = "refused") ->
     from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.entities.database import sqlite_file
 
-    url = given_database(database, config)
+    url = database_url(database, config)
     file = sqlite_file(url)
     is_absent = file is not None and not file.exists()
     if is_absent and absent == "refused":

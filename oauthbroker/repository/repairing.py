@@ -10,11 +10,11 @@ from oauthbroker.repository.repository import Repository, Versioned
 
 BATCH = 64  # grants whose tags are looked at together
 
-Mend = Callable[[], Awaitable[int]]
+Repair = Callable[[], Awaitable[int]]
 
 
-async def mends(repository: Repository) -> AsyncIterator[Mend]:
-    """Yield the mends that a store may need. Each returns how many records it mended. Reads every record."""
+async def repairs(repository: Repository) -> AsyncIterator[Repair]:
+    """Yield the repairs that a store may need. Each returns how many records it repaired. Reads every record."""
     batch = list[Versioned[Grant]]()
     async for grant in repository.grants():
         if grant.record.unfinished and not await repository.markers.has(grant.entry.key):

@@ -19,7 +19,6 @@ from oauthbroker.flowtools.entities.definition import Entity
 from oauthbroker.flowtools.entities.rows import Rows
 from oauthbroker.flowtools.running import lifecycle
 from oauthbroker.flowtools.running.approvals import approved
-from oauthbroker.flowtools.running.charges import unrefunded
 from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, sent
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import (
@@ -37,7 +36,8 @@ from oauthbroker.flowtools.running.journal import (
     steps_of,
     write_step,
 )
-from oauthbroker.flowtools.running.policing import Facts, judge_policies
+from oauthbroker.flowtools.running.payments import unrefunded
+from oauthbroker.flowtools.running.policy_enforcement import Facts, evaluate_policies
 from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.running.row_nodes import change_rows, create_row, named_rows, read_rows
 from oauthbroker.flowtools.running.tries import Tries
@@ -59,7 +59,7 @@ class _Wrappers:
 
 
 @dataclass(kw_only=True)
-class Walk:
+class Interpreter:
     """One run, as far as this process takes it."""
 
     database: Database
@@ -150,7 +150,7 @@ class Walk:
         return Facts(rows=rows, input=self.run.input, payments_to_roll_back=paid)
 
     def _judged(self, facts: Facts, names: Iterable[str]) -> list[str]:
-        return judge_policies(self.flow, facts, names, approved=self._approved)
+        return evaluate_policies(self.flow, facts, names, approved=self._approved)
 
     def _leave(self, node: Node, value: Any) -> str | None:
         """Bind a node's value, and return the next node."""
@@ -229,15 +229,15 @@ class Walk:
             found = self._judged(facts, self.flow.tool.policies)
             self.notes |= dict.fromkeys(found)
         self.enforce()
-        attempt, doubtful = before.attempts if before else 0, before is not None and before.state == SENT
+        attempt, uncertain = before.attempts if before else 0, before is not None and before.state == SENT
         while True:
             attempt += 1
             try:
                 value = self._send(node, effect, attempt)
             except (NotSent, EffectRefused, AnswerLost) as error:
                 refused = isinstance(error, EffectRefused) and not error.again
-                doubtful = isinstance(error, AnswerLost) or (doubtful and not refused)
-                self._failed_attempt(node, error, attempt, doubtful=doubtful, repeatable=again)
+                uncertain = isinstance(error, AnswerLost) or (uncertain and not refused)
+                self._failed_attempt(node, error, attempt, uncertain=uncertain, repeatable=again)
             except ConsentNeeded as pause:
                 waits = {"session": pause.asked.auth_session_id, "app": effect.fields["app"]}
                 self.record(node.id, RunStep(state=WAITS, value=waits, attempts=attempt - 1))
@@ -259,17 +259,17 @@ class Walk:
         self.locks.close()
         return sent(requests if requests is not None else adapter_of(self.flow, node), effect)
 
-    def _failed_attempt(self, node: Node, error: Exception, attempt: int, *, doubtful: bool, repeatable: bool) -> None:
-        """Wait before another attempt, or raise. After a lost answer, the effect stays `doubtful` until the other side
+    def _failed_attempt(self, node: Node, error: Exception, attempt: int, *, uncertain: bool, repeatable: bool) -> None:
+        """Wait before another attempt, or raise. After a lost answer, the effect stays `uncertain` until the other side
         answers; it is an unknown end, unless it can be asked for again."""
-        again = repeatable if doubtful else not isinstance(error, EffectRefused) or error.again
-        if doubtful and (not repeatable or attempt >= self._wrappers.attempts):
+        again = repeatable if uncertain else not isinstance(error, EffectRefused) or error.again
+        if uncertain and (not repeatable or attempt >= self._wrappers.attempts):
             self._unknown(node, attempt)
         if not again or attempt >= self._wrappers.attempts:
             self.record(node.id, RunStep(state=RETRY, value=None, attempts=0))
             raise FlowFailed("externalFailed", f"{node.id}: {error}")
         wait = min(self._wrappers.backoff * 2 ** (attempt - 1), 3600.0)
-        self.record(node.id, RunStep(state=SENT if doubtful else RETRY, value=None, attempts=attempt), wait)
+        self.record(node.id, RunStep(state=SENT if uncertain else RETRY, value=None, attempts=attempt), wait)
         self.sleep(wait)
 
     def _unknown(self, node: Node, attempts: int) -> NoReturn:

@@ -18,7 +18,7 @@ _READ_AT: Final = ("spec", "auth", "oauthAppRef")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftAlone:
+class IgnoredResource:
     """A resource of another program. What does not look like a name is a question mark."""
 
     place: SourcePlace
@@ -36,7 +36,7 @@ class LeftAlone:
         }
 
 
-def left_alone(documents: Iterable[YamlDocument]) -> Iterator[LeftAlone]:
+def ignored(documents: Iterable[YamlDocument]) -> Iterator[IgnoredResource]:
     """Yield the resources that were skipped, in the order of the files."""
     for document in documents:
         if document.foreign:
@@ -44,7 +44,7 @@ def left_alone(documents: Iterable[YamlDocument]) -> Iterator[LeftAlone]:
             name = metadata.get("name") if isinstance(metadata, dict) else None
             place = document.value_at(())
             kind, version = _shown(data.get("kind")), _shown(data.get("apiVersion"))
-            yield LeftAlone(place=place, kind=kind, name=_shown(name), api_version=version)
+            yield IgnoredResource(place=place, kind=kind, name=_shown(name), api_version=version)
 
 
 def idle_refs(documents: Iterable[YamlDocument], kinds: Kinds) -> Iterator[ConfigProblem]:
@@ -57,8 +57,8 @@ def idle_refs(documents: Iterable[YamlDocument], kinds: Kinds) -> Iterator[Confi
         for path in app_refs(data):
             if document.foreign or not (path == _READ_AT or kinds.plugin_reads(data.get("kind"), path)):
                 place, dots = document.key_at(path), dotted(kinds.masked(path))
-                todo = "write spec.auth.oauthAppRef of a Tool, Extension, Connection or Connector"
-                yield ConfigProblem.at(place, dots, "an oauthAppRef that nothing reads", todo)
+                hint = "write spec.auth.oauthAppRef of a Tool, Extension, Connection or Connector"
+                yield ConfigProblem.at(place, dots, "an oauthAppRef that nothing reads", hint)
 
 
 def _shown(text: Any) -> str:

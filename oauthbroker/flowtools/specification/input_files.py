@@ -9,13 +9,13 @@ import typer
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.specification.policies import Policy, load_policy
-from oauthbroker.flowtools.specification.source import MOST_BYTES, Flaw, FlowRefused
+from oauthbroker.flowtools.specification.source import MOST_BYTES, FlowProblem, FlowRefused
 
 _ENDINGS: Final = (".json", ".yaml", ".yml")
 Policies = Annotated[list[Path], typer.Option("--policy", help="A file with a policy, or a folder of them.")]
 
 
-def given_files(paths: list[Path]) -> list[Path]:
+def input_files(paths: list[Path]) -> list[Path]:
     """Return the files, and those in the folders. Raises BrokerError for a folder without any."""
     found = []
     for path in paths:
@@ -26,7 +26,7 @@ def given_files(paths: list[Path]) -> list[Path]:
     return found
 
 
-def read_given(file: Path) -> bytes:
+def read_input(file: Path) -> bytes:
     """Return the bytes of a file, at most one too many. Raises BrokerError."""
     try:
         with file.open("rb") as source:
@@ -35,18 +35,18 @@ def read_given(file: Path) -> bytes:
         raise BrokerError(Code.REQUEST_INVALID, note=f"{file}: {error.strerror}") from None
 
 
-def given_policies(paths: list[Path]) -> tuple[list[Policy], list[Flaw]]:
-    """Return the policies and the flaws of those that cannot be loaded. A second one of a name is a flaw."""
+def input_policies(paths: list[Path]) -> tuple[list[Policy], list[FlowProblem]]:
+    """Return the policies and the problems of those that cannot be loaded. A second one of a name is a problem."""
     own: dict[str, Policy] = {}
-    flaws: list[Flaw] = []
-    for file in given_files(paths):
+    problems: list[FlowProblem] = []
+    for file in input_files(paths):
         try:
-            loaded = load_policy(read_given(file), str(file))
+            loaded = load_policy(read_input(file), str(file))
         except FlowRefused as refused:
-            flaws += refused.flaws
+            problems += refused.problems
             continue
         if loaded.name in own:
-            what, todo = "the name of another policy", "give each policy a name of its own"
-            flaws.append(Flaw(file=str(file), line=1, column=1, path="name", what=what, todo=todo))
+            what, hint = "the name of another policy", "give each policy a name of its own"
+            problems.append(FlowProblem(file=str(file), line=1, column=1, path="name", what=what, hint=hint))
         own.setdefault(loaded.name, loaded)
-    return list(own.values()), flaws
+    return list(own.values()), problems

@@ -1,5 +1,5 @@
-"""Judge a refused refresh by evidence: what this answer says, how long the grant is refused, and what other grants of
-the same client get meanwhile. Pure functions; docs/refresh.md, "How a refusal is judged", has the table."""
+"""Assess a refused refresh by evidence: what this answer says, how long the grant is refused, and what other grants of
+the same client get meanwhile. Pure functions; docs/refresh.md, "How a refusal is assessed", has the table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.protocol.refresh_messages import Doubt, RefreshRefused
+from oauthbroker.protocol.refresh_messages import Ambiguity, RefreshRefused
 from oauthbroker.records import RefreshState
 from oauthbroker.records.refresh_state import UNCLEAR_SECONDS
 from oauthbroker.refresh.clients import Standing
@@ -17,13 +17,13 @@ LONG_SECONDS = 3600  # where others of the client are refused, too, a refusal of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefusalVerdict:
+class RefusalAssessment:
     """The meaning of a refusal: what the grant remembers, what its caller is told, and whether the operator has to look
     because nothing tells whose fault it is. `is_news`: the log has not had it yet."""
 
     refused: RefreshRefused
     state: RefreshState
-    trouble: BrokerError
+    error: BrokerError
     is_open: bool = False
     is_news: bool = True
 
@@ -35,29 +35,31 @@ class RefusalVerdict:
         return bool(self.state.ended) or came or (self.is_news and (self.state.given_up or is_answer))
 
 
-def judged(before: RefreshState, refused: RefreshRefused, standing: Standing, at: datetime) -> RefusalVerdict:
-    """Judge a refusal of the grant whose state was `before`. `standing` is the evidence on its client since the
+def assess_refusal(
+    before: RefreshState, refused: RefreshRefused, standing: Standing, at: datetime
+) -> RefusalAssessment:
+    """Assess a refusal of the grant whose state was `before`. `standing` is the evidence on its client since the
     grant was first refused."""
     came = refused.spare is not None or refused.access is not None
     state = before.after(refused.code, spent=refused.spent, came=came, spare=refused.spare, at=at)
-    if not refused.doubt:
-        return RefusalVerdict(
-            refused=refused, state=state, trouble=_trouble(refused, state), is_news=not state.given_up
+    if not refused.ambiguity:
+        return RefusalAssessment(
+            refused=refused, state=state, error=_error_of(refused, state), is_news=not state.given_up
         )
     lasted = (at - before.refused_since(at)).total_seconds()
-    if before.given_up or is_dead(refused.doubt, standing, lasted):
+    if before.given_up or is_dead(refused.ambiguity, standing, lasted):
         state = state.give_up(at, spent=refused.spent)
-        trouble = _trouble(refused, state)
-        return RefusalVerdict(refused=refused, state=state, trouble=trouble, is_news=not before.given_up)
-    state = state.doubted(at)
-    trouble = _trouble(refused, state, is_proven=standing == "good")
+        error = _error_of(refused, state)
+        return RefusalAssessment(refused=refused, state=state, error=error, is_news=not before.given_up)
+    state = state.marked_ambiguous(at)
+    error = _error_of(refused, state, is_proven=standing == "good")
     is_open = lasted >= UNCLEAR_SECONDS
-    return RefusalVerdict(
-        refused=refused, state=state, trouble=trouble, is_open=is_open, is_news=before.refused_at is None
+    return RefusalAssessment(
+        refused=refused, state=state, error=error, is_open=is_open, is_news=before.refused_at is None
     )
 
 
-def is_dead(doubt: Doubt, standing: Standing, lasted: float) -> bool:
+def is_dead(ambiguity: Ambiguity, standing: Standing, lasted: float) -> bool:
     """Tell whether refusals that have `lasted` so many seconds show that the refresh token is dead.
 
     A client that is good shows it in any words. Else only words that speak of the refresh token do, and they may be a
@@ -67,10 +69,10 @@ def is_dead(doubt: Doubt, standing: Standing, lasted: float) -> bool:
         return False
     if standing == "good":
         return True
-    return doubt == "token" and (standing == "unknown" or lasted >= LONG_SECONDS)
+    return ambiguity == "token" and (standing == "unknown" or lasted >= LONG_SECONDS)
 
 
-def _trouble(refused: RefreshRefused, state: RefreshState, *, is_proven: bool = False) -> BrokerError:
+def _error_of(refused: RefreshRefused, state: RefreshState, *, is_proven: bool = False) -> BrokerError:
     """Return the caller's error for a refusal, which the grant remembers in `state`."""
     if state.is_uncertain:
         return BrokerError(Code.REFRESH_UNCERTAIN, note=refused.note)

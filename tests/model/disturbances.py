@@ -87,9 +87,9 @@ def _killed(state: State, number: int, rules: Rules) -> State:
     contact = STEADY
     if rules.grace_at_start and rules.grace_after_outage:
         contact = QUIET if state.failed_over and rules.quiet_after_lost_writes else GRACE
-    why = "its holder was killed" if host.fresh or host.remembers is not None else state.doubt
+    why = "its holder was killed" if host.fresh or host.remembers is not None else state.ambiguity
     why = why or ("not settled" if host.step in ACTIVE else "")
-    return dead.with_host(number, Host(contact=contact))._replace(up=state.up, doubt=why).one_less("kills")
+    return dead.with_host(number, Host(contact=contact))._replace(up=state.up, ambiguity=why).one_less("kills")
 
 
 def _database(state: State, rules: Rules) -> Next:
@@ -118,7 +118,7 @@ def _failed_over(state: State) -> State:
     """Return the state without what the standby has not: its leases are gone too."""
     assert state.behind is not None
     behind = state.behind._replace(intent=owner_of(state, state.behind))
-    return state._replace(record=behind, behind=None, lease=0, failed_over=True, doubt="lost writes")
+    return state._replace(record=behind, behind=None, lease=0, failed_over=True, ambiguity="lost writes")
 
 
 def _person(state: State, seen: State, number: int) -> Next:
@@ -132,4 +132,4 @@ def _person(state: State, seen: State, number: int) -> Next:
         yield Action(WITHDRAW_THERE), state._replace(provider=ended)
     new = Provider(provider.newest + 1, provider.newest + 1)
     consented = written(seen, number, Record(new.newest, consent=new.newest))
-    yield Action(CONSENT, number), consented._replace(provider=new, doubt="")
+    yield Action(CONSENT, number), consented._replace(provider=new, ambiguity="")
