@@ -35,7 +35,7 @@ COMMANDS = {
     "init": "Make the key and the keyring of a new store.",
     "check": "Check a configuration and list its contents.",
     "doctor": "Check keys, store, disk, clock, providers and grants, and say what to do.",
-    "health": "Ask the running broker whether it is well.",
+    "health": "Check the health of a running broker.",
     "secrets": "Client secrets in the sealed store: set, list, remove.",
     "keys": "Seeds and keys of the store: status, rotate, reseal, retire, rewrap.",
     "store": "The store: copy, verify, export, import, accept-restore, reopen, migrate.",
@@ -44,9 +44,9 @@ COMMANDS = {
     "exec": "Run a command with an access token of this turn.",
     "api-keys": "Keys for the API: create, list, rotate, remove.",
     "audit": "The audit log: verify it, show its newest lines.",
-    "grants": "Grants people gave: list, show, revoke, erase, import.",
+    "grants": "Manage grants: list, show, revoke, erase, import.",
     "sessions": "Authorizations under way: list, show.",
-    "queues": "Events on their way to agents: list, dead, retry, drop.",
+    "queues": "Inspect and repair event queues: list, dead, retry, drop.",
     "completion": "Print the script that completes commands, options, apps and presets in a shell.",
     "providers": "Presets of providers: facts and their sources.",
 }
@@ -116,7 +116,7 @@ def options(
         bool, typer.Option("--version", help="Print the version.", callback=_tell_version, is_eager=True)
     ] = False,
 ) -> None:
-    """OAuth tokens for the tools of agents: asks a person once, keeps the grant sealed, resumes the agent."""
+    """OAuth token broker for AI agents: ask the user once, store the grant encrypted, refresh it, resume the agent."""
 
 
 for name, text in COMMANDS.items():

@@ -100,7 +100,7 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warn
         console.print(Text("\n  ".join(["\nRead at start:", *needed]) + "\n"), soft_wrap=True)
     _tell_ignored(console, loaded.ignored)
     apps, callers = counted(len(loaded.apps), "app"), counted(len(loaded.tools), "caller")
-    console.print(Text(f"{path} is fine: {apps}, {callers}."), soft_wrap=True)
+    console.print(Text(f"{path} is valid: {apps}, {callers}."), soft_wrap=True)
 
 
 def _tell_ignored(console: Console, ignored: Sequence[IgnoredResource]) -> None:

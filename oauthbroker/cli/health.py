@@ -23,12 +23,11 @@ app = typer.Typer(add_completion=False)
 
 @app.command("health")
 def health_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
-    """Ask the running broker whether it is well.
+    """Check the health of a running broker.
 
-    It is asked at the address where this configuration has it listen. Prints what `/healthz` answers: `ok`, or `red`
-    with the codes of what an operator must fix, and a
-    line for each finding of a plug-in. Both have exit status 0, because a restart fixes neither. Exit
-    status 1: no broker answered.
+    Asks at the address where this configuration has it listen. Prints the answer of `/healthz`: `ok`, or `red` with the
+    codes of the problems that an operator must fix, and a line for each finding of a plug-in. Both have exit status 0,
+    because a restart fixes neither. Exit status 1: no broker answered.
     """
     from oauthbroker.config import load
 

@@ -17,6 +17,7 @@ import yaml
 from oauthbroker.gateway.rules import TYPE_FIELD, Inputs, Rulebook, holds
 from oauthbroker.gateway.spec import ActionSchemaSpec, ActionSpec, contradictions, problems
 from oauthbroker.gateway.values import is_json, type_of
+from oauthbroker.plugins import two_sentences
 
 _TEXT: Final = json.JSONEncoder(sort_keys=True, check_circular=False)
 
@@ -86,7 +87,7 @@ def rulebook(spec: ActionSchemaSpec | Mapping[str, Any]) -> Rulebook:
     """Make a rulebook of the `spec` of an ActionSchema, written as in YAML or read from a bundle. Raises ValueError."""
     parsed = spec if isinstance(spec, ActionSchemaSpec) else ActionSchemaSpec.model_validate(spec)
     for path, what, hint in chain(problems(parsed), contradictions(parsed)):
-        raise ValueError(f"{'.'.join(map(str, path))}: {what}, {hint}")
+        raise ValueError(f"{'.'.join(map(str, path))}: {two_sentences(what, hint)}")
     return Rulebook(parsed)
 
 

@@ -41,8 +41,8 @@ class Metric(Name):
     TOKENS_READY = "oauthbroker_tokens_ready_total", "Tokens that were handed out.", "app"
     AUTHORIZATIONS_REQUIRED = "oauthbroker_authorizations_required_total", "Links that were handed out.", "app"
     TOKEN_ERRORS = "oauthbroker_token_errors_total", "Token calls that were answered with an error.", "code"
-    CONNECTIONS_COMPLETED = "oauthbroker_connections_completed_total", "Persons who agreed, and it is stored.", "app"
-    CONNECTIONS_FAILED = "oauthbroker_connections_failed_total", "Connections that came to nothing.", "code"
+    CONNECTIONS_COMPLETED = "oauthbroker_connections_completed_total", "Completed connections.", "app"
+    CONNECTIONS_FAILED = "oauthbroker_connections_failed_total", "Failed connection attempts.", "code"
     CLIENT_SECRETS_REFUSED = (
         "oauthbroker_client_secrets_refused_total",
         "Client secrets that were refused while another one of the list works.",
@@ -87,7 +87,7 @@ class Gauge(Name):
     WORKERS = "oauthbroker_workers", "Processes that serve and share these figures."
     QUEUE_EVENTS = "oauthbroker_queue_events", "Events in the agents' queues.", "state"
     QUEUE_OLDEST = "oauthbroker_queue_oldest_event_seconds", "How long the oldest waiting event has been waiting."
-    KEY_EPOCH = "oauthbroker_key_epoch", "How often the store's seed was rotated, and one."
+    KEY_EPOCH = "oauthbroker_key_epoch", "Current key epoch (1 + number of rotations)."
     OLD_SEEDS = "oauthbroker_old_seeds", "Seeds that only open records, by the work that is left for them.", "action"
     STORE_FEEDS = "oauthbroker_store_feeds", "Processes by the state of their feed: off, late or live.", "state"
     STORE_DEGRADED = "oauthbroker_store_degraded", "Processes that hand out tokens while their database is away."

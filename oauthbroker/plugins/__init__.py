@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from oauthbroker.core.foreign_text import foreign_text, harmless_text
     from oauthbroker.core.json_values import ValueCounter
     from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json, type_name
+    from oauthbroker.core.sentences import two_sentences
     from oauthbroker.core.strict_json import decode_json
     from oauthbroker.injection.bounded_answers import Allowance, AnswerTooLarge, bounded_answer
     from oauthbroker.model.plugin_resources import PluginResource, PluginResources
@@ -93,6 +94,7 @@ __all__ = [
     "plain_json",
     "read_resources",
     "read_yaml",
+    "two_sentences",
     "type_name",
 ]
 
@@ -110,6 +112,7 @@ __getattr__ = lazily(
         "core.foreign_text": {"foreign_text", "harmless_text"},
         "core.json_values": {"ValueCounter"},
         "core.plain_json": {"JsonLimits", "NotPlainJson", "plain_json", "type_name"},
+        "core.sentences": {"two_sentences"},
         "core.strict_json": {"decode_json"},
         "injection.bounded_answers": {"Allowance", "AnswerTooLarge", "bounded_answer"},
         "model.plugin_resources": {"PluginResource", "PluginResources"},

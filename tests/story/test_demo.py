@@ -122,7 +122,7 @@ def test_a_password_in_the_url_of_the_database_is_refused_before_anything_is_mad
 def test_its_bundle_is_one_that_people_could_have_written(played: Played):
     done = command("check", "store/demo/config", cwd=played.folder)
     assert 0 == done.code
-    assert "is fine: 1 app, 1 caller." in done.out
+    assert "is valid: 1 app, 1 caller." in done.out
 
 
 def test_a_folder_of_another_user_is_refused_and_kept(tmp_path: Path):

@@ -15,7 +15,7 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.folder import slots_with_lines
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, locks, permissions, plugins, sentence
+from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, locks, permissions, plugins
 from oauthbroker.cli.output.tables import counted
 from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load, load_settings, resolve
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft
@@ -23,6 +23,7 @@ from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.values.value_sources import is_unread_secret
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.sentences import sentence
 from oauthbroker.diagnostics import findings
 from oauthbroker.diagnostics.findings import Check, Finding, Severity
 from oauthbroker.diagnostics.forecast import AppFacts, Forecast, forecast

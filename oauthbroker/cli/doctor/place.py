@@ -16,6 +16,7 @@ from oauthbroker.cli.output.error_output import HINTS
 from oauthbroker.cli.output.tables import shown
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import described
+from oauthbroker.core.sentences import sentence
 from oauthbroker.diagnostics.findings import Check, Finding
 from oauthbroker.model.settings import Settings
 from oauthbroker.store.file.place_checks import NETWORK, file_system, locks_exclude, problems, space_at
@@ -64,14 +65,14 @@ async def disk(root: str) -> list[Finding]:
     """Check the free space for writes."""
     if not is_there(root):
         return []
-    plugin = space_at(Path(root))
-    files = plugin.files_free if plugin.files_free is not None else FEW_FILES
-    also = f" and {plugin.files_free} files" if plugin.files_free is not None else ""
-    text = f"{plugin.bytes_free // MEBIBYTE} MiB{also}"
+    free = space_at(Path(root))
+    files = free.files_free if free.files_free is not None else FEW_FILES
+    also = f" and {free.files_free} files" if free.files_free is not None else ""
+    text = f"{free.bytes_free // MEBIBYTE} MiB{also}"
     hint = "Make space: without it no refreshed token can be stored."
-    if plugin.bytes_free < TOO_LITTLE or files < TOO_FEW_FILES:
+    if free.bytes_free < TOO_LITTLE or files < TOO_FEW_FILES:
         return [Finding("disk", "failure", f"Only {text} are free.", hint=hint)]
-    if plugin.bytes_free < LITTLE or files < FEW_FILES:
+    if free.bytes_free < LITTLE or files < FEW_FILES:
         return [Finding("disk", "warning", f"Only {text} are free.", hint=hint)]
     return [Finding("disk", "ok", f"{text} are free.")]
 
@@ -98,10 +99,6 @@ async def plugins(settings: Settings) -> list[Finding]:
         return [Finding("plugins", "ok", f"Not asked: no broker answers on port {settings.listen_port}.")]
     found = [Finding("plugins", "failure", text, hint=hint, about=code) for code, text, hint in findings_in(said)]
     return found or [Finding("plugins", "ok", f"No finding of {', '.join(settings.plugins)}.")]
-
-
-def sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 async def guarded(check: Check, step: Step) -> list[Finding]:

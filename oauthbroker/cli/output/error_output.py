@@ -48,7 +48,7 @@ def tell(refusal: BrokerError | Refused) -> int:
 
 def tell_crash(crash: BaseException) -> int:
     """Print where a command crashed, without the exception's text, which may quote a secret. Return the exit status."""
-    typer.echo(f"oauthbroker broke: {described(crash)}. Please report this with the command that you typed.", err=True)
+    typer.echo(f"Internal error in oauthbroker: {described(crash)}. Please report it with the command line.", err=True)
     return CRASHED
 
 

@@ -280,4 +280,4 @@ def _check_mode(app: Merged, values: Mapping[str, str]) -> None:
             app.written.refuse(("options", provider, name), "unknown option", hint, key=True, astray=True)
         elif value not in modes.values:
             hint = f"write {' or '.join(modes.values)}"
-            app.written.refuse(("options", provider, name), "not one of the words known here", hint)
+            app.written.refuse(("options", provider, name), "unknown value", hint)

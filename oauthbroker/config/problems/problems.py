@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.sentences import two_sentences
 
 Keys = tuple[str | int, ...]
 MAX_PROBLEMS: Final = 500
@@ -59,9 +60,9 @@ class ConfigProblem:
         return SourcePlace(self.file, self.line, self.column)
 
     def __str__(self) -> str:
-        """`file:line:column path: what, what to do`."""
+        """`file:line:column path: What is wrong. What to do.`"""
         where = f"{self.place} {self.path}" if self.path else str(self.place)
-        return f"{where}: {self.what}, {self.hint}"
+        return f"{where}: {two_sentences(self.what, self.hint)}"
 
     def to_json(self) -> dict[str, str | int]:
         return {

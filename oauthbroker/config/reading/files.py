@@ -54,7 +54,7 @@ def _files(path: Path, problems: Problems) -> list[Path]:
         if path.exists():
             return [path]
         hint = "name the folder that holds the YAML files"
-        _report_unread(path, "there is no such file or folder", hint, problems)
+        _report_unread(path, "no such file or directory", hint, problems)
         return []
     found: list[Path] = []
     for folder, folders, names in os.walk(path):

@@ -280,7 +280,7 @@ def _errors(model: type[Strict], data: Any) -> list[tuple[str, Keys, dict[str, A
 
 def _words(kind: str, context: dict[str, Any]) -> tuple[str, str]:
     if kind == "literal_error":
-        return "not one of the words known here", f"write {context['expected']}"
+        return "unknown value", f"use {context['expected']}"
     if kind == "greater_than_equal":
         return "too small", f"write at least {context['ge']:g}"
     if kind == "less_than_equal":

@@ -32,6 +32,7 @@ from oauthbroker.flowtools.specification.input_files import Policies, input_file
 from oauthbroker.flowtools.specification.shapes import published_schema
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, refuse_changed
+from oauthbroker.plugins import two_sentences
 
 _WORDS: Final = {"no": "not deployable", "acknowledge": "deployable with acknowledgement", "yes": "deployable"}
 Tools = Annotated[list[Path], typer.Argument(help="JSON or YAML files, or folders of them.")]
@@ -119,7 +120,9 @@ def _lines(tool: FlowTool, assessment: RiskAssessment) -> list[str]:
     head = f"{tool.name} version {tool.version}: {assessment.risk}, {_WORDS[assessment.deployable]}"
     lines = [head, *(f"  note: {note}" for note in assessment.notes)]
     for each in assessment.findings:
-        lines.append(f"  {each.risk}  rule {each.rule}  {each.node or 'startNode'}: {each.what}; {each.hint}")
+        lines.append(
+            f"  {each.risk}  rule {each.rule}  {each.node or 'startNode'}: {two_sentences(each.what, each.hint)}"
+        )
         if len(each.path) > 1:
             lines.append(f"    path: {' -> '.join(each.path)}")
     return lines

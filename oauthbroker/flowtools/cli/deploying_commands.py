@@ -114,7 +114,7 @@ def withdraw(
     serving: Annotated[bool, typer.Option("--serving", help="Also the version that serves. Then none does.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let a version take no new call, for ever. Its runs that have begun go on to their end."""
+    """Permanently stop new calls to a version. Its runs that have begun go on to their end."""
     with problems_printed(as_json=as_json):
         record = _versions(flows).withdraw(name, version, by=by or account(), why=why, serving=serving)
     line = f"{name} version {version}: {_withdrawn(record)}; its runs that have begun go on"

@@ -94,7 +94,7 @@ class FlowVersions:
         with self._files.writing():
             flow = self.deployed(f"{name}@{version}")
             if flow.withdrawn:
-                note = f"{name}@{version} is withdrawn for ever; deploy the specification as a new version"
+                note = f"{name}@{version} is permanently withdrawn; deploy the specification as a new version"
                 raise BrokerError(Code.REQUEST_INVALID, note=note)
             if self.serving(name) != version:
                 self._refuse_clash(flow.tool)
@@ -102,7 +102,7 @@ class FlowVersions:
         return flow
 
     def withdraw(self, name: str, version: int, *, by: str, why: str = "", serving: bool = False) -> Document:
-        """Let a version take no new call, for ever. Its runs that have begun go on. Idempotent: the first record stays,
+        """Permanently stop new calls to a version. Its runs that have begun go on. Idempotent: the first record stays,
         and is returned. The version that serves is refused, unless `serving`: then no version serves.
 
         Raises BrokerError if it is not deployed or serves. A version whose file is damaged can be withdrawn.

@@ -9,6 +9,7 @@ from typing import Final
 from oauthbroker.flowtools.risk.graph import Graph, graph_of, order, paths
 from oauthbroker.flowtools.risk.rules import GREEN, RISKS, FlowFinding
 from oauthbroker.flowtools.specification.spec import FlowTool
+from oauthbroker.plugins import two_sentences
 
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 200, 52, 40, 56, 32
 _FILL: Final = {"green": "#e6f4ea", "yellow": "#fef3c7", "red": "#fde2e1"}
@@ -81,7 +82,10 @@ def _places(graph: Graph, rank: Mapping[str, int]) -> dict[str, Point]:
 def _node(name: str, kind: str, at: Point, found: list[FlowFinding], start: str) -> str:
     risk = max((each.risk for each in found), key=RISKS.index, default=GREEN)
     middle, (x, y) = at[0] + _WIDTH / 2, at
-    title = "\n".join(f"{each.risk}, rule {each.rule}: {each.what}; {each.hint}" for each in found) or "no finding"
+    title = (
+        "\n".join(f"{each.risk}, rule {each.rule}: {two_sentences(each.what, each.hint)}" for each in found)
+        or "no finding"
+    )
     shown = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
     marks = " ".join(dict.fromkeys(each.rule for each in found if len(each.rule) == 1))
     words = f"{kind}{', rule ' + marks if marks else ''}"

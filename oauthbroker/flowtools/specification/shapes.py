@@ -81,7 +81,7 @@ def _words(keyword: str, facts: Mapping[str, Any]) -> tuple[str, str]:
         case "enum":
             options = facts["options"]
             options = json.loads(options) if isinstance(options, str) else options
-            return "not one of the words known here", f"write one of {', '.join(map(str, options))}"
+            return "unknown value", f"use one of {', '.join(map(str, options))}"
         case "pattern":
             return "not in the form that is asked for", f"it has to match {facts['pattern']}"
         case "minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties":

@@ -14,7 +14,7 @@ import yaml
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.specification.json_faults import json_fault
-from oauthbroker.plugins import decode_json
+from oauthbroker.plugins import decode_json, two_sentences
 
 Keys = tuple[str | int, ...]
 MOST_BYTES: Final = 1024 * 1024
@@ -43,7 +43,7 @@ class FlowProblem:
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}:{self.column}"
-        return f"{where}{' ' if self.path else ''}{self.path}: {self.what}, {self.hint}"
+        return f"{where}{' ' if self.path else ''}{self.path}: {two_sentences(self.what, self.hint)}"
 
 
 class FlowRefused(ValueError):

@@ -290,7 +290,7 @@ def test_before_init_there_is_one_word_about_the_store_and_none_of_the_system(de
 def test_without_any_configuration_it_says_so(desk: Desk):
     reported = examined(desk, "--config", "nowhere")
     assert [("configuration", True)] == [
-        (check, "no such file or folder" in text) for check, text in findings(reported, "failure")[:1]
+        (check, "No such file or directory" in text) for check, text in findings(reported, "failure")[:1]
     ]
     assert [] == findings(reported, "ok"), "nothing is claimed of a store that is not named"
 

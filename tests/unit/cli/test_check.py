@@ -42,7 +42,7 @@ def test_a_fine_configuration_is_described(tmp_path: Path):
     ):
         assert line in result.stdout.splitlines()
     assert ["Tool/hammer:hit", "acme", "read"] in [line.split() for line in result.stdout.splitlines()]
-    assert f"{folder} is fine: 2 apps, 3 callers." in result.stdout
+    assert f"{folder} is valid: 2 apps, 3 callers." in result.stdout
 
 
 def test_a_redirect_uri_is_never_broken_into_two(tmp_path: Path):
@@ -159,14 +159,14 @@ def test_a_scope_that_is_no_right_is_told_where_it_belongs(tmp_path: Path):
 def test_nothing_to_read_is_a_problem_too(tmp_path: Path):
     result = check(tmp_path / "nowhere")
     assert 2 == result.exit_code
-    assert "there is no such file or folder" in result.stderr
+    assert "No such file or directory." in result.stderr
 
 
 def test_it_checks_the_example_by_default(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(EXAMPLE.parent)
     result = check()
     assert 0 == result.exit_code
-    assert "config is fine: 6 apps, 4 callers." in result.stdout
+    assert "config is valid: 6 apps, 4 callers." in result.stdout
 
 
 def test_checking_leaves_nothing_behind(tmp_path: Path):
@@ -211,7 +211,7 @@ def test_what_other_programs_read_is_listed_as_left_alone(tmp_path: Path):
     assert "  and 5 more, all listed with --json" == lines[at + 21]
     reported = json.loads(check(folder, "--json").stdout)["ignored"]
     assert [f"p{number}" for number in range(25)] == [each["name"] for each in reported]
-    assert "Left alone" not in check(write(tmp_path / "c", app=APP)).stdout
+    assert "Ignored" not in check(write(tmp_path / "c", app=APP)).stdout
 
 
 def test_a_reference_that_nothing_reads_is_a_warning_and_with_strict_a_problem(tmp_path: Path):

@@ -52,7 +52,7 @@ def test_a_crash_reports_its_place_and_never_its_message(
     assert 1 == cli.run(["secrets", "list"])
     said = capsys.readouterr().err
     assert secret not in said
-    assert said.startswith("oauthbroker broke: KeyError at ")
+    assert said.startswith("Internal error in oauthbroker: KeyError at ")
     assert ("test_error_output.py" in said) is not wrapped  # an exception that was never raised has no place
 
 

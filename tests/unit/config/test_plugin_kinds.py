@@ -80,7 +80,7 @@ PROBLEMS = {
     "an unknown field": ("pages: 3", "@@pagse: 3", "unknown field", "the nearest known name is pages"),
     "a wrong type": ("pages: 3", "pages: @@'3'", "not a whole number", "write digits without quotes"),
     "a bound": ("pages: 3", "pages: @@101", "too large", "write at most 100"),
-    "a word": ("mode: read", "mode: @@erase", "not one of the words known here", "write 'read' or 'write'"),
+    "a word": ("mode: read", "mode: @@erase", "unknown value", "use 'read' or 'write'"),
     "an absent field below": ('home: {url: "https://home.example", token', "@@home: {token", "missing", "write it"),
     "an unknown field below a key": ("token: {", "@@tokken: {", "unknown field", "the nearest known name is token"),
     "the plug-in's own check": ('"https://home', '@@"http://home', "not an https address", "write https://..."),
@@ -113,7 +113,7 @@ def test_all_errors_come_at_once(tmp_path: Path):
     found = problems_in(write(tmp_path, broker=named("sample", "absent"), app=app, red=red, tool=tool))
     assert {
         ("spec.plugins[1]", "no plug-in of this name is installed"),
-        ("spec.flow", "not one of the words known here"),
+        ("spec.flow", "unknown value"),
         ("spec.pages", "too large"),
         ("spec.oauthAppRef", "no such OAuthApp in this bundle"),
         ("spec.servers.?.url", "not an https address"),
@@ -262,7 +262,7 @@ def test_code_of_a_plugin_that_raises_is_a_problem_beside_the_others(tmp_path: P
         found = problems_in(write(tmp_path / "config", broker=named("other"), app=app, manual=MANUAL))
     assert {
         f"the plug-in other could not read this resource: {error}",
-        "not one of the words known here",
+        "unknown value",
     } <= {each.what for each in found}
     assert "planted" not in str([str(each) for each in found])
 

@@ -257,7 +257,7 @@ def test_a_file_that_is_not_text_is_refused(content: bytes | None, what: str, tm
     assert (str(file), 0, what) == (problem.file, problem.line, problem.what)
 
 
-@pytest.mark.parametrize("name, what", [("nowhere", "no such file or folder"), (".", "no YAML file here")])
+@pytest.mark.parametrize("name, what", [("nowhere", "no such file or directory"), (".", "no YAML file here")])
 def test_a_path_with_nothing_to_read_is_refused(name: str, what: str, tmp_path: Any):
     [problem] = refused(tmp_path / name).problems
     assert what in problem.what

@@ -44,8 +44,8 @@ def test_the_product_brings_three_policies_whose_conditions_are_sound():
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"type": "quota"}, "not one of the words known here"),
-        ({"action": "log"}, "not one of the words known here"),
+        ({"type": "quota"}, "unknown value"),
+        ({"action": "log"}, "unknown value"),
         ({"condition": "amount"}, "its value is not true or false (character 1)"),
         ({"condition": "amount > parameters.maxRows"}, "parameters.maxRows is not bound here (character 20)"),
         ({"condition": "balance > 0"}, "balance is not bound here (character 1)"),

@@ -119,7 +119,7 @@ def test_a_version_is_withdrawn_once_with_a_record_and_serves_never_again(tmp_pa
     deploy(tmp_path, green())
     assert before == tree(tmp_path)
     assert [record, None] == [opened(tmp_path).deployed(f"tool@{version}").withdrawn for version in (1, 2)]
-    with pytest.raises(BrokerError, match="tool@1 is withdrawn for ever; deploy the specification as a new version"):
+    with pytest.raises(BrokerError, match="tool@1 is permanently withdrawn; deploy the specification as a new version"):
         kept.activate("tool", 1, by="bob")
 
 

@@ -193,8 +193,8 @@ def test_a_bundle_has_action_schemas(tmp_path: Path) -> None:
 
 PROBLEMS = {
     "a typo": ("nights: {type:", "nights: {@@tpye:", "unknown field", "the nearest known name is type"),
-    "a type": ("room: string}", "room: @@text}", "not one of the words known here", "write 'string', 'number', 'integer', 'boolean', 'array' or 'object'"),
-    "a format": ("{format: email}", "{format: @@mail}", "not one of the words known here", "write 'uuid', 'email', 'phone', 'iso8601', 'productId', 'orderId' or 'couponCode'"),
+    "a type": ("room: string}", "room: @@text}", "unknown value", "use 'string', 'number', 'integer', 'boolean', 'array' or 'object'"),
+    "a format": ("{format: email}", "{format: @@mail}", "unknown value", "use 'uuid', 'email', 'phone', 'iso8601', 'productId', 'orderId' or 'couponCode'"),
     "no other side": ("{field: nights, op: atLeast, value: 14,", "@@{field: nights, op: atLeast,", "not one other side", "write exactly one of value, otherField, context, list, timesAverage"),
     "two other sides": ("op: atLeast, value: 14,", "op: atLeast, value: 14, context: credit,", "not one other side", "write exactly one of value, otherField, context, list, timesAverage"),
     "a list without in": ("{field: room, op: notEquals, value: attic", "{field: room, op: @@notEquals, value: [attic]", "does not fit the other side", "write in or notIn for a list, and only for one"),

@@ -1,0 +1,18 @@
+"""Say a problem in two sentences: what is wrong, and what to do. The two stay apart as data until they are shown."""
+
+from __future__ import annotations
+
+import re
+
+# A plain word. Names, paths, protocols and quoted text keep their case.
+_WORD = re.compile(r"(?!https?\b)[a-z][a-z'-]*[,;]?(?=\s|$)")
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital letter and a full stop. One that begins with a name or with code keeps its case."""
+    opened = text[:1].upper() + text[1:] if _WORD.match(text) else text
+    return opened if opened.endswith((".", "?", "!")) else f"{opened}."
+
+
+def two_sentences(what: str, hint: str) -> str:
+    return f"{sentence(what)} {sentence(hint)}" if hint else sentence(what)
