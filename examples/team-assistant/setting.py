@@ -29,7 +29,7 @@ spec:
   publicBaseUrl: {base_url}
   store: {{root: "{folder}/data"}}
   keys: {{file: "{folder}/keys/broker.kek"}}
-  plugins: [tools, actions]
+  plugins: [tools, gateway]
   weaken: [plainHttpProvider]  # the provider of the example has no https; loopback only
 ---
 apiVersion: agents.example.io/v1alpha1

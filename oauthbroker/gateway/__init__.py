@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 __all__ = ["PLUGIN", "GateDecision", "gate", "rulebook", "validate"]
 
 PLUGIN = Plugin(
-    name="actions",
-    commands={"actions": PluginCommand(help="Proposed actions: validate.", app="oauthbroker.gateway.commands:app")},
+    name="gateway",
+    commands={"gateway": PluginCommand(help="Proposed actions: validate.", app="oauthbroker.gateway.commands:app")},
     kinds="oauthbroker.gateway.spec:KINDS",
     open="oauthbroker.gateway.running:open_plugin",
 )

@@ -1,4 +1,4 @@
-"""The command `oauthbroker actions validate`."""
+"""The command `oauthbroker gateway validate`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def validate_file(
     _check(not more, f"the input has the unknown {more}; its members are {', '.join(_MEMBERS)}")
     _check(not isinstance(inputs.get("action_schema"), str), "action_schema is a name: name its file with --schema")
     if schema:
-        found = read_resources(schema, "actions").resources
+        found = read_resources(schema, "gateway").resources
         _check(len(found) == 1, f"--schema has {len(found)} resources of the kind ActionSchema, and has to have one")
         inputs["action_schema"] = rulebook(found[0].spec)
     answer = validate(**inputs, details=True)

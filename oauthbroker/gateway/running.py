@@ -1,4 +1,4 @@
-"""The gateway in a running broker: `POST /v1/actions/validate`."""
+"""The gateway in a running broker: `POST /v1/gateway/validate`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Gateway:
 
 @asynccontextmanager
 async def open_plugin(_broker: Broker, resources: PluginResources) -> AsyncIterator[RunningPlugin]:
-    gateway, path = Gateway(), "/v1/actions/validate"
+    gateway, path = Gateway(), "/v1/gateway/validate"
     await gateway.follow(resources)
     route = PluginRoute(
         method="POST", path=path, handler=gateway.validate, who=("turn", "runtime"), body=ValidateRequest

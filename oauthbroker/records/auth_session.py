@@ -166,7 +166,7 @@ class AuthSession:
         """Claim the right to redeem the code, for one callback or for the confirmation of a pending code. The claimed
         session no longer holds the pending code. The printed status stays `pending`."""
         fields = {slot: getattr(self, slot) for slot in AuthSession.__dataclass_fields__}
-        return ClaimedSession(**{**fields, "claim": Claim(by, until, confirmed), "pendingCode": None, "login": None})
+        return ClaimedSession(**{**fields, "claim": Claim(by, until, confirmed), "pending_code": None, "login": None})
 
     def completed(self, at: datetime, event: AgentEvent | None = None) -> AuthSession:
         return self._ended("completed", at, None, event)

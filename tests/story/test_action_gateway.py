@@ -25,7 +25,7 @@ from tests.story.api.kit import Callers
 from tests.unit.config.bundles import BROKER
 from tests.unit.gateway.kit import explain
 
-PATH = "/v1/actions/validate"
+PATH = "/v1/gateway/validate"
 CART = {"action_type": "ADD_TO_CART", "product_id": "prod_1", "quantity": 2}
 
 
@@ -41,15 +41,15 @@ SHOP = {"actions": {"PAY": {"jsonSchema": {"required": ["total"]}}}}
 
 @pytest.fixture
 async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
-    plugins = {"actions": resources(hotel=HOTEL)}
+    plugins = {"gateway": resources(hotel=HOTEL)}
     async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, plugins=plugins) as harness:
         yield harness
 
 
 def test_the_project_declares_the_plugin() -> None:
     project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text("utf-8"))["project"]
-    assert "oauthbroker.gateway:PLUGIN" == project["entry-points"]["oauthbroker.plugins"]["actions"]
-    assert declared("actions") is PLUGIN
+    assert "oauthbroker.gateway:PLUGIN" == project["entry-points"]["oauthbroker.plugins"]["gateway"]
+    assert declared("gateway") is PLUGIN
 
 
 # the route
@@ -92,12 +92,12 @@ async def test_the_route_takes_the_schemas_of_the_configuration_by_name(harness:
 
 
 async def test_a_schema_of_the_name_default_replaces_the_nine_actions_and_follows_a_reload(harness: Harness) -> None:
-    plugin = harness.broker.bundle.plugins["actions"]
+    plugin = harness.broker.bundle.plugins["gateway"]
     assert plugin.of("ActionSchema").keys() == {"hotel"}
     api = await Callers.of(harness)
     payment = {"action_requests": [{"action_type": "PAY"}]}
     assert "UNKNOWN_ACTION_TYPE" == (await api.runtime.post(PATH, payment)).json()["details"][0]["tag"]
-    await harness.broker.reload(replace(harness.broker.bundle, plugins={"actions": resources(default=SHOP)}))
+    await harness.broker.reload(replace(harness.broker.bundle, plugins={"gateway": resources(default=SHOP)}))
     assert "MISSING_REQUIRED_FIELD" == (await api.runtime.post(PATH, payment)).json()["details"][0]["tag"]
 
 
@@ -133,7 +133,7 @@ async def test_the_route_reads_strict_json_only(harness: Harness, body: bytes) -
 def typed(monkeypatch: pytest.MonkeyPatch, *words: str, stdin: str | bytes = b"") -> int:
     data = stdin.encode() if isinstance(stdin, str) else stdin
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data), isatty=lambda: False))
-    return run(["actions", "validate", *words])
+    return run(["gateway", "validate", *words])
 
 
 def test_the_command_reads_a_file_or_stdin_and_its_status_tells_of_rejected_actions(

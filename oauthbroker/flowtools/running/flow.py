@@ -119,7 +119,7 @@ def _mapped(tool: FlowTool, edge: Edge, entities: Mapping[str, Entity]) -> Itera
         known = known_fields(entity) if node.type == "read" else frozenset(entity.fields)
     for name in edge.data_mapping.values():
         if name not in known:
-            yield f"{node.id} takes no field {printable(name)}", f"it takes {', '.join(sorted(known)) or 'none'}"
+            yield f"node {node.id} takes no field {printable(name)}", f"it takes {', '.join(sorted(known)) or 'none'}"
 
 
 def _entity_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity]) -> Iterator[FlowProblem]:

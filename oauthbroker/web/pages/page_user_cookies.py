@@ -1,4 +1,4 @@
-"""The visitors of `/connections` and `/admin`: the cookie that speaks for them, and who is let in."""
+"""The users of `/connections` and `/admin`: the cookie that speaks for them, and who is let in."""
 
 from __future__ import annotations
 

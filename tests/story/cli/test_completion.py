@@ -67,7 +67,7 @@ def offered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[st
 @pytest.mark.slow
 def test_bash_completes_commands_options_and_apps(desk: Desk, idp: IdentityProvider, path: str):
     desk.serve_app_of(idp)
-    assert {*COMMANDS, "actions", "flow", "mcp", "tools"} == completed(
+    assert {*COMMANDS, "flow", "gateway", "mcp", "tools"} == completed(
         path, desk.folder, ""
     )  # the plug-ins of this package come along
     assert {"--dry-run"} == completed(path, desk.folder, "grants", "revoke", "--d")
@@ -145,5 +145,5 @@ def test_an_unknown_shell_is_refused(desk: Desk):
 def test_bash_completes_the_commands_of_installed_plugins_and_says_nothing_of_broken_ones(tmp_path: Path, path: str):
     site = distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other="raise RuntimeError")
     more = {"PYTHONPATH": ":".join(map(str, (REPOSITORY, SAMPLE, site)))}
-    assert {*COMMANDS, "actions", "flow", "mcp", "notebooks", "tools"} == completed(path, tmp_path, "", **more)
+    assert {*COMMANDS, "flow", "gateway", "mcp", "notebooks", "tools"} == completed(path, tmp_path, "", **more)
     assert {"list"} == completed(path, tmp_path, "notebooks", "", **more)

@@ -189,7 +189,7 @@ def test_an_address_that_only_begins_like_the_presets_is_another():
 def test_without_the_endpoint_that_tells_the_account_the_app_is_refused(tmp_path: Path):
     own = {PAGE: f"{ENTERPRISE}/authorize", "tokenUrl": f"{ENTERPRISE}/token"}
     said = refusal(tmp_path, app_of(GITHUB, "oauthApp", **own))
-    assert "spec.owner.identity.user.from: a userinfo endpoint is not to be had here" in said
+    assert "spec.owner.identity.user.from: A userinfo endpoint is not to be had here" in said
     assert "endpoints.userInfoUrl" in said
 
 
@@ -202,7 +202,7 @@ def test_dropped_parts_are_named_with_a_remedy(tmp_path: Path):
         "endpoints.deviceAuthorizationUrl",
         "api.hosts",
     }
-    assert "write those that your installation has; or leave out endpoints and write params.host" in str(found.notice)
+    assert "Write those that your installation has; or leave out endpoints and write params.host" in str(found.notice)
     assert found.app.api.hosts == ()
 
 
@@ -211,7 +211,7 @@ def test_a_tool_without_a_token_needs_the_hosts_of_the_installation(tmp_path: Pa
     tool = {"apiVersion": "agents.example.io/v1alpha1", "kind": "Tool", "metadata": {"name": "t"}}
     tool["spec"] = {"auth": {"oauthAppRef": "OAuthApp/my-github-oauthApp", "delivery": "injected"}}
     drafts(tmp_path, app_of(GITHUB, "oauthApp"), tool)
-    with pytest.raises(ConfigInvalidError, match=r"injection for an OAuthApp without api\.hosts"):
+    with pytest.raises(ConfigInvalidError, match=r"Injection for an OAuthApp without api\.hosts"):
         drafts(tmp_path, app_of(GITHUB, "oauthApp", **own), tool)
 
 

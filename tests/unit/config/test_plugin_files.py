@@ -16,22 +16,22 @@ SHOP = HOTEL.replace("hotel", "shop")
 
 def test_the_resources_of_the_plugin_are_read_in_the_order_of_the_files_and_no_others(tmp_path: Path) -> None:
     folder = write(tmp_path, a=HOTEL + "---\n" + APP, b=SHOP)
-    found = read_resources(folder, "actions")
+    found = read_resources(folder, "gateway")
     assert ["hotel", "shop"] == [each.name for each in found.resources]
     assert {"BOOK"} == set(found.of("ActionSchema")["hotel"].spec.actions)
-    assert folder.absolute() == found.folder == read_resources(str(folder / "a.yaml"), "actions").folder
+    assert folder.absolute() == found.folder == read_resources(str(folder / "a.yaml"), "gateway").folder
     other = write(tmp_path / "c", broker=BROKER)
-    assert PluginResources(folder=other.absolute()) == read_resources(other, "actions")
+    assert PluginResources(folder=other.absolute()) == read_resources(other, "gateway")
 
 
 @pytest.mark.parametrize(
     ("plugin", "text", "what"),
     [
         ("actoins", HOTEL, "no plug-in of this name is installed"),
-        ("actions", HOTEL + "---\n" + HOTEL, "this name is taken"),
-        ("actions", HOTEL.replace("BOOK: {}", "BOOK: {jsonSchema: {type: thing}}"), "not a usable JSON Schema 2020-12"),
-        ("actions", HOTEL.replace("BOOK: {}", "BOOK: {logni: true}"), "unknown field"),
-        ("actions", HOTEL.replace("BOOK: {}", "BOOK: {}, BOOK: {}"), "twice"),
+        ("gateway", HOTEL + "---\n" + HOTEL, "this name is taken"),
+        ("gateway", HOTEL.replace("BOOK: {}", "BOOK: {jsonSchema: {type: thing}}"), "not a usable JSON Schema 2020-12"),
+        ("gateway", HOTEL.replace("BOOK: {}", "BOOK: {logni: true}"), "unknown field"),
+        ("gateway", HOTEL.replace("BOOK: {}", "BOOK: {}, BOOK: {}"), "twice"),
     ],
 )
 def test_each_problem_is_told_with_its_place(tmp_path: Path, plugin: str, text: str, what: str) -> None:
@@ -43,5 +43,5 @@ def test_each_problem_is_told_with_its_place(tmp_path: Path, plugin: str, text: 
 
 
 def test_a_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
-    with pytest.raises(ConfigInvalidError, match="no such file"):
-        read_resources(tmp_path / "missing.yaml", "actions")
+    with pytest.raises(ConfigInvalidError, match="No such file"):
+        read_resources(tmp_path / "missing.yaml", "gateway")

@@ -89,7 +89,7 @@ def test_five_hundred_problems_are_enough(tmp_path: Any):
     folder = write(tmp_path / "b", app=APP + "".join(f"  n{number}: 1\n" for number in range(5_000)))
     problems = refused(folder).problems
     assert 501 == len(problems)
-    assert "more than 500 problems, fix these first" in str(problems[0])
+    assert "More than 500 problems. Fix these first" in str(problems[0])
 
 
 @pytest.mark.case("95")

@@ -177,7 +177,7 @@ def test_all_that_opens_the_store_is_in_one_list(tmp_path: Any):
 def test_a_store_inside_the_bundle_is_refused_links_followed(root: str, tmp_path: Any):
     tmp_path.joinpath("linked").symlink_to("c")
     folder = write(tmp_path / "c", broker=HEAD + f"  store: {{root: {root}}}\n", app=APP + "  wrong: 1\n")
-    what = "the store would lie in the bundle, which is copied for every changeset"
+    what = "The store would lie in the bundle, which is copied for every changeset"
     with pytest.raises(ConfigInvalidError) as caught:
         load(folder)
     assert ("spec.store.root", what) in [(it.path, it.what) for it in caught.value.problems]
@@ -188,14 +188,14 @@ def test_a_store_inside_the_bundle_is_refused_links_followed(root: str, tmp_path
 def test_a_bundle_that_is_reached_by_a_link_is_the_folder_behind_it(tmp_path: Any):
     write(tmp_path / "c", broker=HEAD + f"  store: {{root: {tmp_path}/c/store}}\n")
     tmp_path.joinpath("linked").symlink_to("c")
-    with pytest.raises(ConfigInvalidError, match="the store would lie in the bundle"):
+    with pytest.raises(ConfigInvalidError, match="The store would lie in the bundle"):
         load(tmp_path / "linked")
 
 
 def test_a_default_store_that_a_link_puts_into_the_bundle_is_refused_too(tmp_path: Any):
     folder = write(tmp_path / "c", app=APP)
     tmp_path.joinpath("store").symlink_to("c")
-    with pytest.raises(ConfigInvalidError, match="the store would lie in the bundle"):
+    with pytest.raises(ConfigInvalidError, match="The store would lie in the bundle"):
         load(folder)
 
 

@@ -123,7 +123,7 @@ def test_a_refused_part_leaves_a_gap_and_nothing_else():
 )  # fmt: skip
 def test_text_that_is_not_yaml_is_refused_in_our_own_words(text: str):
     _, [problem] = read(text)
-    assert "this is not well-formed YAML, check indentation" in problem
+    assert "This is not well-formed YAML. Check indentation" in problem
     assert CANARY not in problem
 
 
@@ -142,7 +142,7 @@ def test_a_tab_in_the_indentation_is_called_a_tab(text: str, place: str):
 def test_a_tab_elsewhere_is_not_blamed():
     assert {"a": "b"} == value("a:\tb\n")
     _, [problem] = read("a:\tb\nc: [\n")
-    assert "this is not well-formed YAML" in problem
+    assert "This is not well-formed YAML" in problem
 
 
 def test_a_key_that_is_written_twice_comes_before_what_may_follow_from_it(tmp_path: Any):
@@ -162,7 +162,7 @@ def test_documents_before_a_mistake_are_still_read():
 @pytest.mark.parametrize("text", ["[" * 33, "{a: " * 33, "".join("  " * n + "a:\n" for n in range(40)), "[" * 10_000])
 def test_depth_is_limited(text: str):
     _, [problem] = read(text)
-    assert "nested deeper than 32 levels, flatten it" in problem
+    assert "Nested deeper than 32 levels. Flatten it" in problem
 
 
 DEEP = {"lists": "[" * 5000, "mappings": "{a: " * 5000, "block lists": "- " * 5000 + "x"}
@@ -276,7 +276,7 @@ def test_a_folder_is_read_to_its_depths_without_what_begins_with_a_dot(tmp_path:
 def test_a_missing_app_is_not_claimed_while_a_file_cannot_be_read(tmp_path: Any):
     tool = "apiVersion: goondan.ai/v1\nkind: Tool\nmetadata: {name: t}\nspec: {auth: {oauthAppRef: OAuthApp/acme}}\n"
     folder = write(tmp_path / "b", app=APP + "  broken: [\n", tool=tool)
-    assert ["this is not well-formed YAML"] == [problem.what for problem in refused(folder).problems]
+    assert ["This is not well-formed YAML"] == [problem.what for problem in refused(folder).problems]
 
 
 def test_a_file_name_cannot_forge_a_line_of_the_report(tmp_path: Any):

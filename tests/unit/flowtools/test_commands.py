@@ -55,7 +55,7 @@ def test_check_refuses_one_version_with_two_contents(tmp_path):
         (tmp_path / f"{name}.json").write_text(json.dumps(tool), "utf-8")
     result = run("check", tmp_path)
     assert 1 == result.exit_code
-    assert "this version exists with other bytes" in result.output
+    assert "This version exists with other bytes" in result.output
 
 
 def test_check_takes_policies_and_refuses_two_of_one_name(tmp_path):

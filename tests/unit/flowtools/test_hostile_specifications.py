@@ -129,20 +129,20 @@ def looped(body: Any) -> dict[str, Any]:
     return schema({"$ref": "#/$defs/a", "$defs": {"a": body({"$ref": "#/$defs/a"})}})
 
 
-MULTIPLY, SCHEMA, UNKNOWN = "references multiply", "not a usable JSON Schema", "is not known"
-NOT_A_URL, NOT_A_NAME, NOT_THE_FORM = "not a URL that a flow may call", "a name of another form", "not in the form"
+MULTIPLY, SCHEMA, UNKNOWN = "references multiply", "Not a usable JSON Schema", "is not known"
+NOT_A_URL, NOT_A_NAME, NOT_THE_FORM = "Not a URL that a flow may call", "A name of another form", "Not in the form"
 HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     **{f"the url {url!r}": (request(url=url), NOT_A_URL) for url in URLS},
     # Requests
-    "a slot without a value": (request(url=f"{API}/{{id}}"), "does not fit the url"),
-    "a value without a slot": (request(url=f"{API}/v1", path={"id": "input.id"}), "does not fit the url"),
-    "a slot twice": (request(url=f"{API}/{{id}}/{{id}}", path={"id": "input.id"}), "does not fit the url"),
-    "a body of a GET": (request(url=f"{API}/v1", body={"id": "input.id"}), "not for this method"),
-    "no app": (request(url=f"{API}/v1", oauthAppRef=None), "of another type"),
+    "a slot without a value": (request(url=f"{API}/{{id}}"), "Does not fit the url"),
+    "a value without a slot": (request(url=f"{API}/v1", path={"id": "input.id"}), "Does not fit the url"),
+    "a slot twice": (request(url=f"{API}/{{id}}/{{id}}", path={"id": "input.id"}), "Does not fit the url"),
+    "a body of a GET": (request(url=f"{API}/v1", body={"id": "input.id"}), "Not for this method"),
+    "no app": (request(url=f"{API}/v1", oauthAppRef=None), "Of another type"),
     "an app by a path": (request(url=f"{API}/v1", oauthAppRef="OAuthApp/../secrets"), NOT_THE_FORM),
     "another kind as app": (request(url=f"{API}/v1", oauthAppRef="Secret/key"), NOT_THE_FORM),
-    "a header": (request(url=f"{API}/v1", headers={"Authorization": "'x'"}), "unknown field"),
-    "a method of its own": (request(url=f"{API}/v1", method="CONNECT"), "not one of the words"),
+    "a header": (request(url=f"{API}/v1", headers={"Authorization": "'x'"}), "Unknown field"),
+    "a method of its own": (request(url=f"{API}/v1", method="CONNECT"), "Unknown value"),
     "a query with a name of markup": (request(url=f"{API}/v1", query={"a&b=c": "'x'"}), NOT_A_NAME),
     # Triggers
     **{
@@ -173,7 +173,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "SQL as composite": (node("read", composite="A' OR '1'='1", limit=1), NOT_THE_FORM),
     "SQL as the name of a filter": (written_by(filter={'id" OR 1=1 --': "'x'"}), NOT_A_NAME),
     "SQL as the name of a field": (written_by(filter={"id": "'x'"}, fields={"total = 0, note": "'x'"}), NOT_A_NAME),
-    "SQL as limit": (written_by(filter={"id": "'x'"}, limit="1; DROP TABLE x"), "of another type"),
+    "SQL as limit": (written_by(filter={"id": "'x'"}, limit="1; DROP TABLE x"), "Of another type"),
     "a filter that is always true": (written_by(filter={}), "a write to all rows"),
     # Templates
     **{
@@ -183,7 +183,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
             "${input.id}": "token recognition",
             "{% import os %}": "extraneous",
             "#{7*7}": "token recognition",
-            "`id`": "a text without its end",
+            "`id`": "A text without its end",
             "__import__('os')": UNKNOWN,
             "input.id.getClass()": UNKNOWN,
             "input.__class__": "not bound",
@@ -195,12 +195,12 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     **{
         f"the bomb {name}": (node("transform", expression=text), reason)
         for name, (text, reason) in {
-            "of depth": ("(" * 2000 + "1" + ")" * 2000, "too deep, or too long"),
-            "of lists": ("[" * 2000 + "]" * 2000, "too deep, or too long"),
+            "of depth": ("(" * 2000 + "1" + ")" * 2000, "Too deep, or too long"),
+            "of lists": ("[" * 2000 + "]" * 2000, "Too deep, or too long"),
             "of operators": ("1" + "+1" * 2000, "recursion depth"),
-            "of length": ("1" * 5000, "too large or too long"),
+            "of length": ("1" * 5000, "Too large or too long"),
             "of a list builder": ("[1].map(a, [1].map(b, a + b))", UNKNOWN),
-            "of numbers": ("1e999", "a number of another form"),
+            "of numbers": ("1e999", "A number of another form"),
             "of nothing": ("\x00", "(nul)"),
         }.items()
     },
@@ -242,7 +242,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "a cycle of one node": (written({"a": "transform"}, [("a", "a")]), "runs in a cycle"),
     "two ids that expressions read as one": (
         written({"a": "transform", "x-y": "transform", "x_y": "transform"}, chain("a", "x-y", "x_y")),
-        "an id twice",
+        "An id twice",
     ),
     "an id with a slash, as a refund has": (written({"a": "transform", "a/refund": "transform"}, []), "cannot use"),
     "an id that is the input": (written({"input": "transform"}, [], "input"), "cannot use"),
@@ -333,7 +333,7 @@ def test_a_plain_url_of_a_public_host_is_taken():
 
 
 def test_a_request_names_an_app():
-    with pytest.raises(FlowRefused, match=r"oauthAppRef: missing"):
+    with pytest.raises(FlowRefused, match=r"oauthAppRef: Missing"):
         tool_of({"a": ("httpRequest", {"url": "https://api.example.com/v1"})}, [])
 
 
@@ -360,7 +360,7 @@ def test_a_schema_that_refers_to_itself_is_taken_and_one_that_refers_to_files_is
     loop = {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"b": {"$ref": "#/$defs/a"}}}}}
     assert "yes" == assess(tool_of({"a": "transform"}, [], input=loop, idempotencyKey=None)).deployable
     for reference in ("file:///etc/passwd", "https://example.com/a.json", "#/$defs/none"):
-        with pytest.raises(FlowRefused, match="not a usable JSON Schema"):
+        with pytest.raises(FlowRefused, match="Not a usable JSON Schema"):
             tool_of({"a": "transform"}, [], input={"$ref": reference})
 
 
@@ -388,5 +388,5 @@ def test_a_document_with_nul_or_a_number_beyond_a_double_is_refused_at_its_place
     document = json.dumps(written({"a": "transform"}, [])).replace('"n": {', f'"x": {{"const": {value}}}, "n": {{')
     if file.endswith("yaml") and value.startswith("9"):
         return  # YAML reads it as a text
-    with pytest.raises(FlowRefused, match=r"input\.properties\.x\.const: a value that no flow takes"):
+    with pytest.raises(FlowRefused, match=r"input\.properties\.x\.const: A value that no flow takes"):
         load_tool(document.encode(), file)

@@ -131,7 +131,7 @@ def test_all_problems_come_at_once_with_line_and_column(text, file, places):
         load_tool(text.encode(), file)
     assert places == [(each.line, each.column) for each in refused.value.problems]
     assert str(refused.value).splitlines()[0].startswith(f"{file}:{places[0][0]}:{places[0][1]} name: ")
-    assert "the nearest known name is edges" in str(refused.value)
+    assert "The nearest known name is edges" in str(refused.value)
 
 
 BRANCHES: list[tuple[dict[str, Any], list[tuple[str, ...]], str]] = [
@@ -185,7 +185,7 @@ def test_a_version_with_other_bytes_is_refused_and_the_next_version_is_named():
     tool, other = tool_of(*ONE), tool_of(*ONE, description="Another")
     refuse_changed(tool, None)
     refuse_changed(tool, tool.source.digest)
-    with pytest.raises(FlowRefused, match="this version exists with other bytes, write version 2"):
+    with pytest.raises(FlowRefused, match="This version exists with other bytes. Write version 2"):
         refuse_changed(other, tool.source.digest)
 
 

@@ -14,7 +14,7 @@ from oauthbroker.gateway import rulebook, validate
 from tests.unit.config.bundles import BROKER, HEAD, edited, loaded_with_values, problems_in, unmarked, write
 from tests.unit.gateway.kit import CART, explain
 
-WITH_PLUGIN = BROKER + "  plugins: [actions]\n"
+WITH_PLUGIN = BROKER + "  plugins: [gateway]\n"
 SPEC = """\
   fields:
     nights: {type: integer, min: 1, max: 30}
@@ -157,11 +157,11 @@ def test_a_call_may_give_json_schema_by_type_and_the_limits_of_the_text_stay() -
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        ({"$ref": "file:///etc/passwd"}, "jsonSchema: not a usable JSON Schema"),
-        ({"$ref": "other.json"}, "jsonSchema: not a usable JSON Schema"),
-        ({"pattern": "(?=a)b"}, "jsonSchema: not a usable JSON Schema"),
-        ({"pattern": "((a{1,100}){1,100}){1,100}"}, "jsonSchema: not a usable JSON Schema"),
-        ({"format": "unknown-format"}, "jsonSchema: not a usable JSON Schema"),
+        ({"$ref": "file:///etc/passwd"}, "jsonSchema: Not a usable JSON Schema"),
+        ({"$ref": "other.json"}, "jsonSchema: Not a usable JSON Schema"),
+        ({"pattern": "(?=a)b"}, "jsonSchema: Not a usable JSON Schema"),
+        ({"pattern": "((a{1,100}){1,100}){1,100}"}, "jsonSchema: Not a usable JSON Schema"),
+        ({"format": "unknown-format"}, "jsonSchema: Not a usable JSON Schema"),
     ],
 )
 def test_a_json_schema_refers_to_no_other_document_and_has_linear_regexes(schema: Any, problem: str) -> None:
@@ -173,7 +173,7 @@ def test_a_json_schema_reads_no_file_even_a_usable_schema(tmp_path: Path) -> Non
     """Without the refusal of other documents, the engine reads this one."""
     other = tmp_path / "other.json"
     other.write_text('{"type": "object"}', "utf-8")
-    with pytest.raises(ValueError, match="jsonSchema: not a usable JSON Schema"):
+    with pytest.raises(ValueError, match="jsonSchema: Not a usable JSON Schema"):
         rulebook({"actions": {"A": {"jsonSchema": {"$ref": other.as_uri()}}}})
 
 
@@ -186,7 +186,7 @@ def test_json_schema_without_its_extra_is_told_at_load(monkeypatch: pytest.Monke
 
 def test_a_bundle_has_action_schemas(tmp_path: Path) -> None:
     _, bundle = loaded_with_values(write(tmp_path, broker=WITH_PLUGIN, hotel=SCHEMA))
-    book = rulebook(bundle.plugins["actions"].of("ActionSchema")["hotel"].spec)
+    book = rulebook(bundle.plugins["gateway"].of("ActionSchema")["hotel"].spec)
     assert validate([BOOKING], book, GUEST)["valid_actions"]
     assert {} == load(write(tmp_path / "b", broker=BROKER, hotel=SCHEMA)).plugins
 
@@ -236,7 +236,7 @@ def test_a_schema_of_a_call_may_contradict_itself_and_rejects_then() -> None:
     assert ["Field quantity must be between 3 and 2, got 2"] == validate([CART], schema)["validation_results"][0][
         "errors"
     ]
-    with pytest.raises(ValueError, match=r"fields\.x\.min: greater than max"):
+    with pytest.raises(ValueError, match=r"fields\.x\.min: Greater than max"):
         rulebook({"actions": {"A": {}}, "fields": {"x": {"min": 3, "max": 2}}})
 
 

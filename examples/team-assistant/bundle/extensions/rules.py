@@ -14,7 +14,7 @@ ACTIONS = Path(__file__).parents[1] / "actions.yaml"
 
 def register(api: Any) -> None:
     """Register the check as the outermost middleware of all calls."""
-    spec = read_resources(ACTIONS, "actions").of("ActionSchema")["team"].spec
+    spec = read_resources(ACTIONS, "gateway").of("ActionSchema")["team"].spec
     rules = rulebook(spec)
 
     async def validate(ctx: Any) -> Any:

@@ -71,9 +71,9 @@ def test_the_row_policy_holds_for_each_part(world):
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        ({"composite": "Sale"}, "no declared composite"),
-        ({"filter": {"price": "1"}}, "no field of Sale"),
-        ({"filter": {}, "limit": 101}, "too many composites at once"),
+        ({"composite": "Sale"}, "No declared composite"),
+        ({"filter": {"price": "1"}}, "No field of Sale"),
+        ({"filter": {}, "limit": 101}, "Too many composites at once"),
     ],
 )
 def test_a_read_of_a_composite_that_cannot_be_is_refused(world, config, why):

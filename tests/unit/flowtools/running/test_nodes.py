@@ -132,7 +132,7 @@ def test_an_edge_maps_nothing_that_its_node_does_not_take(world, name):
     if node == MAIL:
         document["flow"]["edges"] = document["flow"]["edges"][1:]
         document["flow"]["startNode"] = "t"
-    with pytest.raises(FlowRefused, match=f"n takes no field {target}"):
+    with pytest.raises(FlowRefused, match=f"Node n takes no field {target}"):
         world.ready(document)
 
 
@@ -214,22 +214,22 @@ def test_payment_sms_and_mail_get_their_fields_and_bind_their_answers(world):
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "an unknown entity": (("read", {"entity": "Nothing", "limit": 1}), "no declared entity"),
+    "an unknown entity": (("read", {"entity": "Nothing", "limit": 1}), "No declared entity"),
     "a filter by an unknown field": (
         ("read", {"entity": "Order", "filter": {"totals": "1"}, "limit": 1}),
-        "no field of Order",
+        "No field of Order",
     ),
-    "a write of the status": (order("create", fields={"status": "'paid'"}), "no field of Order"),
-    "a write of the id": (order("create", fields={"id": "'a'"}), "no field of Order"),
-    "a write of the version": (order("update", fields={"version": "1"}, filter={"id": "'a'"}), "no field of Order"),
+    "a write of the status": (order("create", fields={"status": "'paid'"}), "No field of Order"),
+    "a write of the id": (order("create", fields={"id": "'a'"}), "No field of Order"),
+    "a write of the version": (order("update", fields={"version": "1"}, filter={"id": "'a'"}), "No field of Order"),
     "an unknown status": (order("transition", to="lost", filter={"id": "'a'"}), "no transition to it"),
-    "another provider": (("payment", {"provider": "toss"}), "no configured provider"),
+    "another provider": (("payment", {"provider": "toss"}), "No configured provider"),
     "a request": (
         ("httpRequest", {"oauthAppRef": "OAuthApp/mail", "url": "https://api.example.com"}),
-        "requests are not configured",
+        "Requests are not configured",
     ),
     "raw SQL": (("write", {"sql": "DROP TABLE x"}), "raw SQL"),
-    "a hard delete": (order("delete", filter={"id": "'a'"}), "a hard delete"),
+    "A hard delete": (order("delete", filter={"id": "'a'"}), "A hard delete"),
 }
 
 

@@ -71,7 +71,7 @@ def test_two_serving_tools_of_one_method_and_path_are_refused_with_both_names(tm
     here = {"type": "http", "path": "/notes"}
     deploy(tmp_path, note_tool("first", here))
     deploy(tmp_path, note_tool("other", {**here, "method": "PUT"}))
-    with pytest.raises(FlowRefused, match=r"second has the method and path of first version 1, which serves"):
+    with pytest.raises(FlowRefused, match=r"Second has the method and path of first version 1, which serves"):
         deploy(tmp_path, note_tool("second", {**here, "method": "POST"}))
     assert [] == FlowVersions(tmp_path / "flows", SystemClock()).numbers("second")
     moved = {**note_tool("other", here), "version": 2}
