@@ -52,7 +52,7 @@ async def test_an_operators_key_opens_the_pages_and_is_kept_nowhere(harness: Har
     _, key = await harness.broker.api_keys.create("later", {"operator"})
     again = await try_key(harness, key.reveal())
     held = again.cookies["oab-admin"].value + "".join(
-        [str(entry.body) async for entry in harness.store.scan("browserSessions")]
+        [str(entry.body) async for entry in harness.store.scan("browsersessions")]
     )
     assert not [part for part in key.reveal().split(".")[1:] if part in again.cookies["oab-admin"].value]
     assert key.reveal().rpartition(".")[2] not in held

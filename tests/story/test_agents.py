@@ -51,7 +51,7 @@ async def test_a_conversation_is_remembered_and_the_value_of_an_extension_too(wo
     instance = world.instances
     event_id = await world.say("third")
     await world.outcome(event_id)
-    history = await instance.begin(instance_of(), event_id, turn_of())
+    history = await instance.begin_turn(instance_of(), event_id, turn_of())
     assert ["first", "planner: first", "second", "planner: second"] == [each["text"] for each in history]
     assert ["third", "planner: third"] == [each["text"] for each in await instance.messages(event_id)]
     assert 6 == await instance.value(instance_of(), "Extension/counter")  # its `config` says two for each turn

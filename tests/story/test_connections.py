@@ -345,7 +345,7 @@ async def test_the_store_keeps_neither_ticket_nor_cookie(harness: Harness) -> No
     ticket = url.rpartition("/")[2]
     person = await connections_browser(harness, {"user": ALICE})
     cookie = person.cookies["oab-connections"].value
-    bodies = b"".join([entry.body async for entry in harness.store.scan("browserSessions")])
+    bodies = b"".join([entry.body async for entry in harness.store.scan("browsersessions")])
     assert bodies
     for secret in (ticket[22:], cookie[22:]):
         assert secret.encode() not in bodies
@@ -354,13 +354,13 @@ async def test_the_store_keeps_neither_ticket_nor_cookie(harness: Harness) -> No
 async def test_browser_sessions_that_are_over_are_swept(harness: Harness) -> None:
     await connections_browser(harness, {"user": ALICE})
     await harness.broker.connections.link({"user": ALICE})
-    assert 2 == await harness.store.count("browserSessions")
+    assert 2 == await harness.store.count("browsersessions")
     harness.clock.advance(601)
     await harness.parts.browser_sessions.sweep()
-    assert 1 == await harness.store.count("browserSessions")
+    assert 1 == await harness.store.count("browsersessions")
     harness.clock.advance(1800)
     await harness.parts.browser_sessions.sweep()
-    assert 0 == await harness.store.count("browserSessions")
+    assert 0 == await harness.store.count("browsersessions")
 
 
 async def test_uses_are_written_once_in_five_minutes_and_when_the_broker_ends(

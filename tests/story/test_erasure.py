@@ -86,7 +86,7 @@ async def full(harness: Harness) -> Harness:
 
 
 async def test_no_record_names_the_person_afterwards_and_no_other_record_has_changed(full: Harness) -> None:
-    assert {"events", "grants", "plugins", "sessions", "turns", "browserSessions", "waiting"} <= set(
+    assert {"events", "grants", "plugins", "sessions", "turns", "browsersessions", "waiting"} <= set(
         await records_that_name(full, BOB)
     )
     before = {key: body for key, body in (await bodies(full)).items() if BOB.encode() not in body}
@@ -126,7 +126,7 @@ async def test_a_copy_of_the_persons_link_or_turn_that_is_put_back_afterwards_is
     ticket, _ = await browser_sessions.invite({"user": BOB})
     begun = await full.broker.turns.begin(turn(user=BOB))
     copies = [
-        entry for kind in ("browserSessions", "turns") async for entry in store.scan(kind) if BOB.encode() in entry.body
+        entry for kind in ("browsersessions", "turns") async for entry in store.scan(kind) if BOB.encode() in entry.body
     ]
     assert (await full.broker.erase(BOB)).done
     for copy in copies:
@@ -187,7 +187,7 @@ async def test_nothing_is_removed_while_a_provider_has_still_to_be_told(full: Ha
     else:
         full.idp.script.revoke.answer(400, {"error": "invalid_request"})
     before = {
-        key for key, body in (await bodies(full)).items() if key.kind in {"grants", "events", "uses", "browserSessions"}
+        key for key, body in (await bodies(full)).items() if key.kind in {"grants", "events", "uses", "browsersessions"}
     }
     waits = await full.broker.erase(BOB)
     assert (False, 1) == (waits.done, waits.found.to_tell)
@@ -419,6 +419,6 @@ async def test_an_erasure_reads_the_records_of_others_once_and_their_turns_and_s
         store.scans.clear()
         store.opened = 0
         assert (await harness.broker.erase(ALICE)).done
-        once = dict.fromkeys(("grants", "events", "browserSessions", "uses", "plugins"), 1)
+        once = dict.fromkeys(("grants", "events", "browsersessions", "uses", "plugins"), 1)
         assert {**once, "sessions": 2, "turns": 2} == store.scans, "some may begin while providers are waited for"
         assert store.opened <= others + 200

@@ -93,7 +93,7 @@ def test_the_command_needs_neither_values_nor_a_store(config: Path, monkeypatch:
 def test_the_command_refuses_a_configuration_with_its_place(config: Path, capsys: pytest.CaptureFixture[str]):
     config.joinpath("tools/weather.py").unlink()
     assert 2 == run(["tools", "check"])
-    assert "config/tool.yaml:5:10 spec.entry: there is no such file" in capsys.readouterr().err
+    assert "config/tool.yaml:5:10 spec.entry: There is no such file" in capsys.readouterr().err
 
 
 @pytest.mark.rule("002-2.3-4", "004-12.3-2", "tools.ours-5")

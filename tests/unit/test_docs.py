@@ -260,7 +260,7 @@ async def test_an_operator_is_told_what_a_reload_came_to(harness: Harness, page:
     assert [f"changed: {name}" for name in sorted(bundle.apps)] == await page["on_config_change"](harness.broker)
     harness.parts.config.adopt(replace(bundle, settings=replace(bundle.settings, listen_port=1)))
     [problem] = await page["on_config_change"](harness.broker)
-    assert "spec.listen.port: cannot change while the broker runs" in problem
+    assert "spec.listen.port: Cannot change while the broker runs" in problem
 
 
 def test_the_readme_counts_presets_and_flows_as_they_are() -> None:

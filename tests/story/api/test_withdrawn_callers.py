@@ -73,7 +73,7 @@ async def test_a_caller_who_is_withdrawn_while_its_body_comes_is_refused_and_not
 
 
 @pytest.mark.case("79")
-@pytest.mark.parametrize("kind", ["turns", "browserSessions"])
+@pytest.mark.parametrize("kind", ["turns", "browsersessions"])
 async def test_a_key_that_is_removed_while_the_store_writes_gets_no_token_and_no_link(
     harness: Harness, api: Callers, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -89,7 +89,7 @@ async def test_a_key_that_is_removed_while_the_store_writes_gets_no_token_and_no
     monkeypatch.setattr(harness.store, "put", slow)
     path, body = {
         "turns": ("/v1/turns", a_turn()),
-        "browserSessions": ("/v1/connections", {"subjects": {"user": "chat:user:T111:U234567"}}),
+        "browsersessions": ("/v1/connections", {"subjects": {"user": "chat:user:T111:U234567"}}),
     }[kind]
     answer = await caller.post(path, body)
     assert (401, "unauthenticated") == (answer.status, answer.code)
