@@ -230,8 +230,8 @@ def test_parts_of_a_preset_that_an_app_replaces_are_named(tmp_path: Path):
     result = check(folder, "--strict", ACME_SECRET="x")
     assert 0 == result.exit_code
     [line] = [it for it in result.stderr.splitlines() if "these of the preset google are not used" in it]
-    assert line.startswith(f"warning: {folder}/app.yaml:11:3 spec.endpoints: endpoints of the app's own, so")
-    assert "write those that your installation has" in line
+    assert line.startswith(f"warning: {folder}/app.yaml:11:3 spec.endpoints: The app has endpoints of its own, so")
+    assert "Write those that your installation has" in line
     [app] = json.loads(check(folder, "--json").stdout)["apps"]
     assert {"endpoints.issuer", "endpoints.jwksUrl", "endpoints.revokeUrl", "endpoints.userInfoUrl", "endpoints.deviceAuthorizationUrl"} == set(app["dropped"])  # fmt: skip
     assert all(name in line for name in app["dropped"])
