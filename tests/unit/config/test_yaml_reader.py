@@ -93,13 +93,13 @@ def test_a_bare_scalar_is_never_another_number_than_in_the_standard_reader(text:
         ("spec: !!str 0123\n", 1, "spec", "YAML tags are not read"),
         ("spec: !own {a: 1}\n", 1, "spec", "YAML tags are not read"),
         ("spec: ! x\n", 1, "spec", "YAML tags are not read"),
-        ("spec:\n  scopes: 1\n  scopes: 2\n", 3, "spec", "the same key is written twice"),
-        ("spec: {? [a] : 1}\n", 1, "spec", "a key is not text"),
-        ("spec: {? {a: b} : {c: d}, scopes: 1}\n", 1, "spec", "a key is not text"),
-        ("spec: {12: 1}\n", 1, "spec", "a key is not text"),
-        ("spec: {on: 1}\n", 1, "spec", "a key is not text"),
-        ("spec: {<<: {a: 1}}\n", 1, "spec", "a key is not text"),
-        ("spec: {~: 1}\n", 1, "spec", "a key is not text"),
+        ("spec:\n  scopes: 1\n  scopes: 2\n", 3, "spec", "The same key is written twice"),
+        ("spec: {? [a] : 1}\n", 1, "spec", "A key is not text"),
+        ("spec: {? {a: b} : {c: d}, scopes: 1}\n", 1, "spec", "A key is not text"),
+        ("spec: {12: 1}\n", 1, "spec", "A key is not text"),
+        ("spec: {on: 1}\n", 1, "spec", "A key is not text"),
+        ("spec: {<<: {a: 1}}\n", 1, "spec", "A key is not text"),
+        ("spec: {~: 1}\n", 1, "spec", "A key is not text"),
     ],
 )
 def test_is_refused_at_its_place(text: str, line: int, path: str, what: str):
@@ -136,7 +136,7 @@ def test_text_that_is_not_yaml_is_refused_in_our_own_words(text: str):
 )  # fmt: skip
 def test_a_tab_in_the_indentation_is_called_a_tab(text: str, place: str):
     _, [problem] = read(text)
-    assert f"a.yaml:{place}: a tab in the indentation, indent with spaces" == problem
+    assert f"a.yaml:{place}: A tab in the indentation. Indent with spaces." == problem
 
 
 def test_a_tab_elsewhere_is_not_blamed():
@@ -148,7 +148,7 @@ def test_a_tab_elsewhere_is_not_blamed():
 def test_a_key_that_is_written_twice_comes_before_what_may_follow_from_it(tmp_path: Any):
     twice = APP.replace("  scopes: [read, write]", "  scopes: [no]\n  scopes: [read, write]")
     error = refused(write(tmp_path / "b", a_first="kind: OAuthAp\n", app=twice))
-    assert "the same key is written twice in one mapping" == error.problems[0].what
+    assert "The same key is written twice in one mapping" == error.problems[0].what
     assert ["a_first.yaml", "app.yaml"] == [Path(it.file).name for it in error.problems[1:]]
 
 
@@ -188,7 +188,7 @@ def test_a_deep_file_is_refused_before_its_depth_costs_anything(
     monkeypatch.setattr(yaml, "parse", counted)
     _, [problem] = read(head + deep)
     assert problem.startswith(f"a.yaml:{line}:")
-    assert f"nested deeper than {deepest} levels, flatten it" in problem
+    assert f"Nested deeper than {deepest} levels. Flatten it" in problem
     assert len(events) < 2 * MAX_PARSED_DEPTH + 10
 
 
@@ -226,7 +226,7 @@ def test_a_50_mb_file_is_refused_without_being_read(tmp_path: Any):
     [problem] = refused(folder).problems
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert ("too large", f"{folder}/big.yaml") == (problem.what, problem.file)
+    assert ("Too large", f"{folder}/big.yaml") == (problem.what, problem.file)
     assert "1024 kB" in problem.hint
     assert peak < 4 * 1024 * 1024
 
@@ -237,13 +237,13 @@ def test_one_megabyte_is_the_limit(tmp_path: Any):
     assert MAX_BYTES == len(APP + filler)
     load(write(tmp_path / "b", app=APP + filler))
     [problem] = refused(write(tmp_path / "c", app=APP + filler + "\n")).problems
-    assert "too large" == problem.what
+    assert "Too large" == problem.what
 
 
 def test_a_thousand_files_are_the_limit(tmp_path: Any):
     folder = write(tmp_path / "b", **{f"n{number}": "" for number in range(MAX_FILES + 1)})
     [problem] = refused(folder).problems
-    assert f"more than {MAX_FILES} YAML files" == problem.what
+    assert f"More than {MAX_FILES} YAML files" == problem.what
 
 
 @pytest.mark.parametrize("content, what", [(b"a: \xff\xfe\n", "not UTF-8 text"), (None, "not a readable plain file")])
@@ -257,7 +257,7 @@ def test_a_file_that_is_not_text_is_refused(content: bytes | None, what: str, tm
     assert (str(file), 0, what) == (problem.file, problem.line, problem.what)
 
 
-@pytest.mark.parametrize("name, what", [("nowhere", "no such file or directory"), (".", "no YAML file here")])
+@pytest.mark.parametrize("name, what", [("nowhere", "No such file or directory"), (".", "no YAML file here")])
 def test_a_path_with_nothing_to_read_is_refused(name: str, what: str, tmp_path: Any):
     [problem] = refused(tmp_path / name).problems
     assert what in problem.what

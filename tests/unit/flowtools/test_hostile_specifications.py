@@ -60,7 +60,7 @@ def test_a_document_that_is_built_to_hurt_is_refused_with_a_reason(file, raw, re
 def test_a_key_that_stands_twice_is_shown_where_it_stands():
     with pytest.raises(FlowRefused) as refused:
         load_tool(b'{"a": 1,\n "b": {"c": 1, "c": 2}}', "a.json")
-    assert "a.json:2:16: the same key is written twice in one object, keep one" == str(refused.value)
+    assert "a.json:2:16: The same key is written twice in one object. Keep one." == str(refused.value)
 
 
 URLS = [
@@ -344,7 +344,7 @@ def test_a_graph_of_more_nodes_or_expressions_than_any_person_writes_is_refused(
     fields: dict[str, Any] = {"entity": "A", "operation": "create", "fields": {f"f{at}": "1" for at in range(200)}}
     names = names[: MOST_EXPRESSIONS // 200 + 1]
     assessment = assess(tool_of(dict.fromkeys(names, ("write", fields)), chain(*names), "n0"))
-    assert f"more than {MOST_EXPRESSIONS} expressions" in [problem.what for problem in assessment.problems]
+    assert f"More than {MOST_EXPRESSIONS} expressions" in [problem.what for problem in assessment.problems]
 
 
 def test_the_greatest_flow_is_checked_in_seconds():
