@@ -84,7 +84,7 @@ def test_the_same_bytes_again_change_nothing_and_other_bytes_are_refused(tmp_pat
     before = tree(tmp_path)
     deploy(tmp_path, green())
     assert before == tree(tmp_path)
-    with pytest.raises(FlowRefused, match="This version exists with other bytes. Write version 2"):
+    with pytest.raises(FlowRefused, match=r"This version exists with other bytes\. Write version 2"):
         deploy(tmp_path, green(description="Other"))
     assert before == tree(tmp_path)
 
@@ -94,7 +94,7 @@ def test_the_same_version_with_another_policy_is_refused(tmp_path):
         load_policy(json.dumps({**POLICY, "condition": f"rows > {rows}"}).encode(), "p.json") for rows in (1, 2)
     )
     deploy(tmp_path, green(policies=["p"]), policies=[first])
-    with pytest.raises(FlowRefused, match="exists with other policies. Write version 2"):
+    with pytest.raises(FlowRefused, match=r"exists with other policies\. Write version 2"):
         deploy(tmp_path, green(policies=["p"]), policies=[other])
 
 
