@@ -38,7 +38,7 @@ def test_a_fine_configuration_is_described(tmp_path: Path):
         "shared  slack, global",
         "Read at start:",
         "  Secret/slack client_secret",
-        "  Environment ACME_SECRET",
+        "  environment ACME_SECRET",
     ):
         assert line in result.stdout.splitlines()
     assert ["Tool/hammer:hit", "acme", "read"] in [line.split() for line in result.stdout.splitlines()]
@@ -124,7 +124,7 @@ def test_json_says_the_same(tmp_path: Path):
     assert "http://127.0.0.1:8420/oauth/callback/acme" == answer["apps"][0]["redirectUri"]
     assert {"from": "tokenResponse", "template": "acme:user:{user.id}"} == answer["apps"][0]["identity"]["user"]
     assert {"name": "Tool/hammer:hit", "app": "acme", "scopes": ["read"]} in answer["callers"]
-    assert ["Environment ACME_SECRET"] == answer["needs"] == answer["notSet"]
+    assert ["environment ACME_SECRET"] == answer["needs"] == answer["notSet"]
     assert "spec.client.clientSecret" == answer["warnings"][0]["path"]
 
     bad = check(write(tmp_path / "b", app=edited(APP, ("authorizationCode", "deviceCode"))), "--json")

@@ -131,7 +131,7 @@ def test_the_environment_cannot_put_the_key_into(folder: str, what: str, tmp_pat
     loaded = load(write(tmp_path / "c", broker=HEAD + "  store: {root: ../store}\n"))
     with pytest.raises(ConfigInvalidError) as caught:
         resolve(loaded, {"OAUTHBROKER_KEY_FILE": str(tmp_path / folder / "sub" / "kek")}, {})
-    assert f"The key would lie in the {what}" == caught.value.problems[0].what
+    assert f"the key would lie in the {what}" == caught.value.problems[0].what
 
 
 @pytest.mark.parametrize("folder, what", INTO.values(), ids=INTO.keys())
@@ -140,7 +140,7 @@ def test_a_link_does_not_hide_that_the_key_lies_in(folder: str, what: str, tmp_p
     tmp_path.joinpath("elsewhere").symlink_to(folder)
     with pytest.raises(ConfigInvalidError) as caught:
         load(write(tmp_path / "c", broker=HEAD + "  store: {root: ../store}\n  keys: {file: ../elsewhere/kek}\n"))
-    assert ("spec.keys.file", f"The key would lie in the {what}") == (
+    assert ("spec.keys.file", f"the key would lie in the {what}") == (
         caught.value.problems[0].path,
         caught.value.problems[0].what,
     )
@@ -162,7 +162,7 @@ def test_no_further_key_and_no_token_of_a_key_service_lies_in(folder: str, what:
     keys = PLACES[path].format("../elsewhere/secret")
     with pytest.raises(ConfigInvalidError) as caught:
         load(write(tmp_path / "c", broker=HEAD + f"  store: {{root: ../store}}\n  keys: {{{keys}}}\n"))
-    assert [(path, f"The key would lie in the {what}")] == [(it.path, it.what) for it in caught.value.problems]
+    assert [(path, f"the key would lie in the {what}")] == [(it.path, it.what) for it in caught.value.problems]
 
 
 def test_all_that_opens_the_store_is_in_one_list(tmp_path: Any):

@@ -344,7 +344,7 @@ def test_a_graph_of_more_nodes_or_expressions_than_any_person_writes_is_refused(
     fields: dict[str, Any] = {"entity": "A", "operation": "create", "fields": {f"f{at}": "1" for at in range(200)}}
     names = names[: MOST_EXPRESSIONS // 200 + 1]
     assessment = assess(tool_of(dict.fromkeys(names, ("write", fields)), chain(*names), "n0"))
-    assert f"More than {MOST_EXPRESSIONS} expressions" in [problem.what for problem in assessment.problems]
+    assert f"more than {MOST_EXPRESSIONS} expressions" in [problem.what for problem in assessment.problems]
 
 
 def test_the_greatest_flow_is_checked_in_seconds():

@@ -329,7 +329,7 @@ def test_of_many_deployments_of_one_version_one_wins_and_the_others_are_refused(
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(attempt, range(16)))
     (winner,) = (answer for answer in answers if answer.startswith("won"))
-    assert {"This version exists with other bytes", winner} == set(answers)
+    assert {"this version exists with other bytes", winner} == set(answers)
     assert winner == f"won {opened(tmp_path).deployed('tool').tool.description}"
 
 

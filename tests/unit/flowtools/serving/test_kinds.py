@@ -102,7 +102,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "one issuer twice": ({"issuers": [ISSUER, {**ISSUER, "id": "b-{sub}"}]}, "that of another issuer"),
     "a claim of a service": ({"services": {"n": {"subjects": {"global": "t:{sub}"}}}}, "there are none"),
     "a folder without entities": ({"entities": ["nowhere"]}, "nowhere"),
-    "Mail without TLS": ({"mail": "smtp://mail.example?from=a@b.example"}, "No mail server"),
+    "mail without TLS": ({"mail": "smtp://mail.example?from=a@b.example"}, "No mail server"),
     "a login without its password": ({"mail": "smtps://shop@m.example?from=a@b.example"}, "No mail server"),
     "a password without its login": (
         {"mail": "smtps://m.example?from=a@b.example", "mailPassword": {"valueFrom": {"env": "MAIL"}}},
