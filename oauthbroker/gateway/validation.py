@@ -107,15 +107,14 @@ def _book(schemas: Any) -> Rulebook:
         entry = schemas.get(name) if type(schemas) is dict else None
         with suppress(ValueError):
             spec = ActionSpec.model_validate(entry if is_json(entry) else None, by_name=True, by_alias=False)
-            if any(problems(ActionSchemaSpec(actions={name: spec}))):
-                continue
-            found[name] = spec.model_copy(
-                update={
-                    "required_fields": [*spec.required_fields, *ours.required_fields],
-                    "items": {**spec.items, **ours.items},
-                    "login": spec.login or ours.login,
-                }
-            )
+            if not any(problems(ActionSchemaSpec(actions={name: spec}))):
+                found[name] = spec.model_copy(
+                    update={
+                        "required_fields": [*spec.required_fields, *ours.required_fields],
+                        "items": {**spec.items, **ours.items},
+                        "login": spec.login or ours.login,
+                    }
+                )
     return Rulebook(default.spec.model_copy(update={"actions": found}), tuple(default.spec.actions))
 
 

@@ -34,7 +34,7 @@ def declared(name: str) -> Plugin:
     if not found:
         raise _refused(f"no plug-in {name} is installed")
     if len(found) > 1:
-        raise _refused(f"{' and '.join(sorted(map(package_of, found)))} both have a plug-in {name}")
+        raise _refused(f"the packages {' and '.join(sorted(map(package_of, found)))} both have a plug-in {name}")
     try:
         plugin = found[0].load()
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)

@@ -87,7 +87,7 @@ def test_two_addresses_of_an_enterprise_are_refused_until_the_account_can_be_tol
     names = ("authorizationUrl", "tokenUrl")
     with pytest.raises(ConfigInvalidError) as refused:
         load(bundle(tmp_path, **addresses("https://ghe.example", *names)))
-    assert "a userinfo endpoint is not to be had here" in str(refused.value)
+    assert "A userinfo endpoint is not to be had here" in str(refused.value)
     assert "these of the preset github are not used: endpoints.issuer" in str(refused.value)
 
 

@@ -36,7 +36,7 @@ from oauthbroker.config.reading.files import documents_of, read_files
 from oauthbroker.config.reading.ignored import idle_refs, ignored
 from oauthbroker.config.reading.shape import Written, written
 from oauthbroker.config.reading.yaml_reader import YamlDocument
-from oauthbroker.config.values.preset_endpoints import sentence
+from oauthbroker.config.values.preset_endpoints import unused_parts
 from oauthbroker.config.values.preset_merge import MCP, Merged, merge
 from oauthbroker.config.values.value_sources import SECRET_ADVICE, source_of
 from oauthbroker.config.written.broker_spec import BrokerSpec
@@ -148,7 +148,7 @@ def check_names(documents: list[YamlDocument], problems: Problems) -> None:
             continue
         place = document.value_at(("metadata", "name"))
         if (kind, name) in first:
-            what = f"this name is taken, the first one is at {first[kind, name]}"
+            what = f"this name is taken: the first one is at {first[kind, name]}"
             problems.add(place, "metadata.name", what, "rename or remove one")
         first.setdefault((kind, name), place)
 
@@ -233,7 +233,7 @@ def _notice(app: Merged) -> ConfigProblem | None:
     """Return what to say of an app whose own endpoints replace more of its preset than they name."""
     if app.preset is None or not app.place.dropped:
         return None
-    what, hint = sentence(app.place.dropped, app.preset)
+    what, hint = unused_parts(app.place.dropped, app.preset)
     place = app.written.document.key_at((*app.written.base, "endpoints"))
     return ConfigProblem.at(place, app.written.path("endpoints"), what, hint)
 

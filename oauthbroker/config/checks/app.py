@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.spelling import nearest
-from oauthbroker.config.values.preset_endpoints import params_in, params_of_host, sentence
+from oauthbroker.config.values.preset_endpoints import params_in, params_of_host, unused_parts
 from oauthbroker.config.values.preset_merge import MCP, Merged, provider_options
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES, ClientSpec
 from oauthbroker.model.provider_api import is_address, is_host_name
@@ -125,7 +125,7 @@ def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
         return
     hint = "write it, or an issuer that has discovery"
     if app.preset is not None and app.place.dropped:
-        hint = f"{hint}: {sentence(app.place.dropped, app.preset)[0]}"
+        hint = f"{hint}: {unused_parts(app.place.dropped, app.preset)[0]}"
     elif app.preset is None and app.spec.provider is not None:
         close = nearest(app.spec.provider, presets())
         hint += f"; if you meant the provider {close}, write that" if close else ""

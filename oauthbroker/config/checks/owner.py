@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from oauthbroker.config.checks.broker import is_local, page_problem
-from oauthbroker.config.values.preset_endpoints import params_in, sentence
+from oauthbroker.config.values.preset_endpoints import params_in, unused_parts
 from oauthbroker.config.values.preset_merge import MCP, Identity, Merged
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import ANYONE, IdentitySource
@@ -51,7 +51,7 @@ def _check_broker_login(app: Merged, *, login: bool) -> None:
         hint = "write providerIdentity: identity.global and authorizers say who may connect it for the team"
         app.written.refuse(path, what, hint)
     elif not login:
-        what = "brokerLogin, and the Broker has no login"
+        what = "binding: brokerLogin needs a login in the Broker"
         app.written.refuse(path, what, "write login: in the Broker, or binding: runtimeConfirm")
 
 
@@ -116,7 +116,7 @@ def _check_source(app: Merged, mode: SubjectMode, source: IdentitySource) -> Non
     ends = app.endpoints
     what = f"{_ANSWERS[source]} is not to be had here"
     if app.preset is not None and app.place.dropped:
-        what = f"{what}, because of {sentence(app.place.dropped, app.preset)[0]}"
+        what = f"{what}: {unused_parts(app.place.dropped, app.preset)[0]}"
     if app.spec.provider == MCP:  # the server's metadata tells
         return
     if source == "idToken" and not (ends.issuer or (app.habits.issuer_template and ends.jwks_url)):

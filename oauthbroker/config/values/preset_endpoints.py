@@ -72,9 +72,9 @@ def params_of_host(preset: Preset) -> dict[str, str]:
     return found
 
 
-def sentence(dropped: Iterable[str], preset: Preset) -> tuple[str, str]:
+def unused_parts(dropped: Iterable[str], preset: Preset) -> tuple[str, str]:
     """Return (what, what to do) for the parts of a preset that an app with endpoints of its own does not use."""
-    what = f"endpoints of the app's own, so these of the preset {preset.name} are not used: {', '.join(dropped)}"
+    what = f"the app has endpoints of its own, so these of the preset {preset.name} are not used: {', '.join(dropped)}"
     params = params_of_host(preset)
     instead = f"; or leave out endpoints and write {' and '.join(f'params.{name}' for name in params)}"
     return what, f"write those that your installation has{instead if params else ''}"

@@ -120,9 +120,8 @@ def _lines(tool: FlowTool, assessment: RiskAssessment) -> list[str]:
     head = f"{tool.name} version {tool.version}: {assessment.risk}, {_WORDS[assessment.deployable]}"
     lines = [head, *(f"  note: {note}" for note in assessment.notes)]
     for each in assessment.findings:
-        lines.append(
-            f"  {each.risk}  rule {each.rule}  {each.node or 'startNode'}: {two_sentences(each.what, each.hint)}"
-        )
+        text = two_sentences(each.what, each.hint)
+        lines.append(f"  {each.risk}  rule {each.rule}  {each.node or 'startNode'}: {text}")
         if len(each.path) > 1:
             lines.append(f"    path: {' -> '.join(each.path)}")
     return lines

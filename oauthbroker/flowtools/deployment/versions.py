@@ -223,7 +223,7 @@ def same_route(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:
 
 
 def route_problem(tool: FlowTool, other: FlowTool, more: str = "") -> FlowProblem:
-    what = f"{tool.name} has the method and path of {other.name} version {other.version}{more}"
+    what = f"the tool {tool.name} has the method and path of {other.name} version {other.version}{more}"
     hint = f"write another path, or activate another version of {other.name}"
     return tool.source.problem(("trigger", "path"), what, hint)
 

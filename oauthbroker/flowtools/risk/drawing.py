@@ -82,10 +82,8 @@ def _places(graph: Graph, rank: Mapping[str, int]) -> dict[str, Point]:
 def _node(name: str, kind: str, at: Point, found: list[FlowFinding], start: str) -> str:
     risk = max((each.risk for each in found), key=RISKS.index, default=GREEN)
     middle, (x, y) = at[0] + _WIDTH / 2, at
-    title = (
-        "\n".join(f"{each.risk}, rule {each.rule}: {two_sentences(each.what, each.hint)}" for each in found)
-        or "no finding"
-    )
+    texts = [f"{each.risk}, rule {each.rule}: {two_sentences(each.what, each.hint)}" for each in found]
+    title = "\n".join(texts) or "no finding"
     shown = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
     marks = " ".join(dict.fromkeys(each.rule for each in found if len(each.rule) == 1))
     words = f"{kind}{', rule ' + marks if marks else ''}"

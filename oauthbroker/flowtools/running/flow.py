@@ -90,7 +90,7 @@ def ready(
 def _node_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity], ports: Ports) -> Iterator[FlowProblem]:
     config, missing = node.config, ""
     if node.type in {"email", "sms"} and getattr(ports, node.type) is None:
-        missing = f"{node.type} is not configured"
+        missing = f"the node type {node.type} is not configured"
     elif node.type == "payment" and config["provider"] not in ports.payments:
         missing = "no configured provider of payments"
     elif node.type == "httpRequest" and ports.requests is None:

@@ -126,7 +126,8 @@ def _words(tokens: list[_Token]) -> Iterator[str]:
                 hint = f"known here: {', '.join(FUNCTIONS)}"
                 raise ExpressionRefused(f"the function {word[:64]} is not known", hint, column=start + 1)
             if after == "(" and word in _MACROS and before != ".":
-                raise ExpressionRefused(f"{word} without a list", f"write list.{word}(x, ...)", column=start + 1)
+                what = f"the function {word} without a list"
+                raise ExpressionRefused(what, f"write list.{word}(x, ...)", column=start + 1)
         elif word == "(":
             _, new, close = _OPENED.get(before, ("", "(", ")"))
             closing.append(close)

@@ -266,7 +266,8 @@ def _refusal(text: str, places: list[tuple[int, int]], ids: Mapping[str, str]) -
         name = undeclared[1]
         head, dot, rest = name.partition(".")
         shown = f"{ids.get(head, head)}{dot}{rest}"
-        return ExpressionRefused(f"{shown} is not bound here", "correct the name", column=column, unknown=shown)
+        what = f"the name {shown} is not bound here"
+        return ExpressionRefused(what, "correct the name", column=column, unknown=shown)
     words = "".join(found[3].splitlines()[:1])[:300].replace(
         "found no matching overload for 'size'", "found no matching overload for 'length'"
     )

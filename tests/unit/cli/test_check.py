@@ -77,12 +77,12 @@ def test_an_app_with_client_credentials_has_no_account(tmp_path: Path):
 def test_every_problem_is_printed_and_the_status_is_two(tmp_path: Path):
     bad = edited(APP, ("[read, write]", f"[read, '{CANARY} x']"), ("  flow: authorizationCode", "  flow: deviceCode"))
     folder = write(tmp_path / "b", app=bad)
-    instead = "write endpoints.deviceAuthorizationUrl, or flow: authorizationCode"
+    instead = "Write endpoints.deviceAuthorizationUrl, or flow: authorizationCode."
     result = check(folder)
     assert (2, "") == (result.exit_code, result.stdout)
     assert [
-        f"{folder}/app.yaml:6:9 spec.flow: deviceCodeUnsupported: no device endpoint is known here, {instead}",
-        f"{folder}/app.yaml:14:18 spec.scopes[1]: not a scope, write one scope an item, no spaces, quotes or commas",
+        f"{folder}/app.yaml:6:9 spec.flow: deviceCodeUnsupported: no device endpoint is known here. {instead}",
+        f"{folder}/app.yaml:14:18 spec.scopes[1]: Not a scope. Write one scope an item, no spaces, quotes or commas.",
         "2 problems; nothing of this configuration was used.",
     ] == result.stderr.splitlines()
     assert CANARY not in result.output
@@ -90,7 +90,7 @@ def test_every_problem_is_printed_and_the_status_is_two(tmp_path: Path):
 
 def test_a_variable_that_is_not_set_is_a_warning_and_with_strict_a_problem(tmp_path: Path):
     folder = write(tmp_path / "b", app=APP)
-    said = f"{folder}/app.yaml:10:19 spec.client.clientSecret: environment ACME_SECRET is not set"
+    said = f"{folder}/app.yaml:10:19 spec.client.clientSecret: Environment ACME_SECRET is not set"
     lenient, strict = check(folder, ACME_SECRET=None), check(folder, "--strict", ACME_SECRET="")
     assert 0 == lenient.exit_code
     at = f"{folder}/app.yaml:10:19"
@@ -218,7 +218,7 @@ def test_a_reference_that_nothing_reads_is_a_warning_and_with_strict_a_problem(t
     agent = "apiVersion: goondan.ai/v1\nkind: Agent\nspec: {auth: {oauthAppRef: OAuthApp/acme}}\n"
     folder = write(tmp_path / "b", app=APP, agent=agent)
     lenient, strict = check(folder, ACME_SECRET="x"), check(folder, "--strict", ACME_SECRET="x")
-    said = f"{folder}/agent.yaml:3:15 spec.auth.oauthAppRef: an oauthAppRef that nothing reads"
+    said = f"{folder}/agent.yaml:3:15 spec.auth.oauthAppRef: An oauthAppRef that nothing reads"
     assert (0, True) == (lenient.exit_code, f"warning: {said}" in lenient.stderr)
     assert (2, True) == (strict.exit_code, said in strict.stderr)
 
@@ -230,8 +230,8 @@ def test_parts_of_a_preset_that_an_app_replaces_are_named(tmp_path: Path):
     result = check(folder, "--strict", ACME_SECRET="x")
     assert 0 == result.exit_code
     [line] = [it for it in result.stderr.splitlines() if "these of the preset google are not used" in it]
-    assert line.startswith(f"warning: {folder}/app.yaml:11:3 spec.endpoints: endpoints of the app's own, so")
-    assert "write those that your installation has" in line
+    assert line.startswith(f"warning: {folder}/app.yaml:11:3 spec.endpoints: The app has endpoints of its own, so")
+    assert "Write those that your installation has" in line
     [app] = json.loads(check(folder, "--json").stdout)["apps"]
     assert {"endpoints.issuer", "endpoints.jwksUrl", "endpoints.revokeUrl", "endpoints.userInfoUrl", "endpoints.deviceAuthorizationUrl"} == set(app["dropped"])  # fmt: skip
     assert all(name in line for name in app["dropped"])

@@ -286,7 +286,7 @@ LOGINS = [
     login("an age of no time", ".maxAgeSeconds", "too small", ("    subject", "    maxAgeSeconds: @@0\n    subject")),
 ]
 OWNERS = [
-    app("brokerLogin without a login", "spec.owner.binding", "the Broker has no login", ("  owner:\n", "  owner:\n    binding: @@brokerLogin\n")),
+    app("brokerLogin without a login", "spec.owner.binding", "needs a login in the Broker", ("  owner:\n", "  owner:\n    binding: @@brokerLogin\n")),
     shared("brokerLogin for a team", "spec.owner.binding", "a global subject is none", ("  owner: {", "  owner: {binding: @@brokerLogin, ")),
     app("a direct link with brokerLogin", "spec.redirect.link", "gives up the browser check", ("  owner:\n", "  owner:\n    binding: brokerLogin\n"), ("acme}\n  owner", "acme, link: @@direct}\n  owner"), broker=(("spec:\n", "spec:\n" + LOGIN),)),
     app("a callback on the login's path", "spec.redirect.callbackPath", "a path of the broker's own", (CALLBACK, "@@/login/callback")),

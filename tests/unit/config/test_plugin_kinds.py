@@ -210,7 +210,7 @@ def test_two_packages_with_one_plugin_are_both_named(tmp_path: Path):
     site = distribution(tmp_path / "site", "false-plugin", {"sample": "false_plugin:PLUGIN"}, false_plugin="PLUGIN = 1")
     with on_path(site):
         (problem,) = problems_in(write(tmp_path / "config", broker=PLUGINS, app=APP))
-    assert "false-plugin and sample-plugin both have a plug-in sample" == problem.what
+    assert "the packages false-plugin and sample-plugin both have a plug-in sample" == problem.what
 
 
 def test_two_plugins_may_read_one_tool(tmp_path: Path):

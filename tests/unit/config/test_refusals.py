@@ -123,7 +123,7 @@ def test_all_problems_come_at_once_in_the_order_of_the_files(tmp_path: Any):
 @pytest.mark.parametrize(
     "second, path, what",
     [
-        (edited(APP, (CALLBACK, "/other")), "metadata.name", "this name is taken, the first one is at "),
+        (edited(APP, (CALLBACK, "/other")), "metadata.name", "this name is taken: the first one is at "),
         (
             edited(APP, ("{name: acme}", "{name: acme2}")),
             "spec.redirect.callbackPath",

@@ -62,9 +62,9 @@ def test_everything_missing_is_told_at_once_with_its_place(tmp_path: Any):
     folder = write(tmp_path / "b", app=APP, shared=GLOBAL, connector=CONNECTOR)
     error = refused_values(folder, {}, NEVER_SET)
     assert [
-        f"{folder}/app.yaml:10:19 spec.client.clientSecret: environment ACME_SECRET is not set, set it where the broker starts",
-        f"{folder}/connector.yaml:6:23 spec.auth.staticToken: environment CHAT_TOKEN is not set, set it where the broker starts",
-        f"{folder}/shared.yaml:10:19 spec.client.clientSecret: Secret/slack client_secret is not in the secret store, run `oauthbroker secrets set slack client_secret`",
+        f"{folder}/app.yaml:10:19 spec.client.clientSecret: Environment ACME_SECRET is not set. Set it where the broker starts.",
+        f"{folder}/connector.yaml:6:23 spec.auth.staticToken: Environment CHAT_TOKEN is not set. Set it where the broker starts.",
+        f"{folder}/shared.yaml:10:19 spec.client.clientSecret: Secret/slack client_secret is not in the secret store. Run `oauthbroker secrets set slack client_secret`.",
     ] == sorted(map(str, error.problems))
 
 

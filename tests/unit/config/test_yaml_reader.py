@@ -93,13 +93,13 @@ def test_a_bare_scalar_is_never_another_number_than_in_the_standard_reader(text:
         ("spec: !!str 0123\n", 1, "spec", "YAML tags are not read"),
         ("spec: !own {a: 1}\n", 1, "spec", "YAML tags are not read"),
         ("spec: ! x\n", 1, "spec", "YAML tags are not read"),
-        ("spec:\n  scopes: 1\n  scopes: 2\n", 3, "spec", "the same key is written twice"),
-        ("spec: {? [a] : 1}\n", 1, "spec", "a key is not text"),
-        ("spec: {? {a: b} : {c: d}, scopes: 1}\n", 1, "spec", "a key is not text"),
-        ("spec: {12: 1}\n", 1, "spec", "a key is not text"),
-        ("spec: {on: 1}\n", 1, "spec", "a key is not text"),
-        ("spec: {<<: {a: 1}}\n", 1, "spec", "a key is not text"),
-        ("spec: {~: 1}\n", 1, "spec", "a key is not text"),
+        ("spec:\n  scopes: 1\n  scopes: 2\n", 3, "spec", "The same key is written twice"),
+        ("spec: {? [a] : 1}\n", 1, "spec", "A key is not text"),
+        ("spec: {? {a: b} : {c: d}, scopes: 1}\n", 1, "spec", "A key is not text"),
+        ("spec: {12: 1}\n", 1, "spec", "A key is not text"),
+        ("spec: {on: 1}\n", 1, "spec", "A key is not text"),
+        ("spec: {<<: {a: 1}}\n", 1, "spec", "A key is not text"),
+        ("spec: {~: 1}\n", 1, "spec", "A key is not text"),
     ],
 )
 def test_is_refused_at_its_place(text: str, line: int, path: str, what: str):
@@ -136,7 +136,7 @@ def test_text_that_is_not_yaml_is_refused_in_our_own_words(text: str):
 )  # fmt: skip
 def test_a_tab_in_the_indentation_is_called_a_tab(text: str, place: str):
     _, [problem] = read(text)
-    assert f"a.yaml:{place}: a tab in the indentation, indent with spaces" == problem
+    assert f"a.yaml:{place}: A tab in the indentation. Indent with spaces." == problem
 
 
 def test_a_tab_elsewhere_is_not_blamed():
@@ -188,7 +188,7 @@ def test_a_deep_file_is_refused_before_its_depth_costs_anything(
     monkeypatch.setattr(yaml, "parse", counted)
     _, [problem] = read(head + deep)
     assert problem.startswith(f"a.yaml:{line}:")
-    assert f"nested deeper than {deepest} levels, flatten it" in problem
+    assert f"Nested deeper than {deepest} levels. Flatten it" in problem
     assert len(events) < 2 * MAX_PARSED_DEPTH + 10
 
 

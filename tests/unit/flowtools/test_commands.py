@@ -66,7 +66,7 @@ def test_check_takes_policies_and_refuses_two_of_one_name(tmp_path):
     assert 1 == run("check", tool).exit_code
     assert 0 == run("check", tool, "--policy", one).exit_code
     result = run("check", tool, "--policy", one, "--policy", other)
-    assert (1, True) == (result.exit_code, "the name of another policy" in result.output)
+    assert (1, True) == (result.exit_code, "The name of another policy" in result.output)
 
 
 @pytest.mark.rule("000-trigger-webhook")
@@ -79,7 +79,7 @@ def test_check_refuses_two_webhooks_of_one_secret_unless_both_declare_it(tmp_pat
     write("first", 1)
     write("second", 1)
     result = run("check", tmp_path)
-    assert (1, True) == (result.exit_code, "trigger.webhookSecret: also the secret of first" in result.output)
+    assert (1, True) == (result.exit_code, "trigger.webhookSecret: Also the secret of first" in result.output)
     write("second", 2, webhookSecret="other")
     assert 0 == run("check", tmp_path).exit_code, "the newest version of each tool counts"
     write("second", 3, sharedSecret=True)
@@ -103,7 +103,7 @@ def test_graph_of_a_refused_tool_tells_why(tmp_path):
     file = tmp_path / "bad.json"
     file.write_text("{}", "utf-8")
     result = run("graph", file)
-    assert (1, True) == (result.exit_code, "name: missing, write it" in result.output)
+    assert (1, True) == (result.exit_code, "name: Missing. Write it" in result.output)
 
 
 def test_schema_is_the_one_that_checks():
@@ -140,7 +140,7 @@ def test_check_refuses_two_tools_of_one_method_and_path(tmp_path):
     assert "trigger.path: " in line
     assert {"two", "three"} == {word for word in ("one", "two", "three") if f"{word} " in line.partition("path: ")[2]}
     (tmp_path / "two2.json").unlink()
-    assert "two has the method and path of one version 1" in run("check", tmp_path).output
+    assert "The tool two has the method and path of one version 1" in run("check", tmp_path).output
 
 
 IDLE = "has no effect here"

@@ -37,9 +37,9 @@ def entity(name: str) -> bytes:
 
 
 UNCONFIGURED: dict[str, tuple[tuple[str, ...], str]] = {
-    "no entities": (("--sandbox",), "config.entity: no declared entity"),
-    "an entity that is missing": (("--sandbox", "--entity", "entities/Payment.json"), "no declared entity"),
-    "no adapter": (("--entity", "entities"), "no configured provider of payments"),
+    "no entities": (("--sandbox",), "config.entity: No declared entity"),
+    "an entity that is missing": (("--sandbox", "--entity", "entities/Payment.json"), "No declared entity"),
+    "no adapter": (("--entity", "entities"), "No configured provider of payments"),
 }
 
 
@@ -126,7 +126,7 @@ def test_versions_lists_what_can_be_used_and_tells_what_cannot():
         Path("elsewhere/tool", kind, "1.json").write_text("", "utf-8")
         listed = run("versions", "--flows", "elsewhere")
         assert (1, True) == (listed.exit_code, listed.output.startswith(left))
-        assert f"tool/{kind}/1.json:1:1: damaged, or not written by this program" in listed.output
+        assert f"tool/{kind}/1.json:1:1: Damaged, or not written by this program" in listed.output
         assert ", serves" not in listed.output
 
 
@@ -134,7 +134,7 @@ def test_a_policy_that_is_invalid_deploys_nothing():
     Path("p.json").write_text("{}", "utf-8")
     Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [])), "utf-8")
     refused = run("deploy", "tool.json", "--policy", "p.json")
-    assert (1, True) == (refused.exit_code, "p.json:1:1 name: missing" in refused.output)
+    assert (1, True) == (refused.exit_code, "p.json:1:1 name: Missing" in refused.output)
     assert not Path("flows").exists()
 
 

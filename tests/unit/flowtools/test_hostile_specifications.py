@@ -60,7 +60,7 @@ def test_a_document_that_is_built_to_hurt_is_refused_with_a_reason(file, raw, re
 def test_a_key_that_stands_twice_is_shown_where_it_stands():
     with pytest.raises(FlowRefused) as refused:
         load_tool(b'{"a": 1,\n "b": {"c": 1, "c": 2}}', "a.json")
-    assert "a.json:2:16: the same key is written twice in one object, keep one" == str(refused.value)
+    assert "a.json:2:16: The same key is written twice in one object. Keep one." == str(refused.value)
 
 
 URLS = [

@@ -185,7 +185,7 @@ def test_a_version_with_other_bytes_is_refused_and_the_next_version_is_named():
     tool, other = tool_of(*ONE), tool_of(*ONE, description="Another")
     refuse_changed(tool, None)
     refuse_changed(tool, tool.source.digest)
-    with pytest.raises(FlowRefused, match="This version exists with other bytes. Write version 2"):
+    with pytest.raises(FlowRefused, match=r"This version exists with other bytes\. Write version 2"):
         refuse_changed(other, tool.source.digest)
 
 

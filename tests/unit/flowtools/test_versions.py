@@ -84,7 +84,7 @@ def test_the_same_bytes_again_change_nothing_and_other_bytes_are_refused(tmp_pat
     before = tree(tmp_path)
     deploy(tmp_path, green())
     assert before == tree(tmp_path)
-    with pytest.raises(FlowRefused, match="This version exists with other bytes. Write version 2"):
+    with pytest.raises(FlowRefused, match=r"This version exists with other bytes\. Write version 2"):
         deploy(tmp_path, green(description="Other"))
     assert before == tree(tmp_path)
 
@@ -94,7 +94,7 @@ def test_the_same_version_with_another_policy_is_refused(tmp_path):
         load_policy(json.dumps({**POLICY, "condition": f"rows > {rows}"}).encode(), "p.json") for rows in (1, 2)
     )
     deploy(tmp_path, green(policies=["p"]), policies=[first])
-    with pytest.raises(FlowRefused, match="exists with other policies. Write version 2"):
+    with pytest.raises(FlowRefused, match=r"exists with other policies\. Write version 2"):
         deploy(tmp_path, green(policies=["p"]), policies=[other])
 
 
@@ -137,7 +137,7 @@ def test_the_version_that_serves_is_withdrawn_on_demand_alone_and_then_none_serv
     assert kept.activate("tool", 2, by="bob").withdrawn is None
 
 
-def test_a_version_that_is_not_there_cannot_be_withdrawn_and_one_that_is_Damaged_can(tmp_path):
+def test_a_version_that_is_not_there_cannot_be_withdrawn_and_one_that_is_damaged_can(tmp_path):
     deploy(tmp_path, green())
     kept = deploy(tmp_path, green(2))
     for name, version in (("tool", 3), ("other", 1)):
@@ -226,7 +226,7 @@ def test_a_finding_that_the_tool_does_not_have_is_refused(tmp_path):
         acknowledge(opened(tmp_path), PAYMENT, chosen=["5:none"])
 
 
-# Files that others wrote, or that were Damaged: (the change of a stored version, the reason)
+# Files that others wrote, or that were damaged: (the change of a stored version, the reason)
 DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a newer format": (lambda kept: {**kept, "format": 2}, "Of a newer format. Upgrade oauthbroker"),
     "a format of another type": (lambda kept: {**kept, "format": True}, "Damaged"),
@@ -254,7 +254,7 @@ def test_a_stored_version_that_was_changed_is_refused_and_the_others_are_used(tm
     assert 2 == opened(tmp_path).deployed("tool@2").tool.version
 
 
-def Damaged_files(file: Path) -> Iterator[str]:
+def damaged_files(file: Path) -> Iterator[str]:
     """Change a file to each thing that is no document."""
     raw = file.read_bytes()
     for content in (b"", raw[:-9], b"\xff" + raw, b"{}", b" " * (kept_files.MOST_BYTES + 1)):
@@ -274,12 +274,12 @@ def Damaged_files(file: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["versions", "activations", "acknowledgements", "withdrawals"])
-def test_a_Damaged_file_refuses_what_needs_it(tmp_path, kind):
+def test_a_damaged_file_refuses_what_needs_it(tmp_path, kind):
     acknowledge(opened(tmp_path), PAYMENT)
     deploy(tmp_path, PAYMENT).withdraw("processPayment", 1, by="bob", serving=True)
     changed = json.dumps({**json.loads(PAYMENT), "version": 2}).encode()
-    for _ in Damaged_files(tmp_path / "processPayment" / kind / "1.json"):
-        with pytest.raises(FlowRefused, match=r"1\.json:1:1: Damaged, or not written by this program, restore it"):
+    for _ in damaged_files(tmp_path / "processPayment" / kind / "1.json"):
+        with pytest.raises(FlowRefused, match=r"1\.json:1:1: Damaged, or not written by this program. Restore it"):
             opened(tmp_path).deployed("processPayment")
             deploy(tmp_path, changed)
 
@@ -289,7 +289,7 @@ def test_a_record_of_an_activation_that_was_removed_is_missed(tmp_path):
     deploy(tmp_path, green(2))
     kept.activate("tool", 2, by="bob")
     (tmp_path / "tool/activations/1.json").unlink()
-    with pytest.raises(FlowRefused, match=r"activations/1\.json:1:1: Missing, restore it"):
+    with pytest.raises(FlowRefused, match=r"activations/1\.json:1:1: Missing. Restore it"):
         kept.serving("tool")
 
 

@@ -62,16 +62,16 @@ def test_a_service_without_a_problem_has_no_problem(tmp_path: Path, service: dic
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "two places of keys": (
         {"issuers": [{**ISSUER, "jwksUrl": "https://a.example/k"}]},
-        "not exactly one of jwksUrl and",
+        "Not exactly one of jwksUrl and",
     ),
-    "no place of keys": ({"issuers": [{**ISSUER, "jwks": {"keys": []}}]}, "no usable key"),
-    "an RSA key that is too short": ({"issuers": [{**ISSUER, "jwks": key_set("rsa-short")}]}, "no usable key"),
+    "no place of keys": ({"issuers": [{**ISSUER, "jwks": {"keys": []}}]}, "No usable key"),
+    "an RSA key that is too short": ({"issuers": [{**ISSUER, "jwks": key_set("rsa-short")}]}, "No usable key"),
     "no type of tokens": ({"issuers": [{**ISSUER, "types": []}]}, "types"),
-    "a private key": ({"issuers": [{**ISSUER, "jwks": {"keys": [key("ec").as_dict(private=True)]}}]}, "no usable key"),
-    "keys over plain HTTP": ({"issuers": [{**ISSUER, "jwks": None, "jwksUrl": "http://a.example"}]}, "no URL of a key"),
+    "a private key": ({"issuers": [{**ISSUER, "jwks": {"keys": [key("ec").as_dict(private=True)]}}]}, "No usable key"),
+    "keys over plain HTTP": ({"issuers": [{**ISSUER, "jwks": None, "jwksUrl": "http://a.example"}]}, "No URL of a key"),
     "a shared secret as algorithm": ({"issuers": [{**ISSUER, "algorithms": ["HS256"]}]}, "algorithms"),
     "no algorithm": ({"issuers": [{**ISSUER, "algorithms": ["none"]}]}, "algorithms"),
-    "one id for all": ({"issuers": [{**ISSUER, "id": "ada"}]}, "one text for all callers"),
+    "one id for all": ({"issuers": [{**ISSUER, "id": "ada"}]}, "One text for all callers"),
     "the id of a service": ({"issuers": [{**ISSUER, "id": "service:{sub}"}]}, "ids of API keys or services"),
     "two issuers of one subject": (
         {
@@ -102,20 +102,20 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "one issuer twice": ({"issuers": [ISSUER, {**ISSUER, "id": "b-{sub}"}]}, "that of another issuer"),
     "a claim of a service": ({"services": {"n": {"subjects": {"global": "t:{sub}"}}}}, "there are none"),
     "a folder without entities": ({"entities": ["nowhere"]}, "nowhere"),
-    "mail without TLS": ({"mail": "smtp://mail.example?from=a@b.example"}, "no mail server"),
-    "a login without its password": ({"mail": "smtps://shop@m.example?from=a@b.example"}, "no mail server"),
+    "mail without TLS": ({"mail": "smtp://mail.example?from=a@b.example"}, "No mail server"),
+    "a login without its password": ({"mail": "smtps://shop@m.example?from=a@b.example"}, "No mail server"),
     "a password without its login": (
         {"mail": "smtps://m.example?from=a@b.example", "mailPassword": {"valueFrom": {"env": "MAIL"}}},
-        "no mail server",
+        "No mail server",
     ),
-    "a payment without its adapter": ({"payments": {"stripe": {"settings": {}}}}, "adapter: missing"),
+    "a payment without its adapter": ({"payments": {"stripe": {"settings": {}}}}, "adapter: Missing"),
     "a payment whose adapter is not installed": (
         {"payments": {"bank": {"adapter": "nosuch-bank"}}},
-        "adapter: no installed package has this entry point in oauthbroker.flow_payments",
+        "adapter: No installed package has this entry point in oauthbroker.flow_payments",
     ),
     "an SMS whose adapter is not installed": (
         {"sms": {"adapter": "nosuch"}},
-        "sms.adapter: no installed package has this entry point in oauthbroker.flow_sms",
+        "sms.adapter: No installed package has this entry point in oauthbroker.flow_sms",
     ),
     "a secret of an adapter as plain text": ({"sms": {"adapter": "a", "secret": "pw"}}, "secret as plain text"),
     "a password as plain text": ({"database": "postgresql://u:pw@h/d"}, "secret as plain text"),
@@ -138,8 +138,8 @@ def test_a_damaged_entity_and_a_second_service_are_refused(tmp_path: Path) -> No
     (tmp_path / "entities" / "bad.json").write_text(json.dumps({"name": "Bad", "fields": {"a": {"type": "nothing"}}}))
     (tmp_path / "more.yaml").write_text((tmp_path / "flows.yaml").read_text().replace('"name": "flows"', '"name": "b"'))
     found = check_config(tmp_path)
-    assert 2 == sum("entities that cannot be used: " in each for each in found)
-    assert any("a second FlowService" in each for each in found)
+    assert 2 == sum("Entities that cannot be used: " in each for each in found)
+    assert any("A second FlowService" in each for each in found)
 
 
 def test_key_sets_of_tests_have_public_keys_alone() -> None:

@@ -71,12 +71,12 @@ def test_two_serving_tools_of_one_method_and_path_are_refused_with_both_names(tm
     here = {"type": "http", "path": "/notes"}
     deploy(tmp_path, note_tool("first", here))
     deploy(tmp_path, note_tool("other", {**here, "method": "PUT"}))
-    with pytest.raises(FlowRefused, match=r"Second has the method and path of first version 1, which serves"):
+    with pytest.raises(FlowRefused, match=r"The tool second has the method and path of first version 1, which serves"):
         deploy(tmp_path, note_tool("second", {**here, "method": "POST"}))
     assert [] == FlowVersions(tmp_path / "flows", SystemClock()).numbers("second")
     moved = {**note_tool("other", here), "version": 2}
     deploy(tmp_path, moved)
-    with pytest.raises(FlowRefused, match=r"other has the method and path of first"):
+    with pytest.raises(FlowRefused, match=r"The tool other has the method and path of first"):
         deploy(tmp_path, moved, activate=True)
 
 
@@ -90,11 +90,11 @@ def test_two_serving_webhooks_of_one_secret_are_refused_unless_both_declare_it(t
     """No form of signature covers the receiver: a signed event of one tool is a signed event of the other."""
     deploy(tmp_path, hook("first"))
     for more in ({}, {"sharedSecret": True}, {"signature": "github"}):
-        with pytest.raises(FlowRefused, match=r"trigger.webhookSecret: also the secret of first.*sharedSecret: true"):
+        with pytest.raises(FlowRefused, match=r"trigger.webhookSecret: Also the secret of first.*sharedSecret: true"):
             deploy(tmp_path, hook("second", **more))
     deploy(tmp_path, hook("second", webhookSecret="other"))
     deploy(tmp_path, hook("second", 2))
-    with pytest.raises(FlowRefused, match="also the secret of first"):
+    with pytest.raises(FlowRefused, match="Also the secret of first"):
         deploy(tmp_path, hook("second", 2), activate=True)
     deploy(tmp_path, hook("first", 2, sharedSecret=True), activate=True)
     deploy(tmp_path, hook("second", 3, sharedSecret=True), activate=True)
