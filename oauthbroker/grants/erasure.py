@@ -82,8 +82,8 @@ class Traces:
         return not any(self.counts().values())
 
     def counts(self) -> dict[str, int]:
-        kinds = ("grants", "sessions", "events", "turns", "browserSessions", "uses")
-        counted = {kind: len(getattr(self, kind)) for kind in kinds}
+        counted = {kind: len(getattr(self, kind)) for kind in ("grants", "sessions", "events", "turns")}
+        counted |= {"browserSessions": len(self.browser_sessions), "uses": len(self.uses)}
         return {**counted, "pluginValues": len(self.plugin_values), "pluginRecords": self.of_plugins.records}
 
     def to_json(self) -> dict[str, Any]:

@@ -184,7 +184,7 @@ export interface Erased {
   sessions: number;
   events: number;
   turns: number;
-  visits: number;
+  browserSessions: number;
   uses: number;
   pluginValues: number;
   pluginRecords: number;
