@@ -50,7 +50,6 @@ OWNING_NOTHING = {
     "tools/base/bash.py": "looks at a script's file, and closes it on the thread",
     "tools/changesets/activation.py": "looks up the newest revision",
     "tools/changesets/tool.py": "opens or commits a changeset, which are durable; tests/unit/tools/changesets/test_crashes.py",
-    "tools/orchestration/bundle_changes.py": "gives files to the agents' user, and goes on to its end on the thread",
     "tools/isolation/process_tool.py": "looks up the folders of open changesets",
     "cli/demo/agent.py": "the demo's request, in a process that ends with it",
 }

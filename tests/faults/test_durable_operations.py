@@ -77,7 +77,7 @@ NOTHING_PROMISED = {
     "Importing.verify": "a refresh, which has a story, or nothing",
     "Life.over": "keeps nothing",
     "McpClients.answered": "gives up a client that its server has forgotten; a later refusal does it again",
-    "McpClients.doubt": "probes the client again before the next link, in this process or its successor",
+    "McpClients.recheck": "probes the client again before the next link, in this process or its successor",
     "PluginErasure.erase": "a part of an erasure, which can be repeated",
     "Turns.sweep": "an expired turn is refused with or without its record",
     "Uses.forget": "a part of an erasure",

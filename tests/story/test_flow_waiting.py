@@ -86,7 +86,7 @@ async def test_a_run_whose_user_declines_fails_and_opens_no_other_link(here: Con
 async def test_a_run_whose_event_was_lost_finds_its_consent_at_its_deadline(
     here: ConsentWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oauthbroker.flowtools.running.resuming._Resumer.told", AsyncMock())
+    monkeypatch.setattr("oauthbroker.flowtools.running.resuming._Resumer.on_granted", AsyncMock())
     result = await here.call()
     assert result.authorization is not None
     await here.harness.connect(result.authorization)

@@ -156,7 +156,7 @@ def test_a_run_waits_with_status_75_and_a_link_and_goes_on_after_the_consent(
     deploy(desk, {"a": BEGIN, "b": log("one"), "c": COMMIT, "r": ("httpRequest", request)}, "--config", "config")
     words = ("--config", "config", "--apply", "--as", "ada", "--user", ALICE)
     code, reported = typed(desk, *words)
-    assert (75, "pendingCode") == (code, reported["state"])
+    assert (75, "waiting") == (code, reported["state"])
     assert reported["authorization"]["authorizationUrl"].startswith(desk.base)
     shown = desk.type("flow", "run", "tool", "--entity", "log.json", "--config", "config", "--resume", reported["run"])
     assert (75, True) == (shown.code, reported["authorization"]["authorizationUrl"] in shown.err)
