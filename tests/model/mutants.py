@@ -139,7 +139,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = MappingProxyType(
         ),
         "lost answers are not counted": Mutant(PEOPLE, RefreshState, "begun", _uncounted),
         "an intent is not withdrawn": Mutant(FROZEN, Writeback, "withdraw", lambda _: _nothing),
-        "a holder gives up": Mutant(OUTAGE, RetryStore, "keep", _once),
+        "a holder gives up": Mutant(OUTAGE, RetryStore, "keep_grant", _once),
         "a newer record is forgotten": Mutant(LOST, NewestSeen, "newer_than", lambda _: lambda *_: None),
         "a remembered record is written over a newer one": Mutant(
             LOST_PEOPLE,

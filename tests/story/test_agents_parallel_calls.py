@@ -81,13 +81,13 @@ def load() -> Iterator[None]:
 @pytest.mark.usefixtures("load")
 async def test_sixty_four_equal_calls_in_one_step_are_one_turn_with_one_answer_in_order(world, monkeypatch):
     turns: list[str] = []
-    begin = type(world.instances).begin
+    begin = type(world.instances).begin_turn
 
     async def watch(self, instance, event_id, turn):
         turns.append(event_id)
         return await begin(self, instance, event_id, turn)
 
-    monkeypatch.setattr(type(world.instances), "begin", watch)
+    monkeypatch.setattr(type(world.instances), "begin_turn", watch)
     texts = [str(number) for number in range(MOST_CALLS)]
     event_id = await world.say(plan(*[("notes__add", {"text": text}) for text in texts]))
     assert texts == json.loads((await world.outcome(event_id, 120))["answer"])

@@ -80,7 +80,7 @@ def test_a_withdrawn_version_takes_no_new_run_and_a_run_that_has_begun_is_resume
 def test_payments_are_played_only_when_that_is_asked_for(desk: Desk) -> None:
     deploy(desk, {"p": PAY})
     done = desk.type("flow", "run", "tool", "--entity", "log.json", "--apply")
-    assert (1, True) == (done.code, "no configured provider of payments" in done.out)
+    assert (1, True) == (done.code, "No configured provider of payments" in done.out)
     code, reported = typed(desk, "--sandbox", "--as", "ada", data={"id": "a", "n": 3})
     assert (0, "succeeded", "succeeded") == (code, reported["state"], reported["output"]["status"])
 
@@ -89,7 +89,7 @@ def test_payments_are_played_only_when_that_is_asked_for(desk: Desk) -> None:
 def test_an_email_goes_through_the_named_server_and_its_password_is_no_option(desk: Desk) -> None:
     deploy(desk, {"m": ("email", {"to": "'bob@example.com'", "subject": "'Paid'", "body": "input.id"})})
     done = desk.type("flow", "run", "tool", "--entity", "log.json", "--apply")
-    assert (1, True) == (done.code, "email is not configured" in done.out)
+    assert (1, True) == (done.code, "mail is not configured" in done.out)
     with mail_stand_in() as server:
         code, reported = typed(desk, "--mail", f"smtp://127.0.0.1:{server.port}?from=shop@example.com")
     assert (0, 1, "succeeded") == (code, len(server.messages), reported["state"])
@@ -194,7 +194,7 @@ def test_the_service_of_a_configuration_brings_entities_and_adapters_of_packages
     file = desk.folder / "tool.json"
     file.write_text(json.dumps(written(nodes, chain(*nodes), "a", input=INPUT)), "utf-8")
     assert 0 == desk.type("flow", "acknowledge", "tool.json", "--by", "ada").code
-    assert "no declared entity" in desk.type("flow", "deploy", "tool.json").out
+    assert "No declared entity" in desk.type("flow", "deploy", "tool.json").out
     assert 0 == desk.type("flow", "deploy", "tool.json", "--config", "config").code
     words = ("--config", "config", "--apply", "--input", "-", "--json")
     done = desk.type("flow", "run", "tool", *words, stdin=json.dumps({"id": "a", "n": 3}))

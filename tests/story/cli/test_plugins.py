@@ -148,8 +148,8 @@ def test_check_without_the_package_says_what_to_install(ready: Desk):
     assert 2 == done.code
     line = (ready.folder / "config" / "broker.yaml").read_text("utf-8").count("\n")
     assert (
-        f"broker.yaml:{line}:13 spec.plugins[0]: no plug-in of this name is installed, "
-        "install the package that has it, or remove the name"
+        f"broker.yaml:{line}:13 spec.plugins[0]: No plug-in of this name is installed. "
+        "Install the package that has it, or remove the name."
     ) in done.err
 
 

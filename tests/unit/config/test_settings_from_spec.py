@@ -177,7 +177,7 @@ def test_all_that_opens_the_store_is_in_one_list(tmp_path: Any):
 def test_a_store_inside_the_bundle_is_refused_links_followed(root: str, tmp_path: Any):
     tmp_path.joinpath("linked").symlink_to("c")
     folder = write(tmp_path / "c", broker=HEAD + f"  store: {{root: {root}}}\n", app=APP + "  wrong: 1\n")
-    what = "The store would lie in the bundle, which is copied for every changeset"
+    what = "the store would lie in the bundle, which is copied for every changeset"
     with pytest.raises(ConfigInvalidError) as caught:
         load(folder)
     assert ("spec.store.root", what) in [(it.path, it.what) for it in caught.value.problems]

@@ -276,7 +276,7 @@ def test_a_folder_is_read_to_its_depths_without_what_begins_with_a_dot(tmp_path:
 def test_a_missing_app_is_not_claimed_while_a_file_cannot_be_read(tmp_path: Any):
     tool = "apiVersion: goondan.ai/v1\nkind: Tool\nmetadata: {name: t}\nspec: {auth: {oauthAppRef: OAuthApp/acme}}\n"
     folder = write(tmp_path / "b", app=APP + "  broken: [\n", tool=tool)
-    assert ["This is not well-formed YAML"] == [problem.what for problem in refused(folder).problems]
+    assert ["this is not well-formed YAML"] == [problem.what for problem in refused(folder).problems]
 
 
 def test_a_file_name_cannot_forge_a_line_of_the_report(tmp_path: Any):

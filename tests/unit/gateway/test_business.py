@@ -121,7 +121,7 @@ def test_no_cart_of_another_type_is_left_unjudged(cart: Any) -> None:
         assert ("TYPE_MISMATCH", "cart_items") == reported(order, schema)[1:]
     with pytest.raises(ValueError, match=r"actions\.A\.fieldTypes\.x: Types that exclude each other"):
         rulebook({"actions": {"A": {"items": {"x": ["y"]}, "fieldTypes": {"x": "object"}}}})
-    with pytest.raises(ValueError, match=r"actions\.A\.items\.x: types that exclude each other"):
+    with pytest.raises(ValueError, match=r"actions\.A\.items\.x: Types that exclude each other"):
         rulebook({"fields": {"x": {"type": "string"}}, "actions": {"A": {"items": {"x": ["y"]}}}})
 
 
