@@ -134,9 +134,7 @@ ROWS = {
     "pair": Row(lambda world: world.pairs("pair")),
     "provider": Row(lambda world: world.pairs("provider")),
     "queue": Row(lambda world: [f"locks/queue-{world.process.store.key('queue', AGENTS[ALICE]).name}"]),
-    "plugin": Row(
-        lambda world: [f"locks/plugin-{world.process.store.key('plugin', 'library', 'send').name}"]
-    ),
+    "plugin": Row(lambda world: [f"locks/plugin-{world.process.store.key('plugin', 'library', 'send').name}"]),
     "registration": Row(
         lambda world: [f"locks/registration-{world.process.store.key('registration', app).name}" for app in APPS]
     ),

@@ -198,6 +198,9 @@ async def test_a_middleware_that_breaks_its_context_ends_no_process_and_is_told_
     pid = (await report(world, "waiting", ["none"]))["pid"]
     event_id = await world.say(json.dumps({"catalog": True}))
     async with asyncio.timeout(60):
-        while f"the turn of event {event_id} failed, attempt 1: Extension/counter: its step middleware failed with TypeError" not in caplog.messages:
+        while (
+            f"the turn of event {event_id} failed, attempt 1: Extension/counter: its step middleware failed with TypeError"
+            not in caplog.messages
+        ):
             await asyncio.sleep(0.02)
     os.kill(pid, 0)

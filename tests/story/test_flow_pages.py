@@ -107,7 +107,7 @@ async def test_the_first_page_lists_the_tools_with_the_versions_that_serve(offic
     text = await office.shown()
     assert "note A tool Yellow 2" in text
     assert "Cannot run" in text
-    assert "auth.runAs: no declared service" in text
+    assert "auth.runAs: No declared service" in text
     assert {f"{HOME}/tools/note@1", f"{HOME}/tools/note@2"} <= (await office.walk()).keys()
 
 
@@ -198,7 +198,7 @@ async def test_a_damaged_version_is_shown_with_the_reason(office: Office) -> Non
     (office.folder / "flows" / "note" / "versions" / "1.json").write_text("{}")
     text = await office.shown("/tools/note@1")
     assert "This version cannot be used." in text
-    assert "damaged" in text
+    assert "Damaged" in text
 
 
 async def test_the_pages_are_korean_for_those_who_read_it(office: Office) -> None:

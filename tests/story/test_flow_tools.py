@@ -166,7 +166,7 @@ async def test_a_version_that_is_activated_is_followed_and_one_that_is_refused_i
     assert "Post a short note (risk: yellow)" == item.description
     (agent.versions._files.path("orders.postNote", "versions", 2)).write_text("{}", "utf-8")
     (why,) = agent.flows.follow()
-    assert "damaged" in why
+    assert "Damaged" in why
     assert [] == list(agent.registry.catalog(["flow"]))
 
 

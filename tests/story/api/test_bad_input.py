@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -223,7 +224,7 @@ class _Harness:
 
     def __init__(self, harness: Harness, web: Any) -> None:
         self.origin = harness.origin
-        self.broker = type("Broker", (), {"web": staticmethod(web)})
+        self.broker = type("Broker", (), {"asgi": SimpleNamespace(app=web)})
 
 
 @pytest.mark.case("85")

@@ -54,7 +54,7 @@ DIES = {
     "behind its end, before the answer": "succeed = Interpreter.succeed; Interpreter.succeed = lambda *a: die(succeed(*a))",
 }
 LOOPBACK = """
-from oauthbroker.flowtools import spec
+from oauthbroker.flowtools.specification import spec
 spec.is_public_url = lambda _: True
 """
 SLOW = """

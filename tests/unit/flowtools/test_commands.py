@@ -36,7 +36,10 @@ def test_check_tells_risk_findings_and_problems_and_fails_if_one_tool_cannot_be_
     other.write_bytes(example(other.name))
     result = run("check", tmp_path)
     assert 1 == result.exit_code
-    assert f"{other}:35:15 flow.nodes.calcPrice.config.expression: The name vehicle.dailyRate is not bound here" in result.output
+    assert (
+        f"{other}:35:15 flow.nodes.calcPrice.config.expression: The name vehicle.dailyRate is not bound here"
+        in result.output
+    )
 
 
 def test_check_as_json_has_every_finding_and_problem():
