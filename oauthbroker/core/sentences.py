@@ -1,4 +1,4 @@
-"""Say a problem in two sentences: what is wrong, and what to do. The two stay apart as data until they are shown."""
+"""Say a problem in two sentences: the problem, and the hint. The two stay apart as data until they are shown."""
 
 from __future__ import annotations
 

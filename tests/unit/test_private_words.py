@@ -1,7 +1,7 @@
-"""No public text uses the pictures that we had for standard things: room, renewal, visit, door.
+"""No public text uses the pictures that we had for standard things: `room`, `renewal`, `visit`, `door`.
 
-A plug-in was a room, a refresh a renewal, a browser session a visit, a listener a door. Public are the exported names, settings,
-routes, audit types, metrics, help, words, templates and pages.
+The first was a plug-in, the second a refresh, the third a browser session, the last a listener. Public are the exported names,
+settings, routes, audit types, metrics, help, words, templates and pages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A problem is shown as two sentences: what is wrong, and what to do."""
+"""A problem is shown as two sentences: the problem and the hint."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def test_a_sentence_has_a_capital_letter_and_a_full_stop_and_a_name_keeps_its_ca
     assert shown == sentence(text)
 
 
-def test_what_is_wrong_stands_before_what_to_do_and_a_missing_hint_leaves_no_gap():
+def test_the_problem_stands_before_the_hint_and_a_missing_hint_leaves_no_gap():
     assert "Missing. Write it." == two_sentences("missing", "write it")
     assert "Missing." == two_sentences("missing", "")
