@@ -21,7 +21,7 @@ BROKEN: dict[str, tuple[Mapping[str, str], str]] = {
     "handlers that are no mapping": ({"notes.py": NOTES + "handlers = 5\n"}, "Tool/notes: .*no usable `handlers`"),
     "a handler that is no function": ({"notes.py": NOTES + "handlers['add'] = 5\n"}, "Tool/notes: .*add.*no function"),
     "a handler that is removed": ({"notes.py": NOTES + "del handlers['add']\n"}, "Tool/notes: .*cannot register add: its module has no such handler"),
-    "no Python": ({"notes.py": NOTES + "def (:\n"}, r"agents.yaml:\d+:\d+ .*not readable as Python, notes\.py:\d+:5: invalid syntax"),
+    "no Python": ({"notes.py": NOTES + "def (:\n"}, r"agents.yaml:\d+:\d+ .*Not readable as Python, notes\.py:\d+:5: invalid syntax"),
     "a loop without an end": ({"notes.py": NOTES + "while True: pass\n"}, "Tool/notes did not load within 6 seconds"),
     "a wait without an end": ({"notes.py": NOTES + "time.sleep(600)\n"}, "Tool/notes did not load within 6 seconds"),
     "an end of the process": ({"notes.py": NOTES + "os._exit(0)\n"}, "Tool/notes ended the process that loaded it"),
