@@ -310,7 +310,7 @@ def test_parts_of_a_preset_that_an_app_replaces_are_told(harness: Desk, idp: Ide
     (reported,) = [
         words for _, words in findings(examined(harness, "--offline"), "ok") if "of the preset google" in words
     ]
-    assert reported.startswith("own: Endpoints of the app's own, so these of the preset google are not used")
+    assert reported.startswith("own: The app has endpoints of its own, so these of the preset google are not used")
     assert "endpoints.revokeUrl" in reported
     assert "Write those that your installation has." in reported
 

@@ -39,13 +39,10 @@ def names_in(file: Path) -> Iterator[tuple[str, str]]:
             if isinstance(read.node, nodes.Name) and read.node.name == "text":
                 yield section_of(file), read.attr
         return
-    of = {"layout": "connections"} if section_of(file) == "admin" else {}
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         match node:
             case ast.Attribute(value=ast.Name(id="text") | ast.Attribute(attr="text"), attr=name):
                 yield section_of(file), name
-            case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in of and name != "text":
-                yield of[owner], name
             case ast.Attribute(
                 value=ast.Subscript(value=ast.Name(id="PAGES" | "CONNECTIONS" | "ADMIN" as table)), attr=name
             ):
