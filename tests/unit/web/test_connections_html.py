@@ -85,10 +85,10 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
         expires_at=NOW,
         agent_title=word,
     )
-    layout = UserLayout(
+    mine = UserLayout(
         locale=locale, now=NOW, url=lambda path: "https://broker.example" + path, token=lambda _: "c" * 43
     )
-    layout = admin.AdminLayout(locale=locale, now=NOW, url=layout.url, token=layout.token, done=word)
+    layout = admin.AdminLayout(locale=locale, now=NOW, url=mine.url, token=mine.token, done=word)
     row = a_view(word)
     circuit = OpenCircuit(app=word, grant=GRANT, code=Code.PROVIDER_UNREACHABLE, seconds_left=12.3, failures=3)
     state = AppState(
@@ -106,8 +106,8 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
         seq=1, at=to_iso(NOW), type=word, fields={word: word, "agent": word, "grant": "grant-x"}, genuine=False
     )
     return [
-        render_connections(layout, [Service(an_app(word), it, (request,))], done=word),
-        render_disconnect(layout, it),
+        render_connections(mine, [Service(an_app(word), it, (request,))], done=word),
+        render_disconnect(mine, it),
         admin.render_login(layout, from_here=True),
         admin.render_overview(layout, [state], failure=True),
         admin.render_grants(
@@ -134,10 +134,10 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
 
 def still_pages(locale: Locale) -> list[Page]:
     """Those on which nothing from elsewhere has a place."""
-    layout = UserLayout(locale=locale, now=NOW, url=lambda path: path, token=lambda _: "c" * 43)
-    layout = admin.AdminLayout(locale=locale, now=NOW, url=layout.url, token=layout.token)
+    mine = UserLayout(locale=locale, now=NOW, url=lambda path: path, token=lambda _: "c" * 43)
+    layout = admin.AdminLayout(locale=locale, now=NOW, url=mine.url, token=mine.token)
     return [
-        render_invitation(layout),
+        render_invitation(mine),
         render_ending("unopened", locale),
         render_ending("closed", locale),
         render_ending("left", locale),
@@ -148,7 +148,7 @@ def still_pages(locale: Locale) -> list[Page]:
         admin.render_queues(layout, [], []),
         admin.render_circuits(layout, []),
         admin.render_audit(layout, [], {}, AuditEntries(), apps=[]),
-        render_connections(layout, []),
+        render_connections(mine, []),
     ]
 
 
