@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "README.md"
 BEGIN, END = "<!-- folders: written by `make architecture` -->\n", "<!-- end of folders -->\n"
 Imports = dict[str, set[str]]
 
-# A folder is a folder, or a module of the package's root. A folder imports itself (without cycles of files) and lower folders.
+# Folders, and modules of the package's root. Each imports itself (without cycles of files) and those before it in the table.
 FOLDERS = {
     "core": "errors, secrets, clock, strict JSON, lifecycle",
     "observability": "metrics, spans, logs, scrubber",
@@ -150,6 +150,8 @@ def section(imports: Imports) -> str:
 
 def page(text: str, imports: Imports) -> str:
     """Return the page with its section on folders written anew."""
+    if text and (text.count(BEGIN), text.count(END)) != (1, 1):
+        raise ValueError(f"the page has to have {BEGIN.strip()} and {END.strip()} once each")
     head, _, rest = text.partition(BEGIN)
     return f"{head}{BEGIN}{section(imports)}{END}{rest.partition(END)[2]}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.architecture import FOLDERS, PACKAGE, PAGE, drawn, folder_imports, page
+from tests.kit.architecture import BEGIN, END, FOLDERS, PACKAGE, PAGE, drawn, folder_imports, page
 
 SMALL = {"__init__.py": "", "core.py": "", "model.py": "from oauthbroker.core import x"}
 
@@ -18,6 +18,12 @@ def test_the_drawing_of_the_folders_is_up_to_date():
     """`make architecture` writes it."""
     text = PAGE.read_text("utf-8")
     assert page(text, folder_imports(PACKAGE)) == text
+
+
+@pytest.mark.parametrize("text", ["no marks", BEGIN + END + BEGIN + END])
+def test_a_page_without_its_marks_or_with_two_drawings_is_refused(text: str):
+    with pytest.raises(ValueError, match="once each"):
+        page(text, {})
 
 
 def test_every_folder_exists():
