@@ -1,4 +1,4 @@
-"""Bound the plug-ins of the package that the four main paths enter: a reader of the path has to know each of them."""
+"""Bound the folders of the package that the four main paths enter: a reader of the path has to know each of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def harness(
         yield harness
 
 
-async def test_a_warm_token_call_enters_seven_plugins(harness: Harness) -> None:
+async def test_a_warm_token_call_enters_seven_folders(harness: Harness) -> None:
     await harness.connected()
     oauth = harness.broker.oauth(turn())
     for _ in range(2):  # the second time, the answer is prepared
@@ -47,7 +47,7 @@ async def test_a_warm_token_call_enters_seven_plugins(harness: Harness) -> None:
     assert WARM == set(entered), entered
 
 
-async def test_a_callback_enters_twelve_plugins_up_to_the_grant(harness: Harness) -> None:
+async def test_a_callback_enters_twelve_folders_up_to_the_grant(harness: Harness) -> None:
     asked, browser = await harness.ask_link(), harness.browser()
     back = await harness.way_back(asked, browser)
     with entering() as entered:
@@ -57,7 +57,7 @@ async def test_a_callback_enters_twelve_plugins_up_to_the_grant(harness: Harness
     assert CALLBACK == set(entered), entered
 
 
-async def test_a_refresh_enters_ten_plugins(harness: Harness) -> None:
+async def test_a_refresh_enters_ten_folders(harness: Harness) -> None:
     first = await harness.connected()
     harness.clock.advance(3600)
     oauth = harness.broker.oauth(turn())
@@ -68,7 +68,7 @@ async def test_a_refresh_enters_ten_plugins(harness: Harness) -> None:
     assert REFRESH == set(entered), entered
 
 
-async def test_a_token_over_http_takes_ten_plugins_the_first_time(harness: Harness) -> None:
+async def test_a_token_over_http_takes_ten_folders_the_first_time(harness: Harness) -> None:
     await harness.connected()
     caller = await (await Callers.of(harness)).tool()
     _ = harness.broker.asgi.app  # built when it is first used
