@@ -30,6 +30,10 @@ select count(*) from pg_stat_activity where datname = current_database() and app
 """
 
 
+async def _away(*_: Any) -> Any:
+    raise BrokerError(Code.STORE_UNAVAILABLE)
+
+
 @pytest.fixture(scope="module")
 def database(postgres_server: postgres.Server) -> str:
     postgres_server.new_database("contract")
@@ -192,6 +196,26 @@ class TestPostgres(ProcessContract, StoreContract):
             assert "storeLocked" == await outcome(hold_briefly(two, pair))
 
     @pytest.mark.slow
+    async def test_a_version_that_this_process_wrote_is_confirmed_while_the_database_is_away(
+        self, url: Secret, tmp_path: Path, opened: list[Store], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As the token that was refreshed a moment before: its answer was the word of the database."""
+        store = postgres.open_postgres_store(url, tmp_path, degraded_seconds=30.0)
+        opened.append(store)
+        key = store.key("grants", "a")
+        first = await store.put(key, b"first", expect=0)
+        second = await store.put(key, b"second", expect=first.generation)
+        with monkeypatch.context() as away:
+            away.setattr(store.connections, "_run", _away)
+            assert await store.is_current(second)
+            with pytest.raises(BrokerError) as refused:
+                await store.is_current(first)
+            assert Code.STORE_UNAVAILABLE is refused.value.code
+            with pytest.raises(BrokerError):
+                await store.put(key, b"third", expect=second.generation)
+            with pytest.raises(BrokerError):
+                await store.is_current(second)  # the lost answer may have been a newer version
+
     async def test_on_another_timeline_no_lease_holds_until_the_grace_is_over_and_older_versions_are_in_doubt(
         self, postgres_server: postgres.Server, url: Secret, tmp_path: Path, opened: list[Store], key: Key
     ) -> None:

@@ -61,7 +61,7 @@ class Freshness:
         self._checked.keep(entry.key, (entry.stamp, self._monotonic()))
 
     def forget(self, key: Key) -> None:
-        """Confirm no version of an entry that is deleted."""
+        """Confirm no version of an entry that is deleted, or under way to a newer one."""
         self._checked.pop(key)
 
     def forget_all(self) -> None:

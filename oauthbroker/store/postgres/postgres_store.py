@@ -134,20 +134,23 @@ class PostgresStore:
         if reservation is not None and reservation.key == key:
             reservation.held = None
         values = {**place, "expect": expect, **_columns(tags or ())}
-        version = await to_its_end(asyncio.ensure_future(self._write(key, expect, bytes(body), values)))
+        written = await to_its_end(asyncio.ensure_future(self._write(key, expect, bytes(body), values)))
         if ahead is not None:
             ahead.held = ahead.size
-        return Entry(key, expect + 1, bytes(body), stamp=version)
+        return written
 
-    async def _write(self, key: Key, expect: int, body: bytes, values: dict[str, Any]) -> int:
+    async def _write(self, key: Key, expect: int, body: bytes, values: dict[str, Any]) -> Entry:
         """Write a version. A damaged entry counts as none, after it was set aside."""
-        self._freshness.forget(key)  # also if the answer is lost
+        mark = self.feed.mark
+        self._freshness.forget(key)  # until the answer comes: it may be lost
         rows = await self._written(key, expect, body, values)
         if not rows and not expect and await self._damage_set_aside(key):
             rows = await self._written(key, expect, body, values)
         if not rows:
             raise Conflict
-        return int(rows[0][0])
+        entry = Entry(key, expect + 1, body, stamp=int(rows[0][0]))
+        self._freshness.learn(entry, mark)
+        return entry
 
     async def _written(self, key: Key, expect: int, body: bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Write nothing with a seed that is no longer the active one: then the newer keyring seals the version."""
