@@ -118,7 +118,7 @@ class Broker:
         0 is a free one. Its end lets requests under way finish. Installs no signal handler.
 
         Raises `configInvalid`, whose note says why, where it cannot listen, and for a host away from loopback while
-        `publicBaseUrl` is a loopback address."""
+        `publicBaseUrl` is a loopback address; `storeUnavailable` once the broker is closed."""
         return self._serves(self, host, port)
 
     @property

@@ -60,8 +60,9 @@ def open_listeners(settings: Settings, setting: str = "spec.listen") -> Iterator
 
 def listen(host: str, port: int, setting: str = "spec.listen") -> socket.socket:
     """Open a listening socket. Raises Refused with the reason, which names `setting`."""
-    if not 0 <= port <= LAST_PORT:
-        raise Refused(f"Cannot listen on {host} port {port}: ports end at {LAST_PORT}; change {setting}.")
+    if type(port) is not int or not 0 <= port <= LAST_PORT:
+        whole = f"a port is a whole number from 0 to {LAST_PORT}"
+        raise Refused(f"Cannot listen on {host} port {port!r}: {whole}; change {setting}.")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host.strip("[]"), port), family=family)

@@ -85,6 +85,10 @@ class Running:
     def _serve_beside(self, broker: Broker, host: str | None, port: int | None) -> AbstractAsyncContextManager[str]:
         from oauthbroker.serving.embedded import served_beside  # imported here: most embedded brokers serve nothing
 
+        if self.parts.life.stopping:
+            raise BrokerError(
+                Code.STORE_UNAVAILABLE, note="the broker is closed: serve within the block of open_broker"
+            )
         return served_beside(broker, self.parts.log, host, port)
 
     async def _wait_for(self, recovered: asyncio.Event) -> None:

@@ -89,7 +89,10 @@ async def test_two_brokers_serve_beside_each_other_in_one_loop(
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "as configured": ({}, "another process listens there; stop it, or change spec.listen."),
     "as said": ({"port": -1}, "another process listens there; stop it, or change the host or the port of `serving`."),
-    "no port": ({"port": 70_000}, "change the host or the port of `serving`."),
+    "no port": ({"port": 70_000}, "a whole number from 0 to 65535; change the host or the port of `serving`."),
+    "below 0": ({"port": -2}, "a whole number from 0 to 65535; change the host or the port of `serving`."),
+    "a text": ({"port": "8420"}, "a whole number from 0 to 65535; change the host or the port of `serving`."),
+    "yes or no": ({"port": True}, "a whole number from 0 to 65535; change the host or the port of `serving`."),
     "no address of this machine": ({"host": "127.0.0.1", "port": 1 << 40}, "change the host or the port of `serving`."),
 }
 
@@ -110,6 +113,17 @@ async def test_an_address_that_cannot_be_listened_on_is_one_sentence_and_the_bro
     assert refused.value.note.endswith(end)
     async with harness.broker.serving() as address:
         assert 200 == (await get(f"{address}/readyz")).status_code
+
+
+async def test_a_broker_that_is_closed_serves_nothing(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    async with broker_at(identity_provider, test_clock, f"http://127.0.0.1:{free_port()}") as harness:
+        broker = harness.broker
+    with pytest.raises(BrokerError, match="serve within the block of open_broker") as refused:
+        async with broker.serving(port=0):
+            pytest.fail("it serves")
+    assert Code.STORE_UNAVAILABLE is refused.value.code
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", "broker.example"])
