@@ -31,7 +31,7 @@ from oauthbroker.records import Grant, Token
 from oauthbroker.repository.repository import KINDS, LEASES, Repository, Versioned
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
-from oauthbroker.testing.provider.nouns import Client as Registration
+from oauthbroker.testing.provider.types import Client as Registration
 from oauthbroker.testing.stores import open_file_store
 
 WAITING = 100

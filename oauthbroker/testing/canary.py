@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.testing.disguises import disguises
-from oauthbroker.testing.evidence import text_of
+from oauthbroker.testing.encodings import encodings_of
+from oauthbroker.testing.text_dump import text_of
 
 MARK = "cnry7q"
 """The prefix of every minted secret, which identifies one of another process or a truncated one."""
@@ -163,7 +163,7 @@ class Canaries:
 
     def _add_forms(self) -> None:
         for text, kind in list(self._known.items())[self._formed :]:
-            for needle, form in disguises(text).items():
+            for needle, form in encodings_of(text).items():
                 if needle not in self._forms:
                     self._forms[needle] = (kind, form)
                     alike = self._short if len(needle) < _END else self._ends.setdefault(_end_of(needle), [])
@@ -175,7 +175,7 @@ def _end_of(needle: bytes) -> int:
     return int.from_bytes(needle[-_END:], sys.byteorder)
 
 
-_MARK_FORMS = disguises(MARK + "-")
+_MARK_FORMS = encodings_of(MARK + "-")
 
 
 def _marks_in(haystack: bytes) -> set[str]:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from oauthbroker.testing.canary import Canaries, Find, is_off_the_record
-from oauthbroker.testing.evidence import text_of_record
+from oauthbroker.testing.text_dump import text_of_record
 
 PRINTED = ("stdout", "stderr")
 _HTTP_LIBRARIES = ("httpx", "httpcore", "h11", "h2", "hpack", "asyncio")

@@ -19,7 +19,7 @@ import pytest
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.testing import Account, Browser, Canaries, Client, IdentityProvider
-from oauthbroker.testing.provider.person import go_through
+from oauthbroker.testing.provider.simulated_user import go_through
 from tests.e2e import typescript
 from tests.kit import installed
 from tests.kit.cli import REPOSITORY, Desk, environment, free_port, serving

@@ -28,7 +28,7 @@ from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, Client, IdentityProvider, connect_through
-from oauthbroker.testing.provider.person import go_through
+from oauthbroker.testing.provider.simulated_user import go_through
 from tests.kit.running_broker import BASE, file_store, turn, user_app
 
 PEOPLE, APPS = 10, 250

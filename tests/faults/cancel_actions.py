@@ -34,7 +34,7 @@ def note(w: World, pair: Pair, result: TokenResult, dead: frozenset[int]) -> Non
         w.links.append((pair[1], result))
         w.sessions.append(result.auth_session_id)
     if isinstance(result, Ready):
-        token = w.idp._state.ledger.tokens[result.access_token.reveal()]
+        token = w.idp._state.token_table.tokens[result.access_token.reveal()]
         w.tokens[pair] = result.access_token
         w.model.handed_out(pair, id(token.agreement), dead)
         if pair[0] != "robot" and token.agreement.account.login != login_of(pair[1]):

@@ -196,7 +196,7 @@ async def token_over_http(w: World, tool: Caller, turn_id: str, app: str, pair: 
     if said and said.get("status") == "ready":
         if turn_id in w.model.ended_turns:
             w.model.problems.append(f"a token left over HTTP after the end of {turn_id} was acknowledged")
-        w.model.handed_out(pair, id(w.idp._state.ledger.tokens[said["accessToken"]].agreement), dead)
+        w.model.handed_out(pair, id(w.idp._state.token_table.tokens[said["accessToken"]].agreement), dead)
 
 
 @action("http nextEvent", "http ackEvent", "http nackEvent", weight=7)

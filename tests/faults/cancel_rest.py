@@ -173,7 +173,7 @@ def last_entries(w: World) -> dict[str, type]:
 def _token_problems(w: World, grants: list[Grant]) -> list[str]:
     """No refresh token lives at the provider that no grant knows. One that a later login replaced is dropped and not
     revoked, as docs/divergences.md says: so are tokens of which the log says that they could not be revoked."""
-    ledger = w.idp._state.ledger
+    ledger = w.idp._state.token_table
     known = {
         id(ledger.tokens[t.reveal()].agreement) for g in grants for t in g.refresh_tokens if t.reveal() in ledger.tokens
     }

@@ -27,7 +27,7 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.crashfs import HookedFs
-from oauthbroker.testing.provider.nouns import Account
+from oauthbroker.testing.provider.types import Account
 from oauthbroker.testing.stores import open_keyring
 from oauthbroker.wiring.running import Running
 from tests.faults.cancel_model import Model

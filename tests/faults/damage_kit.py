@@ -23,7 +23,7 @@ from oauthbroker.repository.repository import KINDS, Repository
 from oauthbroker.repository.store_age import StoreAge
 from oauthbroker.store.format.port import Key
 from oauthbroker.testing import IdentityProvider, leave
-from oauthbroker.testing.provider.nouns import Client
+from oauthbroker.testing.provider.types import Client
 from oauthbroker.testing.stores import open_keyring
 from oauthbroker.wiring.parts import Parts
 from tests.kit.broker_process import Process, complete, visit_callback

@@ -25,7 +25,7 @@ from oauthbroker.records.refresh_state import Intent
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave
 from oauthbroker.testing.provider import FOREVER
-from oauthbroker.testing.provider.nouns import Account
+from oauthbroker.testing.provider.types import Account
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.wiring.running import Running
 from tests.kit.broker_process import visit_callback

@@ -26,7 +26,7 @@ from oauthbroker.model.token_results import Ready
 from oauthbroker.records import Grant, grant_id
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import Account, Canaries, IdentityProvider, TestClock
-from oauthbroker.testing.provider.nouns import Client
+from oauthbroker.testing.provider.types import Client
 from tests.faults.broker_worker import PAIRS, PEOPLE, app_of, subject_of, turns_of
 from tests.kit.broker_process import AFTER_CLAIMS, Process
 from tests.kit.running_broker import BASE, file_store, user_app

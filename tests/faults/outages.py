@@ -31,7 +31,7 @@ from oauthbroker.store.postgres.contact import LEASE_SECONDS, grace_of
 from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.store.postgres.schema import migrate
 from oauthbroker.testing import IdentityProvider
-from oauthbroker.testing.provider.misbehave import Hold
+from oauthbroker.testing.provider.faults import Hold
 from tests.faults.storm_report import Report
 from tests.kit import postgres
 from tests.kit.running_broker import ALICE, Harness, running, turn, user_app

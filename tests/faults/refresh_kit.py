@@ -115,11 +115,11 @@ class Moment:
 
     @classmethod
     def of(cls, story: Expired) -> Moment:
-        return cls(story, story.clock.now(), _copied(story.idp._state.ledger))
+        return cls(story, story.clock.now(), _copied(story.idp._state.token_table))
 
     def again(self) -> None:
         """From here on as if nothing had happened since. Counters of requests go on."""
-        ledger = self.story.idp._state.ledger
+        ledger = self.story.idp._state.token_table
         ledger.tokens, ledger.families, ledger.codes = _copied(_Pictured(*self.ledger))
         self.story.clock.set(self.at)
 

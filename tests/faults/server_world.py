@@ -17,7 +17,7 @@ from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
 from oauthbroker.testing import Account, IdentityProvider
-from oauthbroker.testing.provider.nouns import Client
+from oauthbroker.testing.provider.types import Client
 from oauthbroker.wiring import init_store, open_vault
 from tests.kit.cli import APP, BROKER, MAIN, environment, free_port
 from tests.kit.served_api import children_of, is_there, kill

@@ -65,8 +65,8 @@ def requests(idp: IdentityProvider) -> dict[str, int]:
 
 def families(idp: IdentityProvider) -> dict[str, int]:
     """Which consent an access token belongs to, by the token's fingerprint."""
-    numbers = {id(agreement): number for number, agreement in enumerate(idp._state.ledger.families)}
-    tokens = list(idp._state.ledger.tokens.values())
+    numbers = {id(agreement): number for number, agreement in enumerate(idp._state.token_table.families)}
+    tokens = list(idp._state.token_table.tokens.values())
     return {digest(each.text): numbers[id(each.agreement)] for each in tokens if each.kind == "access"}
 
 
@@ -75,7 +75,7 @@ def latest(idp: IdentityProvider, app: str, person: int, most: int = 3) -> list[
     now, own = datetime.now(UTC), []
     for each in idp.seen("refresh_token", f"client-{app}"):
         sent = each.form.get("refresh_token", "")
-        token = idp._state.ledger.tokens.get(sent if isinstance(sent, str) else sent.reveal())
+        token = idp._state.token_table.tokens.get(sent if isinstance(sent, str) else sent.reveal())
         if token is not None and token.agreement.account.login == f"person{person}":
             own.append(each)
     refused = idp.refusals("refresh_token", f"client-{app}")

@@ -44,7 +44,7 @@ from oauthbroker.store.keys.keyring_home import KeyringFile
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock, connect_through, leave
 from oauthbroker.testing.browser import Page
-from oauthbroker.testing.provider.nouns import Client as Registration
+from oauthbroker.testing.provider.types import Client as Registration
 from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.running import Running
 from tests.kit.default_store import default_store

@@ -19,7 +19,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import AuthorizationRequired, SessionOutcome
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave
 from oauthbroker.testing.browser import Page
-from oauthbroker.testing.provider.nouns import Client as Registration
+from oauthbroker.testing.provider.types import Client as Registration
 from tests.kit.running_broker import BASE, SUBS, Harness, running, turn, user_app
 from tests.unit.web import kit
 

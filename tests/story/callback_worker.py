@@ -23,7 +23,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.records import AuthSession
 from oauthbroker.repository.repository import Repository, Versioned
 from oauthbroker.testing import IdentityProvider
-from oauthbroker.testing.provider.nouns import Client
+from oauthbroker.testing.provider.types import Client
 from tests.kit.running_broker import BASE, file_store, user_app
 from tests.unit.web import kit
 

@@ -17,7 +17,7 @@ from oauthbroker.model.apps import BrokerLogin, Bundle, IdentityRule, Owner
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock, leave
 from oauthbroker.testing.browser import Page
-from oauthbroker.testing.provider.misbehave import Hold
+from oauthbroker.testing.provider.faults import Hold
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
 from tests.kit.running_broker import SUBS, Harness, file_store, global_app, running, to_the_end, tree, user_app
 from tests.story.binding_kit import (

@@ -30,7 +30,7 @@ from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
 from oauthbroker.testing import Account, IdentityProvider
-from oauthbroker.testing.provider.nouns import Client
+from oauthbroker.testing.provider.types import Client
 from oauthbroker.wiring import init_store, open_vault
 from tests.faults.server_kills import _until_quiet, _wrong_tokens, wrong_events, wrong_refreshes
 from tests.faults.server_load import Ledger, Load

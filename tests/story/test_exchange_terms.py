@@ -16,7 +16,7 @@ from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import IdentityProvider, Page, TestClock
-from oauthbroker.testing.provider.nouns import Account
+from oauthbroker.testing.provider.types import Account
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.running_broker import BOB, TEAM, Harness, running, turn, user_app
 

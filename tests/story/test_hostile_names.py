@@ -11,7 +11,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
-from oauthbroker.testing.provider.nouns import Account
+from oauthbroker.testing.provider.types import Account
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.story.hostile_web import HOSTILE_TEXTS

@@ -31,7 +31,7 @@ from oauthbroker.protocol.network.transport import Transport, TransportFailed
 from oauthbroker.protocol.token_endpoint import token_response
 from oauthbroker.records import AuthSession, Grant, PendingCode
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from oauthbroker.testing.evidence import text_of
+from oauthbroker.testing.text_dump import text_of
 from oauthbroker.web.gate.csrf import session_cookie_name
 from tests.kit.audit import KEYS
 from tests.kit.running_broker import Harness, file_store, running, tree, turn, user_app

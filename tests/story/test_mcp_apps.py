@@ -21,7 +21,7 @@ from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through, leave
-from oauthbroker.testing.provider.nouns import Client as Registration
+from oauthbroker.testing.provider.types import Client as Registration
 from tests.kit.default_store import default_store
 from tests.kit.running_broker import (
     ALICE,

@@ -22,8 +22,8 @@ from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.format.port import Entry, Key, Lease, Reservation
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing.provider.faults import Hold, Work
 from oauthbroker.testing.provider.http import Answer, Reply
-from oauthbroker.testing.provider.misbehave import Hold, Work
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.running_broker import ALICE, Harness, global_app, running, turn, user_app
 

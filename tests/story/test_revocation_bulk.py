@@ -15,7 +15,7 @@ from oauthbroker.revocation.bulk import RevocationFigures
 from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
-from oauthbroker.testing.provider.nouns import Client as Registration
+from oauthbroker.testing.provider.types import Client as Registration
 from tests.kit.broker_process import Process, ask, complete, connected
 from tests.kit.running_broker import ALICE, BOB, TEAM, user_app
 from tests.story.client_credentials_kit import MACHINE, machine_app, team_turn

@@ -21,7 +21,7 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.format.entry_names import entry_names
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.testing.provider.nouns import Account
+from oauthbroker.testing.provider.types import Account
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.running_broker import ALICE, BOB, MALLORY, TEAM, Harness, global_app, running, turn, user_app
 

@@ -3,8 +3,8 @@ misbehave."""
 
 from __future__ import annotations
 
-from oauthbroker.testing.provider.nouns import Account, Client, SeenRequest
 from oauthbroker.testing.provider.provider import IdentityProvider
 from oauthbroker.testing.provider.script import FOREVER
+from oauthbroker.testing.provider.types import Account, Client, SeenRequest
 
 __all__ = ["FOREVER", "Account", "Client", "IdentityProvider", "SeenRequest"]

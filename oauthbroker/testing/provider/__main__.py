@@ -15,8 +15,8 @@ import threading
 from collections.abc import Sequence
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.testing.provider.nouns import Client
 from oauthbroker.testing.provider.provider import IdentityProvider
+from oauthbroker.testing.provider.types import Client
 
 _ENDS = {signal.SIGINT, signal.SIGTERM}
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from oauthbroker.testing.provider import device, pages
 from oauthbroker.testing.provider.http import Answer, Request, redirect
-from oauthbroker.testing.provider.ledger import Agreement, RefusedError
-from oauthbroker.testing.provider.nouns import Account, Client
 from oauthbroker.testing.provider.par import pulled
 from oauthbroker.testing.provider.requests import validate
 from oauthbroker.testing.provider.state import Pending, State
+from oauthbroker.testing.provider.token_table import Agreement, RefusedError
+from oauthbroker.testing.provider.types import Account, Client
 
 _COOKIE = "idp_session"
 
@@ -110,7 +110,7 @@ def _agree(state: State, pending: Pending, account: Account, scopes: tuple[str, 
         user_token=pending.user_token,
         resources=pending.resources,
     )
-    code = state.ledger.issue_code(agreement, pending.redirect_uri, pending.challenge)
+    code = state.token_table.issue_code(agreement, pending.redirect_uri, pending.challenge)
     return _back(state, pending.redirect_uri, pending.state, code=code)
 
 

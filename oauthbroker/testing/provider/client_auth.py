@@ -16,9 +16,9 @@ from joserfc.jwk import KeySet
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.testing.provider.http import Request
-from oauthbroker.testing.provider.ledger import RefusedError
-from oauthbroker.testing.provider.nouns import Client
 from oauthbroker.testing.provider.state import State
+from oauthbroker.testing.provider.token_table import RefusedError
+from oauthbroker.testing.provider.types import Client
 
 _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
@@ -80,7 +80,7 @@ def who_says(state: State, request: Request) -> str:
         return state.pending[found["ticket"]].client.client_id
     if "client_assertion" in found:
         return _claimed_subject(found["client_assertion"])
-    token = state.ledger.tokens.get(request.header("authorization").partition(" ")[2])
+    token = state.token_table.tokens.get(request.header("authorization").partition(" ")[2])
     return token.agreement.client_id if token else ""
 
 

@@ -11,9 +11,9 @@ from oauthbroker.testing.provider.client_auth import authenticate, form_of, reso
 from oauthbroker.testing.provider.dialects import refusal, split_scopes
 from oauthbroker.testing.provider.history import Poll
 from oauthbroker.testing.provider.http import Answer, Request, json_answer
-from oauthbroker.testing.provider.ledger import Agreement, Issued, RefusedError
-from oauthbroker.testing.provider.nouns import Account, Client
 from oauthbroker.testing.provider.state import Device, Pending, State
+from oauthbroker.testing.provider.token_table import Agreement, Issued, RefusedError
+from oauthbroker.testing.provider.types import Account, Client
 
 _LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # RFC 8628 section 6.1: no vowels, no words; easily typed and told apart
 _SLOWER = 5  # section 3.5
@@ -82,7 +82,7 @@ def redeem(state: State, client: Client, code: str, resources: tuple[str, ...]) 
         at=state.clock.now(),
         resources=device.resources,
     )
-    return state.ledger.issue(client, agreement, device.scopes, resources=resources)
+    return state.token_table.issue(client, agreement, device.scopes, resources=resources)
 
 
 def _decided(state: State, device: Device) -> Account:

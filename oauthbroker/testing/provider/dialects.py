@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from oauthbroker.testing.provider.http import Answer, Request, json_answer
-from oauthbroker.testing.provider.ledger import Issued, RefusedError
-from oauthbroker.testing.provider.nouns import Account, Client, Dialect
+from oauthbroker.testing.provider.token_table import Issued, RefusedError
+from oauthbroker.testing.provider.types import Account, Client, Dialect
 
 _SLACK_WORDS = {
     "invalid_grant": "invalid_code",

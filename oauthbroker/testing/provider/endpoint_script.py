@@ -7,8 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from oauthbroker.testing.provider.http import Answer, Reply
-from oauthbroker.testing.provider.misbehave import (
+from oauthbroker.testing.provider.faults import (
     Cut,
     Delay,
     DripStep,
@@ -20,6 +19,7 @@ from oauthbroker.testing.provider.misbehave import (
     Wait,
     gzip_bomb,
 )
+from oauthbroker.testing.provider.http import Answer, Reply
 from oauthbroker.testing.provider.turns import Turns
 
 Change = Callable[[dict[str, Any]], object]

@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
-from oauthbroker.testing.provider.ledger import Agreement
+from oauthbroker.testing.provider.token_table import Agreement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

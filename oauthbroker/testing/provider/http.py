@@ -83,7 +83,7 @@ class Wire:
 
 
 class Reply(Protocol):
-    """An answer: an ordinary `Answer` or one of `misbehave`."""
+    """An answer: an ordinary `Answer` or one of `faults`."""
 
     async def send(self, wire: Wire, *, head: bool) -> bool:
         """Write the answer; `head` omits the body. True if the connection may serve another request."""

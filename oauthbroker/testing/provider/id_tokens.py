@@ -9,10 +9,10 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 
 from oauthbroker.testing.provider.dialects import personal
-from oauthbroker.testing.provider.forge import IdTokenChange, changed, compact, flipped, signer
-from oauthbroker.testing.provider.ledger import Agreement, Issued
-from oauthbroker.testing.provider.nouns import Client
+from oauthbroker.testing.provider.forged_id_tokens import IdTokenChange, changed, compact, flipped, signer
 from oauthbroker.testing.provider.state import State
+from oauthbroker.testing.provider.token_table import Agreement, Issued
+from oauthbroker.testing.provider.types import Client
 
 
 def id_token(state: State, client: Client, issued: Issued, grant_type: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from oauthbroker.testing.provider.http import Answer
-from oauthbroker.testing.provider.nouns import Account, Client
+from oauthbroker.testing.provider.types import Account, Client
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2433; --soft: #5b6579; --paper: #fff; --ground: #eef1f6; --line: #d5dbe6;

@@ -8,10 +8,10 @@ from datetime import timedelta
 from oauthbroker.testing.provider.client_auth import authenticate, form_of
 from oauthbroker.testing.provider.dialects import refusal
 from oauthbroker.testing.provider.http import Answer, Request, json_answer
-from oauthbroker.testing.provider.ledger import RefusedError
-from oauthbroker.testing.provider.nouns import Client
 from oauthbroker.testing.provider.requests import validate
 from oauthbroker.testing.provider.state import Pushed, State
+from oauthbroker.testing.provider.token_table import RefusedError
+from oauthbroker.testing.provider.types import Client
 
 _LIFETIME = 60
 _CREDENTIALS = frozenset({"client_secret", "client_assertion", "client_assertion_type"})

@@ -11,17 +11,17 @@ from oauthbroker.testing.authority import Certificate
 from oauthbroker.testing.browser import Browser
 from oauthbroker.testing.canary import Canaries
 from oauthbroker.testing.provider.http import Answer, HttpServer, Reply, Request
-from oauthbroker.testing.provider.ledger import Ledger
-from oauthbroker.testing.provider.nouns import ALICE, BOB, MALLORY, Account, Client
-from oauthbroker.testing.provider.observed import Observed
-from oauthbroker.testing.provider.person import connect_device, go_through
+from oauthbroker.testing.provider.observations import Observations
 from oauthbroker.testing.provider.routes import route_of, seen
+from oauthbroker.testing.provider.setup import ProviderSetup
+from oauthbroker.testing.provider.simulated_user import connect_device, go_through
 from oauthbroker.testing.provider.state import State
 from oauthbroker.testing.provider.thread import ServerThread
-from oauthbroker.testing.provider.world import World
+from oauthbroker.testing.provider.token_table import TokenTable
+from oauthbroker.testing.provider.types import ALICE, BOB, MALLORY, Account, Client
 
 
-class IdentityProvider(World, Observed):
+class IdentityProvider(ProviderSetup, Observations):
     """An authorization server for tests and demos, on 127.0.0.1.
 
     `async with IdentityProvider() as idp` runs it in the running loop, `with IdentityProvider() as idp` in a thread of
@@ -45,12 +45,12 @@ class IdentityProvider(World, Observed):
         self._tls = tls
         self.clock: Clock = clock or SystemClock()
         self.canaries = canaries if canaries is not None else Canaries.active()
-        ledger = Ledger(self.clock, self.canaries)
+        token_table = TokenTable(self.clock, self.canaries)
         scheme = "https" if tls else "http"
         self._state = State(
             clock=self.clock,
             canaries=self.canaries,
-            ledger=ledger,
+            token_table=token_table,
             base_url=f"{scheme}://127.0.0.1:{self._server.port}",
         )
         self._state.auto_consent = auto_consent

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from oauthbroker.testing.provider.http import Answer, Request, json_answer
-from oauthbroker.testing.provider.nouns import AuthMethod, Client
 from oauthbroker.testing.provider.state import State
+from oauthbroker.testing.provider.types import AuthMethod, Client
 
 _METHODS: dict[str, AuthMethod] = {
     "client_secret_basic": "client_secret_basic",

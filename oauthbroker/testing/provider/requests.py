@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from oauthbroker.testing.provider.dialects import split_scopes
-from oauthbroker.testing.provider.ledger import RefusedError
-from oauthbroker.testing.provider.nouns import Client
 from oauthbroker.testing.provider.state import Pending
+from oauthbroker.testing.provider.token_table import RefusedError
+from oauthbroker.testing.provider.types import Client
 
 _S256_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 

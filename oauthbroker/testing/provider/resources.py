@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from oauthbroker.testing.provider.dialects import profile
 from oauthbroker.testing.provider.http import Answer, Request, json_answer
-from oauthbroker.testing.provider.ledger import Token
 from oauthbroker.testing.provider.state import State
+from oauthbroker.testing.provider.token_table import Token
 
 
 def userinfo(state: State, request: Request) -> Answer:
     """`GET /userinfo` (OIDC Core section 5.3), also `/user`: the token's user, in the client's dialect."""
-    token = state.ledger.living(bearer(request))
+    token = state.token_table.living(bearer(request))
     if token is None:
         return no_token(request)
     dialect = state.clients[token.agreement.client_id].dialect
@@ -19,7 +19,7 @@ def userinfo(state: State, request: Request) -> Answer:
 
 def me(state: State, request: Request) -> Answer:
     """`GET /api/me`: the account of the token."""
-    token = state.ledger.living(bearer(request))
+    token = state.token_table.living(bearer(request))
     refused = _refused(state, request, token)
     if refused or token is None:
         return refused or no_token(request)
@@ -30,7 +30,7 @@ def me(state: State, request: Request) -> Answer:
 
 def messages(state: State, request: Request) -> Answer:
     """`GET /api/messages`: some data to fetch."""
-    token = state.ledger.living(bearer(request))
+    token = state.token_table.living(bearer(request))
     refused = _refused(state, request, token)
     if refused or token is None:
         return refused or no_token(request)
@@ -41,7 +41,7 @@ def messages(state: State, request: Request) -> Answer:
 
 def introspect(state: State, request: Request) -> Answer:
     """`POST /introspect` (RFC 7662): what an access token is, for a resource server. It asks for no credentials."""
-    token = state.ledger.living(dict(request.form_fields).get("token", ""))
+    token = state.token_table.living(dict(request.form_fields).get("token", ""))
     if token is None:
         return json_answer({"active": False})
     about, agreement = {"active": True, "iss": state.base_url, "aud": list(token.resources)}, token.agreement

@@ -8,10 +8,10 @@ from oauthbroker.testing.provider.client_auth import authenticate, form_of
 from oauthbroker.testing.provider.dialects import refusal
 from oauthbroker.testing.provider.history import Revocation
 from oauthbroker.testing.provider.http import Answer, Request, json_answer
-from oauthbroker.testing.provider.ledger import RefusedError
-from oauthbroker.testing.provider.nouns import Client
 from oauthbroker.testing.provider.resources import bearer, no_token
 from oauthbroker.testing.provider.state import State
+from oauthbroker.testing.provider.token_table import RefusedError
+from oauthbroker.testing.provider.types import Client
 
 
 def revoke(state: State, request: Request) -> Answer:
@@ -30,7 +30,7 @@ def revoke(state: State, request: Request) -> Answer:
 def slack_revoke(state: State, request: Request) -> Answer:
     """`POST /api/auth.revoke`: Slack's request, authenticated by the token itself."""
     text = bearer(request) or dict(request.form_fields).get("token", "")
-    token = state.ledger.tokens.get(text)
+    token = state.token_table.tokens.get(text)
     if token is None or token.revoked or token.agreement.revoked:
         return json_answer({"ok": False, "error": "invalid_auth"})
     _end(state, state.clients[token.agreement.client_id], text)
@@ -40,7 +40,7 @@ def slack_revoke(state: State, request: Request) -> Answer:
 def bearer_revoke(state: State, request: Request) -> Answer:
     """`POST /api/token/revoke`: end the token in the Authorization header, which also authenticates. 401 if it is
     dead."""
-    token = state.ledger.living(bearer(request))
+    token = state.token_table.living(bearer(request))
     if token is None or request.method != "POST":
         return no_token(request)
     _end(state, state.clients[token.agreement.client_id], token.text)
@@ -68,7 +68,7 @@ def _by_application(state: State, request: Request, *, whole_grant: bool) -> Ans
         text = json.loads(request.body)["access_token"]
     except (ValueError, LookupError, TypeError):
         return json_answer({"message": "Problems parsing JSON"}, 422)
-    token = state.ledger.tokens.get(text)
+    token = state.token_table.tokens.get(text)
     if token is None or token.agreement.client_id != client.client_id or not token.is_alive(state.clock.now()):
         return json_answer({"message": "Not Found"}, 404)
     _end(state, client, text, whole_grant=whole_grant)
@@ -76,12 +76,12 @@ def _by_application(state: State, request: Request, *, whole_grant: bool) -> Ans
 
 
 def _end(state: State, client: Client, text: str, *, whole_grant: bool = False) -> None:
-    before = state.ledger.alive()
-    token = state.ledger.revoke(client, text)
+    before = state.token_table.alive()
+    token = state.token_table.revoke(client, text)
     if token is not None and whole_grant:
-        state.ledger.revoke_all(client.client_id, token.agreement.account)
+        state.token_table.revoke_all(client.client_id, token.agreement.account)
     login, kind = (token.agreement.account.login, token.kind) if token else ("", "")
-    ended = before - state.ledger.alive()
+    ended = before - state.token_table.alive()
     state.revocations.append(
         Revocation(client_id=client.client_id, login=login, kind=kind, ended=ended, at=state.clock.now())
     )

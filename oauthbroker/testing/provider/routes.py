@@ -10,8 +10,8 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.testing.provider import authorize, device, metadata, par, registration, resources, revocation, tokens
 from oauthbroker.testing.provider.client_auth import who_says
 from oauthbroker.testing.provider.http import Answer, Request
-from oauthbroker.testing.provider.nouns import SECRET_FIELDS, SeenRequest
 from oauthbroker.testing.provider.state import State
+from oauthbroker.testing.provider.types import SECRET_FIELDS, SeenRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def seen(state: State, request: Request, endpoint: str) -> SeenRequest:
         if name == "code_verifier" and len(value) >= 16:
             state.canaries.add(value, "code verifier")
     headers = {name: _without_credentials(name, value) for name, value in request.headers}
-    presented = state.ledger.tokens.get(dict(fields).get("refresh_token", ""))
+    presented = state.token_table.tokens.get(dict(fields).get("refresh_token", ""))
     generation = presented.generation if presented else 0
     client_id = who_says(state, request)
     return SeenRequest(

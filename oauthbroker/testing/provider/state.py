@@ -10,9 +10,9 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.testing.canary import Canaries
 from oauthbroker.testing.provider.history import DeviceStory, Poll, Refusal, Revocation, TokenResponse
 from oauthbroker.testing.provider.keys import SigningKeys
-from oauthbroker.testing.provider.ledger import Ledger, RefusedError
-from oauthbroker.testing.provider.nouns import Account, Client, SeenRequest
 from oauthbroker.testing.provider.script import Script
+from oauthbroker.testing.provider.token_table import RefusedError, TokenTable
+from oauthbroker.testing.provider.types import Account, Client, SeenRequest
 
 Par = Literal["off", "offered", "required"]
 """Whether authorization requests can, or must, be pushed (RFC 9126)."""
@@ -84,7 +84,7 @@ class State:
 
     clock: Clock
     canaries: Canaries
-    ledger: Ledger
+    token_table: TokenTable
     base_url: str
     script: Script = field(default_factory=Script)
     keys: SigningKeys = field(default_factory=SigningKeys)

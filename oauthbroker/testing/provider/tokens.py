@@ -8,10 +8,10 @@ from oauthbroker.testing.provider.dialects import refusal, split_scopes, token_a
 from oauthbroker.testing.provider.history import Refusal, TokenResponse
 from oauthbroker.testing.provider.http import Answer, Request
 from oauthbroker.testing.provider.id_tokens import id_token
-from oauthbroker.testing.provider.ledger import Agreement, Issued, RefusedError
-from oauthbroker.testing.provider.nouns import Account, Client
 from oauthbroker.testing.provider.script import DEVICE_GRANT
 from oauthbroker.testing.provider.state import State
+from oauthbroker.testing.provider.token_table import Agreement, Issued, RefusedError
+from oauthbroker.testing.provider.types import Account, Client
 
 
 def token(state: State, request: Request) -> Answer:
@@ -58,10 +58,10 @@ def _redeem(state: State, client: Client, form: dict[str, str], resources: tuple
     match form.get("grant_type"):
         case "authorization_code":
             code, verifier = form.get("code", ""), form.get("code_verifier", "")
-            return state.ledger.redeem_code(client, code, form.get("redirect_uri", ""), verifier, resources)
+            return state.token_table.redeem_code(client, code, form.get("redirect_uri", ""), verifier, resources)
         case "refresh_token":
             scopes = split_scopes(form.get("scope", ""))
-            return state.ledger.redeem_refresh(client, form.get("refresh_token", ""), scopes, resources)
+            return state.token_table.redeem_refresh(client, form.get("refresh_token", ""), scopes, resources)
         case "client_credentials" if client.auth_method != "none":
             return _machine_tokens(state, client, split_scopes(form.get("scope", "")), resources)
         case grant_type if grant_type == DEVICE_GRANT:
@@ -79,4 +79,4 @@ def _machine_tokens(state: State, client: Client, scopes: tuple[str, ...], resou
     machine = Agreement(
         client_id=client.client_id, account=account, scopes=scopes, nonce="", at=state.clock.now(), resources=resources
     )
-    return state.ledger.issue(client, machine, scopes, refresh=False)
+    return state.token_table.issue(client, machine, scopes, refresh=False)

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from oauthbroker.testing import Client, IdentityProvider, TestClock
-from oauthbroker.testing.provider.ledger import s256
+from oauthbroker.testing.provider.token_table import s256
 
 REDIRECT = "http://127.0.0.1:9/callback/bot"
 

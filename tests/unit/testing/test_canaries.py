@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from oauthbroker.core.secret import Secret
 from oauthbroker.testing import Canaries, CanarySweep, Find, SecretLeakedError
 from oauthbroker.testing.canary import MARK
-from oauthbroker.testing.disguises import disguises
+from oauthbroker.testing.encodings import encodings_of
 
 pytestmark = pytest.mark.secrets_may_leak("these tests plant leaks")
 
@@ -137,7 +137,7 @@ def test_base64_of_anything_around_a_secret_gives_it_away(text: str, before: byt
 def test_a_text_without_the_secret_gives_nothing_away(text: str, other: str):
     canaries = Canaries()
     canaries.add(text)
-    if not any(form in other.encode("utf-8", "surrogatepass") for form in disguises(text)):
+    if not any(form in other.encode("utf-8", "surrogatepass") for form in encodings_of(text)):
         assert [] == canaries.search(other, "here")
 
 
@@ -276,7 +276,7 @@ def test_a_search_for_all_forms_at_once_finds_what_a_search_for_each_finds(secre
     haystack = text.encode("utf-8", "surrogatepass")
     meaning: dict[bytes, tuple[str, str]] = {}
     for secret in secrets:
-        for needle, form in disguises(secret).items():
+        for needle, form in encodings_of(secret).items():
             meaning.setdefault(needle, (str(secrets.index(secret)), form))
     found = [(find.kind, find.form) for find in canaries.search(haystack, "here")]
     assert sorted({meaning[needle] for needle in meaning if needle in haystack}) == found

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from oauthbroker.testing import Browser, CanarySweep, Client, IdentityProvider, connect_through, leave
-from oauthbroker.testing.provider.ledger import s256
+from oauthbroker.testing.provider.token_table import s256
 
 BROKER = "https://broker.test"
 TICKET = "ticket-" + "t" * 30

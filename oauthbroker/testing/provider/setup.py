@@ -10,12 +10,12 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.testing.canary import Canaries
 from oauthbroker.testing.provider import device
 from oauthbroker.testing.provider.keys import SigningKeys
-from oauthbroker.testing.provider.nouns import Account, Client
 from oauthbroker.testing.provider.script import Script
 from oauthbroker.testing.provider.state import Par, State
+from oauthbroker.testing.provider.types import Account, Client
 
 
-class World:
+class ProviderSetup:
     """The settings of a provider that a test can change."""
 
     _state: State
@@ -122,11 +122,11 @@ class World:
 
     def expire(self, client_id: str) -> None:
         """Expire every access token of a client now; refresh tokens stay."""
-        self._state.ledger.expire_access(client_id)
+        self._state.token_table.expire_access(client_id)
 
     def revoke_all(self, client_id: str, login: str | None = None) -> None:
         """Revoke a client's grants (of one user, or of all), as users do in their settings."""
-        self._state.ledger.revoke_all(client_id, self._state.accounts[login] if login else None, "person")
+        self._state.token_table.revoke_all(client_id, self._state.accounts[login] if login else None, "person")
 
     def device_approve(self, user_code: str, login: str = "alice", scopes: Sequence[str] | None = None) -> None:
         """Enter the code as a user and agree (to `scopes`, or to all). Raises KeyError for an unknown code."""

@@ -8,7 +8,7 @@ from html import escape
 from urllib.parse import quote, quote_plus
 
 
-def disguises(text: str) -> dict[bytes, str]:
+def encodings_of(text: str) -> dict[bytes, str]:
     """Return every byte string that reveals `text`, with the name of its form. The plain form comes first."""
     raw = text.encode("utf-8", "surrogatepass")
     found: dict[bytes, str] = {}

@@ -12,7 +12,7 @@ from typing import Literal
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.testing.canary import Canaries
-from oauthbroker.testing.provider.nouns import Account, Client
+from oauthbroker.testing.provider.types import Account, Client
 
 _CODE_LIFETIME = timedelta(seconds=60)
 
@@ -92,7 +92,7 @@ class Issued:
     refresh: Token | None
 
 
-class Ledger:
+class TokenTable:
     """Enforces RFC 6749, 7636, 8707 and 9700 strictly."""
 
     def __init__(self, clock: Clock, canaries: Canaries) -> None:

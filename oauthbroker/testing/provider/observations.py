@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.testing.provider.faults import wait_until
 from oauthbroker.testing.provider.history import DeviceStory, Family, Refusal, Revocation, TokenResponse, family_of
-from oauthbroker.testing.provider.ledger import Token
-from oauthbroker.testing.provider.misbehave import wait_until
-from oauthbroker.testing.provider.nouns import SeenRequest
 from oauthbroker.testing.provider.state import State
+from oauthbroker.testing.provider.token_table import Token
+from oauthbroker.testing.provider.types import SeenRequest
 
 
-class Observed:
+class Observations:
     """Counters and snapshots; reading changes nothing."""
 
     _state: State
@@ -37,17 +37,17 @@ class Observed:
 
     def is_alive(self, access_token: str | Secret) -> bool:
         """Tell whether an access token is usable now."""
-        return self._state.ledger.living(_text(access_token)) is not None
+        return self._state.token_table.living(_text(access_token)) is not None
 
     def living_tokens(self, client_id: str, login: str | None = None) -> int:
         """Count a client's usable access tokens (of one user if given)."""
-        found = (self._state.ledger.living(text) for text in list(self._state.ledger.tokens))
+        found = (self._state.token_table.living(text) for text in list(self._state.token_table.tokens))
         alive = [token.agreement for token in found if token is not None]
         return sum(a.client_id == client_id and login in {None, a.account.login} for a in alive)
 
     def families(self, client_id: str = "", login: str = "") -> list[Family]:
         """Return every consent that got a refresh token (of one client, of one user), the oldest first."""
-        found = [family_of(agreement) for agreement in list(self._state.ledger.families)]
+        found = [family_of(agreement) for agreement in list(self._state.token_table.families)]
         return [one for one in found if client_id in {"", one.client_id} and login in {"", one.login}]
 
     def refusals(self, grant_type: str = "", client_id: str = "") -> list[Refusal]:
@@ -83,7 +83,7 @@ class Observed:
         return self._token(refresh_token).generation
 
     def _token(self, token: str | Secret) -> Token:
-        found = self._state.ledger.tokens.get(_text(token))
+        found = self._state.token_table.tokens.get(_text(token))
         if found is None:
             raise KeyError("no such token")
         return found
