@@ -60,7 +60,7 @@ class AppState:
 class Survey:
     """Reads of grants come from `pages`, which keeps them for some seconds."""
 
-    in_use: CurrentConfig
+    current: CurrentConfig
     repository: Repository
     pages: GrantPages
     shared_circuits: SharedCircuits
@@ -71,11 +71,11 @@ class Survey:
     @property
     def failure(self) -> Code | None:
         """Why the newest configuration is not the one in use."""
-        return self.in_use.failure
+        return self.current.failure
 
     @property
     def app_names(self) -> list[str]:
-        return sorted(self.in_use.apps)
+        return sorted(self.current.apps)
 
     async def apps(self) -> list[AppState]:
         """Return all configured apps, and those that only grants name."""
@@ -88,7 +88,7 @@ class Survey:
         circuits = await self.shared_circuits.seen()
         return [
             self._app_state(name, counts.get(name, Counter()), circuits, failures.get(name), unlisted.get(name, set()))
-            for name in sorted({*self.in_use.apps, *counts})
+            for name in sorted({*self.current.apps, *counts})
         ]
 
     async def grant(self, grant_id: str) -> tuple[GrantView, GrantUse | None]:
@@ -100,7 +100,7 @@ class Survey:
         raise BrokerError(Code.GRANT_NOT_FOUND)
 
     def _view(self, grant: Grant) -> GrantView:
-        return GrantView.of(grant, self.in_use.apps.get(grant.app), self.clock.now())
+        return GrantView.of(grant, self.current.apps.get(grant.app), self.clock.now())
 
     def audit_name(self, grant_id: str) -> str:
         """Return a grant's pseudonym in the audit log."""
@@ -157,13 +157,13 @@ class Survey:
         common = [each.circuit for each in own if not each.circuit.grant]
         recent = failure is not None and self.clock.now() - failure[0] < timedelta(hours=1)
         health: AppHealth = "good"
-        if own or counts["again"] or recent or unlisted or name not in self.in_use.apps:
+        if own or counts["again"] or recent or unlisted or name not in self.current.apps:
             health = "warn"
         if any(circuit.code is Code.APP_MISCONFIGURED for circuit in common):
             health = "bad"
         return AppState(
             name=name,
-            app=self.in_use.apps.get(name),
+            app=self.current.apps.get(name),
             health=health,
             counts=counts,
             circuits=own,

@@ -102,7 +102,7 @@ class AuditFile(AuditWriter):
                 self._syncing.add(descriptor)
                 await on_thread(partial(self._keep_and_close, slot, descriptor, due))
             return
-        raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log's roll cannot be written")
+        raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log's checkpoint cannot be written")
 
     def close(self) -> None:
         """Write the checkpoint with the last line, and give the slot to the next process. Waits for two seconds at

@@ -54,7 +54,7 @@ class Reload:
     """Reads by `read`, one at a time. `follow` gets the apps that have changed, at once; `settle` ends authorizations
     of another configuration, and may take its time."""
 
-    in_use: CurrentConfig
+    current: CurrentConfig
     read: Read
     follow: Callable[[frozenset[str]], None]
     settle: Callable[[], Awaitable[object]]
@@ -68,22 +68,22 @@ class Reload:
         async with self._one_at_a_time:
             try:
                 bundle = await self.read(config)
-                _check_settings(self.in_use.bundle.settings, bundle.settings, config)
+                _check_settings(self.current.bundle.settings, bundle.settings, config)
             except BrokerError as error:
                 refused = error.with_traceback(None)  # its frames hold values
             except Exception as error:  # noqa: BLE001  (a reader that breaks must not take the broker along)
                 refused = BrokerError(Code.CONFIG_INVALID, note=type(error).__name__)
             else:
                 return await self._take(bundle)
-            self.in_use.failure = refused.code
+            self.current.failure = refused.code
             count = {"problems": len(refused.problems)} if isinstance(refused, ConfigInvalidError) else {}
             self.log.error("the new configuration is refused, the old one stays", code=refused.code.value, **count)
             raise refused
 
     async def _take(self, bundle: Bundle) -> frozenset[str]:
-        changed = self.in_use.adopt(bundle)
+        changed = self.current.adopt(bundle)
         self.follow(changed)
-        self.log.info("reloaded", apps=len(self.in_use.apps), changed=sorted(changed))
+        self.log.info("reloaded", apps=len(self.current.apps), changed=sorted(changed))
         try:
             await self.settle()
         except BrokerError as error:  # each ends when its browser comes back: its digest is not this configuration's

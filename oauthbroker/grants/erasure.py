@@ -41,7 +41,7 @@ R = TypeVar("R")
 
 
 @dataclass(slots=True, kw_only=True)
-class Traces:
+class FoundRecords:
     """Records of one subject. `named_in` are grants of other subjects that this one agreed to, or asked for: they stay.
     `of_plugins` are records that plug-ins keep elsewhere.
 
@@ -96,7 +96,7 @@ class Erased:
     """The outcome. `done`: `found` has been removed. Otherwise some of it waits, and the same call goes on later."""
 
     done: bool
-    found: Traces
+    found: FoundRecords
 
     def to_json(self) -> dict[str, Any]:
         return {"erased": self.done, **self.found.to_json()}
@@ -120,7 +120,7 @@ class Erasure:
     audit: AuditWriter
     _running: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
-    async def find_records(self, subject: str) -> Traces:
+    async def find_records(self, subject: str) -> FoundRecords:
         """Find every record of a subject. Reads each record of the store once. Raises `requestInvalid` for no
         subject."""
         found = await self._begun(subject)
@@ -150,11 +150,11 @@ class Erasure:
         await self.repository.sync(*KINDS)  # also of records that are gone already
         return Erased(done, found)
 
-    async def _begun(self, subject: str) -> Traces:
+    async def _begun(self, subject: str) -> FoundRecords:
         """Find the records that may bring others about, and the uses, also those of grants that are gone."""
         if not is_subject(subject):
             raise BrokerError(Code.REQUEST_INVALID, note="not a subject")
-        found, known = Traces(subject=subject), set[str]()
+        found, known = FoundRecords(subject=subject), set[str]()
         used = [use.grant async for use in self.uses.all()]  # before the grants: a later one may be of a new grant
         async for grant in self.repository.grants():
             known.add(grant.record.id)
@@ -167,7 +167,7 @@ class Erasure:
         await self._add_requests(found)
         return found
 
-    async def _add_requests(self, found: Traces) -> None:
+    async def _add_requests(self, found: FoundRecords) -> None:
         """Find the turns and the authorizations."""
         subject = found.subject
         found.turns = [
@@ -177,10 +177,10 @@ class Erasure:
             if session.record.subject == subject or session.record.resume.is_of(subject):
                 found.sessions.append(session)
 
-    async def _again(self, seen: Traces) -> Traces:
+    async def _again(self, seen: FoundRecords) -> FoundRecords:
         """Stop what began while providers were waited for, and find the others. Read the grants that were seen again,
         after the sessions that bring new ones, and find these by their tag."""
-        now = Traces(subject=seen.subject, named_in=seen.named_in, uses=seen.uses)
+        now = FoundRecords(subject=seen.subject, named_in=seen.named_in, uses=seen.uses)
         await self._add_requests(now)
         await self._stop(now)
         left = await self.plugins.erase(seen.subject, dry_run=False)  # also of what began meanwhile
@@ -201,7 +201,7 @@ class Erasure:
         await self._add_the_rest(now)
         return now
 
-    async def _add_the_rest(self, found: Traces) -> None:
+    async def _add_the_rest(self, found: FoundRecords) -> None:
         """Find the events, browser sessions and values of plug-ins. Revocations send events: they are looked for after
         these."""
         subject = found.subject
@@ -213,7 +213,7 @@ class Erasure:
         ]
         found.plugin_values = [(it.plugin, it.key) async for it in self.repository.plugin_values.about(subject)]
 
-    async def _stop(self, found: Traces) -> None:
+    async def _stop(self, found: FoundRecords) -> None:
         """Keep new grants from coming: end the subject's turns, and withdraw its open authorizations."""
         await _each(self.turns.end, found.turns)
         await _each(self._withdraw, _by_pair(versioned for versioned in found.sessions if versioned.record.open))
@@ -231,7 +231,7 @@ class Erasure:
         with suppress(BrokerError):
             this_pass.over()
 
-    async def _remove(self, found: Traces) -> bool:
+    async def _remove(self, found: FoundRecords) -> bool:
         await _each(self.browser_sessions.records.end, found.browser_sessions)
         await _each(lambda place: self.repository.plugin_values.remove(*place), found.plugin_values)
         own = {grant.id for grant in found.grants}

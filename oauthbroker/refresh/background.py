@@ -43,7 +43,7 @@ class BackgroundRefresh:
         self._watched = Bounded[tuple[str, str], tuple[Grant, float]](MOST_WATCHED)
         self._repair_at = 0.0
 
-    def in_use(self, app: OAuthApp, grant: Grant) -> None:
+    def watch(self, app: OAuthApp, grant: Grant) -> None:
         """Note that a token of this grant was handed out. It will be refreshed ahead of its end, each grant at a random
         moment, so that tokens that end in the same second are not refreshed in one."""
         pair = (grant.app, grant.subject)

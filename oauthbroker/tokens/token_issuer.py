@@ -117,7 +117,7 @@ class TokenIssuer:
         self.scrubber.remember(issuance.ready.access_token)
         self.metrics.count(issuance.counted)
         if issuance.app.refresh_ahead_seconds:
-            self.background.in_use(issuance.app, issuance.grant)
+            self.background.watch(issuance.app, issuance.grant)
 
 
 def _issued_entry(caller: Caller, call: TokenCall, grant: Grant, *, degraded: bool) -> TokenIssued | TokenInjected:

@@ -250,7 +250,7 @@ class Parts(Flows):
     @cached_property
     def overview(self) -> Survey:
         return Survey(
-            in_use=self.config,
+            current=self.config,
             repository=self.repository,
             pages=self.grants.pages,
             shared_circuits=self.shared_circuits,

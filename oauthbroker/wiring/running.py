@@ -55,7 +55,7 @@ class Running:
             audit_trail=parts.audit_trail,
             health_check=parts.health_check,
             web=self._web,
-            reload=Reload(in_use=parts.config, read=read, follow=self._follow, settle=self._settle, log=parts.log),
+            reload=Reload(current=parts.config, read=read, follow=self._follow, settle=self._settle, log=parts.log),
             plugin_types=parts.plugins.types,
             plugin_state=partial(PluginState, parts.repository.plugin_values),
             serves=self._serve_beside,

@@ -503,7 +503,7 @@ async def test_refreshes_ahead_are_spread(quiet: Harness) -> None:
     for subject in await plant(harness, 200, lives=HOUR):
         grant = await harness.grant("mail", subject)
         assert grant is not None
-        upkeep.in_use(app, grant)
+        upkeep.watch(app, grant)
     due = sorted(at for _, (_, at) in upkeep._watched.items())
     assert 250 < due[-1] - due[0] <= 300
     assert len(set(due)) > 150

@@ -10,7 +10,7 @@ import typer
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.tables import counted, facts, shown
-from oauthbroker.grants.erasure import Erased, Traces
+from oauthbroker.grants.erasure import Erased, FoundRecords
 from oauthbroker.plugins.discovery import installed
 from oauthbroker.wiring import open_broker
 
@@ -44,12 +44,12 @@ def run(config: Path, subject: str, patience: float, *, dry_run: bool, yes: bool
     return LEFT_TO_DO
 
 
-async def _look(config: Path, subject: str) -> Traces:
+async def _look(config: Path, subject: str) -> FoundRecords:
     async with open_broker(config, background=False, only=_plugins()) as broker:
         return await broker.erasure.find_records(subject)
 
 
-async def _erase(config: Path, found: Traces, patience: float) -> Erased:
+async def _erase(config: Path, found: FoundRecords, patience: float) -> Erased:
     """Erase the subject. Loads only the values of apps whose providers have to be told."""
     only = _plugins() | {grant.app for grant in found.grants if not grant.revoked or grant.revocation_pending}
     async with open_broker(config, background=False, only=only) as broker:
@@ -61,7 +61,7 @@ def _plugins() -> set[str]:
     return {plugin.name for plugin in installed()}
 
 
-def _summed(found: Traces) -> str:
+def _summed(found: FoundRecords) -> str:
     if found.empty:
         return f"Nothing is kept of {shown(found.subject)}."
     of_others = (
@@ -70,7 +70,7 @@ def _summed(found: Traces) -> str:
     return f"{shown(found.subject)}: {counted(sum(found.counts().values()), 'record')}.{of_others}"
 
 
-def _why(found: Traces) -> str:
+def _why(found: FoundRecords) -> str:
     if found.to_tell:
         summary = f"{counted(found.to_tell, 'grant')} ended here, but the provider has still to be told."
         return f"Not erased: {summary} Type this again once it knows; a running broker tells it."
