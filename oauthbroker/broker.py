@@ -23,7 +23,8 @@ from oauthbroker.events.dead_letters import DeadLetters
 from oauthbroker.events.port import EventLease
 from oauthbroker.events.waits import Events
 from oauthbroker.grants.connections import Connections
-from oauthbroker.grants.erasure import Erased, Erasure
+from oauthbroker.grants.erasure import Erasure
+from oauthbroker.grants.found_records import Erased
 from oauthbroker.grants.grants import Grants, Secrets, SessionList
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.token_request import AppRef, app_name

@@ -10,7 +10,7 @@ import typer
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.tables import counted, facts, shown
-from oauthbroker.grants.erasure import Erased, FoundRecords
+from oauthbroker.grants.found_records import Erased, FoundRecords
 from oauthbroker.plugins.discovery import installed
 from oauthbroker.wiring import open_broker
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.grants.erasure import Erased
+from oauthbroker.grants.found_records import Erased
 from oauthbroker.grants.grant_pages import GrantFilter
 from oauthbroker.model.token_request import app_name
 from oauthbroker.records import specification_form
