@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.access.browser_sessions import BrowserSessions, NewBrowserSession
 from oauthbroker.admin.operator_login import OperatorLogin, SignedIn
-from oauthbroker.admin.overview import Survey
+from oauthbroker.admin.overview import Overview
 from oauthbroker.audit import CallRefused, OperatorEntered, PageAction
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.connect import Connect
@@ -27,7 +27,7 @@ LOOPBACK = "loopback"
 class Admin:
     """One per broker. The audit log has each action with its browser session."""
 
-    overview: Survey
+    overview: Overview
     dead_letters: DeadLetters
     grants: Grants
     connect: Connect

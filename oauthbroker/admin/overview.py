@@ -57,7 +57,7 @@ class AppState:
 
 
 @dataclass(slots=True, kw_only=True)
-class Survey:
+class Overview:
     """Reads of grants come from `pages`, which keeps them for some seconds."""
 
     current: CurrentConfig

@@ -14,7 +14,7 @@ from oauthbroker.admin.admin_actions import Admin
 from oauthbroker.admin.gauges import Gauges, KeyFigures
 from oauthbroker.admin.open_circuits import Left, SharedCircuits
 from oauthbroker.admin.operator_login import OperatorLogin
-from oauthbroker.admin.overview import Survey
+from oauthbroker.admin.overview import Overview
 from oauthbroker.authorization.pages_service import PagesService
 from oauthbroker.authorization.pending_blocks import Pending
 from oauthbroker.authorization.retry import RetryService
@@ -248,8 +248,8 @@ class Parts(Flows):
         return SharedCircuits(own=self.circuits, clock=self.clock, elsewhere=self._circuits_of_other_workers)
 
     @cached_property
-    def overview(self) -> Survey:
-        return Survey(
+    def overview(self) -> Overview:
+        return Overview(
             current=self.config,
             repository=self.repository,
             pages=self.grants.pages,

@@ -151,7 +151,7 @@ ROOTS = (
     RetryService,
 )
 PARTS = frozenset({
-    "AuthorizationUrls", "Callback", "ClientRegistrations", "Clock", "Connect", "Discovery", "Finish", "LoginClaims", "Logins", "Opening", "PendingCodes", "ProtectedResources", "Transport", "Queues", "RefreshTransaction", "Repository", "SharedGrants", "BulkRevocation", "RecordStore", "Survey",
+    "AuthorizationUrls", "Callback", "ClientRegistrations", "Clock", "Connect", "Discovery", "Finish", "LoginClaims", "Logins", "Opening", "PendingCodes", "ProtectedResources", "Transport", "Queues", "RefreshTransaction", "Repository", "SharedGrants", "BulkRevocation", "RecordStore", "Overview",
     "Sweep", "Troubles",
 })  # fmt: skip
 """Reservations below the surface that its objects hold; no caller outside reaches them."""
