@@ -1,0 +1,195 @@
+"""`make mutants`: change one operator, condition, constant or statement of a module, and see whether its nearest tests fail.
+
+No file is changed: a child process imports the changed module from memory. mutmut and cosmic-ray both rewrite files, start a
+Python for each mutant, and bring thirty packages; a fork that has imported what is not ours takes a third of the time.
+
+    python -m tests.kit.mutants                         the four core modules, then the sample until --minutes are over
+    python -m tests.kit.mutants oauthbroker/tokens/decision.py     one module
+    python -m tests.kit.mutants --planted               the faults of tests/kit/planted_faults.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
+
+from tests.kit.mutations import mutations
+from tests.kit.planted_faults import PLANTED
+
+CORE = {
+    "oauthbroker/store/format/seal.py": ("tests/unit/store/test_seal.py", "tests/unit/store/test_vectors.py"),
+    "oauthbroker/tokens/decision.py": ("tests/unit/tokens/test_decision.py",),
+    "oauthbroker/protocol/callback_checks.py": ("tests/unit/protocol/test_callback_checks.py",),
+    "oauthbroker/refresh/transaction.py": ("tests/unit/refresh/test_transaction.py",),
+}
+SAMPLED = ("tokens", "refresh", "protocol", "store")
+SAMPLE, SEED, PROCESSES, LONGEST = 300, 1, 2, 120  # LONGEST: seconds for the nearest tests of one mutant
+IMPORTED = (
+    "pytest",
+    "pytest_asyncio.plugin",
+    "hypothesis.strategies",
+    "httpx2",
+    "starlette.routing",
+    "yaml",
+    "cryptography.x509",
+)
+
+
+class Mutant(NamedTuple):
+    """One change of a module: where, and what becomes what."""
+
+    path: str
+    line: int
+    change: str
+    code: CodeType
+
+
+class _Changed(SourceFileLoader):
+    """Load the module from the changed code, without a look at files of byte code."""
+
+    def __init__(self, mutant: Mutant, name: str) -> None:
+        super().__init__(name, str(Path(mutant.path).resolve()))
+        self._code = mutant.code
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self._code
+
+
+class _Finder:
+    """Find the changed module before Python looks for its file."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant, self._name = mutant, mutant.path.removesuffix(".py").replace("/", ".")
+
+    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        return spec_from_file_location(name, self._mutant.path, loader=_Changed(self._mutant, name))
+
+
+def mutants_of(path: str) -> Iterator[Mutant]:
+    """Yield every mutant of a module."""
+    tree = ast.parse(Path(path).read_text())
+    for line, change in mutations(tree):
+        yield Mutant(path, line, change, compile(tree, path, "exec", dont_inherit=True))
+
+
+def planted() -> Iterator[Mutant]:
+    """Yield the planted faults. Each one's line must stand in its file exactly once."""
+    for path, before, after in PLANTED:
+        source = Path(path).read_text()
+        if source.count(before) != 1:
+            raise SystemExit(
+                f"{path} holds {before!r} {source.count(before)} times; correct tests/kit/planted_faults.py"
+            )
+        line = source[: source.index(before)].count("\n") + 1
+        code = compile(source.replace(before, after), path, "exec", dont_inherit=True)
+        yield Mutant(path, line, f"{before} -> {after}", code)
+
+
+def sampled() -> list[Mutant]:
+    """Return the seeded sample over the rest of four folders."""
+    paths = [str(path) for each in SAMPLED for path in sorted(Path("oauthbroker", each).rglob("*.py"))]
+    places = [(path, number) for path in paths if path not in CORE for number, _ in enumerate(_places(path))]
+    chosen = random.Random(SEED).sample(places, SAMPLE)  # noqa: S311
+    random.Random(SEED).shuffle(chosen)  # noqa: S311 - what runs in half the time is a sample too
+    made = {path: list(mutants_of(path)) for path, _ in chosen}
+    return [made[path][number] for path, number in chosen]
+
+
+def _places(path: str) -> Iterator[tuple[int, str]]:
+    return mutations(ast.parse(Path(path).read_text()))
+
+
+def nearest(path: str) -> tuple[str, ...]:
+    """Return a module's nearest tests: named for core modules, else the unit files that import it, else the folder's."""
+    if path in CORE:
+        return CORE[path]
+    module = path.removesuffix(".py").replace("/", ".")
+    folder = Path("tests/unit", Path(path).parts[1])
+    tests = [*sorted(Path("tests/unit").rglob("test_*.py")), *sorted(Path("tests/contract").rglob("test_*.py"))]
+    own = [str(each) for each in tests if f"{module} import" in each.read_text()]
+    return tuple(own) or (str(folder),)
+
+
+def caught(mutant: Mutant | None, tests: tuple[str, ...]) -> bool:
+    """Run the tests in a child process and return whether one fails. Ones that take too long count as failed."""
+    child = os.fork()
+    if not child:
+        os.setsid()
+        signal.alarm(LONGEST)
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), 1)
+            os.dup2(nothing.fileno(), 2)
+        if mutant is not None:
+            sys.meta_path.insert(0, _Finder(mutant))  # type: ignore[arg-type]
+        code = 1
+        try:
+            code = int(
+                import_module("pytest").main(
+                    ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--assert=plain", *tests]
+                )
+            )
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    return status != 0
+
+
+def run(mutants: list[Mutant], until: float) -> list[tuple[Mutant, bool]]:
+    """Run mutants on two processes until the time is over, and print each survivor."""
+
+    def one(mutant: Mutant) -> tuple[Mutant, bool] | None:
+        if time.monotonic() > until:
+            return None
+        result = caught(mutant, nearest(mutant.path))
+        if not result:
+            print(f"survives  {mutant.path}:{mutant.line}  {mutant.change}", flush=True)
+        return mutant, result
+
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        return [each for each in pool.map(one, mutants) if each is not None]
+
+
+def score(results: list[tuple[Mutant, bool]], of: int) -> None:
+    """Print the score of each module."""
+    ran, found = Counter(each.path for each, _ in results), Counter(each.path for each, fell in results if fell)
+    for path in sorted(ran):
+        print(f"{found[path]:5} of {ran[path]:4}  {path}")
+    print(f"{found.total():5} of {ran.total():4}  ({of} mutants in all)", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*")
+    parser.add_argument("--planted", action="store_true")
+    parser.add_argument("--minutes", type=float, default=60)
+    options = parser.parse_args()
+    until = time.monotonic() + 60 * options.minutes
+    for each in IMPORTED:
+        import_module(each)
+    core = list(planted()) if options.planted else [it for path in options.modules or CORE for it in mutants_of(path)]
+    for tests in {nearest(each.path) for each in core}:
+        if caught(None, tests):
+            raise SystemExit(f"{' '.join(tests)}: red without a mutant; mend them first")
+    score(run(core, until), len(core))
+    if not (options.planted or options.modules):
+        score(run(sampled(), until), SAMPLE)
+
+
+if __name__ == "__main__":
+    main()
