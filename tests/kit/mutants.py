@@ -18,8 +18,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -105,8 +104,8 @@ def sampled() -> list[Mutant]:
     """Return the seeded sample over the rest of four folders."""
     paths = [str(path) for each in SAMPLED for path in sorted(Path("oauthbroker", each).rglob("*.py"))]
     places = [(path, number) for path in paths if path not in CORE for number, _ in enumerate(_places(path))]
-    chosen = random.Random(SEED).sample(places, SAMPLE)  # noqa: S311
-    random.Random(SEED).shuffle(chosen)  # noqa: S311 - what runs in half the time is a sample too
+    chosen = random.Random(SEED).sample(places, SAMPLE)
+    random.Random(SEED).shuffle(chosen)
     made = {path: list(mutants_of(path)) for path, _ in chosen}
     return [made[path][number] for path, number in chosen]
 
@@ -126,43 +125,41 @@ def nearest(path: str) -> tuple[str, ...]:
     return tuple(own) or (str(folder),)
 
 
-def caught(mutant: Mutant | None, tests: tuple[str, ...]) -> bool:
-    """Run the tests in a child process and return whether one fails. Ones that take too long count as failed."""
+def start(mutant: Mutant | None, tests: tuple[str, ...]) -> int:
+    """Run the tests in a child process and return its id. It ends with 0 if none fails; a run that takes too long is
+    stopped, which counts as a failure."""
     child = os.fork()
-    if not child:
+    if child:
+        return child
+    code = 1
+    try:
         os.setsid()
         signal.alarm(LONGEST)
-        with open(os.devnull, "w") as nothing:
-            os.dup2(nothing.fileno(), 1)
-            os.dup2(nothing.fileno(), 2)
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
         if mutant is not None:
             sys.meta_path.insert(0, _Finder(mutant))  # type: ignore[arg-type]
-        code = 1
-        try:
-            code = int(
-                import_module("pytest").main(
-                    ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--assert=plain", *tests]
-                )
-            )
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    return status != 0
+        options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--assert=plain"]
+        code = int(import_module("pytest").main([*options, *tests]))
+    finally:
+        os._exit(code)
 
 
-def run(mutants: list[Mutant], until: float) -> list[tuple[Mutant, bool]]:
-    """Run mutants on two processes until the time is over, and print each survivor."""
-
-    def one(mutant: Mutant) -> tuple[Mutant, bool] | None:
-        if time.monotonic() > until:
-            return None
-        result = caught(mutant, nearest(mutant.path))
-        if not result:
+def run(mutants: Iterable[Mutant], until: float) -> list[tuple[Mutant, bool]]:
+    """Run mutants on two processes until the time is over, and print each survivor. True: its tests failed."""
+    results, running = list[tuple[Mutant, bool]](), dict[int, Mutant]()
+    waiting = iter(mutants)
+    while True:
+        while len(running) < PROCESSES and time.monotonic() < until and (mutant := next(waiting, None)) is not None:
+            running[start(mutant, nearest(mutant.path))] = mutant
+        if not running:
+            return results
+        child, status = os.wait()
+        mutant = running.pop(child)
+        results.append((mutant, status != 0))
+        if status == 0:
             print(f"survives  {mutant.path}:{mutant.line}  {mutant.change}", flush=True)
-        return mutant, result
-
-    with ThreadPoolExecutor(PROCESSES) as pool:
-        return [each for each in pool.map(one, mutants) if each is not None]
 
 
 def score(results: list[tuple[Mutant, bool]], of: int) -> None:
@@ -184,7 +181,7 @@ def main() -> None:
         import_module(each)
     core = list(planted()) if options.planted else [it for path in options.modules or CORE for it in mutants_of(path)]
     for tests in {nearest(each.path) for each in core}:
-        if caught(None, tests):
+        if os.waitpid(start(None, tests), 0)[1]:
             raise SystemExit(f"{' '.join(tests)}: red without a mutant; mend them first")
     score(run(core, until), len(core))
     if not (options.planted or options.modules):
