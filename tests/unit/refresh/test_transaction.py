@@ -307,7 +307,7 @@ async def test_after_the_close_a_refresh_returns_the_newest_grant_and_begins_not
     await world.transaction.close()
     refreshed = await world.refresh()
     assert (Code.BROKER_UNREACHABLE, OLD) == (code_of(refreshed), refreshed.grant)
-    assert [] == world.provider.sent == world.repository.waited
+    assert ([], []) == (world.provider.sent, world.repository.waited)
 
 
 async def test_after_the_close_an_unreadable_store_is_no_exception(world: World) -> None:
@@ -453,7 +453,7 @@ async def test_an_open_circuit_stops_it_before_anything_is_asked_or_written(worl
     world.circuits.pause_one("mail", OLD.id, error)
     refreshed = await world.refresh()
     assert (Code.PROVIDER_RATE_LIMITED, OLD) == (code_of(refreshed), refreshed.grant)
-    assert [] == world.provider.looked_up == world.provider.begun
+    assert ([], []) == (world.provider.looked_up, world.provider.begun)
     assert await world.stored() == OLD
 
 
@@ -534,6 +534,7 @@ async def test_a_store_that_cannot_tell_whether_to_send_stops_it_and_the_intent_
     world.provider.meanwhile = meanwhile
     refreshed = await world.refresh()
     assert (Code.STORE_UNAVAILABLE, []) == (code_of(refreshed), world.provider.sent)
+    assert refreshed.grant == await world.stored()
     assert None is (await world.stored()).refresh_state.intent
 
 

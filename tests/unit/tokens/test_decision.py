@@ -28,7 +28,7 @@ from oauthbroker.tokens.decision import (
 )
 from tests.kit.samples import NOW, app_with, grant_with, token_with
 
-USE, DEGRADED, REFRESH = UseToken(), UseToken(degraded=True), RefreshToken()
+USE, DEGRADED, REFRESH = UseToken(degraded=False), UseToken(degraded=True), RefreshToken()
 UNSATISFIABLE = Refuse(Code.MIN_TTL_UNSATISFIABLE)
 EXPIRED, UNCERTAIN = RequestConsent("expired"), RequestConsent("refreshUncertain")
 RESTS = NOW + timedelta(seconds=300)
@@ -86,6 +86,7 @@ BY_LINE: dict[str, tuple[Grant | None, Need, Decision]] = {
     "more than any token lives": (refreshable(), need(ttl=3600), UNSATISFIABLE),
     "a second less than a token lives": (refreshable(3000), need(ttl=3599), REFRESH),
     "more than any token lives, and it is expired": (refreshable(0), need(ttl=3600), REFRESH),
+    "more than any token lives, and it has a second left": (refreshable(1), need(ttl=3600), UNSATISFIABLE),
     "the same without a refresh token": (unrefreshable(0), need(ttl=3600), UNSATISFIABLE),
     "an unknown lifetime is tried": (refreshable(100, None), need(ttl=3600), REFRESH),
     "expired": (refreshable(0), need(), REFRESH),
@@ -96,6 +97,7 @@ BY_LINE: dict[str, tuple[Grant | None, Need, Decision]] = {
     "expired, an answer was lost": (refreshable(0, ended="uncertain"), need(), UNCERTAIN),
     "resting after a lost answer": (refreshable(0, rests_until=RESTS, intent=INTENT), need(), UNCERTAIN),
     "short, no refresh token": (unrefreshable(30), need(), DEGRADED),
+    "a second left, no refresh token": (unrefreshable(1), need(), DEGRADED),
     "short for the caller, no refresh token": (unrefreshable(30), need(ttl=60), EXPIRED),
     "short, and refreshing has ended": (refreshable(30, ended="dead"), need(), EXPIRED),
     "short, refresh token resting": (refreshable(30, rests_until=RESTS), need(), DEGRADED),
@@ -142,6 +144,7 @@ ALONE: dict[str, tuple[Grant | None, Need, Decision]] = {
     "long enough": (unrefreshable(61), need(), USE),
     "more than any token lives": (unrefreshable(), need(ttl=3600), UNSATISFIABLE),
     "more than any token lives, and it is expired": (unrefreshable(0), need(ttl=3600), REFRESH),
+    "more than any token lives, and it has a second left": (unrefreshable(1), need(ttl=3600), UNSATISFIABLE),
     "less than a token lives": (unrefreshable(100), need(ttl=3599), REFRESH),
     "an unknown lifetime": (unrefreshable(100, None), need(ttl=3600), REFRESH),
 }  # fmt: skip
@@ -185,6 +188,7 @@ SETTLED: dict[str, tuple[Refreshed, Need, Decision]] = {
     "ended": (Refreshed(refreshable(0, ended="dead"), BrokerError(Code.REAUTH_REQUIRED)), need(), EXPIRED),
     "down, and the token lives": (Refreshed(refreshable(30), DOWN), need(), DEGRADED),
     "down, and the token lives too short for the caller": (Refreshed(refreshable(30), DOWN), need(ttl=60), REFUSED_DOWN),
+    "down, and the token has a second left": (Refreshed(refreshable(1), DOWN), need(), DEGRADED),
     "down, and the token is over": (Refreshed(refreshable(0), DOWN), need(), REFUSED_DOWN),
     "given up, and its rest is over": (Refreshed(refreshable(0, rests_until=NOW), DOWN), need(), EXPIRED),
     "given up after a lost answer": (
