@@ -21,8 +21,7 @@ def mutations(tree: ast.Module) -> Iterator[tuple[int, str]]:
         holder: Any = getattr(node, field) if index is not None else node
         old: Any = holder[index] if index is not None else getattr(node, field)
         for new in _instead(node, field, old):
-            _put(holder, field, index, new)
-            ast.fix_missing_locations(tree)
+            _put(holder, field, index, _placed(new, line))
             yield line, f"{_text(old)} -> {_text(new)}"
             _put(holder, field, index, old)
 
@@ -32,6 +31,13 @@ def _put(holder: Any, field: str, index: int | None, value: Any) -> None:
         holder[index] = value
     else:
         setattr(holder, field, value)
+
+
+def _placed(new: Any, line: int) -> Any:
+    if not hasattr(new, "lineno") and isinstance(new, ast.expr | ast.stmt):
+        new.lineno = new.end_lineno = line
+        new.col_offset = new.end_col_offset = 0
+    return ast.fix_missing_locations(new)
 
 
 def _text(node: Any) -> str:

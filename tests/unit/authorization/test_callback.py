@@ -129,7 +129,7 @@ async def test_of_two_callbacks_that_keep_a_code_one_wins() -> None:
     async def as_it_was(_: str) -> Any:
         return there
 
-    world.repository.session = as_it_was  # type: ignore[method-assign]
+    world.repository.session = as_it_was  # type: ignore[assignment,method-assign]
     assert isinstance(await world.receive(), AuthSession)
     assert Code.STATE_USED is await world.receive()
 
@@ -169,7 +169,7 @@ async def test_behind_a_broker_login_only_one_who_has_logged_in_comes_back(
 async def test_without_a_configured_login_no_login_counts() -> None:
     world = World(bound("brokerLogin"))
     await world.put(login=passed())
-    world.config.bundle.login = None  # type: ignore[assignment]
+    world.config.bundle.login = None
     assert Code.OWNER_BINDING_FAILED is await world.receive()
 
 

@@ -89,7 +89,7 @@ def test_a_body_may_end_with_what_padding_consists_of(body):
     assert (1, body + b"\0") == unseal(SEEDS, HERE, seal(KID, SEED, HERE, 1, body + b"\0"))
 
 
-def shaped(length):
+def shaped(length: int) -> bytes:
     """Bytes that begin as a record does."""
     return MAGIC + KID + bytes(length - 21)
 
@@ -115,7 +115,7 @@ def test_a_shape_that_is_never_written_is_refused_before_any_key_is_tried(record
     assert (Code.RECORD_CORRUPT, note) == (caught.value.code, caught.value.note)
 
 
-def sealed_by_hand(plain):
+def sealed_by_hand(plain: bytes) -> bytes:
     """A record around exactly these authenticated bytes."""
     salt = bytes(32)
     keys = derive(SEED, salt, b"oab/1/grants")
