@@ -20,6 +20,7 @@
 #                (ARGS="--scale 0.1 --minutes 30")
 #   make prose   lower the count of hard words that are left (ARGS=docs lists them)
 #   make architecture   draw the folders anew in docs/README.md
+#   make mutants     change one place of the core modules at a time: do the nearest tests fail? (ARGS=--planted, ARGS=--sample)
 #   make providers   rewrite docs/providers.md from the presets
 #   make wheel   build the Python package into dist/
 #   make dist    build the packages twice, install and try each, list what is in them   make audit   known vulnerabilities
@@ -55,7 +56,7 @@ POSTGRES_STORIES := $(addprefix tests/story/,test_main_story.py test_resume.py t
 # compiled, also where the environment asks for no byte code.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-postgres test-fast test-slow test-e2e node conformance check fix bench peers frameworks performance soak kills storm hosts cases prose folders providers wheel pins
+.PHONY: help demo test test-postgres test-fast test-slow test-e2e node conformance check fix bench peers frameworks performance soak kills storm hosts cases prose mutants folders providers wheel pins
 .PHONY: $(FRAMEWORKS:%=.venv-%) dist audit image release clean
 .DEFAULT_GOAL := help
 
@@ -166,6 +167,9 @@ cases: $(DEV)
 
 prose: $(DEV)
 	$(BIN)/python -m tests.kit.prose $(or $(ARGS),--lower)
+
+mutants: $(DEV)
+	$(BIN)/python -m tests.kit.mutants $(ARGS)
 
 architecture: $(DEV)
 	$(BIN)/python -m tests.kit.architecture

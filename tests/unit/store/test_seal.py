@@ -5,11 +5,25 @@ from __future__ import annotations
 import os
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.format.seal import HEADER, TAG, SealPlace, seal, unseal
+from oauthbroker.store.format.entry_names import length_prefixed
+from oauthbroker.store.format.seal import (
+    HEADER,
+    MAGIC,
+    MAX_BODY,
+    MAX_RECORD,
+    TAG,
+    SealPlace,
+    derive,
+    generation_of,
+    record_size,
+    seal,
+    unseal,
+)
 from oauthbroker.store.keys.key_wrapping import open_box, seal_box
 
 KID, SEED = os.urandom(16), os.urandom(32)
@@ -46,6 +60,88 @@ def test_nothing_of_the_place_stands_in_clear():
     record = seal(KID, SEED, HERE, 1, b"CANARY")
     for word in (b"CANARY", HERE.kind.encode(), HERE.name.encode(), bytes.fromhex(HERE.name), b"store"):
         assert word not in record
+
+
+def test_the_largest_body_opens_and_one_byte_more_is_refused():
+    """The bounds are part of the format: docs/store-format.md."""
+    assert (4_194_304, 4_194_925) == (MAX_BODY, MAX_RECORD)
+    record = seal(KID, SEED, HERE, 1, bytes(MAX_BODY))
+    assert (1, bytes(MAX_BODY)) == unseal(SEEDS, HERE, record)
+    assert len(record) == record_size(MAX_BODY) <= MAX_RECORD
+    with pytest.raises(ValueError, match="4194304"):
+        seal(KID, SEED, HERE, 1, bytes(MAX_BODY + 1))
+    with pytest.raises(ValueError, match="4194304"):
+        record_size(MAX_BODY + 1)
+
+
+@given(st.integers(0, 3000))
+def test_the_size_of_a_record_is_known_before_it_is_sealed(size):
+    assert record_size(size) == len(seal(KID, SEED, HERE, 1, bytes(size)))
+
+
+@pytest.mark.parametrize("generation", [0, 1, 2**64 - 1])
+def test_a_record_says_its_generation(generation):
+    assert generation == generation_of(seal(KID, SEED, HERE, generation, b"body"))
+
+
+@pytest.mark.parametrize("body", [b"x", b"x" * 184, b"x" * 185, b"\0" * 183])
+def test_a_body_may_end_with_what_padding_consists_of(body):
+    assert (1, body + b"\0") == unseal(SEEDS, HERE, seal(KID, SEED, HERE, 1, body + b"\0"))
+
+
+def shaped(length: int) -> bytes:
+    """Bytes that begin as a record does."""
+    return MAGIC + KID + bytes(length - 21)
+
+
+SHAPES = {
+    "another magic": (b"oab1" + shaped(HEADER + TAG + 256)[4:], "not a record"),
+    "another suite": (MAGIC[:4] + b"\2" + shaped(HEADER + TAG + 256)[5:], "unknown suite"),
+    "no suite": (MAGIC[:4], "unknown suite"),
+    "nothing sealed": (shaped(HEADER + TAG), "cut or extended"),
+    "the magic alone": (MAGIC, "cut or extended"),
+    "no whole step": (shaped(HEADER + TAG + 255), "cut or extended"),
+    "one step": (shaped(HEADER + TAG + 256), "the key commitment does not fit"),
+    "the longest": (shaped(MAX_RECORD), "the key commitment does not fit"),
+    "longer": (shaped(MAX_RECORD + 256), "cut or extended"),
+}
+
+
+@pytest.mark.case("65")
+@pytest.mark.parametrize(("record", "note"), SHAPES.values(), ids=SHAPES)
+def test_a_shape_that_is_never_written_is_refused_before_any_key_is_tried(record, note):
+    with pytest.raises(BrokerError) as caught:
+        unseal(SEEDS, HERE, record)
+    assert (Code.RECORD_CORRUPT, note) == (caught.value.code, caught.value.note)
+
+
+def sealed_by_hand(plain: bytes) -> bytes:
+    """A record around exactly these authenticated bytes."""
+    salt = bytes(32)
+    keys = derive(SEED, salt, b"oab/1/grants")
+    header = b"".join((MAGIC, KID, (1).to_bytes(8, "big"), salt, keys.commit))
+    return header + AESGCM(keys.key).encrypt(keys.nonce, plain, HERE.aad(header))
+
+
+NAMED = length_prefixed(HERE.name.encode())
+PLAINS = {
+    "as we write it": (NAMED + length_prefixed(b"body") + bytes(180), b"body"),
+    "a whole step of padding": (NAMED + length_prefixed(b"body") + bytes(180 + 256), None),
+    "padding that is not zero": (NAMED + length_prefixed(b"body") + bytes(179) + b"\1", None),
+    "no padding": (NAMED + length_prefixed(bytes(184)), bytes(184)),
+    "the longest padding": (NAMED + length_prefixed(bytes(185)) + bytes(255), bytes(185)),
+    "a body that is longer than the record": (NAMED + (185).to_bytes(4, "big") + bytes(184), None),
+    "another name inside": (length_prefixed(b"0b" * 32, b"body") + bytes(180), None),
+}
+
+
+@pytest.mark.parametrize(("plain", "body"), PLAINS.values(), ids=PLAINS)
+def test_authenticated_bytes_of_a_shape_that_is_never_written_are_refused(plain, body):
+    assert 0 == len(plain) % 256
+    if body is None:
+        assert Code.RECORD_CORRUPT == refusal(sealed_by_hand(plain))
+    else:
+        assert (1, body) == unseal(SEEDS, HERE, sealed_by_hand(plain))
 
 
 @pytest.mark.case("65")

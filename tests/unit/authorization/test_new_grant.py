@@ -1,0 +1,125 @@
+"""The grant that a consent leads to: what it takes over from the one before, and what it begins anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from oauthbroker.authorization.new_grant import Verified, granted_event, next_grant, session_event
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.owner_check import CheckedOwner
+from oauthbroker.protocol.token_endpoint import TokenResponse
+from oauthbroker.records import Grant, RefreshState
+from tests.kit.samples import NOW, app_with, grant_with, session_with, token_with
+
+APP, SESSION = app_with(), session_with(scopes=("read", "write"))
+ALICE = "https://acme.example", "alice"
+LATER = NOW + timedelta(days=1)
+OLD = grant_with(
+    registration=APP.registration,
+    account=ALICE,
+    token=token_with(refresh_token=Secret("rt-old")),
+    declined={"write": 1},
+)
+
+
+def consented(old: Grant | None, refresh: str | None = None, missing: tuple[str, ...] = (), **owner: Any) -> Grant:
+    tokens = TokenResponse(
+        access_token=Secret("at-new"), token_type="bearer", lifetime_seconds=600, scopes=None, id_token=None,
+        refresh_token=Secret(refresh) if refresh is not None else None,
+    )  # fmt: skip
+    checked = CheckedOwner(**{"account": ALICE, "authorized_by": None, **owner})
+    scopes = tuple(scope for scope in SESSION.scopes if scope not in missing)
+    verified = Verified(tokens=tokens, owner=checked, scopes=scopes, missing=missing)
+    return next_grant(APP, SESSION, verified, old, NOW, LATER)
+
+
+def refresh_of(grant: Grant) -> str | None:
+    assert grant.token is not None
+    return grant.token.refresh_token.reveal() if grant.token.refresh_token is not None else None
+
+
+def test_a_first_grant_holds_what_was_verified_and_its_event() -> None:
+    grant = consented(None, "rt-new")
+    assert ("mail", "acme", "acme:user:1", "authorization_code") == (
+        grant.app, grant.provider, grant.subject, grant.flow,
+    )  # fmt: skip
+    assert (("read", "write"), ALICE, SESSION.id) == (grant.scopes, grant.account, grant.auth_session_id)
+    assert (LATER, LATER, APP.registration) == (grant.created_at, grant.updated_at, grant.registration)
+    assert (granted_event(SESSION, grant, LATER),) == grant.outbox
+    assert "rt-new" == refresh_of(grant)
+
+
+def test_its_token_lives_from_when_it_was_asked_for() -> None:
+    token = consented(None).token
+    assert token is not None
+    assert NOW + timedelta(seconds=600) == token.expires_at
+
+
+@pytest.mark.parametrize(
+    ("old", "came", "owner", "expected"),
+    [
+        (OLD, None, {}, "rt-old"),
+        (OLD, "rt-new", {}, "rt-new"),
+        (None, None, {}, None),
+        (OLD, None, {"account": (ALICE[0], "bob")}, None),
+        (replace(OLD, account=None), None, {"account": None}, None),
+        (replace(OLD, registration="another"), None, {}, None),
+        (replace(OLD, revoked=True), None, {}, None),
+        (replace(OLD, refresh_state=RefreshState(ended="dead")), None, {}, None),
+        (replace(OLD, refresh_state=RefreshState(spare=Secret("rt-spare"))), None, {}, "rt-spare"),
+    ],
+)
+def test_a_refresh_token_is_kept_only_for_the_same_account_and_client(
+    old: Grant | None, came: str | None, owner: dict[str, Any], expected: str | None
+) -> None:
+    assert expected == refresh_of(consented(old, came, **owner))
+
+
+@pytest.mark.parametrize(
+    ("old", "expected"),
+    [(OLD, NOW), (replace(OLD, revoked=True), LATER), (replace(OLD, registration="another"), LATER), (None, LATER)],
+)
+def test_a_grant_is_as_old_as_the_first_consent_of_its_client(old: Grant | None, expected: Any) -> None:
+    assert expected == consented(old).created_at
+
+
+@pytest.mark.parametrize(
+    ("old", "missing", "owner", "expected"),
+    [
+        (OLD, ("write",), {}, {"write": 2}),
+        (OLD, (), {}, {}),
+        (None, ("write",), {}, {"write": 1}),
+        (replace(OLD, revoked=True), ("write",), {}, {"write": 1}),
+        (OLD, ("write",), {"account": (ALICE[0], "bob")}, {"write": 1}),
+        (replace(OLD, declined={"admin": 3}), ("write",), {}, {"admin": 3, "write": 1}),
+    ],
+)
+def test_scopes_that_were_declined_are_counted_in_a_row(
+    old: Grant | None, missing: tuple[str, ...], owner: dict[str, Any], expected: dict[str, int]
+) -> None:
+    grant = consented(old, missing=missing, **owner)
+    assert expected == grant.declined
+    assert list(missing) == grant.outbox[-1].payload.get("scopesMissing", [])
+
+
+def test_events_that_are_not_queued_yet_stay_before_the_new_one() -> None:
+    waiting = session_event(session_with(locator="M" * 22), "auth.granted", NOW)
+    assert [waiting.id, f"evt-{SESSION.id}-auth.granted"] == [
+        event.id for event in consented(replace(OLD, outbox=(waiting,))).outbox
+    ]
+    assert waiting.id == consented(replace(OLD, outbox=(waiting,), registration="another")).outbox[0].id
+
+
+def test_an_event_names_app_subject_and_session_and_no_secret() -> None:
+    event = session_event(SESSION, "auth.failed", NOW, code="providerDenied")
+    assert {
+        "oauthAppRef": {"kind": "OAuthApp", "name": "mail"},
+        "provider": "acme",
+        "subject": "acme:user:1",
+        "authSessionId": SESSION.id,
+        "code": "providerDenied",
+    } == event.payload
