@@ -55,7 +55,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
 
 
 @pytest.fixture
-async def steps(identity_provider: IdentityProvider) -> AsyncIterator[StepCounter]:  # noqa: ARG001 - it began before
+async def steps(identity_provider: IdentityProvider) -> AsyncIterator[StepCounter]:
     with watching() as counter:
         yield counter
 
@@ -65,7 +65,7 @@ async def harness(
     identity_provider: IdentityProvider,
     test_clock: TestClock,
     tmp_path: Path,
-    steps: StepCounter,  # noqa: ARG001
+    steps: StepCounter,
 ) -> AsyncIterator[Harness]:
     """A broker on files at a provider that answers, without background work."""
     apps, store = [user_app(identity_provider)], file_store(tmp_path, test_clock)
