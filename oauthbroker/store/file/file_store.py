@@ -247,7 +247,8 @@ class FileStore:
 
     def _check_open(self, key: Key) -> None:
         check_key(key, self._kinds)
-        self._check_usable()
+        if self._closed or os.getpid() != self._pid:
+            self._check_usable()
 
     def _check_kind(self, kind: str) -> None:
         if kind not in self._kinds:
