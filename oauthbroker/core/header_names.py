@@ -31,6 +31,11 @@ _RELAYED = re.compile(
     rb"(?:ip|ipv4|ipv6|addr|address|host)"
     rb"|(?:x-)?remote-user"
 )
+# Names that nearly all requests have. By none of them does a proxy say anything, nor a caller another method.
+ORDINARY = frozenset(
+    {b"accept", b"accept-encoding", b"accept-language", b"authorization", b"connection", b"content-length",
+     b"content-type", b"cookie", b"host", b"origin", b"referer", b"traceparent", b"user-agent"}
+)  # fmt: skip
 _METHOD = re.compile(rb"(?:.*-)?http-method(?:-.*)?|.*method-?overrid.*")
 
 

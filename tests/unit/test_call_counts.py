@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
@@ -55,7 +56,8 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
 
 
 @pytest.fixture
-async def steps(identity_provider: IdentityProvider) -> AsyncIterator[StepCounter]:
+async def steps(identity_provider: IdentityProvider, caplog: pytest.LogCaptureFixture) -> AsyncIterator[StepCounter]:
+    caplog.set_level(logging.INFO)  # a library's lines for developers are not written, as in a broker
     with watching() as counter:
         yield counter
 
