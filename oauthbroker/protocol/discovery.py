@@ -154,7 +154,7 @@ class Discovery:
 
 def relies_on_discovery(app: OAuthApp) -> bool:
     """Tell whether the app names an issuer and lacks an endpoint that it needs."""
-    return bool(app.endpoints.issuer) and not all(getattr(app.endpoints, slot) for slot in _needed(app))
+    return bool(app.endpoints.issuer) and not all(map(partial(getattr, app.endpoints), _needed(app)))
 
 
 def endpoints_used(app: OAuthApp) -> frozenset[str]:

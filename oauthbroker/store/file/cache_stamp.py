@@ -75,8 +75,7 @@ class FolderSyncs:
     def sync(self, path: str, folder: int) -> None:
         """Make a folder's names durable. Costs one stat where nothing was renamed since a sync that is known to cover
         all of it. Raises OSError."""
-        now, stat = self._fs.monotonic(), self._fs.fstat(folder)
-        times, last = _identity(stat), self._last.get(path)
+        now, times, last = self._fs.monotonic(), _identity(self._fs.fstat(folder)), self._last.get(path)
         if last is None or last.times != times:
             last = _Synced(times, now + _tick(times))
         elif last.covers_all:
