@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from oauthbroker.core.clock import Clock
@@ -176,7 +177,7 @@ def uses_issuer(app: OAuthApp) -> bool:
     return bool(app.endpoints.issuer) and (app.flow != "clientCredentials" or relies_on_discovery(app) or signs)
 
 
-def _needed(app: OAuthApp) -> set[str]:
+def _needed(app: OAuthApp) -> Iterator[str]:
     """Return the slots without which the app does not work."""
     sources = {rule.source for rule in (app.owner.global_identity, app.owner.user_identity) if rule is not None}
     asks = app.flow != "clientCredentials"  # client credentials bring no ID token
@@ -188,7 +189,7 @@ def _needed(app: OAuthApp) -> set[str]:
         "user_info_url": "userInfo" in sources,
         "pushed_authorization_url": app.pushed_authorization == "required",
     }
-    return {slot for slot, is_needed in wanted.items() if is_needed}
+    return compress(wanted, wanted.values())
 
 
 class DocumentCache(Generic[T]):

@@ -12,13 +12,13 @@ import os
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from functools import cache, partial
+from functools import cache
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import note_held, seconds_to_wait
 from oauthbroker.store.posix.checked_files import check_file, close
-from oauthbroker.store.posix.system_calls import Fs, at_border
+from oauthbroker.store.posix.system_calls import Fs, failure
 from oauthbroker.store.task_gates import TaskGates
 
 _SHORT, _LONG = 0.005, 0.05  # seconds between two tries, first and longest; an unfair lock needs short pauses
@@ -78,7 +78,7 @@ class Locks:
         background work, `storePermissions` if the lock file is not a plain file of ours."""
         deadline = asyncio.get_running_loop().time() + seconds_to_wait(name, wait)
         async with self._gates.entered(name, deadline):
-            held = await self._poll(name, deadline)
+            held = self._try(name) or await self._poll(name, deadline)
             try:
                 yield held
             finally:
@@ -108,24 +108,26 @@ class Locks:
         return self._clock.jitter(pause / 5, pause)
 
     def _try(self, name: str) -> HeldLock | None:
+        """Try once to lock the file with that name."""
         if self._closed:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
-        return at_border(partial(_try, self._fs, self._folder, name))
-
-
-def _try(fs: Fs, folder: int, name: str) -> HeldLock | None:
-    """Try once to lock the file with that name."""
-    with _forking:
-        fd = fs.open_lock(folder, name)
-        _open_here.add(fd)
-    locked = False
-    try:
-        held = HeldLock(fs=fs, folder=folder, name=name, fd=fd, file=check_file(fs.fstat(fd)))
-        locked = fs.try_lock(fd) and held.still_named()
-    finally:
-        if not locked:
-            _close(fs, fd)
-    return held if locked else None
+        try:
+            with _forking:
+                fd = self._fs.open_lock(self._folder, name)
+                _open_here.add(fd)
+            locked = False
+            try:
+                file = check_file(self._fs.fstat(fd))
+                held = HeldLock(fs=self._fs, folder=self._folder, name=name, fd=fd, file=file)
+                locked = self._fs.try_lock(fd) and held.still_named()
+            finally:
+                if not locked:
+                    _close(self._fs, fd)
+        except OSError as exc:
+            failed = failure(exc)
+        else:
+            return held if locked else None
+        raise failed
 
 
 def _close(fs: Fs, fd: int) -> None:
