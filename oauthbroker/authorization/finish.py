@@ -258,11 +258,11 @@ class Finish:
 
     async def _complete_others(self, grant: Grant, first: AuthSession) -> None:
         """Complete every other session of the pair that this grant satisfies. Its event is stored in its own record."""
-        gone = {first.locator}
+        left = list[str]()  # no other session of the pair begins or ends under its lease
         for other in await self.repository.waiting(grant.app, grant.subject):
-            if other.record.locator != first.locator and await self._complete_other(grant, other):
-                gone.add(other.record.locator)
-        await self._forget_waiting(grant.app, grant.subject, gone)
+            if other.record.locator != first.locator and not await self._complete_other(grant, other):
+                left.append(other.record.locator)
+        await self.repository.waiting_lists.save(grant.app, grant.subject, left)
 
     async def _complete_other(self, grant: Grant, versioned: Versioned[AuthSession] | None) -> bool:
         """Complete one session. On a conflict, such as a browser starting an attempt, it is read again."""

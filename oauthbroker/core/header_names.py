@@ -31,6 +31,13 @@ _RELAYED = re.compile(
     rb"(?:ip|ipv4|ipv6|addr|address|host)"
     rb"|(?:x-)?remote-user"
 )
+# Names that nearly all requests have. By none of them does a proxy say anything, nor a caller another method.
+ORDINARY = frozenset(
+    {b"accept", b"accept-encoding", b"accept-language", b"authorization", b"cache-control", b"connection",
+     b"content-length", b"content-type", b"cookie", b"host", b"origin", b"pragma", b"referer", b"sec-ch-ua",
+     b"sec-ch-ua-mobile", b"sec-ch-ua-platform", b"sec-fetch-dest", b"sec-fetch-mode", b"sec-fetch-site",
+     b"sec-fetch-user", b"traceparent", b"upgrade-insecure-requests", b"user-agent"}
+)  # fmt: skip
 _METHOD = re.compile(rb"(?:.*-)?http-method(?:-.*)?|.*method-?overrid.*")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -92,35 +91,34 @@ class _Copier:
         if levels == 0:
             raise NotPlainJson(f"it has more than {self._limits.levels} levels: put the inner ones into a text")
         self._open.add(id(value))
-        copy = self._container(value, levels - 1)
+        copy = self._object(value, levels - 1) if issubclass(kind, dict) else self._array(value, levels - 1)
         self._open.discard(id(value))
         return copy
 
-    def _container(self, value: Any, levels: int) -> Json:
-        if issubclass(type(value), dict):
-            return self._members(dict.items(value), levels)
+    def _array(self, value: Any, levels: int) -> list[Json]:
         elements = list.__iter__(value) if issubclass(type(value), list) else tuple.__iter__(value)
-        return [self._inside(index, each, levels) for index, each in enumerate(elements)]
-
-    def _members(self, members: Iterable[tuple[object, object]], levels: int) -> dict[str, Json]:
-        copy: dict[str, Json] = {}
-        for given, value in members:
-            name = self._name(given)
-            if name in copy:
-                raise NotPlainJson("it has two members that have one name in JSON: use texts as names")
-            copy[name] = self._inside(name, value, levels)
+        copy: list[Json] = []
+        try:
+            copy.extend(self.copied(each, levels) for each in elements)
+        except NotPlainJson as problem:
+            problem.below(len(copy))
+            raise
         return copy
 
-    def _inside(self, step: str | int, value: object, levels: int) -> Json:
-        try:
-            return self.copied(value, levels)
-        except NotPlainJson as problem:
-            problem.below(step)
-            raise
+    def _object(self, value: Any, levels: int) -> dict[str, Json]:
+        copy: dict[str, Json] = {}
+        for given, each in dict.items(value):
+            name = self._text(given) if issubclass(type(given), str) else self._name(given)
+            if name in copy:
+                raise NotPlainJson("it has two members that have one name in JSON: use texts as names")
+            try:
+                copy[name] = self.copied(each, levels)
+            except NotPlainJson as problem:
+                problem.below(name)
+                raise
+        return copy
 
     def _name(self, given: object) -> str:
-        if issubclass(type(given), str):
-            return self._text(given)
         if given is None or issubclass(type(given), (bool, int, float)):
             return json.dumps(given if given is None or type(given) is bool else _number(given))
         raise NotPlainJson(f"it has a member whose name is of the type '{type_name(given)}': use a text")

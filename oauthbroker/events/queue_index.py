@@ -90,7 +90,10 @@ class Index:
         return item if item is not None and item.lease == lease else None
 
     def _holding(self, event_id: str) -> Segment | None:
-        return next((each for each in self.segments.values() if event_id in each.by_id), None)
+        for segment in self.segments.values():
+            if event_id in segment.by_id:
+                return segment
+        return None
 
     def knows(self, event_id: str) -> bool:
         """Return whether the event is in the queue, or has left it lately."""

@@ -81,7 +81,7 @@ _NOTHING = _Nothing()
 def span(name: Span, /, *, traceparent: str = "", **attributes: Unpack[Attributes]) -> _Nothing | _OpenSpan:
     """Open a span around the block, below the one that is open. `traceparent` (W3C Trace Context) makes it a child of a
     caller's. Of an exception that leaves the block only its code is kept, or its class."""
-    tracer = _tracer()
+    tracer = _tracer() if _API in sys.modules else None
     if tracer is None:
         return _NOTHING
     return _OpenSpan(tracer=tracer, name=name, traceparent=traceparent, attributes=attributes)

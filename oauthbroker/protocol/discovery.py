@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from itertools import compress
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
@@ -46,8 +49,9 @@ class Discovery:
         self._transport = transport
         self._clock = clock
         self._limits = limits
-        self._metadata: dict[tuple[str, str, str, bool], DocumentCache[ProviderMetadata]] = {}
-        self._keys: dict[tuple[str, str], DocumentCache[Keys]] = {}
+        new_cache = partial(DocumentCache[Any], clock)
+        self._metadata = defaultdict[tuple[str, str, str, bool], DocumentCache[ProviderMetadata]](new_cache)
+        self._keys = defaultdict[tuple[str, str], DocumentCache[Keys]](new_cache)
 
     async def endpoints(self, app: OAuthApp) -> Endpoints:
         """Return the app's endpoints. Empty ones are filled from the issuer's metadata.
@@ -79,7 +83,7 @@ class Discovery:
         """Return the provider's public keys. They are refetched when none has the id `kid`. Raises as `endpoints`
         does."""
         url = await self._keys_url(app)
-        keys = await self._cached_keys(app, url).get(lambda: self._fetch_keys(app, url))
+        keys = await self._keys[url, app.provider_ca].get(lambda: self._fetch_keys(app, url))
         if kid is not None and all(key.kid != kid for key in keys):
             keys = await self.newer_keys(app, keys)
         return keys
@@ -91,16 +95,13 @@ class Discovery:
         Returns `seen` itself when the last refetch was less than a minute ago.
         """
         url = await self._keys_url(app)
-        return await self._cached_keys(app, url).refresh(seen, lambda: self._fetch_keys(app, url))
+        return await self._keys[url, app.provider_ca].refresh(seen, lambda: self._fetch_keys(app, url))
 
     async def _keys_url(self, app: OAuthApp) -> str:
         url = (await self.endpoints(app)).jwks_url
         if not url:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the provider's key set has no address")
         return url
-
-    def _cached_keys(self, app: OAuthApp, url: str) -> DocumentCache[Keys]:
-        return self._keys.setdefault((url, app.provider_ca), DocumentCache(self._clock))
 
     async def _fetch_keys(self, app: OAuthApp, url: str) -> Keys:
         return keys_response(await self._get(url, app, "keys"))
@@ -111,9 +112,7 @@ class Discovery:
         `mcpUnsupported`."""
         issuer, template = app.endpoints.issuer, app.habits.issuer_template
         place = issuer, template, app.provider_ca, app.mcp is not None
-        metadata = await self._metadata.setdefault(place, DocumentCache(self._clock)).get(
-            lambda: self._fetch_metadata(app)
-        )
+        metadata = await self._metadata[place].get(lambda: self._fetch_metadata(app))
         if app.mcp is not None and not metadata.s256:
             raise BrokerError(Code.MCP_PKCE_MISSING)
         if app.mcp is not None and metadata.signed_requests:
@@ -156,7 +155,7 @@ class Discovery:
 
 def relies_on_discovery(app: OAuthApp) -> bool:
     """Tell whether the app names an issuer and lacks an endpoint that it needs."""
-    return bool(app.endpoints.issuer) and not all(getattr(app.endpoints, slot) for slot in _needed(app))
+    return bool(app.endpoints.issuer) and not all(map(partial(getattr, app.endpoints), _needed(app)))
 
 
 def endpoints_used(app: OAuthApp) -> frozenset[str]:
@@ -178,7 +177,7 @@ def uses_issuer(app: OAuthApp) -> bool:
     return bool(app.endpoints.issuer) and (app.flow != "clientCredentials" or relies_on_discovery(app) or signs)
 
 
-def _needed(app: OAuthApp) -> set[str]:
+def _needed(app: OAuthApp) -> Iterator[str]:
     """Return the slots without which the app does not work."""
     sources = {rule.source for rule in (app.owner.global_identity, app.owner.user_identity) if rule is not None}
     asks = app.flow != "clientCredentials"  # client credentials bring no ID token
@@ -190,7 +189,7 @@ def _needed(app: OAuthApp) -> set[str]:
         "user_info_url": "userInfo" in sources,
         "pushed_authorization_url": app.pushed_authorization == "required",
     }
-    return {slot for slot, is_needed in wanted.items() if is_needed}
+    return compress(wanted, wanted.values())
 
 
 class DocumentCache(Generic[T]):

@@ -192,20 +192,24 @@ def facts_of(app: OAuthApp, members: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return the answer without its tokens, also under the profile's names for them."""
     names = app.habits.token_names
     hidden = frozenset(names[member] for member in _TOKENS if member in names)
-    return {name: public_facts(item, hidden) for name, item in members.items() if not _is_secret(name, hidden)}
+    return {
+        name: public_facts(item, hidden)
+        for name, item in members.items()
+        if not (name in hidden or is_named_like_a_secret(name))
+    }
 
 
 def public_facts(value: Json, hidden: frozenset[str] = frozenset()) -> Json:
     """Return the tree without every member whose name is in `hidden` or looks like a secret's, at any depth."""
     if isinstance(value, dict):
-        return {name: public_facts(item, hidden) for name, item in value.items() if not _is_secret(name, hidden)}
+        return {
+            name: public_facts(item, hidden)
+            for name, item in value.items()
+            if not (name in hidden or is_named_like_a_secret(name))
+        }
     if isinstance(value, list):
         return [public_facts(item, hidden) for item in value]
     return value
-
-
-def _is_secret(name: str, hidden: frozenset[str]) -> bool:
-    return name in hidden or is_named_like_a_secret(name)
 
 
 def _form_members(body: bytes) -> dict[str, Json]:

@@ -204,8 +204,8 @@ class AuthSession:
 
     def to_plaintext(self) -> bytes:
         attempt = codec.members(self.attempt)
-        status = codec.members(self) | {name: attempt[name] for name in ("nonce", "cookie")}
-        spec = {name: status.pop(name) for name in SPEC}
+        status = codec.members(self) | {"nonce": attempt["nonce"], "cookie": attempt["cookie"]}
+        spec = dict(zip(SPEC, map(status.pop, SPEC), strict=True))
         spec["oauthAppRef"] = {"kind": "OAuthApp", "name": self.app}
         spec["flow"] = self.device.to_json() if self.device is not None else _code_flow(attempt)
         return codec.encode("AuthSessionRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
@@ -232,5 +232,5 @@ class ClaimedSession(AuthSession):
 
 
 def _code_flow(attempt: Mapping[str, Any]) -> dict[str, Any]:
-    pkce = {"method": "S256"} | {name: attempt[name] for name in ("codeVerifier", "codeChallenge")}
+    pkce = {"method": "S256", "codeVerifier": attempt["codeVerifier"], "codeChallenge": attempt["codeChallenge"]}
     return {"type": "authorization_code", "state": attempt["state"], "pkce": pkce}

@@ -31,32 +31,38 @@ def named(member: str) -> dict[str, Any]:
     return {"member": member}
 
 
+class _Forms(NamedTuple):
+    """How a value of a type is written and read; None: as it is. `nullable`: it may be None, in both."""
+
+    write: Form | None = None
+    read: Form | None = None
+    nullable: bool = False
+
+
 class _Member(NamedTuple):
     attribute: str
     name: str
     optional: bool
     default: Any
-    write: Form
-    read: Form
+    forms: _Forms
 
 
 def members(record: Any) -> dict[str, Any]:
     """Return a record's members. It holds secrets in clear: for the seal only."""
-    return {
-        name: write(getattr(record, attribute))
-        for attribute, name, optional, default, write, _ in _members_of(type(record))
-        if not optional or getattr(record, attribute) != default
-    }
+    data: dict[str, Any] = {}
+    for attribute, name, optional, default, (write, _, nullable) in _members_of(type(record)):
+        value = getattr(record, attribute)
+        if not optional or value != default:
+            data[name] = value if write is None or (nullable and value is None) else write(value)
+    return data
 
 
 def made(kind: type[T], data: Mapping[str, Any], **apart: Any) -> T:
     """Make a record from its members. Raises KeyError, TypeError, ValueError."""
     reader = _reader_of(kind)
     values = [*reader.values({**reader.defaults, **data})]
-    for at, read in reader.forms:
-        values[at] = read(values[at])
-    for at, name, read in reader.optional:
-        if name in data:
+    for at, name, read, nullable in reader.forms:
+        if name in data and not (nullable and values[at] is None):
             values[at] = read(values[at])
     for attribute, value in apart.items():
         values[reader.places[attribute]] = value
@@ -71,7 +77,7 @@ def _plan(kind: Any) -> tuple[_Member, ...]:
             each.metadata.get("member") or _camel(each.name),
             "optional" in each.metadata,
             each.default if each.default_factory is MISSING else each.default_factory(),
-            *_forms(types[each.name]),
+            _forms(types[each.name]),
         )
         for each in fields(kind)
         if "apart" not in each.metadata
@@ -88,8 +94,7 @@ class _Reader(NamedTuple):
     places: Mapping[str, int]
     values: Callable[[Mapping[str, Any]], Sequence[Any]]
     defaults: Mapping[str, Any]
-    forms: tuple[tuple[int, Form], ...]
-    optional: tuple[tuple[int, str, Form], ...]
+    forms: tuple[tuple[int, str, Form, bool], ...]
 
 
 def _reading(kind: Any) -> _Reader:
@@ -101,45 +106,36 @@ def _reading(kind: Any) -> _Reader:
         {name: at for at, name in enumerate(attributes)},
         itemgetter(*names) if len(names) > 1 else lambda data: [data[name] for name in names],
         {_NO_MEMBER: None} | {each.name: each.default for each in members.values() if each.optional},
-        forms=tuple((at, each.read) for at, each in placed if not each.optional and each.read is not _same),
-        optional=tuple((at, each.name, each.read) for at, each in placed if each.optional and each.read is not _same),
+        forms=tuple((at, each.name, each.forms.read, each.forms.nullable) for at, each in placed if each.forms.read),
     )
 
 
 _reader_of: Callable[[Any], _Reader] = cache(_reading)
 
 
-def _forms(type_: Any) -> tuple[Form, Form]:
-    """Return how a value of that type is written and read."""
+def _forms(type_: Any) -> _Forms:
     if type_ is datetime:
-        return to_iso, from_iso
+        return _Forms(to_iso, from_iso)
     if type_ is Secret:
-        return Secret.reveal, Secret
+        return _Forms(Secret.reveal, Secret)
     if isinstance(type_, type) and is_dataclass(type_):
         write = getattr(type_, "to_record", getattr(type_, "to_json", members))
-        return write, getattr(type_, "from_json", partial(made, type_))
+        return _Forms(write, getattr(type_, "from_json", partial(made, type_)))
     if isinstance(type_, type) and issubclass(type_, StrEnum):
-        return _same, type_
+        return _Forms(read=type_)
     inner = get_args(type_)
     if get_origin(type_) is tuple:
-        write, read = _forms(inner[0])
-        if write is _same:
-            return list, tuple
-        return lambda values: [write(each) for each in values], lambda values: tuple(map(read, values))
+        write, read, _ = _forms(inner[0])
+        if write is None:
+            return _Forms(list, tuple)
+        return _Forms(
+            lambda values: [*map(write, values)], tuple if read is None else lambda values: tuple(map(read, values))
+        )
     if get_origin(type_) is Mapping:
-        return dict, _same
+        return _Forms(write=dict)
     if NoneType in inner:
-        write, read = _forms(inner[0])
-        return _or_none(write), _or_none(read)
-    return _same, _same
-
-
-def _or_none(form: Form) -> Form:
-    return _same if form is _same else lambda value: None if value is None else form(value)
-
-
-def _same(value: Any) -> Any:
-    return value
+        return _forms(inner[0])._replace(nullable=True)
+    return _Forms()
 
 
 def _camel(name: str) -> str:

@@ -78,14 +78,13 @@ class Segment:
         first: dict[str, Item] = {}
         for item in self.items:
             first.setdefault(item.address, item)
-        self._derive("by_id", {item.id: item for item in self.items})
-        self._derive("heads", tuple(first.values()))
-        self._derive("done", frozenset(each.id for each in self.settled if each.done))
-        self._derive("weight", sum(item.weight for item in self.items))
-        self._derive("order", max((each.order for each in self.settled), default=0))
-
-    def _derive(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
+        vars(self).update(
+            by_id={item.id: item for item in self.items},
+            heads=tuple(first.values()),
+            done=frozenset(each.id for each in self.settled if each.done),
+            weight=sum(item.weight for item in self.items),
+            order=max((each.order for each in self.settled), default=0),
+        )
 
     def has_space_for(self, item: Item) -> bool:
         if not self.items:

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Literal
 
 from oauthbroker.core.secret import Secret
@@ -24,6 +25,7 @@ UNLISTED_AFTER = 2  # consents in a row
 RevocationState = Literal["none", "pending", "done", "refused", "shared", "untold"]
 
 
+@lru_cache(4096)
 def grant_id(app: str, subject: str) -> str:
     """Return `sha256:<hex>` over the length-prefixed pair, so that (a:b, c) and (a, b:c) differ. Also
     `metadata.name`."""
@@ -82,7 +84,9 @@ class Grant:
         """Return the refresh tokens to try, the newest first. Empty if none is left."""
         if self.token is None or self.revoked or self.refresh_state.ended:
             return ()
-        return tuple(secret for secret in (self.refresh_state.spare, self.token.refresh_token) if secret is not None)
+        spare, refresh = self.refresh_state.spare, self.token.refresh_token
+        newest = () if spare is None else (spare,)
+        return newest if refresh is None else (*newest, refresh)
 
     @property
     def unlisted(self) -> tuple[str, ...]:

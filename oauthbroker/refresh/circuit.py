@@ -7,6 +7,7 @@ assesses which of the two it is.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ class Circuits:
         self._at_once = at_once
         self._circuits: dict[str, _Circuit] = {}
         self._own = Bounded[tuple[str, str], _Circuit](_MOST_OWN)
-        self._suspects: dict[str, Suspects] = {}
+        self._suspects = defaultdict[str, Suspects](Suspects)
         self._rows: dict[str, asyncio.Semaphore] = {}
         self._rows_of_failing: dict[str, asyncio.Semaphore] = {}
 
@@ -100,7 +101,7 @@ class Circuits:
 
     def _rows_of(self, app: str, grant: str) -> list[asyncio.Semaphore]:
         every = self._rows.setdefault(app, asyncio.Semaphore(self._at_once))
-        if not self._suspects_of(app).has_failed(grant):
+        if not self._suspects[app].has_failed(grant):
             return [every]
         return [self._rows_of_failing.setdefault(app, asyncio.Semaphore(max(1, self._at_once // 2))), every]
 
@@ -151,7 +152,7 @@ class Circuits:
         common = self._circuits.pop(app, None)
         self._own.pop((app, grant))
         was_open = common is not None and common.code is not None
-        for each in self._suspects_of(app).worked(grant, all_were_paused=was_open):
+        for each in self._suspects[app].worked(grant, all_were_paused=was_open):
             own = self._own.get((app, each))
             if own is not None and not own.asked and own.code is not Code.PROVIDER_RATE_LIMITED:
                 own.until = self._clock.monotonic()
@@ -182,7 +183,7 @@ class Circuits:
         return "app" if pause is not None and self._open(circuit, error.code, pause) else ""
 
     def _failed_alone(self, app: str, error: BrokerError, grant: str) -> News:
-        now, suspects = self._clock.monotonic(), self._suspects_of(app)
+        now, suspects = self._clock.monotonic(), self._suspects[app]
         is_news = not self._may_go_on(app, grant, error) and self.pause_one(app, grant, error)
         failing = suspects.failed(grant, error.code, now)
         circuit = self._circuits.setdefault(app, _Circuit())
@@ -232,15 +233,12 @@ class Circuits:
         if own is not None and own.code is not None:
             found.append((own.code, own.seconds_left(now)))
         if common is not None and common.code is not None:
-            suspects, left = self._suspects_of(app), common.seconds_left(now)
+            suspects, left = self._suspects[app], common.seconds_left(now)
             if suspects.any_good and suspects.has_failed(grant):
                 left = max(left, common.until + _GOOD_FIRST - now)
             found.append((common.code, left))
         code_and_left = max(found, key=lambda each: each[1], default=None)
         return code_and_left if code_and_left is not None and code_and_left[1] > 0 else None
-
-    def _suspects_of(self, app: str) -> Suspects:
-        return self._suspects.setdefault(app, Suspects())
 
     def _pause(self, circuit: _Circuit, error: BrokerError) -> float | None:
         match error.code:

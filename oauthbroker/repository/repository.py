@@ -287,7 +287,7 @@ class Repository:
 
     async def session(self, locator: str) -> Versioned[AuthSession] | None:
         entry = await self._store.get(self.session_key(locator))
-        return None if entry is None else self._open_session(entry)
+        return None if entry is None else self._open_session(entry, locator)
 
     async def save_session(self, session: AuthSession, *, expect: int) -> Versioned[AuthSession]:
         """Write a session durably. Its event is numbered, and one with an event is marked as due first, under the
@@ -311,9 +311,12 @@ class Repository:
         async for versioned in readable_records(self._store.scan("sessions"), self._open_session, self._on_damage):
             yield versioned
 
-    def _open_session(self, entry: Entry) -> Versioned[AuthSession]:
+    def _open_session(self, entry: Entry, locator: str | None = None) -> Versioned[AuthSession]:
+        """Parse a session, and check that it is in its place. An entry that was read as that of a locator has its
+        key."""
         session = opened(AuthSession.from_plaintext, entry)
-        in_place(entry, self.session_key(session.locator))
+        if session.locator != locator:
+            in_place(entry, self.session_key(session.locator))
         return Versioned(session, entry)
 
     async def waiting(self, app: str, subject: str) -> list[Versioned[AuthSession]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oauthbroker.records import codec
 from oauthbroker.repository.versioned import in_place, opened, remove_over, replaceable, write_over
-from oauthbroker.store.format.port import Damage, Entry, Store
+from oauthbroker.store.format.port import Damage, Entry, Key, Store
 
 KIND = "waiting"
 
@@ -18,14 +18,14 @@ class WaitingLists:
 
     async def of(self, app: str, subject: str) -> list[str]:
         """Return the locators of the sessions on the list."""
-        return (await self._read(app, subject))[0]
+        return (await self._read(self._store.key(KIND, app, subject)))[0]
 
     async def save(self, app: str, subject: str, locators: list[str]) -> None:
         """Replace the waiting list, under the pair's lease. An empty list is deleted."""
-        before, generation = await self._read(app, subject)
+        key = self._store.key(KIND, app, subject)
+        before, generation = await self._read(key)
         if before == locators:
             return
-        key = self._store.key(KIND, app, subject)
         if not locators:
             await remove_over(self._store, key, expect=generation)
             return
@@ -37,9 +37,8 @@ class WaitingLists:
         in_place(entry, self._store.key(KIND, app, subject))
         return locators
 
-    async def _read(self, app: str, subject: str) -> tuple[list[str], int]:
+    async def _read(self, key: Key) -> tuple[list[str], int]:
         """Return (locators, generation). A damaged list counts as empty: its sessions end by themselves."""
-        key = self._store.key(KIND, app, subject)
         found, generation = await replaceable(self._store, key, self._open, self._on_damage)
         return found or [], generation
 

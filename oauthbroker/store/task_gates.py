@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -23,7 +24,7 @@ class TaskGates:
     """The gates of one process, by the names of locks. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._gates: dict[str, _Gate] = {}
+        self._gates = defaultdict[str, _Gate](_Gate)
 
     def __contains__(self, name: str) -> bool:
         return name in self._gates
@@ -34,7 +35,7 @@ class TaskGates:
     @asynccontextmanager
     async def entered(self, name: str, deadline: float) -> AsyncIterator[None]:
         """Be the only task of this process in the body. Raises `storeLocked` at the deadline, by the loop's time."""
-        gate = self._gates.setdefault(name, _Gate())
+        gate = self._gates[name]
         gate.users += 1
         try:
             await _enter(name, gate.lock, deadline)

@@ -35,10 +35,8 @@ class HookedFs(Fs):
 
 
 def _hooked(call: str) -> Callable[..., Any]:
-    real = getattr(Fs, call)
-
     def method(self: HookedFs, *args: Any) -> Any:
-        return self._step(call, args, partial(real, self, *args))
+        return self._step(call, args, partial(getattr(super(HookedFs, self), call), *args))
 
     return method
 

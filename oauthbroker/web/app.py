@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
@@ -21,6 +22,8 @@ from oauthbroker.web.html.branding import Brand, Branded
 from oauthbroker.web.html.form_routes import Routes
 from oauthbroker.web.middleware.access_log import AccessLog
 from oauthbroker.web.middleware.forwarded import Proxies
+
+Layer = Callable[[ASGIApp], ASGIApp]
 
 
 def plain(kind: type[Starlette]) -> type[Starlette]:
@@ -60,7 +63,7 @@ def build_web(
     hosts = allowed_hosts(settings.public_base_url, settings.allowed_hosts)
     of_api = hosts | own_hosts(settings.api_host, settings.api_port) if settings.api_port else hosts
     first, second, third = (
-        _application(each, known, settings, Middleware(AccessLog, clock=clock, log=log, metrics=metrics), log)
+        _application(each, known, settings, partial(AccessLog, clock=clock, log=log, metrics=metrics), log)
         for each, known in zip(parts, (hosts, of_api, hosts), strict=True)
     )
     second.state.warm_tokens, third.state.warm_tokens = warm(of_api), warm(hosts)
@@ -74,27 +77,25 @@ def warm_tokens_of(web: ASGIApp) -> WarmTokens | None:
 
 
 def _application(
-    parts: Sequence[Routes], hosts: frozenset[str], settings: Settings, outermost: Middleware, log: Log
+    parts: Sequence[Routes],
+    hosts: frozenset[str],
+    settings: Settings,
+    outermost: Callable[[ASGIApp], ASGIApp],
+    log: Log,
 ) -> Starlette:
-    brand = Brand.of(settings)
-    app = plain(Starlette)(
-        routes=_all(parts),
-        middleware=[
-            outermost,
-            *([Middleware(Branded, brand=brand)] if brand is not None else []),
-            Middleware(
-                Guard,
-                hosts=hosts,
-                locale=settings.locale,
-                log=log,
-                proxies=Proxies(settings.trusted_proxies),
-                seconds=settings.limits.request_seconds,
-                https=settings.public_base_url.startswith("https:"),
-            ),
-        ],
-        exception_handlers=error_responses.handlers(settings.locale),
-    )
+    """Build an application. Its layers are our own: Starlette would add a fence against faults, which the Guard is."""
+    app, brand = plain(Starlette)(routes=_all(parts)), Brand.of(settings)
     app.router.redirect_slashes = False
+    guarded: ASGIApp = Guard(
+        ExceptionMiddleware(app.router, error_responses.handlers(settings.locale)),
+        hosts=hosts,
+        locale=settings.locale,
+        log=log,
+        proxies=Proxies(settings.trusted_proxies),
+        seconds=settings.limits.request_seconds,
+        https=settings.public_base_url.startswith("https:"),
+    )
+    app.middleware_stack = outermost(guarded if brand is None else Branded(guarded, brand=brand))
     return app
 
 

@@ -47,7 +47,7 @@ class WebParts:
         probes = _probes(parts)
         return build_web(
             pages=[*self._pages(), probes, routes.metadata],
-            api=[probes, routes.calls, routes.metadata],
+            api=[routes.calls, probes, routes.metadata],
             settings=parts.settings,
             clock=parts.clock,
             log=parts.log,

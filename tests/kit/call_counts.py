@@ -1,22 +1,34 @@
-"""Count the calls of a piece of work, with the table of counts that a warm path may have (call_counts.json).
+"""Count the calls of a piece of work, with the table of counts that a path may have (call_counts.json).
 
-Calls are counted and not seconds, so that a busy machine changes nothing. `python -m tests.kit.call_counts NAME=COUNT`
-records a count anew.
+Calls are counted and not seconds, so that a busy machine changes nothing. `python -m tests.kit.call_counts` measures all
+of them and prints them beside the table; with NAME=COUNT it records a count anew.
 """
 
 from __future__ import annotations
 
+import dis
 import json
 import sys
+import threading
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
+import pytest
+
+from tests.kit.architecture import PACKAGE
+from tests.kit.paths_entered import NOT_OURS, folder_of
+
 TABLE = Path(__file__).with_name("call_counts.json")
+TESTS = "tests/unit/test_call_counts.py"
 MARGIN = 1.25  # times the recorded count
 BELOW = 0.6  # a count that fell further has to be recorded, so that it cannot come back
+MEASURED: dict[str, int] = {}
 
 
 def counts_of(work: Coroutine[Any, Any, object]) -> Counter[str]:
@@ -44,9 +56,71 @@ def counts_of(work: Coroutine[Any, Any, object]) -> Counter[str]:
     return calls
 
 
+@dataclass
+class Steps:
+    """The calls of each function of the package, and the moves: calls in another file than the call before, by these
+    files. A coroutine that goes on after a wait is no call."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    moves: Counter[str] = field(default_factory=Counter)
+
+
+class StepCounter:
+    """Counts while its block runs, in all steps of the event loop and on the threads that began after `watching`."""
+
+    def __init__(self) -> None:
+        self._steps: Steps | None = None
+        self._thread = threading.local()
+
+    @contextmanager
+    def counting(self) -> Iterator[Steps]:
+        steps = Steps()
+        self._steps, self._thread = steps, threading.local()
+        try:
+            yield steps
+        finally:
+            self._steps = None
+
+    def on_call(self, frame: FrameType, event: str, _: Any) -> None:
+        steps, code = self._steps, frame.f_code
+        if event != "call" or steps is None or not _is_ours(code) or frame.f_lasti > _beginning(code):
+            return
+        file = code.co_filename.removeprefix(f"{PACKAGE}/")
+        steps.calls[f"{file}: {code.co_qualname}"] += 1
+        before = getattr(self._thread, "file", "")
+        if before != file:
+            steps.moves[f"{before} -> {file}"] += 1
+        self._thread.file = file
+
+
+@contextmanager
+def watching() -> Iterator[StepCounter]:
+    """Yield a counter. What runs on a thread that is older is not counted: the provider of a test, for one."""
+    counter, before = StepCounter(), sys.getprofile()
+    threading.setprofile(counter.on_call)
+    sys.setprofile(counter.on_call)
+    try:
+        yield counter
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
+
+
+@cache
+def _is_ours(code: CodeType) -> bool:
+    return folder_of(code.co_filename) not in {"", *NOT_OURS}
+
+
+@cache
+def _beginning(code: CodeType) -> int:
+    """Return the last offset at which a frame of this code has done nothing yet: a coroutine's is made before it runs."""
+    return next(each.offset for each in dis.get_instructions(code) if each.opname == "RESUME" and each.arg == 0)
+
+
 def complaint(name: str, calls: Counter[str]) -> str:
     """Return the fault of the number of calls, with a list of them; empty if it is in bounds."""
     known, now = int(json.loads(TABLE.read_text("utf-8"))[name]), calls.total()
+    MEASURED.setdefault(name, now)
     if known * BELOW <= now <= known * MARGIN:
         return ""
     listed = "\n".join(f"{count:>5} {function}" for function, count in calls.most_common())
@@ -54,7 +128,7 @@ def complaint(name: str, calls: Counter[str]) -> str:
     return f"{name}: {now} calls instead of about {known}. If that is meant: `{record}`\n{listed}"
 
 
-def main(words: list[str]) -> None:
+def record(words: list[str]) -> None:
     table: dict[str, int] = json.loads(TABLE.read_text("utf-8"))
     for word in words:
         name, _, count = word.partition("=")
@@ -62,5 +136,21 @@ def main(words: list[str]) -> None:
     TABLE.write_text(json.dumps(dict(sorted(table.items())), indent=0) + "\n", "utf-8")
 
 
+def measure() -> None:
+    """Print each count as it is now and as it is recorded."""
+    pytest.main(["-q", "-p", "no:xdist", "--no-header", TESTS])
+    for name, known in json.loads(TABLE.read_text("utf-8")).items():
+        print(f"{MEASURED.get(name, '-'):>6} now {known:>6} recorded  {name}")
+
+
+def main(words: list[str]) -> None:
+    if words:
+        record(words)
+    else:
+        measure()
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    from tests.kit import call_counts  # the module that the tests import, and fill
+
+    call_counts.main(sys.argv[1:])

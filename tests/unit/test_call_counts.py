@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
@@ -19,15 +20,18 @@ from oauthbroker.audit.file import AuditFile
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.settings import Settings
-from oauthbroker.model.token_results import Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.observability import tracing
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.format.entry_names import labelled_mac
+from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.tokens.context import OAuthContext
 from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.running import Running
-from tests.kit.call_counts import TABLE, complaint, counts_of
+from tests.kit.call_counts import TABLE, StepCounter, Steps, complaint, counts_of, watching
+from tests.kit.running_broker import ALICE, SUBS, Harness, file_store, turn, user_app
+from tests.kit.running_broker import running as running_broker
 from tests.kit.samples import app_with, grant_with, token_with, turn_with
 from tests.kit.wire import Line
 
@@ -49,6 +53,33 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
     bundle = Bundle(Settings(store_root=str(tmp_path / "store")), {"mail": app})
     async with open_running(bundle, env={}, clock=SystemClock(), store=store, background=False) as running:
         yield running
+
+
+@pytest.fixture
+async def steps(identity_provider: IdentityProvider, caplog: pytest.LogCaptureFixture) -> AsyncIterator[StepCounter]:
+    caplog.set_level(logging.INFO)  # a library's lines for developers are not written, as in a broker
+    with watching() as counter:
+        yield counter
+
+
+@pytest.fixture
+async def harness(
+    identity_provider: IdentityProvider,
+    test_clock: TestClock,
+    tmp_path: Path,
+    steps: StepCounter,
+) -> AsyncIterator[Harness]:
+    """A broker on files at a provider that answers, without background work."""
+    apps, store = [user_app(identity_provider)], file_store(tmp_path, test_clock)
+    async with running_broker(identity_provider, apps, clock=test_clock, store=store, background=False) as harness:
+        yield harness
+
+
+def assert_steps(name: str, measured: list[Steps]) -> None:
+    """The least count is compared: the first run fills caches, and a file that has just changed is looked at twice."""
+    least = min(measured, key=lambda steps: steps.calls.total())
+    said = complaint(name, least.calls) + complaint(f"{name}-moves", least.moves)
+    assert not said, said
 
 
 async def settled(oauth: OAuthContext) -> None:
@@ -128,6 +159,53 @@ async def test_a_request_for_a_token_by_the_general_way(running: Running) -> Non
     calls = counts_of(once())
     assert {200} == {message["status"] for message in said if "status" in message}
     assert "" == complaint("http-token-general", calls)
+
+
+async def test_the_start_of_an_authorization(harness: Harness, steps: StepCounter) -> None:
+    measured = []
+    for user in (ALICE, "idp:user:U1", "idp:user:U2"):
+        oauth = harness.broker.oauth(turn(user=user, instance=user))
+        with steps.counting() as counted:
+            assert isinstance(await oauth.get_access_token("mail"), AuthorizationRequired)
+        measured.append(counted)
+    assert_steps("link", measured)
+
+
+async def test_a_callback_up_to_the_grant(harness: Harness, steps: StepCounter) -> None:
+    measured = []
+    for account, sub in SUBS.items():
+        asked, browser = await harness.ask_link(of=turn(user=f"idp:user:{sub}")), harness.browser()
+        back = await harness.way_back(asked, browser, account)
+        with steps.counting() as counted:
+            page = await browser.follow(back)
+        assert page.status < 400
+        assert await harness.grant(subject=f"idp:user:{sub}") is not None
+        measured.append(counted)
+    assert_steps("callback", measured)
+
+
+async def test_a_refresh(harness: Harness, steps: StepCounter) -> None:
+    await harness.connected()
+    oauth, measured = harness.broker.oauth(turn()), []
+    for _ in range(3):
+        harness.clock.advance(3600)
+        with steps.counting() as counted:
+            assert isinstance(await oauth.get_access_token("mail"), Ready)
+        measured.append(counted)
+    assert 3 == harness.idp.count("refresh_token")
+    assert_steps("refresh", measured)
+
+
+async def test_an_event_from_its_queue_to_its_end(harness: Harness, steps: StepCounter) -> None:
+    events, measured = harness.broker.events, []
+    for number in range(4):
+        with steps.counting() as counted:
+            await events.enqueue("planner", "tool.done", {"number": number}, turn=turn())
+            delivery = await events.lease("planner")
+            assert delivery is not None
+            assert await delivery.ack()
+        measured.append(counted)
+    assert_steps("event", measured)
 
 
 async def test_an_audit_entry(tmp_path: Path) -> None:

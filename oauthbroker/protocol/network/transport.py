@@ -6,8 +6,10 @@ import asyncio
 import ipaddress
 import logging
 import re
+from collections import defaultdict
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -83,7 +85,7 @@ class Transport:
         self._plain_http = plain_http_loopback
         self._clients: dict[str, httpx2.AsyncClient] = {}  # by the certificates trusted beside the system's
         self._lookups = Lookups()
-        self._rows: dict[str, asyncio.Semaphore] = {}
+        self._rows = defaultdict[str, asyncio.Semaphore](partial(asyncio.Semaphore, _PER_ORIGIN))
         self._closed = False
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(_quiet)
@@ -157,7 +159,7 @@ class Transport:
 
     def _row(self, url: str) -> asyncio.Semaphore:
         parts = urlsplit(url)
-        return self._rows.setdefault(f"{parts.scheme}://{parts.netloc.lower()}", asyncio.Semaphore(_PER_ORIGIN))
+        return self._rows[f"{parts.scheme}://{parts.netloc.lower()}"]
 
     def _client(self, ca: str) -> httpx2.AsyncClient:
         if self._closed:

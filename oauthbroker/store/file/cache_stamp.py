@@ -23,11 +23,11 @@ class Stamp:
     steps of one or two seconds, as on ext4 with small inodes and on some network file systems.
     """
 
-    __slots__ = ("_file", "_header", "_settled", "_young_until")
+    __slots__ = ("_file", "_header", "_seen_at", "_settled")
 
     def __init__(self, stat: os.stat_result, header: bytes, now: float) -> None:
-        self._file, self._header, self._settled = _identity(stat), header, False
-        self._young_until = now + _tick(stat)
+        self._file = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+        self._header, self._seen_at, self._settled = header, now, False
 
     def holds(self, fs: Fs, folder: int, name: str) -> bool:
         """Tell whether the file still has this version. False when in doubt; raises nothing."""
@@ -46,7 +46,7 @@ class Stamp:
             same = _identity(fs.fstat(fd)) == self._file and fs.read(fd, HEADER) == self._header
         finally:
             close(fs, fd)
-        self._settled = same and now >= self._young_until
+        self._settled = same and now >= self._seen_at + _tick(self._file)
         return same
 
 
@@ -75,10 +75,9 @@ class FolderSyncs:
     def sync(self, path: str, folder: int) -> None:
         """Make a folder's names durable. Costs one stat where nothing was renamed since a sync that is known to cover
         all of it. Raises OSError."""
-        now, stat = self._fs.monotonic(), self._fs.fstat(folder)
-        times, last = _identity(stat), self._last.get(path)
+        now, times, last = self._fs.monotonic(), _identity(self._fs.fstat(folder)), self._last.get(path)
         if last is None or last.times != times:
-            last = _Synced(times, now + _tick(stat))
+            last = _Synced(times, now + _tick(times))
         elif last.covers_all:
             return
         self._fs.fsync(folder)
@@ -90,12 +89,11 @@ def _identity(stat: os.stat_result) -> tuple[int, int, int, int]:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def _tick(stat: os.stat_result) -> float:
+def _tick(identity: tuple[int, int, int, int]) -> float:
     """Return seconds: more than twice the largest rounding step of both times. A fine time that looks coarse costs
     only a few more comparisons."""
-    if stat.st_mtime_ns % _STEPS[-1]:
-        return 2 * _FINE / 1e9
+    *_, modified, changed = identity
     for step in _STEPS:
-        if stat.st_mtime_ns % step == stat.st_ctime_ns % step == 0:
+        if modified % step == changed % step == 0:
             return 2.1 * step / 1e9
     return 2 * _FINE / 1e9

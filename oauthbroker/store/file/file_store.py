@@ -28,10 +28,10 @@ from oauthbroker.store.posix.system_calls import Fs, failure
 _BREATH = 64  # entries that a scan reads before it yields to other tasks
 
 
-def _used_up(key: Key, reservation: Reservation | None) -> Taken | None:
+def _used_up(key: Key, reservation: Reservation) -> Taken | None:
     """Return the reserved space if it is still unused, and mark it as used."""
-    taken = reservation.held if reservation is not None and reservation.key == key else None
-    if reservation is not None and taken is not None:
+    taken = reservation.held if reservation.key == key else None
+    if taken is not None:
         reservation.held = None
     return taken if isinstance(taken, Taken) else None
 
@@ -131,10 +131,10 @@ class FileStore:
         tags: Collection[Tag] | None = None,
     ) -> Entry:
         self._check_open(key)
-        tags = tags or ()
-        check_tags(key, tags)
-        taken = _used_up(key, reservation)
-        prepare = partial(self._entries.prepare, key, expect + 1, body, taken, ahead, tags)
+        if tags:
+            check_tags(key, tags)
+        taken = None if reservation is None else _used_up(key, reservation)
+        prepare = partial(self._entries.prepare, key, expect + 1, body, taken, ahead, tags or ())
         return await self._writer.put(key, prepare, has_space=taken is not None)
 
     @asynccontextmanager
@@ -247,7 +247,8 @@ class FileStore:
 
     def _check_open(self, key: Key) -> None:
         check_key(key, self._kinds)
-        self._check_usable()
+        if self._closed or os.getpid() != self._pid:
+            self._check_usable()
 
     def _check_kind(self, kind: str) -> None:
         if kind not in self._kinds:

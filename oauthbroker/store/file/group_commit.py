@@ -11,10 +11,7 @@ from collections.abc import Callable
 class _Sync:
     """One sync. `error` is its errno, 0 if it succeeded."""
 
-    __slots__ = ("ended", "error")
-
-    def __init__(self) -> None:
-        self.ended, self.error = False, 0
+    ended, error = False, 0
 
 
 class GroupCommit:

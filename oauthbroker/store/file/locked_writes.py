@@ -35,7 +35,7 @@ class Writer:
 
     async def put(self, key: Key, prepare: Callable[[], Prepared], *, has_space: bool) -> Entry:
         """Put the version in place that `prepare` prepares on a thread. `has_space`: its space is reserved already."""
-        return await self._see_through(self._put(key, prepare, has_space=has_space))
+        return await self._see_through(self._put(write_lock(key), prepare, has_space=has_space))
 
     async def change(self, key: Key, work: Callable[[HeldLock], T]) -> T:
         """Run `work` on a thread, under the entry's lock."""
@@ -78,29 +78,27 @@ class Writer:
         task.add_done_callback(self.under_way.discard)
         return await to_its_end(task)
 
-    async def _put(self, key: Key, prepare: Callable[[], Prepared], *, has_space: bool) -> Entry:
+    async def _put(self, lock: str, prepare: Callable[[], Prepared], *, has_space: bool) -> Entry:
         if not has_space:
-            seconds_to_wait(
-                write_lock(key), PATIENCE_SECONDS
-            )  # seals and syncs nothing for a lock that has stayed held
-        done = await self.run(partial(self._put_at_once, key, prepare))
+            seconds_to_wait(lock, PATIENCE_SECONDS)  # seals and syncs nothing for a lock that has stayed held
+        done = await self.run(partial(self._put_at_once, lock, prepare))
         if isinstance(done, Entry):
             return done
         prepared, installing = done, False
         try:
-            async with self._locks.hold(write_lock(key), PATIENCE_SECONDS) as held:
+            async with self._locks.hold(lock, PATIENCE_SECONDS) as held:
                 installing = True
                 return await self.run(partial(self._entries.install, prepared, held))
         finally:
             if not installing:
                 await self.run(partial(self._entries.discard, prepared))
 
-    def _put_at_once(self, key: Key, prepare: Callable[[], Prepared]) -> Entry | Prepared:
+    def _put_at_once(self, lock: str, prepare: Callable[[], Prepared]) -> Entry | Prepared:
         """Do the whole write at once if the lock is free; else return the prepared version, whose lock must be
         waited for."""
         prepared = prepare()
         try:
-            held = self._locks.try_now(write_lock(key))
+            held = self._locks.try_now(lock)
         except BaseException:
             self._entries.discard(prepared)
             raise

@@ -11,14 +11,14 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import note_held, seconds_to_wait
-from oauthbroker.store.posix.checked_files import check_file, close, quietly
-from oauthbroker.store.posix.system_calls import Fs, at_border
+from oauthbroker.store.posix.checked_files import check_file, close
+from oauthbroker.store.posix.system_calls import Fs, failure
 from oauthbroker.store.task_gates import TaskGates
 
 _SHORT, _LONG = 0.005, 0.05  # seconds between two tries, first and longest; an unfair lock needs short pauses
@@ -28,14 +28,18 @@ _EACH = 0.001  # seconds added to the longest pause for each lock in use, so tha
 class HeldLock:
     """A lock that is held."""
 
-    __slots__ = ("_fd", "_folder", "_fs", "_name")
+    __slots__ = ("_fd", "_file", "_folder", "_fs", "_name")
 
-    def __init__(self, *, fs: Fs, folder: int, name: str, fd: int) -> None:
-        self._fs, self._folder, self._name, self._fd = fs, folder, name, fd
+    def __init__(self, *, fs: Fs, folder: int, name: str, fd: int, file: os.stat_result) -> None:
+        self._fs, self._folder, self._name, self._fd, self._file = fs, folder, name, fd, file
 
     def still_named(self) -> bool:
         """Tell whether the locked file still has its name. A removed lock file would allow two holders."""
-        return _names(self._fs, self._folder, self._name, self._fd)
+        try:
+            named = self._fs.stat(self._folder, self._name)
+        except FileNotFoundError:
+            return False
+        return (named.st_ino, named.st_dev) == (self._file.st_ino, self._file.st_dev)
 
     @property
     def lost(self) -> bool:
@@ -50,7 +54,8 @@ class HeldLock:
 
     def release(self) -> None:
         """Unlock explicitly: closing is not enough, since a forked child may still share the descriptor."""
-        quietly(lambda: self._fs.unlock(self._fd))
+        with suppress(OSError):  # closing it unlocks it too, where no child shares it
+            self._fs.unlock(self._fd)
         _close(self._fs, self._fd)
 
 
@@ -73,7 +78,7 @@ class Locks:
         background work, `storePermissions` if the lock file is not a plain file of ours."""
         deadline = asyncio.get_running_loop().time() + seconds_to_wait(name, wait)
         async with self._gates.entered(name, deadline):
-            held = await self._poll(name, deadline)
+            held = self._try(name) or await self._poll(name, deadline)
             try:
                 yield held
             finally:
@@ -103,34 +108,26 @@ class Locks:
         return self._clock.jitter(pause / 5, pause)
 
     def _try(self, name: str) -> HeldLock | None:
+        """Try once to lock the file with that name."""
         if self._closed:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
-        fd = at_border(lambda: _try(self._fs, self._folder, name))
-        return None if fd is None else HeldLock(fs=self._fs, folder=self._folder, name=name, fd=fd)
-
-
-def _try(fs: Fs, folder: int, name: str) -> int | None:
-    """Try once: return a locked descriptor of the file with that name, or None."""
-    with _forking:
-        fd = fs.open_lock(folder, name)
-        _open_here.add(fd)
-    locked = False
-    try:
-        check_file(fs.fstat(fd))
-        locked = fs.try_lock(fd) and _names(fs, folder, name, fd)
-    finally:
-        if not locked:
-            _close(fs, fd)
-    return fd if locked else None
-
-
-def _names(fs: Fs, folder: int, name: str, fd: int) -> bool:
-    try:
-        named = fs.stat(folder, name)
-    except FileNotFoundError:
-        return False
-    mine = fs.fstat(fd)
-    return (named.st_ino, named.st_dev) == (mine.st_ino, mine.st_dev)
+        try:
+            with _forking:
+                fd = self._fs.open_lock(self._folder, name)
+                _open_here.add(fd)
+            locked = False
+            try:
+                file = check_file(self._fs.fstat(fd))
+                held = HeldLock(fs=self._fs, folder=self._folder, name=name, fd=fd, file=file)
+                locked = self._fs.try_lock(fd) and held.still_named()
+            finally:
+                if not locked:
+                    _close(self._fs, fd)
+        except OSError as exc:
+            failed = failure(exc)
+        else:
+            return held if locked else None
+        raise failed
 
 
 def _close(fs: Fs, fd: int) -> None:

@@ -136,7 +136,8 @@ class EntryFiles:
         try:
             prepared = self._sealed_now(prepared)
             self._expect(key, prepared.replaces, held)
-            self.tags.add((key, tag) for tag in prepared.tags)
+            if prepared.tags:
+                self.tags.add((key, tag) for tag in prepared.tags)
             self._fs.rename(folder, prepared.temp, key.name)
             renamed = True
             self._commits[key.kind].cover()

@@ -7,6 +7,7 @@ import hmac
 import re
 import struct
 from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
 
 from oauthbroker.core.keyed_hash import hmac_under
 from oauthbroker.store.format.port import Key, Tag
@@ -15,23 +16,37 @@ _LENGTH = struct.Struct(">I").pack
 _NAME = re.compile(r"[0-9a-f]{64}")
 _VALUE = re.compile(r"[0-9a-f]{32}")
 _KIND = re.compile(r"[a-z][a-zA-Z]{0,31}")
+_NAMES_KEPT = 4096
 
 
 def length_prefixed(*parts: bytes) -> bytes:
     """Join the parts, each behind its length (4 bytes, big-endian), so that two different lists never give the same
     bytes."""
-    return b"".join([_LENGTH(len(part)) + part for part in parts])
+    pieces: list[bytes] = []
+    for part in parts:
+        pieces += (_LENGTH(len(part)), part)
+    return b"".join(pieces)
 
 
 def text_bytes(*parts: str) -> bytes:
     """Join texts, length-prefixed. Lone surrogates are encoded too, so every text is accepted and none collide."""
-    return length_prefixed(*[part.encode("utf-8", "surrogatepass") for part in parts])
+    pieces: list[bytes] = []
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogatepass")
+        pieces += (_LENGTH(len(encoded)), encoded)
+    return b"".join(pieces)
 
 
 def entry_names(name_key: bytes) -> Callable[..., str]:
-    """Return the function that gives (kind, parts) its entry name: 64 hex digits."""
+    """Return the function that gives (kind, parts) its entry name: 64 hex digits. It keeps the names that it gave last:
+    a callback asks ten times for that of its session."""
     digest = hmac_under(name_key)
-    return lambda kind, *parts: digest(text_bytes(kind, *parts)).hex()
+
+    @lru_cache(_NAMES_KEPT)
+    def name(kind: str, *parts: str) -> str:
+        return digest(text_bytes(kind, *parts)).hex()
+
+    return name
 
 
 def labelled_mac(name_key: bytes, label: str, *parts: str) -> bytes:

@@ -22,14 +22,14 @@ __all__ = ["EnvKek", "FileKek", "KeyProvider", "Keyring", "Seed", "SeedState", "
 
 
 class Keyring:
-    """All keys of a store. Created by `fresh` or `opened`, immutable.
+    """All keys of a store. Created by `fresh` or `opened`, immutable. `name` gives (kind, parts) the entry name.
 
     `seeds` are in their order of age. Those before the active one open records that are not sealed anew yet; one
     after it opens records of the next epoch. `epoch` counts which seed is active.
     """
 
     __slots__ = (
-        "_by_kid", "_data_key", "_name_key", "_name_of", "active", "epoch", "seeds", "store_id", "wraps",
+        "_by_kid", "_data_key", "_name_key", "active", "epoch", "name", "seeds", "store_id", "wraps",
     )  # fmt: skip
 
     def __init__(
@@ -47,7 +47,7 @@ class Keyring:
         self.seeds = tuple(seeds)
         self.wraps = tuple(wraps)
         self._data_key = data_key
-        self._name_key, self._name_of = name_key, entry_names(name_key)
+        self._name_key, self.name = name_key, entry_names(name_key)
         self._by_kid = {seed.kid: seed.key for seed in self.seeds if seed.state is not SeedState.DESTROYED}
         (self.active,) = (seed for seed in self.seeds if seed.state is SeedState.ACTIVE)
 
@@ -141,10 +141,6 @@ class Keyring:
         members = ("store_id", "seeds", "epoch", "wraps")
         kept = {name: getattr(self, name) for name in members}
         return Keyring(**{"name_key": self._name_key, "data_key": self._data_key, **kept, **changed})
-
-    def name(self, kind: str, *parts: str) -> str:
-        """Return the entry name of (kind, parts) in this store: 64 hex digits."""
-        return self._name_of(kind, *parts)
 
     def mac(self, label: str, *parts: str) -> bytes:
         """Return 32 bytes that only this store's brokers can compute; one independent key per label."""

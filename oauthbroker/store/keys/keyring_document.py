@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, NoReturn, TypeVar
 
 from oauthbroker.core.clock import from_iso
@@ -56,6 +57,7 @@ class Wrap:
     epoch: int
 
 
+@lru_cache(maxsize=4)  # of the documents of the stores that are open: each write asks
 def readable_epoch(document: bytes) -> int:
     """Return the epoch that a keyring's document shows. Raises as `members_of` does."""
     epoch = members_of(document).get("epoch")

@@ -41,7 +41,8 @@ def new_locked(fs: Fs, folder: int, start: str, end: str = "") -> tuple[str, int
     It is locked while its writer lives. A store that starts at this moment may still remove it as a leftover; then it
     is created once more.
     """
-    remove_left(fs)
+    if fs.leftovers:
+        remove_left(fs)
     for _ in range(8):
         temp = f"{start}{os.urandom(8).hex()}{end}"
         fd = fs.create_file(folder, temp)

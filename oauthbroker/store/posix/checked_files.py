@@ -5,26 +5,30 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.posix.system_calls import Fs
 
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
 
 def check_file(found: os.stat_result) -> os.stat_result:
     """Raise `storePermissions` unless it is a plain file that only we can access. A link count of 0 is allowed: it
     was replaced since we opened it."""
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        raise BrokerError(Code.STORE_PERMISSIONS, note="not a plain file")
-    return _check_ours(found, 0o077)
+    is_plain = stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
+    if not is_plain or found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+        raise _refusal(found, "" if is_plain else "not a plain file")
+    return found
 
 
 def check_folder(found: os.stat_result) -> os.stat_result:
     """Raise `storePermissions` unless it is a folder that only we can enter."""
-    if not stat.S_ISDIR(found.st_mode):
-        raise BrokerError(Code.STORE_PERMISSIONS, note="not a folder")
-    return _check_ours(found, 0o077)
+    is_folder = stat.S_ISDIR(found.st_mode)
+    if not is_folder or found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+        raise _refusal(found, "" if is_folder else "not a folder")
+    return found
 
 
 def check_root(found: os.stat_result) -> os.stat_result:
@@ -35,12 +39,9 @@ def check_root(found: os.stat_result) -> os.stat_result:
     return found
 
 
-def _check_ours(found: os.stat_result, forbidden: int) -> os.stat_result:
-    if found.st_uid != os.geteuid():
-        raise BrokerError(Code.STORE_PERMISSIONS, note="owned by another user")
-    if found.st_mode & forbidden:
-        raise BrokerError(Code.STORE_PERMISSIONS, note="open to others")
-    return found
+def _refusal(found: os.stat_result, note: str) -> BrokerError:
+    is_ours = found.st_uid == os.geteuid()
+    return BrokerError(Code.STORE_PERMISSIONS, note=note or ("open to others" if is_ours else "owned by another user"))
 
 
 def read_file(fs: Fs, folder: int, name: str, limit: int) -> tuple[bytes, os.stat_result] | None:
@@ -100,9 +101,3 @@ def closing(fs: Fs, fd: int) -> Iterator[int]:
         yield fd
     finally:
         close(fs, fd)
-
-
-def quietly(step: Callable[[], None]) -> None:
-    """Run a cleanup step and ignore its failure: the first failure is the one to report."""
-    with suppress(OSError):
-        step()

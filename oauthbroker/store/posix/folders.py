@@ -12,7 +12,6 @@ import errno
 import os
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,7 +24,6 @@ from oauthbroker.store.posix.checked_files import (
     closing,
     make_folders,
     own_folder,
-    quietly,
     read_file,
 )
 from oauthbroker.store.posix.migration_marker import MOST_BYTES, MigrationMarker
@@ -79,7 +77,8 @@ def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
             for folder in (data, *(opened.values() if dead else ())):
                 collect_temps(fs, folder)
             for name in dead:
-                quietly(partial(fs.unlink, data, name))
+                with suppress(OSError):
+                    fs.unlink(data, name)
         return Folders(opened, stack.pop_all(), data=data, mark=mark)
 
 

@@ -26,7 +26,6 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | _SAFE  # O_NONBLOCK: a planted FIFO must n
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | _SAFE
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_REAL = SystemClock()
 _NO_RESERVE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # unsupported; the write reports a full disk
 
 # The errors of a planted link, FIFO or folder, or of a foreign owner. Other errors mean a failing disk.
@@ -78,14 +77,16 @@ class Fs:
         """Open or create a lock file, which stays empty."""
         return os.open(name, _LOCK, 0o600, dir_fd=folder)
 
-    def close(self, fd: int) -> None:
-        os.close(fd)
-
-    def read(self, fd: int, count: int) -> bytes:
-        return os.read(fd, count)
-
-    def write(self, fd: int, data: bytes) -> int:
-        return os.write(fd, data)
+    close = staticmethod(os.close)
+    read = staticmethod(os.read)
+    write = staticmethod(os.write)
+    truncate = staticmethod(os.ftruncate)
+    fsync = staticmethod(os.fsync)
+    fstat = staticmethod(os.fstat)
+    unlock = staticmethod(unlock_descriptor)
+    monotonic = staticmethod(
+        SystemClock.monotonic
+    )  # real seconds to compare file times with, also under a test's clock
 
     def reserve(self, fd: int, size: int) -> None:
         """Allocate the disk space, so that a full disk is noticed early."""
@@ -94,15 +95,6 @@ class Fs:
         except OSError as exc:
             if exc.errno not in _NO_RESERVE:
                 raise
-
-    def truncate(self, fd: int, size: int) -> None:
-        os.ftruncate(fd, size)
-
-    def fsync(self, fd: int) -> None:
-        os.fsync(fd)
-
-    def fstat(self, fd: int) -> os.stat_result:
-        return os.fstat(fd)
 
     def stat(self, folder: int, name: str) -> os.stat_result:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -125,13 +117,6 @@ class Fs:
         """Try flock, exclusive, without waiting. Released by `unlock`, or when the last duplicate of the descriptor
         closes."""
         return lock_descriptor(fd, blocking=False)
-
-    def unlock(self, fd: int) -> None:
-        unlock_descriptor(fd)
-
-    def monotonic(self) -> float:
-        """Return real seconds to compare file times with, also under a test's clock."""
-        return _REAL.monotonic()
 
 
 def at_border(work: Callable[[], T]) -> T:

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.core.errors import BrokerError, Code, Locale
@@ -35,6 +36,10 @@ class Endpoint:
     callers: Callers
     limits: RequestLimits
     locale: Locale
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self.answer(Request(scope, receive, send))
+        await response(scope, receive, send)
 
     async def answer(self, request: Request) -> Response:
         """Answer a call: (1) its caller (2) the rate limit (3) the caller's rights (4) path and query (5) body (6) the

@@ -50,7 +50,7 @@ class ApiRoutes:
         for operation in operations:
             paths.setdefault(operation.path, {})[operation.method] = operation
         found = sorted(paths.items(), key=_fixed_first)
-        return [OwnMethods(path, self._endpoint(operations=methods).answer) for path, methods in found]
+        return [OwnMethods(path, self._endpoint(operations=methods)) for path, methods in found]
 
 
 def _fixed_first(path: tuple[str, dict[str, Operation]]) -> tuple[bool, bool, bool, str]:

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from starlette.requests import Request
 from starlette.types import Scope
 
-from oauthbroker.core.header_names import is_relayed, overrides_method, spelled
+from oauthbroker.core.header_names import ORDINARY, is_relayed, overrides_method, spelled
 
 Address = IPv4Address | IPv6Address
 _WITH_PORT = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<four>[^:]+))(?::\d{1,5})?")
@@ -33,7 +33,7 @@ class Proxies:
     def note_relayed(self, scope: Scope) -> None:
         """Note, for `is_local`, whether a proxy stands in between: by a header as it came, or because the connection's
         other end is a listed proxy."""
-        said = any(_is_of_proxy(spelled(name)) for name, _ in scope["headers"])
+        said = any(name not in ORDINARY and _is_of_proxy(spelled(name)) for name, _ in scope["headers"])
         scope.setdefault("state", {})[_KEY] = said or self.lists((scope.get("client") or ("",))[0])
 
     def name_client(self, scope: Scope) -> None:
@@ -73,7 +73,7 @@ class Proxies:
 
 def without_hearsay(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Return a request's headers without those that only a proxy may say. No route is to believe one."""
-    return [(name, value) for name, value in headers if not is_relayed(spelled(name))]
+    return [pair for pair in headers if pair[0] in ORDINARY or not is_relayed(spelled(pair[0]))]
 
 
 def _is_of_proxy(name: bytes) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.core.header_names import is_never_sent, is_relayed, overrides_method, spelled, spelled_text
+from oauthbroker.core.header_names import ORDINARY, is_never_sent, is_relayed, overrides_method, spelled, spelled_text
 
 NAMES = st.text("aAzZ09-_.!~'`|+*^&%$#", min_size=1, max_size=20).map(str.encode)
 
@@ -34,3 +34,11 @@ def test_headers_of_apis_belong_to_no_family(name):
 def test_a_name_that_becomes_a_variable_of_the_proxy_is_never_sent(name):
     """CGI makes HTTP_PROXY of `Proxy`, and many clients of HTTP take their proxy from it."""
     assert is_never_sent(spelled(name.encode()))
+
+
+def test_no_proxy_says_anything_by_an_ordinary_name():
+    for name in ORDINARY:
+        assert name == spelled(name)
+        assert name != b"via"
+        assert not is_relayed(name)
+        assert not overrides_method(name)
