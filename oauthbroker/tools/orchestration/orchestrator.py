@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import Broker, BrokerError
+from oauthbroker.tools.calling.broker_turn import note_call
 from oauthbroker.tools.calling.journal import COMPLETED, DurableJournal
 from oauthbroker.tools.changesets.activation import Activation
 from oauthbroker.tools.orchestration.agent_calls import AgentCalls, CallingTurn
@@ -29,6 +30,7 @@ from oauthbroker.tools.orchestration.processes import Processes, ProcessSlot, St
 from oauthbroker.tools.orchestration.unserved import UnservedQueues
 from oauthbroker.tools.types.agent_event import UnifiedEvent, normalised
 from oauthbroker.tools.types.failures import ToolFailure
+from oauthbroker.tools.types.output_limits import NAME
 
 MOST_TURNS: Final = 64  # that run at once, those that wait for another agent not counted
 WAIT_SECONDS: Final = 5.0
@@ -262,6 +264,8 @@ class Orchestrator:
                 return await self._kept(self._instances.value(instance, owner))
             case "state.set", {"owner": str(owner), "value": value}:
                 return await self._kept(self._instances.put_value(instance, owner, value, event.turn))
+            case "audit.call", {"tool": str(tool), "call": str(call)} if tool in self._broker.bundle.tools:
+                return await self._kept(note_call(self._broker, event.turn, tool, self._broker.scrub(call[:NAME])))
         if kind.startswith("journal."):
             journal = DurableJournal(self._broker, event.turn)
             return await self._kept(journaled(journal, kind, self._broker.scrubber.json(asked)))
