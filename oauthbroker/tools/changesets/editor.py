@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from oauthbroker.plugins import PluginAuditEntry
+from oauthbroker.plugins import PluginAuditEntry, harmless_text
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.allowed import AllowedFiles
@@ -55,7 +55,7 @@ class BundleEditor:
 
     async def commit(self, given: Mapping[str, Json], tool_call_id: str) -> Json:
         """Answer `{status, baseRef, newRef, summary}`, with `rejected` files and `problems` where there are some."""
-        subject = printable(" ".join(str(given.get("message", "")).split())[:MOST_MESSAGE]) or "Change the bundle"
+        subject = harmless_text(" ".join(str(given.get("message", "")).split())[:MOST_MESSAGE]) or "Change the bundle"
         message = f"{subject}\n\nAgent: {self.owner}\nTool-Call: {json.dumps(tool_call_id)}\n"
         self._note("commit", given["changesetId"])
         commit = await asyncio.to_thread(
@@ -108,8 +108,3 @@ class SwarmBundleTool:
     def _editor(self, ctx: ToolContext) -> BundleEditor:
         names = ctx.agent_name, ctx.instance_key
         return BundleEditor(self.changesets, names, self.allowed_of(ctx.agent_name), audit=self.audit)
-
-
-def printable(text: str) -> str:
-    """Return a text with its control characters and halves of characters escaped."""
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
