@@ -12,6 +12,7 @@ from typing import Any, Final
 from oauthbroker import Broker, BrokerError, Code, Turn
 from oauthbroker.integrations.consent import refuse, resumes
 from oauthbroker.integrations.paused_runs import ENDED, PausedRun, PausedRuns
+from oauthbroker.plugins import EventLease
 
 _LOG: Final = logging.getLogger("oauthbroker.integrations")
 _ENDS: Final = frozenset({"auth.granted", "auth.denied", "auth.failed", "auth.expired", ENDED})
@@ -64,7 +65,7 @@ class _Consumer:
                 else:
                     group.create_task(self._settled(delivery))
 
-    async def _settled(self, delivery: Any) -> None:
+    async def _settled(self, delivery: EventLease) -> None:
         """Handle an event while its lease is extended. One that is not settled comes again after its lease."""
         work = asyncio.create_task(self._take(delivery.to_json()))
         extending = asyncio.create_task(self._extend(delivery, work))
@@ -84,7 +85,7 @@ class _Consumer:
             extending.cancel()
             self._free.release()
 
-    async def _extend(self, delivery: Any, work: asyncio.Task[None]) -> None:
+    async def _extend(self, delivery: EventLease, work: asyncio.Task[None]) -> None:
         """Extend a lease. Work whose lease is lost is cancelled: another consumer has it."""
         while True:
             await asyncio.sleep(self._broker.bundle.settings.limits.queue_lease_seconds / 3)
