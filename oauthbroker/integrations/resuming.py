@@ -12,10 +12,10 @@ from typing import Any, Final
 from oauthbroker import Broker, BrokerError, Code, Turn
 from oauthbroker.integrations.consent import refuse, resumes
 from oauthbroker.integrations.paused_runs import ENDED, PausedRun, PausedRuns
+from oauthbroker.plugins import EventLease
 
 _LOG: Final = logging.getLogger("oauthbroker.integrations")
 _ENDS: Final = frozenset({"auth.granted", "auth.denied", "auth.failed", "auth.expired", ENDED})
-_TURN: Final = ("agentName", "instanceKey", "swarmRef", "origin", "auth", "locale")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +64,9 @@ class _Consumer:
                 else:
                     group.create_task(self._settled(delivery))
 
-    async def _settled(self, delivery: Any) -> None:
+    async def _settled(self, delivery: EventLease) -> None:
         """Handle an event while its lease is extended. One that is not settled comes again after its lease."""
-        work = asyncio.create_task(self._take(delivery.to_json()))
+        work = asyncio.create_task(self._take(delivery))
         extending = asyncio.create_task(self._extend(delivery, work))
         try:
             with suppress(BrokerError):
@@ -84,7 +84,7 @@ class _Consumer:
             extending.cancel()
             self._free.release()
 
-    async def _extend(self, delivery: Any, work: asyncio.Task[None]) -> None:
+    async def _extend(self, delivery: EventLease, work: asyncio.Task[None]) -> None:
         """Extend a lease. Work whose lease is lost is cancelled: another consumer has it."""
         while True:
             await asyncio.sleep(self._broker.bundle.settings.limits.queue_lease_seconds / 3)
@@ -92,9 +92,9 @@ class _Consumer:
                 if not await delivery.extend():
                     work.cancel()
 
-    async def _take(self, event: Mapping[str, Any]) -> None:
+    async def _take(self, delivery: EventLease) -> None:
+        event, turn = delivery.to_json(), delivery.event.turn
         session_id = event["payload"].get("authSessionId")
-        turn = Turn.from_json({name: event[name] for name in _TURN if name in event})
         runs = await self._runs.waiting(turn, session_id) if event["type"] in _ENDS else []
         if not runs and event["type"] != ENDED and self._other is not None:
             await self._other(event)

@@ -30,6 +30,7 @@ PLUGIN = Plugin(
         "mcp": PluginCommand(help="MCP servers: add, approve, serve, forget.", app="oauthbroker.mcp.commands:app")
     },
     kinds="oauthbroker.mcp.spec:KINDS",
+    audit_types="oauthbroker.mcp.audit_types:TYPES",
 )
 
 

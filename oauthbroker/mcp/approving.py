@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from oauthbroker import BrokerError, Code, open_broker
+from oauthbroker.mcp.audit_types import ToolApproved
 from oauthbroker.plugins import ChangedText, PinnedTexts, harmless_text
 
 
@@ -21,10 +22,13 @@ async def approve(config: Path, server: str, tool: str, *, yes: bool) -> None:
         last = "Nothing is approved." if found else "No tool waits for approval."
         for each in found:
             typer.echo("\n".join(difference(each)))
-            wanted = yes or typer.confirm(f"Approve {each.place}?", default=False)
-            if wanted and await pins.approve(each):
+            if not (yes or typer.confirm(f"Approve {each.place}?", default=False)):
+                continue
+            its_server, _, its_tool = each.place.partition("/")
+            broker.audit(ToolApproved(server=its_server, tool=its_tool))
+            if await pins.approve(each):
                 last = "The next list has the tools that are approved."
-            elif wanted:
+            else:
                 typer.echo(f"{each.place} has changed meanwhile. Run the command again.")
         typer.echo(last)
 

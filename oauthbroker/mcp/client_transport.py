@@ -6,7 +6,6 @@ one request itself, in the server's place, and waits inside the repeated one. It
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,28 +21,34 @@ from oauthbroker import (
     AuthorizationRequiredError,
     Broker,
     BrokerError,
-    Code,
     InjectionError,
     Turn,
 )
 from oauthbroker.mcp.consent import CANCEL, INPUT, PATIENCE_SECONDS, PENDING, STATELESS, ended
-from oauthbroker.plugins import Allowance, AnswerTooLarge, bounded_answer, decode_json, demanded_scopes
+from oauthbroker.mcp.rpc_messages import (
+    OURS,
+    call_of,
+    elicits_urls,
+    error_answer,
+    failed_answer,
+    for_user,
+    member,
+    with_body,
+    without_ours,
+)
+from oauthbroker.plugins import Allowance, AnswerTooLarge, bounded_answer, demanded_scopes
 
 READ_SECONDS: Final = 300.0  # as the SDK's own HTTP client: a tool's call may be silent for minutes
 URL_ELICITATION_REQUIRED: Final = -32042  # in revision 2025-11-25
-FAILED: Final = -32000
 ROUNDS: Final = 10  # in which the SDK's clients repeat a request
 MOST_ASKED: Final = 64
-MOST_VALUES: Final = 100_000  # of a host's request
 MOST_CONSENTS: Final = 2  # of one request: to connect, and to larger scopes
 REFUSES: Final = "The MCP server refuses what the user has just consented to. Do not ask again; tell the operator."
 BROKEN: Final = "The MCP request failed in the host. Its operator finds the kind of error in the log."
 _LOG: Final = logging.getLogger("oauthbroker.mcp")
 _ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})  # the methods that may be answered so
-_OURS: Final = ("requestState", "inputResponses")
 _CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 STATE: Final = f"{INPUT}-"  # before each state of ours
-
 
 Show = Callable[[AuthorizationRequired], Awaitable[None]]
 
@@ -93,14 +98,14 @@ class McpTransport(httpx2.AsyncBaseTransport):
         self._refused: OrderedDict[str, None] = OrderedDict()  # operations that larger scopes did not help
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        call = _call(request)
+        call = call_of(request)
         try:
             if self._scopes is None and not self._has_begun:
                 await self._begin()
             if call is None:
                 return await self._sent(request)
             if call["method"] == "initialize":
-                self._elicits = _elicits_urls(call.get("params", {}).get("capabilities"))
+                self._elicits = elicits_urls(call.get("params", {}).get("capabilities"))
             return await self._answered(request, call)
         except InjectionError as error:
             self.failure = error.for_model
@@ -113,7 +118,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
         except Exception as error:  # noqa: BLE001  (of `show`, or of the HTTP client)
             _LOG.error("an MCP request failed: %s", type(error).__name__)
             self.failure = BROKEN
-        return _failed(call, self.failure)
+        return failed_answer(call, self.failure)
 
     async def _begin(self) -> None:
         first = await self._oauth.first_scopes(self._app)
@@ -129,22 +134,22 @@ class McpTransport(httpx2.AsyncBaseTransport):
         state = str(params.get("requestState"))
         asked, action = self._asked.pop(state, None), None
         if asked is None and state.startswith(STATE):  # evicted, or made up by the server: a new request
-            call = {**call, "params": _without_ours(params)}
-            request = _with_body(request, call)
+            call = {**call, "params": without_ours(params)}
+            request = with_body(request, call)
         elif asked is not None:
-            action = _member(_member(params.get("inputResponses"), INPUT), "action")
+            action = member(member(params.get("inputResponses"), INPUT), "action")
             end = None if action == CANCEL else await self._ended(asked.session_id, str(action))
             if end is not None:
-                return self._asking(call, asked) if end == PENDING else _failed(call, end)
-            kept = {name: value for name, value in params.items() if name not in _OURS}
+                return self._asking(call, asked) if end == PENDING else failed_answer(call, end)
+            kept = {name: value for name, value in params.items() if name not in OURS}
             call = {**call, "params": {**kept, **asked.theirs}}
-            request = _with_body(request, call)
+            request = with_body(request, call)
         try:
             return await self._with_scopes(request, call)
         except AuthorizationRequiredError as error:
             consents, cancelled = 0 if asked is None else asked.consents, action == CANCEL
             if consents >= MOST_CONSENTS and not cancelled:
-                return _failed(call, REFUSES)
+                return failed_answer(call, REFUSES)
             return await self._ask(request, call, error.result, consents, cancelled=cancelled)
 
     async def _with_scopes(self, request: httpx2.Request, call: dict[str, Any]) -> httpx2.Response:
@@ -197,10 +202,10 @@ class McpTransport(httpx2.AsyncBaseTransport):
         """
         params = call.get("params", {})
         stateless = request.headers.get("mcp-protocol-version", "") >= STATELESS
-        elicits = _elicits_urls(_member(params.get("_meta"), _CAPABILITIES)) if stateless else self._elicits
+        elicits = elicits_urls(member(params.get("_meta"), _CAPABILITIES)) if stateless else self._elicits
         elicits = elicits and not cancelled
         if stateless and elicits and call.get("method") in _ASKING:
-            theirs = {name: params[name] for name in _OURS if name in params}
+            theirs = {name: params[name] for name in OURS if name in params}
             return self._asking(call, _Asked(result.auth_session_id, theirs, consents + 1), result)
         shown = result.auth_session_id in self._shown
         _keep(self._shown, result.auth_session_id, None)
@@ -212,12 +217,12 @@ class McpTransport(httpx2.AsyncBaseTransport):
                 return await self._sent(request)
             if end != PENDING:
                 self._shown.pop(result.auth_session_id, None)
-                return _failed(call, end)
+                return failed_answer(call, end)
         sentence = AuthorizationRequiredError(result).for_model
         if not elicits:
-            return _failed(call, sentence)
-        elicitation = {"elicitationId": result.auth_session_id, **_for_user(result)}
-        return _error(call, URL_ELICITATION_REQUIRED, sentence, {"elicitations": [elicitation]})
+            return failed_answer(call, sentence)
+        elicitation = {"elicitationId": result.auth_session_id, **for_user(result)}
+        return error_answer(call, URL_ELICITATION_REQUIRED, sentence, {"elicitations": [elicitation]})
 
     async def _shows(self, show: Show, result: AuthorizationRequired) -> None:
         """Show the link. If that fails, the next request shows it again."""
@@ -234,68 +239,13 @@ class McpTransport(httpx2.AsyncBaseTransport):
         self, call: dict[str, Any], asked: _Asked, result: AuthorizationRequired | None = None
     ) -> httpx2.Response:
         """Answer `input_required`: with the link, or only with the state while the user is at it."""
-        security = import_module(
-            "mcp.server.request_state"
-        ).RequestStateSecurity  # not in `mcp` 1, whose hosts get none
+        security = import_module("mcp.server.request_state").RequestStateSecurity  # not in `mcp` 1
         state = STATE + security.ephemeral().codec.seal(b"")  # the host keeps it, and the server cannot guess it
         _keep(self._asked, state, asked)
         answer: dict[str, Any] = {"resultType": "input_required", "requestState": state}
         if result is not None:
-            answer["inputRequests"] = {INPUT: {"method": "elicitation/create", "params": _for_user(result)}}
+            answer["inputRequests"] = {INPUT: {"method": "elicitation/create", "params": for_user(result)}}
         return httpx2.Response(HTTPStatus.OK, json={"jsonrpc": "2.0", "id": call["id"], "result": answer})
-
-
-def _call(request: httpx2.Request) -> dict[str, Any] | None:
-    """Return the JSON-RPC request of an HTTP request. None for notifications, streams and the end of a session."""
-    try:
-        is_post = request.method == "POST"
-        found = decode_json(request.content, Code.REQUEST_INVALID, most_values=MOST_VALUES) if is_post else None
-    except (BrokerError, httpx2.RequestNotRead):
-        return None
-    if not isinstance(found, dict) or "method" not in found or found.get("id") is None:
-        return None
-    return found if isinstance(found.get("params", {}), dict) else None
-
-
-def _elicits_urls(capabilities: Any) -> bool:
-    return _member(_member(capabilities, "elicitation"), "url") is not None
-
-
-def _member(found: Any, name: str) -> Any:
-    return found.get(name) if isinstance(found, dict) else None
-
-
-def _without_ours(params: dict[str, Any]) -> dict[str, Any]:
-    """Return params without our state and our answer. Answers to the server's own questions stay."""
-    responses = params.get("inputResponses")
-    theirs = {name: said for name, said in responses.items() if name != INPUT} if isinstance(responses, dict) else {}
-    kept = {name: value for name, value in params.items() if name not in _OURS}
-    return {**kept, "inputResponses": theirs} if theirs else kept
-
-
-def _with_body(request: httpx2.Request, call: dict[str, Any]) -> httpx2.Request:
-    headers = [(name, value) for name, value in request.headers.raw if name.lower() != b"content-length"]
-    body = json.dumps(call).encode()
-    return httpx2.Request(request.method, request.url, headers=headers, content=body, extensions=request.extensions)
-
-
-def _for_user(result: AuthorizationRequired) -> dict[str, Any]:
-    return {"mode": "url", "message": result.message, "url": result.authorization_url}
-
-
-def _failed(call: dict[str, Any] | None, sentence: str) -> httpx2.Response:
-    """Return the failure of one request: a tool's failure reaches the model, another one the host."""
-    if call is None:
-        return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE)
-    if call.get("method") == "tools/call":
-        result = {"resultType": "complete", "content": [{"type": "text", "text": sentence}], "isError": True}
-        return httpx2.Response(HTTPStatus.OK, json={"jsonrpc": "2.0", "id": call["id"], "result": result})
-    return _error(call, FAILED, sentence)
-
-
-def _error(call: dict[str, Any], code: int, message: str, data: Any = None) -> httpx2.Response:
-    error = {"code": code, "message": message, **({} if data is None else {"data": data})}
-    return httpx2.Response(HTTPStatus.OK, json={"jsonrpc": "2.0", "id": call["id"], "error": error})
 
 
 def _keep(kept: OrderedDict[str, Any], name: str, value: Any) -> None:

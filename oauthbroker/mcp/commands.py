@@ -27,12 +27,6 @@ _NOTES: Final = {
 app = typer.Typer(add_completion=False, help="MCP servers: add, approve, serve, forget.", callback=lambda: None)
 
 
-class _UnfitPlugin(typer.TyperException):
-    """A command that cannot begin. Its sentence is printed."""
-
-    exit_code = 2
-
-
 @app.command("add")
 def add(
     url: Annotated[str, typer.Argument(help="The address of the MCP server.")],
@@ -105,7 +99,7 @@ def _check_sdk() -> None:
     try:
         check_sdk()
     except UnfitSdk as error:
-        raise _UnfitPlugin(str(error)) from None
+        raise BrokerError(Code.REQUEST_INVALID, note=str(error)) from None
 
 
 @app.command("forget")

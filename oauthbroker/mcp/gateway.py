@@ -8,15 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
-import httpx2
 from mcp import Client, MCPError
-from mcp.client.streamable_http import streamable_http_client
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context
@@ -30,48 +27,36 @@ from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
     GetPromptRequestParams,
-    GetPromptResult,
     InputRequiredResult,
     ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
     ReadResourceRequestParams,
-    ReadResourceResult,
     TextContent,
     Tool,
 )
 
 from oauthbroker import AuthorizationRequired, AuthorizationRequiredError, Broker, BrokerError
-from oauthbroker.mcp.client_transport import McpTransport
+from oauthbroker.mcp.audit_types import ServerCalled
 from oauthbroker.mcp.consent import STATELESS
 from oauthbroker.mcp.listed_tools import CONNECT, ListedTools
 from oauthbroker.mcp.server import McpOAuth, ToolCaller, failed
 from oauthbroker.mcp.spec import McpServerSpec
-from oauthbroker.mcp.upstream_answers import checked
 from oauthbroker.mcp.upstream_names import BETWEEN, BETWEEN_URI, shown, with_shown_uris
-from oauthbroker.plugins import Allowance, foreign_text
+from oauthbroker.mcp.upstream_sessions import CALLING, LISTING, UpstreamFailed, UpstreamSessions, Work
 
 AGENT: Final = "mcp-gateway"
 DAY_SECONDS: Final = 86_400.0  # longer than any link lives
 MOST_PAGES: Final = 20  # of a server's list
 MOST_LISTS: Final = 1_000  # of callers, servers and kinds, that are remembered
+METHODS: Final[Mapping[type, str]] = {
+    CallToolRequestParams: "tools/call",
+    GetPromptRequestParams: "prompts/get",
+    ReadResourceRequestParams: "resources/read",
+}
 LEFT_OUT: Final = "The tool {} is left out: the server does not list it, or it has changed and waits for its operator."
-Work = Callable[[Client], Awaitable[Any]]
 _LOG: Final = logging.getLogger("oauthbroker.mcp")
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What one session with a server may take in all: time, and bytes and values of answers."""
-
-    seconds: float
-    most_bytes: int
-    most_values: int
-
-
-LISTING: Final = Bounds(10, 4 * 1024 * 1024, 40_000)
-CALLING: Final = Bounds(300, 16 * 1024 * 1024, 20_000)
 
 
 class McpGateway(McpOAuth):
@@ -82,18 +67,18 @@ class McpGateway(McpOAuth):
         super().__init__(broker, subject="{sub}", agent=AGENT)
         self._local = local
         self._lists: OrderedDict[tuple[str, str, str], list[Any]] = OrderedDict()  # the last ones: caller, server, kind
-        self._modes: dict[str, str] = {}  # the revision of a server's protocol
+        self._sessions = UpstreamSessions(broker)
         self._watched: dict[str, asyncio.Task[None]] = {}  # by auth session
         self._tools = ListedTools(broker)
         self._bus = InMemorySubscriptionBus()
         self.server = Server[Any](
             AGENT,
-            on_list_tools=self._list_tools,
+            on_list_tools=self._lists_all("tools", ListToolsResult),
             on_call_tool=self._call,
-            on_list_prompts=self._list_prompts,
+            on_list_prompts=self._lists_all("prompts", ListPromptsResult),
             on_get_prompt=self._get_prompt,
-            on_list_resources=self._list_resources,
-            on_list_resource_templates=self._list_resource_templates,
+            on_list_resources=self._lists_all("resources", ListResourcesResult),
+            on_list_resource_templates=self._lists_all("resource_templates", ListResourceTemplatesResult),
             on_read_resource=self._read_resource,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
@@ -108,18 +93,13 @@ class McpGateway(McpOAuth):
         del token
         return self._local
 
-    async def _list_tools(self, _: Any, __: Any) -> ListToolsResult:
-        return ListToolsResult(tools=await self._listed("tools"), ttl_ms=0, cache_scope="private")
+    def _lists_all(self, kind: str, result: Any) -> Any:
+        """Return the handler that lists a kind. Its answers are for one caller, and for now."""
 
-    async def _list_prompts(self, _: Any, __: Any) -> ListPromptsResult:
-        return ListPromptsResult(prompts=await self._listed("prompts"), ttl_ms=0, cache_scope="private")
+        async def listed(_: Any, __: Any) -> Any:
+            return result(**{kind: await self._listed(kind)}, ttl_ms=0, cache_scope="private")
 
-    async def _list_resources(self, _: Any, __: Any) -> ListResourcesResult:
-        return ListResourcesResult(resources=await self._listed("resources"), ttl_ms=0, cache_scope="private")
-
-    async def _list_resource_templates(self, _: Any, __: Any) -> ListResourceTemplatesResult:
-        found = await self._listed("resource_templates")
-        return ListResourceTemplatesResult(resource_templates=found, ttl_ms=0, cache_scope="private")
+        return listed
 
     async def _listed(self, kind: str) -> list[Any]:
         """Return what all servers list of a kind, under the host's names."""
@@ -158,7 +138,7 @@ class McpGateway(McpOAuth):
                 if (cursor := page.next_cursor) is None:
                     return
 
-        await self._within(caller, name, LISTING, listed)
+        await self._sessions.within(caller, (name, spec), LISTING, listed)
         if kind == "tools":
             found = await self._tools.of(name, [each for each in found if spec.shows(kind, each.name)])
         self._lists[caller.key, name, kind] = kept = shown(name, spec, kind, found)
@@ -166,7 +146,7 @@ class McpGateway(McpOAuth):
             self._lists.popitem(last=False)
         return kept
 
-    async def _call(self, request: Any, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+    async def _call(self, request: Any, params: CallToolRequestParams) -> Any:
         name, _, tool = params.name.partition(BETWEEN)
         spec = self.servers.get(name)
         if spec is None or (tool != CONNECT and not spec.shows("tools", tool)):
@@ -177,31 +157,25 @@ class McpGateway(McpOAuth):
             return await client.call_tool(tool, params.arguments)
 
         try:
-            answer = await self._asked(request, params, name, None if tool == CONNECT else call, tool)
+            return await self._asked(request, params, name, None if tool == CONNECT else call, tool)
         except UpstreamFailed as error:
             return failed(str(error))
-        assert isinstance(answer, CallToolResult | InputRequiredResult)  # noqa: S101  (what a client of the SDK returns)
-        return answer
 
-    async def _get_prompt(self, request: Any, params: GetPromptRequestParams) -> GetPromptResult | InputRequiredResult:
-        name, _, prompt = params.name.partition(BETWEEN)
-        spec = self.servers.get(name)
-        if spec is None or not spec.shows("prompts", prompt):
-            raise MCPError(INVALID_PARAMS, f"There is no prompt {params.name}.")
-        answer = await self._given(request, params, name, lambda it: it.get_prompt(prompt, params.arguments))
-        assert isinstance(answer, GetPromptResult | InputRequiredResult)  # noqa: S101  (as in _call)
-        return answer
+    async def _get_prompt(self, request: Any, params: GetPromptRequestParams) -> Any:
+        name, prompt = self._named("prompt", params.name, BETWEEN)
+        return await self._given(request, params, name, lambda it: it.get_prompt(prompt, params.arguments))
 
-    async def _read_resource(
-        self, request: Any, params: ReadResourceRequestParams
-    ) -> ReadResourceResult | InputRequiredResult:
-        name, _, uri = params.uri.partition(BETWEEN_URI)
+    async def _read_resource(self, request: Any, params: ReadResourceRequestParams) -> Any:
+        name, uri = self._named("resource", params.uri, BETWEEN_URI)
+        return await self._given(request, params, name, lambda it: it.read_resource(uri, cache_mode="bypass"))
+
+    def _named(self, kind: str, named: str, between: str) -> tuple[str, str]:
+        """Return the server of a prompt or resource, and its name there. Raises MCPError for one that is not shown."""
+        name, _, own = named.partition(between)
         spec = self.servers.get(name)
-        if spec is None or not spec.shows("resources", uri):
-            raise MCPError(INVALID_PARAMS, f"There is no resource {params.uri}.")
-        answer = await self._given(request, params, name, lambda it: it.read_resource(uri, cache_mode="bypass"))
-        assert isinstance(answer, ReadResourceResult | InputRequiredResult)  # noqa: S101  (as in _call)
-        return answer
+        if spec is None or not spec.shows(f"{kind}s", own):
+            raise MCPError(INVALID_PARAMS, f"There is no {kind} {named}.")
+        return name, own
 
     async def _given(self, request: Any, params: Any, name: str, work: Work) -> Any:
         """Answer as `_asked`. Raises MCPError for a failure: only the result of a tool has a place for a sentence."""
@@ -227,7 +201,10 @@ class McpGateway(McpOAuth):
                 await self._list(caller, name, "tools")
             if tool and not self._tools.shows(name, tool):
                 return failed(LEFT_OUT.format(f"{name}{BETWEEN}{tool}"))
-            return with_shown_uris(name, self.servers[name], await self._within(caller, name, CALLING, work))
+            who = {"agent": caller.turn.agent_name, "instance": caller.turn.instance_key}
+            self._broker.audit(ServerCalled(server=name, method=METHODS[type(params)], tool=tool or None, **who))
+            answer = await self._sessions.within(caller, (name, self.servers[name]), CALLING, work)
+            return with_shown_uris(name, self.servers[name], answer)
 
         call.__qualname__ = name  # one question at a time for each server
         return await self.asks()(call)(Context(request_context=request, input_params=params))
@@ -257,72 +234,6 @@ class McpGateway(McpOAuth):
             await ctx.session.send_prompt_list_changed()
             await ctx.session.send_resource_list_changed()
 
-    def _url_of(self, spec: McpServerSpec) -> str:
-        app = self._broker.bundle.apps[str(spec.oauth_app_ref.name)]
-        return spec.url or (app.mcp.url if app.mcp is not None else "")
-
-    async def _within(self, caller: ToolCaller, name: str, bounds: Bounds, work: Work) -> Any:
-        """Do something in a session with a server. Raises AuthorizationRequiredError and UpstreamFailed."""
-        spec = self.servers[name]
-        transport = _Transport(self._broker, caller, spec, bounds=bounds)
-        try:
-            with anyio.fail_after(bounds.seconds):
-                async with httpx2.AsyncClient(transport=transport, trust_env=False) as http:
-                    streams = checked(streamable_http_client(self._url_of(spec), http_client=http))
-                    async with Client(streams, mode=self._modes.get(name, "auto")) as client:
-                        result = await work(client)
-                        self._modes[name] = STATELESS if (client.protocol_version or "") >= STATELESS else "legacy"
-        except Exception as error:  # noqa: BLE001  (the SDK's groups, of its own errors and those of a server)
-            wrong: Exception | None = error
-        else:
-            wrong = None
-        if transport.needed is not None:
-            raise AuthorizationRequiredError(transport.needed)
-        if wrong is not None:
-            self._modes.pop(name, None)
-            raise UpstreamFailed(name, wrong, transport.failure)
-        return result
-
-
-class UpstreamFailed(Exception):
-    """A server that cannot be used. Its text is for the model, `why` for the log. `ours` is the broker's own sentence,
-    where the broker failed the request."""
-
-    def __init__(self, name: str, cause: Exception, ours: str = "") -> None:
-        while isinstance(cause, ExceptionGroup):
-            cause = cause.exceptions[0]
-        self.why = ours or type(cause).__name__
-        said = foreign_text(cause.error.message, "the server's") if isinstance(cause, MCPError) else ""
-        super().__init__(f"The MCP server {name} failed: {ours or f'{self.why}. {said}'}".rstrip())
-
 
 async def _unchecked(_name: str, _result: CallToolResult) -> None:
     """Check no result by its tool's schema, as the SDK's client does: a server's pattern may take hours."""
-
-
-class _Transport(McpTransport):
-    """The transport of one request of a caller. `needed` is the consent that the gateway then asks for itself. Its
-    answers share one allowance."""
-
-    def __init__(self, broker: Broker, caller: ToolCaller, spec: McpServerSpec, *, bounds: Bounds) -> None:
-        app = f"OAuthApp/{spec.oauth_app_ref.name}"
-        super().__init__(broker, caller.turn, app, scopes=spec.scopes)
-        self._oauth, self._client = caller.oauth, caller.oauth.client(app, self._scopes)
-        self.needed: AuthorizationRequired | None = None
-        self._left = Allowance(bounds.most_bytes, bounds.most_values)
-
-    def _allowance(self) -> Allowance:
-        return self._left
-
-    async def _ask(
-        self,
-        request: httpx2.Request,
-        call: dict[str, Any],
-        result: AuthorizationRequired,
-        consents: int,
-        *,
-        cancelled: bool,
-    ) -> httpx2.Response:
-        del request, call, consents, cancelled
-        self.needed = result
-        raise AuthorizationRequiredError(result)

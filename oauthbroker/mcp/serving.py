@@ -24,9 +24,9 @@ from mcp.server.stdio import stdio_server
 from pydantic import AnyHttpUrl
 
 from oauthbroker import Broker, BrokerError, Code, open_broker
-from oauthbroker.mcp.client_transport import MOST_VALUES
 from oauthbroker.mcp.consent import PENDING
 from oauthbroker.mcp.gateway import AGENT, McpGateway
+from oauthbroker.mcp.rpc_messages import MOST_VALUES
 from oauthbroker.mcp.spec import LOOPBACK
 from oauthbroker.mcp.turn_tokens import TurnTokenVerifier
 from oauthbroker.plugins import BoundedRequests

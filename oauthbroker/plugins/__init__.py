@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json, type_name
     from oauthbroker.core.sentences import two_sentences
     from oauthbroker.core.strict_json import decode_json
+    from oauthbroker.events.port import EventLease
     from oauthbroker.injection.bounded_answers import Allowance, AnswerTooLarge, bounded_answer
     from oauthbroker.model.plugin_resources import PluginResource, PluginResources
     from oauthbroker.plugin_services.jwt_verifier import JwtIssuer, JwtVerifier
@@ -50,6 +51,7 @@ __all__ = [
     "ChangedText",
     "Clock",
     "ConfigProblem",
+    "EventLease",
     "JsonLimits",
     "JwtIssuer",
     "JwtVerifier",
@@ -114,6 +116,7 @@ __getattr__ = lazily(
         "core.plain_json": {"JsonLimits", "NotPlainJson", "plain_json", "type_name"},
         "core.sentences": {"two_sentences"},
         "core.strict_json": {"decode_json"},
+        "events.port": {"EventLease"},
         "injection.bounded_answers": {"Allowance", "AnswerTooLarge", "bounded_answer"},
         "model.plugin_resources": {"PluginResource", "PluginResources"},
         "plugin_services.jwt_verifier": {"JwtIssuer", "JwtVerifier"},

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from oauthbroker.tools.changesets.activation import Activation, allowed_files
     from oauthbroker.tools.changesets.allowed import AllowedFiles
     from oauthbroker.tools.changesets.changesets import Changesets, open_changesets
-    from oauthbroker.tools.changesets.tool import SwarmBundleTool
+    from oauthbroker.tools.changesets.editor import SwarmBundleTool
     from oauthbroker.tools.isolation.containment import CallLimits, Containment, detect_containment
     from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, TurnAccess
     from oauthbroker.tools.models.port import Model, ModelAnswer, ModelRequest, ScriptedModel
@@ -76,7 +76,7 @@ PLUGIN = Plugin(
     name="tools",
     commands={"tools": PluginCommand(help="Tools of agents: check, run.", app="oauthbroker.tools.commands:app")},
     kinds="oauthbroker.tools.bundle.spec:KINDS",
-    audit_types="oauthbroker.tools.changesets.audit_types:TYPES",
+    audit_types="oauthbroker.tools.types.audit_types:TYPES",
 )
 _PLACES: Final = {
     "calling.broker_turn": {"blocks_of", "oauth_of"},
@@ -85,7 +85,7 @@ _PLACES: Final = {
     "changesets.activation": {"Activation", "allowed_files"},
     "changesets.allowed": {"AllowedFiles"},
     "changesets.changesets": {"Changesets", "open_changesets"},
-    "changesets.tool": {"SwarmBundleTool"},
+    "changesets.editor": {"SwarmBundleTool"},
     "calling.context": {"CallScope", "ToolContext", "changeset_folders"},
     "turns.extension_api": {"ExtensionApi"},
     "types.failures": {"ToolFailure"},

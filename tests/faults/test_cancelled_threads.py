@@ -49,7 +49,7 @@ OWNING_NOTHING = {
     "cli/doctor/place.py": "asks the running broker once, in a process that ends with it",
     "tools/base/bash.py": "looks at a script's file, and closes it on the thread",
     "tools/changesets/activation.py": "looks up the newest revision",
-    "tools/changesets/tool.py": "opens or commits a changeset, which are durable; tests/unit/tools/changesets/test_crashes.py",
+    "tools/changesets/editor.py": "opens or commits a changeset, which are durable; tests/unit/tools/changesets/test_crashes.py",
     "tools/isolation/process_tool.py": "looks up the folders of open changesets",
     "cli/demo/agent.py": "the demo's request, in a process that ends with it",
 }

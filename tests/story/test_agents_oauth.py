@@ -19,6 +19,7 @@ from oauthbroker.tools.bundle.spec import AgentSpec, ModelSpec, SwarmSpec, ToolR
 from oauthbroker.tools.orchestration.instances import Instances
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
+from oauthbroker.tools.types.audit_types import ToolCalled
 from tests.kit.agent_bundle import USER, plan, written
 from tests.kit.running_broker import at, public, running, turn, user_app
 from tests.story.agent_world import AgentWorld
@@ -67,6 +68,8 @@ async def test_consent_ends_a_turn_and_the_grant_starts_the_next_one(
             world = AgentWorld(harness.broker, orchestrator, instances, tmp_path / "workspaces", task)
             try:
                 assert "E_AUTHORIZATION_REQUIRED" == await world.called("mail__read", {}, turn())
+                (called,) = [each for each in harness.audit.entries if isinstance(each, ToolCalled)]
+                assert ("Tool/mail:read", turn().instance_key) == (called.tool, called.instance)
                 await harness.connect(await harness.ask_link(scopes=["read"]))
                 async with asyncio.timeout(60):
                     while "auth.granted" not in await world.history():

@@ -21,7 +21,8 @@ from pydantic import AnyHttpUrl
 
 from oauthbroker import AuthorizationRequired, Turn
 from oauthbroker.audit import AuthorizationRequested
-from oauthbroker.mcp.client_transport import BROKEN, FAILED, URL_ELICITATION_REQUIRED, McpTransport
+from oauthbroker.mcp.client_transport import BROKEN, URL_ELICITATION_REQUIRED, McpTransport
+from oauthbroker.mcp.rpc_messages import FAILED
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.plugins import Allowance
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through

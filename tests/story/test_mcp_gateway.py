@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, cast
 
 import httpx2
@@ -26,14 +27,17 @@ from mcp_types import (
 )
 from pydantic import AnyHttpUrl
 
-from oauthbroker.audit import AuthorizationRequested
+from oauthbroker import BrokerError, Code
+from oauthbroker.audit import AuditEntry, AuthorizationRequested
 from oauthbroker.core.json_values import has_few_values
-from oauthbroker.mcp import gateway
+from oauthbroker.mcp import upstream_sessions
 from oauthbroker.mcp.approving import difference
-from oauthbroker.mcp.gateway import CALLING, LISTING, MOST_PAGES, McpGateway
+from oauthbroker.mcp.audit_types import ServerCalled
+from oauthbroker.mcp.gateway import MOST_PAGES, McpGateway
 from oauthbroker.mcp.listed_tools import MOST_TEXT, MOST_TOOLS
 from oauthbroker.mcp.serving import AUDIENCE, GatewayCallers
 from oauthbroker.mcp.spec import McpServerSpec
+from oauthbroker.mcp.upstream_sessions import CALLING, LISTING
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.turn_token import narrow
@@ -272,6 +276,34 @@ async def test_a_call_asks_with_the_gateways_own_link_and_goes_on_by_itself(stag
     assert stage.links[0].startswith(f"{stage.harness.origin}/connect/")
 
 
+async def test_each_request_to_a_server_is_in_the_audit_log_before_it_is_made(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await connected(stage, "notes")
+    async with stage.host() as client:
+        await client.call_tool("notes__whose", {"word": "private"})
+        await client.call_tool("notes__unknown", {})
+        await client.get_prompt("notes__greet", {"word": "private"})
+        await client.read_resource("notes+notes://alice/private")
+        called = [vars(each) for each in stage.harness.audit.entries if isinstance(each, ServerCalled)]
+        about = {"server": "notes", "agent": "mcp-gateway", "instance": "mcp-gateway"}
+        assert called == [
+            {"method": "tools/call", "tool": "whose"} | about,
+            {"method": "prompts/get", "tool": None} | about,
+            {"method": "resources/read", "tool": None} | about,
+        ]
+        write = stage.harness.audit.write
+
+        def refuse(entry: AuditEntry, at: datetime) -> None:
+            if isinstance(entry, ServerCalled):
+                raise BrokerError(Code.STORE_UNAVAILABLE)
+            write(entry, at)
+
+        monkeypatch.setattr(stage.harness.audit, "write", refuse)
+        result = await client.call_tool("notes__whose", {})
+        assert (True, str(BrokerError(Code.STORE_UNAVAILABLE))) == (result.is_error, text_of(result))
+
+
 async def test_a_host_of_2025_gets_the_link_in_an_error(stage: Stage) -> None:
     async with stage.host(elicited=stage.consents, mode="legacy") as client:
         with pytest.raises(MCPError) as refused:
@@ -422,7 +454,9 @@ async def test_a_call_whose_answer_does_not_end_is_a_sentence(stage: Stage, monk
 @pytest.mark.case("139")
 @pytest.mark.parametrize("bound", ["LISTING", "CALLING"])
 async def test_a_huge_answer_is_refused(stage: Stage, bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"oauthbroker.mcp.gateway.{bound}", replace(getattr(gateway, bound), most_bytes=100_000))
+    monkeypatch.setattr(
+        f"oauthbroker.mcp.gateway.{bound}", replace(getattr(upstream_sessions, bound), most_bytes=100_000)
+    )
     await connected(stage, "mail")
     switch = stage.switches["mail"]
     switch.instead = padded(switch.app, 100_000)
@@ -510,7 +544,9 @@ async def test_a_server_that_is_gone_keeps_its_lists_and_fails_its_own_prompts_a
 @pytest.mark.case("139")
 async def test_a_huge_resource_and_a_huge_list_are_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     for bound in ("LISTING", "CALLING"):
-        monkeypatch.setattr(f"oauthbroker.mcp.gateway.{bound}", replace(getattr(gateway, bound), most_bytes=100_000))
+        monkeypatch.setattr(
+            f"oauthbroker.mcp.gateway.{bound}", replace(getattr(upstream_sessions, bound), most_bytes=100_000)
+        )
     await connected(stage, "notes")
     switch = stage.switches["notes"]
     switch.instead = padded(switch.app, 100_000)

@@ -22,6 +22,7 @@ from oauthbroker.tools.calling.calls import ToolCalls
 from oauthbroker.tools.calling.context import AuthorizedToolContext, CallScope, ToolContext
 from oauthbroker.tools.calling.journal import MOST_OPEN, DurableJournal
 from oauthbroker.tools.calling.registry import Handler, Registry
+from oauthbroker.tools.types.audit_types import ToolCalled
 from oauthbroker.tools.types.catalog import ToolCatalogItem
 from oauthbroker.tools.types.messages import Message
 from oauthbroker.tools.types.results import GoesOn, ToolCall, ToolCallResult
@@ -124,6 +125,45 @@ async def test_a_token_that_a_tool_returns_does_not_reach_the_model(harness: Har
     await harness.connected()
     output = (await performed(harness.broker, registry_of(mail__send=handler))).output
     assert ("ready", "***") == (output["status"], output["accessToken"])
+
+
+# the audit log
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_call_with_an_app_is_in_the_audit_log_before_it_is_made(harness: Harness, waits: bool):
+    seen: list[dict[str, Any]] = []
+
+    def handler(ctx: Any, args: dict[str, Any]) -> Any:
+        seen.extend(vars(each) for each in harness.audit.entries if isinstance(each, ToolCalled))
+        return "private"
+
+    async def waiting(ctx: Any, args: dict[str, Any]) -> Any:
+        return handler(ctx, args)
+
+    registry = registry_of(mail__send=waiting if waits else handler)
+    assert (
+        "private" == (await performed(harness.broker, registry, ToolCall("call-1", "mail__send", {"to": "x"}))).output
+    )
+    entry = {"tool": "Tool/mail:send", "call": "call-1", "agent": TURN.agent_name, "instance": TURN.instance_key}
+    assert [entry] == seen
+
+
+async def test_a_call_without_an_app_is_not_in_the_audit_log(harness: Harness):
+    registry = registry_of(plain__run=lambda ctx, args: None)
+    assert "ok" == (await performed(harness.broker, registry, ToolCall("c", "plain__run"))).status
+    assert not any(isinstance(each, ToolCalled) for each in harness.audit.entries)
+
+
+async def test_a_call_that_the_audit_log_refuses_is_not_made(harness: Harness, monkeypatch: pytest.MonkeyPatch):
+    def refuse(entry: object, at: object) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    called: list[int] = []
+    registry = registry_of(mail__send=lambda ctx, args: called.append(1))
+    monkeypatch.setattr(harness.audit, "write", refuse)
+    result = await performed(harness.broker, registry, journal=None)
+    assert (Code.STORE_UNAVAILABLE, []) == (result.error and result.error.name, called)
 
 
 # the journal

@@ -50,7 +50,8 @@ ONLY = {
         "injection/bounded_answers.py",
         "integrations/mcp_servers.py",
         "mcp/client_transport.py",
-        "mcp/gateway.py",
+        "mcp/rpc_messages.py",
+        "mcp/upstream_sessions.py",
         "mcp/httpx_transport.py",
         "mcp/server.py",
         "flowtools/running/requests.py",  # the exceptions of the injecting client

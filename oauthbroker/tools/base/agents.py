@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from oauthbroker.tools.base.given_arguments import needs
+from oauthbroker.tools.base.given_arguments import needed
 from oauthbroker.tools.calling.context import REQUEST_SECONDS, AgentRuntime, Json, ToolContext
 from oauthbroker.tools.types.failures import ToolFailure
 
 
 async def request(ctx: ToolContext, given: dict[str, Json]) -> Json:
+    target, text = needed(given, "target"), needed(given, "input")
     seconds = float(given.get("timeoutSeconds", REQUEST_SECONDS))
-    return await _runtime(ctx).request(
-        given["target"], given["input"], instance_key=given.get("instanceKey"), timeout=seconds
-    )
+    return await _runtime(ctx).request(target, text, instance_key=given.get("instanceKey"), timeout=seconds)
 
 
 async def send(ctx: ToolContext, given: dict[str, Json]) -> Json:
     """Send a message to an agent. Answer `{sent: true}`."""
-    await _runtime(ctx).send(given["target"], given["input"], instance_key=given.get("instanceKey"))
+    target, text = needed(given, "target"), needed(given, "input")
+    await _runtime(ctx).send(target, text, instance_key=given.get("instanceKey"))
     return {"sent": True}
 
 
 async def spawn(ctx: ToolContext, given: dict[str, Json]) -> Json:
-    return dict(await _runtime(ctx).spawn(given["target"], instance_key=given.get("instanceKey"), cwd=given.get("cwd")))
+    target = needed(given, "target")
+    return dict(await _runtime(ctx).spawn(target, instance_key=given.get("instanceKey"), cwd=given.get("cwd")))
 
 
 async def list_instances(ctx: ToolContext, given: dict[str, Json]) -> Json:
@@ -38,10 +39,4 @@ def _runtime(ctx: ToolContext) -> AgentRuntime:
     return ctx.runtime
 
 
-handlers = {
-    "request": needs(request, "target", "input"),
-    "send": needs(send, "target", "input"),
-    "spawn": needs(spawn, "target"),
-    "list": list_instances,
-    "catalog": catalog,
-}
+handlers = {"request": request, "send": send, "spawn": spawn, "list": list_instances, "catalog": catalog}

@@ -14,7 +14,7 @@ from typing import Final
 
 from oauthbroker.tools.base.answer_texts import cut_to_output, decoded
 from oauthbroker.tools.base.confined_files import confined, opened_file
-from oauthbroker.tools.base.given_arguments import needs
+from oauthbroker.tools.base.given_arguments import needed
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.isolation.containment import MIB, CallLimits, Containment
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure
@@ -31,11 +31,11 @@ class CommandRunner:
 
     async def exec(self, ctx: ToolContext, given: dict[str, Json]) -> Json:
         """Run a command. Answer `{stdout, exitCode}`."""
-        return await self._run(ctx, ["-c", given["command"]])
+        return await self._run(ctx, ["-c", needed(given, "command")])
 
     async def script(self, ctx: ToolContext, given: dict[str, Json]) -> Json:
         """Run a script below the workdir or an open changeset. Answer `{stdout, exitCode}`."""
-        return await self._run(ctx, [await asyncio.to_thread(_script, ctx, given["path"])])
+        return await self._run(ctx, [await asyncio.to_thread(_script, ctx, needed(given, "path"))])
 
     async def _run(self, ctx: ToolContext, arguments: Sequence[str]) -> Json:
         if any("\0" in each for each in arguments):
@@ -79,4 +79,4 @@ def _script(ctx: ToolContext, path: str) -> str:
 
 
 _RUNNER: Final = CommandRunner(LIMITS)
-handlers = {"exec": needs(_RUNNER.exec, "command"), "script": needs(_RUNNER.script, "path")}
+handlers = {"exec": _RUNNER.exec, "script": _RUNNER.script}

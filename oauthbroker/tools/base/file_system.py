@@ -6,7 +6,7 @@ from typing import Final
 
 from oauthbroker.tools.base.answer_texts import cut_to_output, decoded
 from oauthbroker.tools.base.confined_files import Confined, confined, opened_file, replace_file
-from oauthbroker.tools.base.given_arguments import needs
+from oauthbroker.tools.base.given_arguments import needed
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.types.failures import ToolFailure
 from oauthbroker.tools.types.output_limits import VALUE
@@ -24,7 +24,8 @@ _REASONS: Final = {
 def read(ctx: ToolContext, given: dict[str, Json]) -> Json:
     """Answer `{path, size, truncated, content}`. `size` counts the bytes of the whole file, and `content` is what fits
     an output. A Tool of one's own may allow any number as `maxBytes`."""
-    place, most = confined(ctx, given["path"]), min(max(0, int(given.get("maxBytes", DEFAULT_BYTES))), VALUE.size)
+    place = confined(ctx, needed(given, "path"))
+    most = min(max(0, int(given.get("maxBytes", DEFAULT_BYTES))), VALUE.size)
     try:
         with opened_file(place) as descriptor, open(descriptor, "rb", closefd=False) as file:
             text = file.read(most + 1)
@@ -38,7 +39,7 @@ def read(ctx: ToolContext, given: dict[str, Json]) -> Json:
 
 def write(ctx: ToolContext, given: dict[str, Json]) -> Json:
     """Answer `{path, size, written}`. Missing folders are made."""
-    place, content = confined(ctx, given["path"]), given["content"].encode("utf-8", "replace")
+    place, content = confined(ctx, needed(given, "path")), needed(given, "content").encode("utf-8", "replace")
     if len(content) > MOST_BYTES:
         raise ToolFailure(f"The content has more than {MOST_BYTES} bytes.", name="ContentTooLarge")
     try:
@@ -54,4 +55,4 @@ def _failed(place: Confined, error: OSError) -> ToolFailure:
     return ToolFailure(f"{reason}: {place.path}", name=type(error).__name__)
 
 
-handlers = {"read": needs(read, "path"), "write": needs(write, "path", "content")}
+handlers = {"read": read, "write": write}

@@ -13,7 +13,7 @@ from typing import Any, Final
 from oauthbroker import BrokerError, Code
 from oauthbroker.plugins import PublicWeb
 from oauthbroker.tools.base.answer_texts import cut_to_output, decoded
-from oauthbroker.tools.base.given_arguments import needs
+from oauthbroker.tools.base.given_arguments import needed
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.types.failures import ToolFailure
 
@@ -42,14 +42,15 @@ class HttpFetch:
     async def _answer(
         self, ctx: ToolContext, method: str, given: Mapping[str, Json], headers: Mapping[str, str], content: bytes
     ) -> Json:
+        url = needed(given, "url")
         if not all(isinstance(value, str) for value in headers.values()):  # a Tool of one's own may allow others
             raise _refused(BrokerError(Code.REQUEST_INVALID))
         if "app" in given:
-            return await _with_token(ctx, given["app"], method, given["url"], headers, content)
+            return await _with_token(ctx, given["app"], method, url, headers, content)
         try:
             async with PublicWeb(**self._web) as web:
                 found = await web.send(
-                    method, given["url"], headers=headers, content=content, seconds=SECONDS, most_bytes=MOST_BYTES
+                    method, url, headers=headers, content=content, seconds=SECONDS, most_bytes=MOST_BYTES
                 )
         except BrokerError as error:
             raise _refused(error) from None
@@ -94,4 +95,4 @@ def _refused(error: BrokerError) -> ToolFailure:
 
 
 _FETCH: Final = HttpFetch()
-handlers = {"get": needs(_FETCH.get, "url"), "post": needs(_FETCH.post, "url")}
+handlers = {"get": _FETCH.get, "post": _FETCH.post}

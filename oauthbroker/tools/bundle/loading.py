@@ -77,36 +77,24 @@ class ModelConfig:
     params: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedAgent:
-    """The tools, middlewares and model of one agent."""
-
-    model: Model
-    registry: Registry = field(default_factory=Registry)
-    pipeline: Pipeline = field(default_factory=Pipeline)
-
-
 async def load_agent(
     tools: Mapping[str, ToolResourceSpec],
     extensions: Sequence[tuple[str, str, Config]],
-    model: Model,
     folder: Path,
     *,
     values: InstanceValues,
     isolate: Isolate | None = None,
-) -> LoadedAgent:
-    """Run the modules of an agent's tools and of its extensions, each by name, entry and configuration. Raises one of
-    REFUSALS."""
-    agent = LoadedAgent(model=model)
-    register_tools(agent.registry, tools, folder, isolate=isolate)
+) -> tuple[Registry, Pipeline]:
+    """Run the modules of an agent's tools and of its extensions, each by name, entry and configuration, and return its
+    tools and middlewares. Raises one of REFUSALS."""
+    registry, pipeline = Registry(), Pipeline()
+    register_tools(registry, tools, folder, isolate=isolate)
     found = [
         (name, config, entry_object(f"Extension/{name}", entry, folder, REGISTER, callable))
         for name, entry, config in extensions
     ]
-    await register_all(
-        found, ExtensionHost(pipeline=agent.pipeline, register_tool=agent.registry.register, values=values)
-    )
-    return agent
+    await register_all(found, ExtensionHost(pipeline=pipeline, register_tool=registry.register, values=values))
+    return registry, pipeline
 
 
 def load_model(config: ModelConfig, folder: Path) -> Model:

@@ -7,18 +7,26 @@ from typing import Any
 from oauthbroker import Broker, Turn
 from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
 from oauthbroker.tools.calling.context import OAuthOf
+from oauthbroker.tools.types.audit_types import ToolCalled
 
 
 def oauth_of(broker: Broker, turn: Turn) -> OAuthOf:
-    """Return the function that gives tools their `ctx.oauth` in a turn, each within its declaration."""
+    """Return the function that gives tools their `ctx.oauth` in a turn, each within its declaration. It raises
+    BrokerError if the call cannot be written to the audit log."""
 
-    def of(asks_as: str, *, blocking: bool) -> OAuthCapability | SyncOAuthCapability | None:
+    async def of(asks_as: str, call_id: str, *, blocking: bool) -> OAuthCapability | SyncOAuthCapability | None:
         if asks_as not in broker.bundle.tools:
             return None
+        await note_call(broker, turn, asks_as, call_id)
         capability = broker.oauth(turn, tool=asks_as)
         return capability.sync if blocking else capability
 
     return of
+
+
+async def note_call(broker: Broker, turn: Turn, asks_as: str, call_id: str) -> None:
+    """Write a call to the audit log before it is made. Raises BrokerError: then it must not be made."""
+    broker.audit(ToolCalled(tool=asks_as, call=call_id, agent=turn.agent_name, instance=turn.instance_key))
 
 
 async def blocks_of(broker: Broker, turn: Turn) -> list[dict[str, Any]]:

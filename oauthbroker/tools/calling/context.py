@@ -48,10 +48,12 @@ class AgentRuntime(Protocol):
 
 
 class OAuthOf(Protocol):
-    """Return `ctx.oauth` for `Tool/name:export` or `Extension/name` in the turn of the calls; None if that resource
-    declares no app. `blocking`: for code without `await`."""
+    """Return `ctx.oauth` of a call for `Tool/name:export` or `Extension/name`, once the call is in the audit log; None
+    if that resource declares no app. `blocking`: for code without `await`."""
 
-    def __call__(self, asks_as: str, *, blocking: bool) -> OAuthCapability | SyncOAuthCapability | None: ...
+    async def __call__(
+        self, asks_as: str, call_id: str, *, blocking: bool
+    ) -> OAuthCapability | SyncOAuthCapability | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ async def handled(call: ToolCall, tool: RegisteredTool, scope: CallScope) -> Jso
     """Return the value of the handler. Raises ToolFailure for arguments that do not fit and for a handler that takes
     too long, and the handler's exceptions, `SystemExit` included."""
     args, life = _checked(call, tool), CallLife(tool.name)
-    return await life.within(tool.seconds, _value(tool, _context(call, tool, scope, life), args))
+    return await life.within(tool.seconds, _value(tool, await _context(call, tool, scope, life), args))
 
 
 async def _value(tool: RegisteredTool, context: ToolContext, args: dict[str, Json]) -> Json:
@@ -60,11 +60,12 @@ def _checked(call: ToolCall, tool: RegisteredTool) -> dict[str, Json]:
     raise ToolFailure.of(unusable_arguments(call.name, "; ".join(problems)))
 
 
-def _context(call: ToolCall, tool: RegisteredTool, scope: CallScope, life: CallLife) -> ToolContext:
+async def _context(call: ToolCall, tool: RegisteredTool, scope: CallScope, life: CallLife) -> ToolContext:
     """Return the context of a call. Only a tool that declared an app gets `oauth`."""
     members: dict[str, Any] = {name: getattr(scope, name) for name in _SHARED} | {"tool_call_id": call.id}
     members |= {"runtime": life.lend(scope.runtime), "logger": life.logger(scope.logger)}
-    oauth = scope.oauth_of(tool.asks_as, blocking=not _waits(tool.handler)) if scope.oauth_of else None
+    of, blocking = scope.oauth_of, not _waits(tool.handler)
+    oauth = None if of is None else await of(tool.asks_as, call.id, blocking=blocking)
     return ToolContext(**members) if oauth is None else AuthorizedToolContext(**members, oauth=life.lend(oauth))
 
 

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from oauthbroker import Broker, BrokerError
 from oauthbroker.plugins import PluginResources
 from oauthbroker.tools.changesets.allowed import AllowedFiles
-from oauthbroker.tools.changesets.audit_types import BundleActivated
 from oauthbroker.tools.changesets.changesets import FAILURES, Changesets, check_apart
 from oauthbroker.tools.changesets.revisions import Revision
+from oauthbroker.tools.types.audit_types import BundleActivated
 
 OpensBroker = Callable[[Path], AbstractAsyncContextManager[Broker]]
 Shows = Callable[[Path], object]  # lets the user of agents read a folder

@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -32,7 +32,6 @@ from oauthbroker.tools.bundle.spec import ToolResourceSpec
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.tool import register_exports
-from oauthbroker.tools.models.port import Model, ScriptedModel
 from oauthbroker.tools.types.failures import ToolFailure
 
 _NO_KEY: Final = "no-key"  # a trial has no secrets
@@ -81,25 +80,23 @@ class LoadingProblems:
 
     async def _load(self, agent: PluginResource) -> None:
         spec, model = agent.spec, self._models[agent.spec.model_ref.name].spec
-        loaded = await load_agent(
+        self._try_model(model)
+        registry, _ = await load_agent(
             {ref.name: self._tools[ref.name] for ref in spec.tools},
             [(ref.name, (it := self._extensions[ref.name].spec).entry or "", it.config) for ref in spec.extensions],
-            self._model(model),
             self._folder,
             values=_Values(),
             isolate=self._isolate,
         )
         if spec.changesets is not None:
-            register_exports(loaded.registry, _refused, _refused, _refused)
+            register_exports(registry, _refused, _refused, _refused)
 
-    def _model(self, spec: Any) -> Model:
-        """Return a model, or a stand-in where the library of its provider is not installed here."""
+    def _try_model(self, spec: Any) -> None:
+        """Load a model, unless the library of its provider is not installed here."""
         key = None if spec.api_key is None else _NO_KEY
         config = ModelConfig(provider=spec.provider, name=spec.name, api_key=key, params=spec.params)
-        try:
-            return load_model(config, self._folder)
-        except LibraryMissing:
-            return ScriptedModel(())
+        with suppress(LibraryMissing):
+            load_model(config, self._folder)
 
 
 class _Values:

@@ -20,7 +20,7 @@ from oauthbroker.tools.changesets.git import Git
 from oauthbroker.tools.changesets.revisions import files_at
 
 Gives = Callable[[Path], object]  # hands a folder to the user of agents
-_ID: Final = re.compile(r"cs-[a-z0-9_]{8}")
+ID: Final = re.compile(r"cs-[a-z0-9_]{8}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Worktrees:
 
     def _of(self, about: dict[str, str]) -> list[Worktree]:
         folder = Path(about.get("worktree", ""))
-        if "locked" not in about or folder.parent != self.root or not _ID.fullmatch(folder.name):
+        if "locked" not in about or folder.parent != self.root or not ID.fullmatch(folder.name):
             return []
         owner = _owner(about["locked"])
         return [Worktree(id=folder.name, base=about["HEAD"], owner=owner, folder=folder)]

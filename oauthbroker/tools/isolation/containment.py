@@ -260,9 +260,13 @@ def _starts(containment: Containment) -> bool:
         lines = replace(containment, hidden=()).sandbox(folders, Access(), limits, seccomp)
         words = [word for line in lines.values() for word in line]
         command = containment.command([*words, "/bin/true"], limits, folders, Access())
-        passed = [*folders.values(), seccomp]
-        try:
-            ran = subprocess.run(command, capture_output=True, pass_fds=passed, timeout=20, check=False)  # noqa: S603
-        except (OSError, subprocess.TimeoutExpired):
-            return False
-        return ran.returncode == 0
+        return ends_well(command, [*folders.values(), seccomp])
+
+
+def ends_well(command: Sequence[str], descriptors: Sequence[int] = ()) -> bool:
+    """Run a command of ours that has nothing to do. Return whether it could be started and has ended well."""
+    try:
+        ran = subprocess.run(command, capture_output=True, pass_fds=descriptors, timeout=20, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return ran.returncode == 0

@@ -29,23 +29,18 @@ async def parts_of(
     calls of isolated tools a turn token. Raises one of REFUSALS."""
     folder = Path(config["folder"])
     tools = {name: ToolResourceSpec.model_validate(spec) for name, spec in config["tools"].items()}
-    loaded = await load_agent(
-        tools,
-        config["extensions"],
-        load_model(ModelConfig(**config["model"]), folder),
-        folder,
-        values=values,
-        isolate=_isolates(config, lend),
-    )
+    model = load_model(ModelConfig(**config["model"]), folder)
+    isolate = _isolates(config, lend)
+    registry, pipeline = await load_agent(tools, config["extensions"], folder, values=values, isolate=isolate)
     return AgentParts(
         name=config["name"],
         system_prompt=config["systemPrompt"],
-        model=loaded.model,
+        model=model,
         tools=config["shown"],
-        registry=loaded.registry,
+        registry=registry,
         # The orchestrator removes tokens before it keeps a message.
-        calls=ToolCalls(loaded.registry, scrub=lambda value: value, outside_catalog=config["outsideCatalog"]),
-        pipeline=loaded.pipeline,
+        calls=ToolCalls(registry, scrub=lambda value: value, outside_catalog=config["outsideCatalog"]),
+        pipeline=pipeline,
         max_steps=config["maxSteps"],
         workdir=workdir,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import Broker
-from oauthbroker.tools.isolation.containment import NO_SANDBOX, Containment, detect_containment
+from oauthbroker.tools.isolation.containment import NO_SANDBOX, Containment, detect_containment, ends_well
 from oauthbroker.tools.isolation.places import group_of
 from oauthbroker.tools.orchestration.plan import SwarmPlan
 
@@ -90,8 +89,4 @@ def _needs_sandbox(plan: SwarmPlan) -> bool:
 
 
 def _runs_python(containment: Containment) -> bool:
-    command = containment.agent_command([sys.executable, "-I", "-S", "-c", ""])
-    try:
-        return not subprocess.run(command, capture_output=True, timeout=20, check=False).returncode  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+    return ends_well(containment.agent_command([sys.executable, "-I", "-S", "-c", ""]))

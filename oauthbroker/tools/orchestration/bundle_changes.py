@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from oauthbroker import Broker
+from oauthbroker import Broker, BrokerError
 from oauthbroker.tools.changesets.activation import Activation, allowed_files
 from oauthbroker.tools.changesets.changesets import FAILURES, ChangesetRefused
-from oauthbroker.tools.changesets.tool import BundleEditor
+from oauthbroker.tools.changesets.editor import BundleEditor
 from oauthbroker.tools.orchestration.agent_user import AgentUser
 from oauthbroker.tools.orchestration.instances import Instance
 from oauthbroker.tools.orchestration.ipc import IpcRefused
@@ -63,7 +63,7 @@ class BundleChanges:
         if self._activation is None or not (allowed.swarm and allowed.agent):
             return None
         names = instance.agent, instance.swarm, instance.key
-        return BundleEditor(self._activation.changesets, names, allowed)
+        return BundleEditor(self._activation.changesets, names, allowed, audit=self._broker.audit)
 
     async def folders_of(self, instance: Instance) -> list[str]:
         editor = self.editor_of(instance)
@@ -83,6 +83,6 @@ class BundleChanges:
                     return await editor.commit(asked, call)
                 case BundleEditor(), "swarmBundle.discardChangeset", {"changesetId": str(changeset)}:
                     return await editor.discard(changeset)
-        except (ChangesetRefused, *FAILURES) as error:
+        except (ChangesetRefused, BrokerError, *FAILURES) as error:
             fault = type(error).__name__ if isinstance(error, OSError) else str(error)
         raise IpcRefused(REFUSED, fault)

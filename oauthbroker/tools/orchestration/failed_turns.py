@@ -11,9 +11,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from oauthbroker import Broker, BrokerError, Turn
+from oauthbroker.plugins import EventLease
 from oauthbroker.tools.orchestration.agent_calls import addressed
 from oauthbroker.tools.orchestration.instances import Instance, Instances, Outcome
 from oauthbroker.tools.types.agent_event import FAILED, MESSAGE, REQUEST, UnifiedEvent, normalised
@@ -34,23 +35,6 @@ def failed_outcome(code: str, text: str) -> dict[str, Any]:
 def is_final(outcome: Outcome | None) -> bool:
     """Return whether a turn has ended. The turn of a dead letter runs when an operator retries its event."""
     return outcome is not None and outcome.get("error", {}).get("code") != DEAD
-
-
-class QueuedEvent(Protocol):
-    """A leased event of the broker."""
-
-    @property
-    def attempt(self) -> int: ...
-
-    def to_json(self) -> dict[str, Any]: ...
-
-    async def ack(self) -> bool: ...
-
-    async def nack(self) -> bool: ...
-
-    async def give_back(self) -> bool: ...
-
-    async def extend(self) -> bool: ...
 
 
 class FailedTurns:
@@ -96,7 +80,7 @@ class FailedTurns:
         await self._instances.end_turn(event.id, failed_outcome(REFUSED, text), event.turn)
         return None
 
-    async def settle(self, delivery: QueuedEvent, queued: Mapping[str, Any], fault: str) -> None:
+    async def settle(self, delivery: EventLease, queued: Mapping[str, Any], fault: str) -> None:
         """Settle an event whose turn failed: it comes again, or this was its last attempt. `turn.failed` has one, so
         that it does not hold up the next event of its instance."""
         event_id, is_news = queued["eventId"], queued["type"] == FAILED

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import Broker, BrokerError
+from oauthbroker.plugins import EventLease
+from oauthbroker.tools.calling.broker_turn import note_call
 from oauthbroker.tools.calling.journal import COMPLETED, DurableJournal
 from oauthbroker.tools.changesets.activation import Activation
 from oauthbroker.tools.orchestration.agent_calls import AgentCalls, CallingTurn
 from oauthbroker.tools.orchestration.agent_user import AgentUser, agents_containment
 from oauthbroker.tools.orchestration.bundle_changes import BundleChanges
-from oauthbroker.tools.orchestration.failed_turns import FailedTurns, QueuedEvent, is_final
+from oauthbroker.tools.orchestration.failed_turns import FailedTurns, is_final
 from oauthbroker.tools.orchestration.instances import Instance, Instances, TurnLost
 from oauthbroker.tools.orchestration.ipc import OUTDATED, IpcRefused, PeerGone
 from oauthbroker.tools.orchestration.journal_calls import journaled, with_output
@@ -29,6 +31,7 @@ from oauthbroker.tools.orchestration.processes import Processes, ProcessSlot, St
 from oauthbroker.tools.orchestration.unserved import UnservedQueues
 from oauthbroker.tools.types.agent_event import UnifiedEvent, normalised
 from oauthbroker.tools.types.failures import ToolFailure
+from oauthbroker.tools.types.output_limits import NAME
 
 MOST_TURNS: Final = 64  # that run at once, those that wait for another agent not counted
 WAIT_SECONDS: Final = 5.0
@@ -117,12 +120,12 @@ class Orchestrator:
             elif self._broker.life.stopping:
                 return
 
-    def _take(self, delivery: QueuedEvent) -> None:
+    def _take(self, delivery: EventLease) -> None:
         task = asyncio.create_task(self._handle(delivery))
         self._turns.add(task)
         task.add_done_callback(self._turns.discard)
 
-    async def _handle(self, delivery: QueuedEvent) -> None:
+    async def _handle(self, delivery: EventLease) -> None:
         """Run the turn of an event and settle it. After a failure the event comes again, a few times at most. One whose
         process ended with this orchestrator has lost no attempt."""
         queued, fault = delivery.to_json(), ""
@@ -146,7 +149,7 @@ class Orchestrator:
                 await (self._failed.settle(delivery, queued, fault) if fault else delivery.ack())
         self._calls.turn_ended()
 
-    async def _while_leased(self, delivery: QueuedEvent, work: Coroutine[Any, Any, None]) -> None:
+    async def _while_leased(self, delivery: EventLease, work: Coroutine[Any, Any, None]) -> None:
         """Do the work, which ends with the lease of its event. Raises TurnLost if the lease is lost first."""
         tasks = [asyncio.create_task(work), asyncio.create_task(self._extend(delivery))]
         try:
@@ -157,7 +160,7 @@ class Orchestrator:
         finally:
             await _ended(tasks)
 
-    async def _extend(self, delivery: QueuedEvent) -> None:
+    async def _extend(self, delivery: EventLease) -> None:
         """Extend a lease until it is lost."""
         pause = self._broker.bundle.settings.limits.queue_lease_seconds / 3
         lost = False
@@ -262,6 +265,8 @@ class Orchestrator:
                 return await self._kept(self._instances.value(instance, owner))
             case "state.set", {"owner": str(owner), "value": value}:
                 return await self._kept(self._instances.put_value(instance, owner, value, event.turn))
+            case "audit.call", {"tool": str(tool), "call": str(call)} if tool in self._broker.bundle.tools:
+                return await self._kept(note_call(self._broker, event.turn, tool, self._broker.scrub(call[:NAME])))
         if kind.startswith("journal."):
             journal = DurableJournal(self._broker, event.turn)
             return await self._kept(journaled(journal, kind, self._broker.scrubber.json(asked)))

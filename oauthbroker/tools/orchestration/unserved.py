@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from oauthbroker import Broker, BrokerError
-from oauthbroker.tools.orchestration.failed_turns import QueuedEvent
+from oauthbroker.plugins import EventLease
 from oauthbroker.tools.types.agent_event import CHAT, MESSAGE, REQUEST
 
 _MESSAGES: Final = {CHAT, MESSAGE, REQUEST}
@@ -20,7 +20,7 @@ class UnservedQueues:
     """Takes the messages for agents of our swarms from these queues. Another program may read them, too: its events are
     given back, and looked at once for each change of a queue."""
 
-    def __init__(self, broker: Broker, *, is_ours: Callable[[str], bool], take: Callable[[QueuedEvent], None]) -> None:
+    def __init__(self, broker: Broker, *, is_ours: Callable[[str], bool], take: Callable[[EventLease], None]) -> None:
         self._broker, self._is_ours, self._take = broker, is_ours, take
         self._seen: dict[str, object] = {}  # by agent, the depth that was looked at
 
@@ -34,7 +34,7 @@ class UnservedQueues:
                 await self._look_at(agent)
 
     async def _look_at(self, agent: str) -> None:
-        foreign: list[QueuedEvent] = []
+        foreign: list[EventLease] = []
         try:
             while (delivery := await self._broker.events.lease(agent)) is not None:
                 if delivery.type in _MESSAGES and self._is_ours(delivery.event.turn.swarm_ref):

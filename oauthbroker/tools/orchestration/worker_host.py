@@ -117,9 +117,12 @@ class WorkerHost:
         self.logger = logging.getLogger("oauthbroker.tools.agent")
         self.journal = IpcJournal(peer)
 
-    def oauth_of(self, asks_as: str, *, blocking: bool) -> OAuthCapability | SyncOAuthCapability | None:
+    async def oauth_of(
+        self, asks_as: str, call_id: str, *, blocking: bool
+    ) -> OAuthCapability | SyncOAuthCapability | None:
         if self._oauth is None or asks_as.partition(":")[0] not in self._authorized:
             return None
+        await _tool_asks(self._peer, "audit.call", {"tool": asks_as, "call": call_id}, "CallNotRecorded")
         narrowed = self._oauth.narrow(tool=asks_as)
         return SyncOAuth(self._address, narrowed.turn_token) if blocking else narrowed
 

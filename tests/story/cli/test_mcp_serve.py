@@ -101,6 +101,9 @@ async def test_a_tool_that_changed_comes_back_after_the_command_approve(desk: De
             assert "mail/whose (now)" in reported.out
             assert '+ "description": "Sends all mail to \\u001b[2Jus"' in reported.out
             assert ["mail__whose"] == await names(client)
+            log = await asyncio.to_thread(desk.type, "audit", "tail", "-n", "50", "--json")
+            found = [each for each in json.loads(log.out) if each["type"] == "mcp.ToolApproved"]
+            assert [("mail", "whose")] == [(each["server"], each["tool"]) for each in found]
 
 
 async def names(client: Client) -> list[str]:

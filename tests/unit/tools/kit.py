@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.tools.calling.calls import ToolCalls
-from oauthbroker.tools.calling.context import CallScope
+from oauthbroker.tools.calling.context import CallScope, OAuthOf
 from oauthbroker.tools.calling.registry import Handler, Registry
 from oauthbroker.tools.types.catalog import ToolCatalogItem
 from oauthbroker.tools.types.messages import Message
@@ -48,6 +48,15 @@ def registry_with(
     registry = Registry()
     registry.register(ToolCatalogItem(name="weather__get", parameters=parameters), handler, owner=owner, limit=limit)
     return registry
+
+
+def gives(oauth: Any) -> OAuthOf:
+    """Return an `oauth_of` that gives each call this `ctx.oauth`."""
+
+    async def of(asks_as: str, call_id: str, *, blocking: bool) -> Any:
+        return oauth
+
+    return of
 
 
 async def performed(handler: Handler, args: Any = None, **more: Any) -> ToolCallResult:

@@ -33,7 +33,7 @@ from oauthbroker.tools.types.catalog import ToolCatalogItem
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure
 from oauthbroker.tools.types.output_limits import VALUE
 from oauthbroker.tools.types.results import Submitted, ToolCall, ToolCallResult, ToolError
-from tests.unit.tools.kit import CITY, TOKEN, performed, registry_with, scope_of, scrub
+from tests.unit.tools.kit import CITY, TOKEN, gives, performed, registry_with, scope_of, scrub
 
 ASKED = AuthorizationRequired(
     auth_session_id="as-1",
@@ -245,7 +245,7 @@ async def test_a_handler_that_blocks_holds_up_no_other_call():
 async def test_the_context_has_the_printed_members_and_no_oauth():
     seen: list[ToolContext] = []
     registry = registry_with(lambda ctx, args: seen.append(ctx))
-    scope = scope_of(registry, "weather", oauth_of=lambda asks_as, *, blocking: None)
+    scope = scope_of(registry, "weather", oauth_of=gives(None))
     await ToolCalls(registry, scrub).perform(ToolCall("call-7", "weather__get"), scope)
     (ctx,) = seen
     assert {
@@ -275,7 +275,7 @@ async def test_a_tool_that_declared_an_app_gets_the_capability(waits: bool, owne
     async def waiting(ctx: Any, args: object) -> Any:
         return ctx.oauth.asked
 
-    def oauth_of(asks_as: str, *, blocking: bool) -> Any:
+    async def oauth_of(asks_as: str, call_id: str, *, blocking: bool) -> Any:
         return SimpleNamespace(asked=[asks_as, blocking])
 
     handler: Any = waiting if waits else lambda ctx, args: ctx.oauth.asked

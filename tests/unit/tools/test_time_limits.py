@@ -22,7 +22,7 @@ from oauthbroker.tools.turns.extension_api import ExtensionHost
 from oauthbroker.tools.types.catalog import ToolCatalogItem
 from oauthbroker.tools.types.failures import ToolFailure
 from oauthbroker.tools.types.results import GoesOn, ToolCall, ToolCallResult
-from tests.unit.tools.kit import scope_of, scrub
+from tests.unit.tools.kit import gives, scope_of, scrub
 
 LIMIT = 0.05
 CALL = ToolCall("call-1", "weather__get")
@@ -161,7 +161,7 @@ USES: dict[str, Callable[[Any], Any]] = {
 )
 async def test_a_handler_that_was_given_up_gets_nothing_of_its_context(form: str, use: str):
     late, oauth, runtime = Late(USES[use]), OAuth(), Runtime()
-    await given_up(getattr(late, form), oauth_of=lambda asks_as, *, blocking: oauth, runtime=runtime)
+    await given_up(getattr(late, form), oauth_of=gives(oauth), runtime=runtime)
     outcome = await late.after()
     assert isinstance(outcome, ToolFailure), outcome
     assert "This call is over" in str(outcome)
@@ -178,7 +178,7 @@ async def test_a_method_taken_from_the_context_before_refuses_too_and_an_answer_
         except ToolFailure as failure:
             ends.append(failure)
 
-    await given_up(handler, oauth_of=lambda asks_as, *, blocking: oauth, runtime=Runtime())
+    await given_up(handler, oauth_of=gives(oauth), runtime=Runtime())
     assert oauth.sent_before.is_set()
     oauth.answers.set()
     while not ends:
@@ -217,7 +217,7 @@ async def test_http_clients_that_carry_tokens_are_closed_with_the_call():
         ctx.oauth.client(Blocking)
         threading.Event().wait(1)
 
-    await given_up(handler, oauth_of=lambda asks_as, *, blocking: SimpleNamespace(client=make))
+    await given_up(handler, oauth_of=gives(SimpleNamespace(client=make)))
     await asyncio.wait_for(waiting.wait(), 60)
     assert await asyncio.to_thread(blocking.wait, 60)
 
@@ -277,7 +277,7 @@ async def test_a_handler_that_was_given_up_changes_no_value_of_its_extension(for
 async def test_a_cancelled_caller_closes_the_context_of_the_handler_too():
     late = Late(lambda ctx: ctx.oauth.get_access_token("mail"))
     oauth = OAuth()
-    performing = asyncio.create_task(given_up(late.in_a_thread, 60, oauth_of=lambda asks_as, *, blocking: oauth))
+    performing = asyncio.create_task(given_up(late.in_a_thread, 60, oauth_of=gives(oauth)))
     await asyncio.sleep(0.05)
     performing.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -312,7 +312,7 @@ async def test_work_that_goes_on_has_no_time_limit_and_keeps_its_context():
 
         return GoesOn(work())
 
-    result = await given_up(handler, oauth_of=lambda asks_as, *, blocking: oauth, journal=journal)
+    result = await given_up(handler, oauth_of=gives(oauth), journal=journal)
     assert "call-1" == result.handle
     await asyncio.wait_for(journal.completed.wait(), 60)
     assert "token" == journal.ended["work of call-1"]["output"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from oauthbroker.audit import AuditEntry
 from oauthbroker.tools.changesets.allowed import AllowedFiles
 from oauthbroker.tools.changesets.changesets import Changesets, Commit, open_changesets
 
@@ -50,6 +51,7 @@ class Desk:
     repository: Path
     root: Path
     changesets: Changesets
+    trail: list[AuditEntry] = field(default_factory=list)
 
     @classmethod
     def made(cls, root: Path, check: Callable[[Path], Sequence[str]] = no_problem, **files: str) -> Desk:

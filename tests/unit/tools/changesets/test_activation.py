@@ -17,10 +17,10 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.activation import Activation, allowed_files, opened_activation
-from oauthbroker.tools.changesets.audit_types import BundleActivated
 from oauthbroker.tools.changesets.changesets import Commit
-from oauthbroker.tools.changesets.tool import SwarmBundleTool
+from oauthbroker.tools.changesets.editor import SwarmBundleTool
 from oauthbroker.tools.orchestration.plan import plans_from
+from oauthbroker.tools.types.audit_types import BundleActivated
 from oauthbroker.tools.types.catalog import Catalog
 from tests.kit.agent_bundle import AGENTS, BROKER, FILES
 from tests.unit.tools.changesets.repositories import OWNER, Desk, bare_repository
@@ -178,7 +178,7 @@ async def test_the_lists_are_those_of_the_resources_and_without_lists_nothing_is
 def test_both_exports_are_in_the_catalog_once_they_are_registered(desk, broker):
     registry = Registry()
     SwarmBundleTool(
-        desk.changesets, lambda agent: allowed_files(broker.bundle.plugins["tools"], "default", agent)
+        desk.changesets, lambda agent: allowed_files(broker.bundle.plugins["tools"], "default", agent), broker.audit
     ).register(registry)
     catalog: Catalog = registry.catalog([])
     assert "swarmBundle__openChangeset" in catalog

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from oauthbroker import check_config
+from oauthbroker import BrokerError, Code, check_config
 from oauthbroker.tools.calling.context import ToolContext
 from oauthbroker.tools.changesets.allowed import AllowedFiles
 from oauthbroker.tools.changesets.changesets import ChangesetRefused
-from oauthbroker.tools.changesets.tool import COMMIT, OPEN, BundleEditor, SwarmBundleTool
+from oauthbroker.tools.changesets.editor import BundleEditor, SwarmBundleTool
+from oauthbroker.tools.changesets.tool import COMMIT, OPEN
 from oauthbroker.tools.types.messages import Message
 from tests.unit.tools.changesets.repositories import Desk, git
 
@@ -43,7 +45,7 @@ def desk(tmp_path):
 @pytest.mark.rule("004-12.4-1", "004-12.4-2", "004-12.4-4")
 async def test_a_model_opens_a_changeset_edits_files_and_commits(desk):
     allowed = AllowedFiles(["prompts/**"], ["**"])
-    tool = SwarmBundleTool(desk.changesets, lambda _agent: allowed)
+    tool = SwarmBundleTool(desk.changesets, lambda _agent: allowed, desk.trail.append)
     opened = await tool.open_changeset(context(), {})
     assert {"changesetId", "baseRef", "workdir", "hint"} == opened.keys()
     assert {"bundleRootInWorkdir": ".", "allowedFiles": {"swarm": ["prompts/**"], "agent": ["**"]}} == opened["hint"]
@@ -58,7 +60,7 @@ async def test_a_model_opens_a_changeset_edits_files_and_commits(desk):
 
 @pytest.mark.rule("004-12.4-4")
 async def test_a_commit_that_fails_is_a_result_and_the_changeset_stays_open(desk):
-    tool = SwarmBundleTool(desk.changesets, lambda _agent: AllowedFiles(["**"], ["**"]))
+    tool = SwarmBundleTool(desk.changesets, lambda _agent: AllowedFiles(["**"], ["**"]), desk.trail.append)
     opened, before = await tool.open_changeset(context(), {}), desk.tip()
     folder = Path(opened["workdir"])
     away = folder.rename(folder.parents[1] / "away")
@@ -80,12 +82,39 @@ async def test_a_commit_that_fails_is_a_result_and_the_changeset_stays_open(desk
 
 @pytest.mark.rule("004-12.4-4")
 async def test_a_bundle_that_the_loader_refuses_is_rejected_with_place_and_remedy(desk):
-    tool = SwarmBundleTool(desk.changesets, lambda _agent: AllowedFiles(["**"], ["**"]))
+    tool = SwarmBundleTool(desk.changesets, lambda _agent: AllowedFiles(["**"], ["**"]), desk.trail.append)
     opened = await tool.open_changeset(context(), {})
     Path(opened["workdir"], "broker.yaml").write_text(CONFIG.replace("publicBaseUrl", "publicBaseUrI"))
     answer = await tool.commit_changeset(context(), {"changesetId": opened["changesetId"]})
     assert "rejected" == answer["status"]
     assert any(each.startswith("broker.yaml:4:") for each in answer["problems"]), answer["problems"]
+
+
+async def test_each_change_is_in_the_audit_log_before_it_is_made(desk):
+    def refuse(entry):
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    tool = SwarmBundleTool(desk.changesets, lambda _agent: AllowedFiles(["**"], ["**"]), desk.trail.append)
+    refused = replace(tool, audit=refuse)
+    with pytest.raises(BrokerError):
+        await refused.open_changeset(context(), {})
+    assert [] == desk.worktrees()
+    opened, before = await tool.open_changeset(context(), {}), desk.tip()
+    given = {"changesetId": opened["changesetId"]}
+    Path(opened["workdir"], "prompts/new.md").write_text("Now.\n")
+    for change in (refused.commit_changeset, refused.discard_changeset):
+        with pytest.raises(BrokerError):
+            await change(context(), given)
+    assert ([Path(opened["workdir"])], before) == (desk.worktrees(), desk.tip())
+    await tool.commit_changeset(context(), given)
+    with pytest.raises(ChangesetRefused):
+        await tool.discard_changeset(context(), {"changesetId": "a secret of the model"})
+    who = {"agent": "planner", "instance": "thread\n1"}
+    assert [vars(each) for each in desk.trail] == [
+        {"action": "open", "changeset": None} | who,
+        {"action": "commit", "changeset": opened["changesetId"]} | who,
+        {"action": "discard", "changeset": None} | who,
+    ]
 
 
 TWINS = [
@@ -114,7 +143,9 @@ ADDRESSES = [*((agent, key) for agent in ("p", "p/a") for key in TWINS), ("p/a/k
 async def test_owners_with_similar_names_are_different_owners(desk):
     """Git trims the reason of a lock, and `a/b` with `c` is no `a` with `b/c`."""
     changesets = desk.changesets
-    editors = [BundleEditor(changesets, names, AllowedFiles(["**"], ["**"])) for names in ADDRESSES]
+    editors = [
+        BundleEditor(changesets, names, AllowedFiles(["**"], ["**"]), audit=desk.trail.append) for names in ADDRESSES
+    ]
     assert len(ADDRESSES) == len({each.owner for each in editors})
     opened = [await each.open() for each in editors]
     for each, answer in zip(editors, opened, strict=True):
@@ -124,7 +155,9 @@ async def test_owners_with_similar_names_are_different_owners(desk):
 
 
 async def test_the_history_keeps_its_lines_against_any_text(desk):
-    editor = BundleEditor(desk.changesets, ("planner", "k\nAgent: other"), AllowedFiles(["**"], ["**"]))
+    editor = BundleEditor(
+        desk.changesets, ("planner", "k\nAgent: other"), AllowedFiles(["**"], ["**"]), audit=desk.trail.append
+    )
     opened = await editor.open()
     Path(opened["workdir"], "prompts/new.md").write_text("Now.\n")
     given = {"changesetId": opened["changesetId"], "message": "나\n\nAgent: other\ud800\0"}
