@@ -18,7 +18,9 @@ from oauthbroker.audit import TokenIssued
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.model.apps import Bundle
+from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.observability import tracing
@@ -230,3 +232,14 @@ def test_a_count_that_grew_or_fell_far_is_named() -> None:
         said = complaint("token-call-warm", Counter({"a_new_layer": now}))
         assert "token-call-warm" in said
         assert "a_new_layer" in said
+
+
+async def test_steps_are_counted_over_waits_and_threads_and_only_while_the_block_runs() -> None:
+    with watching() as counter:
+        with counter.counting() as steps:
+            assert await on_thread(lambda: is_loopback("localhost"))
+        assert is_loopback("localhost")
+    once = {"on_thread", "to_its_end"}  # it waits for the thread, and going on is no call
+    assert dict.fromkeys(once, 1) == {name: steps.calls[f"core/lifecycle.py: {name}"] for name in once}
+    assert 1 == steps.calls["model/provider_networks.py: is_loopback"]
+    assert {"core/lifecycle.py", "model/provider_networks.py"} == {each.partition(" -> ")[2] for each in steps.moves}

@@ -26,6 +26,7 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | _SAFE  # O_NONBLOCK: a planted FIFO must n
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | _SAFE
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FSYNC: Callable[[int], None] = os.fsync  # which takes file objects, too
 _NO_RESERVE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # unsupported; the write reports a full disk
 
 # The errors of a planted link, FIFO or folder, or of a foreign owner. Other errors mean a failing disk.
@@ -81,7 +82,7 @@ class Fs:
     read = staticmethod(os.read)
     write = staticmethod(os.write)
     truncate = staticmethod(os.ftruncate)
-    fsync = staticmethod(os.fsync)
+    fsync = staticmethod(_FSYNC)
     fstat = staticmethod(os.fstat)
     unlock = staticmethod(unlock_descriptor)
     monotonic = staticmethod(
