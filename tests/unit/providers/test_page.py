@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 from oauthbroker.config import load
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.words import Fact, account, facts, flows, own_facts
+from tests.kit.prose import MOST_WORDS
 
 PAGE = Path(__file__).parents[3] / "docs" / "providers.md"
 INTRO = """\
@@ -126,7 +128,18 @@ def _rows(reported: list[Fact]) -> Iterator[tuple[str, ...]]:
     yield "what", "", "learnt from"
     for fact in reported:
         mark = f" ({fact.mark})" if fact.mark else ""
-        yield fact.label, f"{_text(fact)}{mark}", fact.source.replace("unverified (", "**unverified** (")
+        source = fact.source.replace("unverified (", "**unverified** (")
+        cells = [fact.label], _short(f"{_text(fact)}{mark}"), _short(source)
+        yield from zip_longest(*cells, fillvalue="")
+
+
+def _short(text: str) -> list[str]:
+    """Split a long text into cells of MOST_WORDS words, after a semicolon or a comma. They stand below each other."""
+    cells = [""]
+    for part in re.split(r"(?<=[;,]) ", text):
+        joined = f"{cells[-1]} {part}".lstrip()
+        cells[-1:] = [joined] if len(joined.split()) <= MOST_WORDS else [cells[-1], part]
+    return cells
 
 
 def _text(fact: Fact) -> str:
@@ -165,10 +178,22 @@ def test_no_unverified_fact_looks_sure():
     """Each row that has an unverified source says so beside the value, and no other row does."""
     rows = [line for line in page().splitlines() if line.startswith("| ") and "learnt from" not in line]
     assert any("**unverified**" in row for row in rows)
-    for row in rows:
+    for row in _joined(rows):
         if row.startswith("| [`"):
             continue
         assert ("**unverified**" in row) == bool(re.search(r" \(unverified(: [^)]+)?\) \|", row)), row
+
+
+def _joined(rows: list[str]) -> Iterator[str]:
+    """Join each row with those that continue its cells."""
+    facts: list[list[str]] = []
+    for row in rows:
+        cells = re.split(r"(?<!\\) \| ", row.removeprefix("| ").removesuffix(" |"))
+        if cells[0]:
+            facts.append(cells)
+        else:
+            facts[-1] = [f"{begun} {more}".strip() for begun, more in zip(facts[-1], cells, strict=True)]
+    return ("| " + " | ".join(cells) + " |" for cells in facts)
 
 
 def test_every_preset_has_its_section_and_its_anchor():
