@@ -292,8 +292,8 @@ class UpstreamFailed(Exception):
         while isinstance(cause, ExceptionGroup):
             cause = cause.exceptions[0]
         self.why = ours or type(cause).__name__
-        said = foreign_text(cause.error.message, "the server's") if isinstance(cause, MCPError) else ""
-        super().__init__(f"The MCP server {name} failed: {ours or f'{self.why}. {said}'}".rstrip())
+        message = foreign_text(cause.error.message, "the server's") if isinstance(cause, MCPError) else ""
+        super().__init__(f"The MCP server {name} failed: {ours or f'{self.why}. {message}'}".rstrip())
 
 
 async def _unchecked(_name: str, _result: CallToolResult) -> None:

@@ -61,7 +61,7 @@ def open_listeners(settings: Settings, setting: str = "spec.listen") -> Iterator
 def listen(host: str, port: int, setting: str = "spec.listen") -> socket.socket:
     """Open a listening socket. Raises Refused with the reason, which names `setting`."""
     if not 0 <= port <= LAST_PORT:
-        raise Refused(f"Cannot listen on {host} port {port}: ports end at {LAST_PORT}; change {setting}.")
+        raise Refused(f"Cannot listen on {host} port {port}: ports end at {LAST_PORT}. Change {setting}.")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host.strip("[]"), port), family=family)
@@ -69,10 +69,10 @@ def listen(host: str, port: int, setting: str = "spec.listen") -> socket.socket:
         return listener
     except OSError as error:
         why = {
-            errno.EADDRINUSE: f"another process listens there; stop it, or change {setting}",
-            errno.EACCES: "that needs rights this user does not have; choose a port above 1023",
-            errno.EADDRNOTAVAIL: f"this machine has no such address; change {setting}",
-        }.get(error.errno or 0, f"change {setting}")
+            errno.EADDRINUSE: f"another process listens there. Stop it, or change {setting}",
+            errno.EACCES: "that needs rights this user does not have. Choose a port above 1023",
+            errno.EADDRNOTAVAIL: f"this machine has no such address. Change {setting}",
+        }.get(error.errno or 0, f"the system refuses. Change {setting}")
     raise Refused(f"Cannot listen on {host} port {port}: {why}.")
 
 
@@ -104,29 +104,29 @@ def _bind(listener: socket.socket, path: Path, mode: int) -> tuple[int, int]:
         return _identity(path)
     except OSError as error:
         why = "the user we run as may not write there" if error.errno == errno.EACCES else "the system refuses"
-    raise Refused(f"Cannot listen on {path}: {why}; change spec.api.socket.path.")
+    raise Refused(f"Cannot listen on {path}: {why}. Change spec.api.socket.path.")
 
 
 def _check_place(path: Path) -> None:
     """Raise Refused unless a socket may be created there. Removes one that no process listens on."""
     if len(os.fsencode(path)) > LONGEST_PATH:
-        raise Refused(f"Cannot listen on {path}: the path is longer than {LONGEST_PATH} bytes; choose a shorter one.")
+        raise Refused(f"Cannot listen on {path}: the path is longer than {LONGEST_PATH} bytes. Choose a shorter one.")
     if not path.parent.is_dir():
-        raise Refused(f"Cannot listen on {path}: make the folder {path.parent} first, for the user we run as.")
+        raise Refused(f"Cannot listen on {path}: its folder is missing. Make {path.parent} first, for the user we run as.")
     try:
         found = path.lstat()
     except FileNotFoundError:
         return
     except OSError:
-        raise Refused(f"Cannot listen on {path}: the user we run as may not look there.") from None
+        raise Refused(f"Cannot listen on {path}: the user we run as may not look there. Let it, or choose another path.") from None
     if not stat.S_ISSOCK(found.st_mode):
-        raise Refused(f"Cannot listen on {path}: something else is there; remove it, or choose another path.")
+        raise Refused(f"Cannot listen on {path}: something else is there. Remove it, or choose another path.")
     if _is_alive(path):
-        raise Refused(f"Cannot listen on {path}: another process listens there; stop it, or choose another path.")
+        raise Refused(f"Cannot listen on {path}: another process listens there. Stop it, or choose another path.")
     try:
         path.unlink()
     except OSError:
-        raise Refused(f"Cannot listen on {path}: a dead socket is there that we may not remove.") from None
+        raise Refused(f"Cannot listen on {path}: a dead socket is there that we may not remove. Remove it.") from None
 
 
 def _is_alive(path: Path) -> bool:

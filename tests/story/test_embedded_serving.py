@@ -87,15 +87,15 @@ async def test_two_brokers_serve_beside_each_other_in_one_loop(
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "as configured": ({}, "another process listens there; stop it, or change spec.listen."),
-    "as said": ({"port": -1}, "another process listens there; stop it, or change the host or the port of `serving`."),
-    "no port": ({"port": 70_000}, "change the host or the port of `serving`."),
-    "no address of this machine": ({"host": "127.0.0.1", "port": 1 << 40}, "change the host or the port of `serving`."),
+    "as configured": ({}, "another process listens there. Stop it, or change spec.listen."),
+    "as said": ({"port": -1}, "another process listens there. Stop it, or change the host or the port of `serving`."),
+    "no port": ({"port": 70_000}, "ports end at 65535. Change the host or the port of `serving`."),
+    "no address of this machine": ({"host": "127.0.0.1", "port": 1 << 40}, "ports end at 65535. Change the host or the port of `serving`."),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_an_address_that_cannot_be_listened_on_is_one_sentence_and_the_broker_goes_on(
+async def test_an_address_that_cannot_be_listened_on_is_refused_with_a_hint_and_the_broker_goes_on(
     harness: Harness, case: str
 ) -> None:
     where, end = REFUSED[case]

@@ -241,7 +241,7 @@ def test_a_socket_that_cannot_be_made_refuses_the_start(desk: Desk, idp: Identit
     path.write_text("mine")
     for workers in ("1", "2"):
         done = command("serve", "--workers", workers, cwd=desk.folder)
-        assert (2, f"Cannot listen on {path}: something else is there; remove it, or choose another path.") == (
+        assert (2, f"Cannot listen on {path}: something else is there. Remove it, or choose another path.") == (
             done.code, done.err.strip(),
         )  # fmt: skip
     assert "mine" == path.read_text()
