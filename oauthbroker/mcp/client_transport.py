@@ -268,7 +268,9 @@ def _member(found: Any, name: str) -> Any:
 def _without_ours(params: dict[str, Any]) -> dict[str, Any]:
     """Return params without our state and our answer. Answers to the server's own questions stay."""
     responses = params.get("inputResponses")
-    theirs = {name: answer for name, answer in responses.items() if name != INPUT} if isinstance(responses, dict) else {}
+    theirs = (
+        {name: answer for name, answer in responses.items() if name != INPUT} if isinstance(responses, dict) else {}
+    )
     kept = {name: value for name, value in params.items() if name not in _OURS}
     return {**kept, "inputResponses": theirs} if theirs else kept
 

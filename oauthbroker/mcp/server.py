@@ -258,7 +258,9 @@ def _is_context(hint: Any) -> bool:
 
 def _elicits(ctx: Any) -> bool:
     capabilities = ctx.request_context.session.client_capabilities
-    return capabilities is not None and capabilities.elicitation is not None and capabilities.elicitation.url is not None
+    return (
+        capabilities is not None and capabilities.elicitation is not None and capabilities.elicitation.url is not None
+    )
 
 
 def _action(ctx: Any) -> str | None:

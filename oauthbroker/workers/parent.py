@@ -190,6 +190,8 @@ def _metrics_folder() -> Iterator[str]:
     try:
         folder = tempfile.TemporaryDirectory(prefix="oauthbroker-", ignore_cleanup_errors=True)
     except OSError:
-        raise Refused("There is no folder for temporary files, and several workers need one. Set TMPDIR to one.") from None
+        raise Refused(
+            "There is no folder for temporary files, and several workers need one. Set TMPDIR to one."
+        ) from None
     with folder as name:
         yield name

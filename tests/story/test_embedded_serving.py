@@ -90,7 +90,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "as configured": ({}, "another process listens there. Stop it, or change spec.listen."),
     "as said": ({"port": -1}, "another process listens there. Stop it, or change the host or the port of `serving`."),
     "no port": ({"port": 70_000}, "ports end at 65535. Change the host or the port of `serving`."),
-    "no address of this machine": ({"host": "127.0.0.1", "port": 1 << 40}, "ports end at 65535. Change the host or the port of `serving`."),
+    "no address of this machine": (
+        {"host": "127.0.0.1", "port": 1 << 40},
+        "ports end at 65535. Change the host or the port of `serving`.",
+    ),
 }
 
 

@@ -58,7 +58,9 @@ def _below(root: str) -> list[Finding]:
     ]
     if len(found) > MOST_NAMED:
         listed.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", hint=hint))
-    return listed or [Finding("permissions", "ok", "Everything below is a plain file that only we can read.", about=root)]
+    return listed or [
+        Finding("permissions", "ok", "Everything below is a plain file that only we can read.", about=root)
+    ]
 
 
 async def disk(root: str) -> list[Finding]:

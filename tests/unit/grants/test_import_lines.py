@@ -146,7 +146,7 @@ def test_each_fault_is_reported(line: Any, says: str):
 
 
 @pytest.mark.case("90")
-def test_every_problem_of_every_line_is_told_at_once_and_no_value(canaries: Canaries):
+def test_every_problem_of_every_line_is_reported_at_once_and_no_value(canaries: Canaries):
     secret = canaries.mint("refresh token").reveal()
     bad = {"app": "mail", "subject": secret, "refreshToken": f"{secret} ", "scopes": [secret], secret: secret}
     found = validated(bad, GOOD, b"", {"app": secret}, {**bad, "extra": 1, "subject": 1})
