@@ -111,8 +111,8 @@ class PendingCodes:
             raise BrokerError(Code.STATE_UNKNOWN, note="late")
         return versioned
 
-    async def _relay(self, pairs: Sequence[tuple[OAuthApp, str]], address: Address, said: str) -> SessionOutcome:
-        code = as_code(said)
+    async def _relay(self, pairs: Sequence[tuple[OAuthApp, str]], address: Address, text: str) -> SessionOutcome:
+        code = as_code(text)
         for app, subject in pairs if code is not None else ():
             for waiting in await self.repository.waiting(app.name, subject):
                 versioned = await self._tried(waiting, address)

@@ -219,8 +219,8 @@ def _login_json(login: LoginDraft | None) -> dict[str, Any] | None:
     if login is None:
         return None
     rule = login.draft.app.owner.user_identity
-    said = {"redirectUri": login.draft.app.redirect.uri, "subject": rule.template if rule else None}
-    return said | ({"operatorsRedirectUri": _operators_callback(login.draft.app)} if login.operators else {})
+    values = {"redirectUri": login.draft.app.redirect.uri, "subject": rule.template if rule else None}
+    return values | ({"operatorsRedirectUri": _operators_callback(login.draft.app)} if login.operators else {})
 
 
 def _callers_json(loaded: Loaded) -> Iterable[dict[str, Any]]:

@@ -32,21 +32,21 @@ def health_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
     from oauthbroker.config import load
 
     settings = load(config).settings
-    said = ask(settings.listen_host.strip("[]"), settings.listen_port)
+    answered = ask(settings.listen_host.strip("[]"), settings.listen_port)
     if as_json:
-        answer(said if said is not None else {"status": "silent"})
-    elif said is not None:
-        typer.echo(shown(" ".join([str(said["status"]), *map(str, said.get("problems", []))])))
-        for code, text, hint in findings_in(said):
+        answer(answered if answered is not None else {"status": "silent"})
+    elif answered is not None:
+        typer.echo(shown(" ".join([str(answered["status"]), *map(str, answered.get("problems", []))])))
+        for code, text, hint in findings_in(answered):
             typer.echo(shown(f"{code}: {text} {hint}"))
-    if said is None:
+    if answered is None:
         typer.echo(f"No broker answers on port {settings.listen_port}. Start it with `oauthbroker serve`.", err=True)
         raise typer.Exit(SILENT)
 
 
-def findings_in(said: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def findings_in(answered: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield what plug-ins found: the code, a sentence, the remedy."""
-    for each in said.get("findings", []):
+    for each in answered.get("findings", []):
         yield str(each["code"]), str(each["text"]), str(each["hint"])
 
 
@@ -56,9 +56,9 @@ def ask(host: str, port: int) -> dict[str, Any] | None:
     try:
         connection.request("GET", "/healthz")
         response = connection.getresponse()
-        said = json.loads(response.read(MOST_BYTES))
+        answered = json.loads(response.read(MOST_BYTES))
     except (OSError, HTTPException, ValueError):
         return None
     finally:
         connection.close()
-    return said if response.status == 200 and isinstance(said, dict) and "status" in said else None
+    return answered if response.status == 200 and isinstance(answered, dict) and "status" in answered else None

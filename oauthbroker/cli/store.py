@@ -164,8 +164,8 @@ def accept_restore_command(yes: Yes = False, as_json: AsJson = False, config: Co
         typer.echo(MEANING.format(at=found.since), err=True)
         confirm("Let brokers use it?", yes=yes)
         accept_restore(found, settings, env=os.environ, clock=SystemClock(), log=log)
-    said = "Brokers may use the store." if found is not None else "The store does not wait to be accepted."
-    say(said, {"accepted": found is not None}, as_json=as_json)
+    message = "Brokers may use the store." if found is not None else "The store does not wait to be accepted."
+    say(message, {"accepted": found is not None}, as_json=as_json)
 
 
 @app.command("reopen")
@@ -199,8 +199,8 @@ def migrate_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> Non
     if url is None:
         raise Refused("The store is in files. Only a store in PostgreSQL has migrations: write spec.store.url.")
     done = migrate_store(url)
-    said = f"Done: {', '.join(map(str, done))}." if done else "Nothing to do."
-    say(said, {"migrations": done}, as_json=as_json)
+    message = f"Done: {', '.join(map(str, done))}." if done else "Nothing to do."
+    say(message, {"migrations": done}, as_json=as_json)
 
 
 def _settings(config: Path) -> tuple[Settings, Log]:

@@ -88,7 +88,7 @@ class ActionSchemaSpec(Strict):
 
 
 class Failure(NamedTuple):
-    """Why an action is rejected. `more` is told in `errors` only."""
+    """Why an action is rejected. `more` is reported in `errors` only."""
 
     tag: str
     text: str

@@ -78,7 +78,7 @@ def validate(stream: BinaryIO, apps: Mapping[str, OAuthApp], now: datetime, *, a
     validated, seen = CheckedLines(), dict[tuple[str, str], int]()
     for number, data in _lines(stream):
         if len(validated.problems) >= MOST_PROBLEMS:
-            validated.problems.append(LineProblem(number, f"more than {MOST_PROBLEMS} problems: fix these first"))
+            validated.problems.append(LineProblem(number, f"more than {MOST_PROBLEMS} problems. Fix these first."))
             break
         found = _read(number, data, apps, now, app)
         if isinstance(found, Incoming):
@@ -86,7 +86,7 @@ def validate(stream: BinaryIO, apps: Mapping[str, OAuthApp], now: datetime, *, a
             if first == number:
                 validated.incoming.append(found)
                 continue
-            found = [f"the same app and subject as line {first}: keep one"]
+            found = [f"the same app and subject as line {first}. Keep one."]
         validated.problems += [LineProblem(number, what) for what in found]
     return validated
 
@@ -110,7 +110,7 @@ def _read(
     number: int, data: bytes, apps: Mapping[str, OAuthApp], now: datetime, of_app: str | None
 ) -> Incoming | list[str]:
     if number > MOST_LINES:
-        return [f"more than {MOST_LINES} lines: cut the file into several"]
+        return [f"more than {MOST_LINES} lines. Cut the file into several."]
     if len(data) > MOST_BYTES:
         return [f"longer than {MOST_BYTES // 1024} KiB"]
     try:
@@ -133,7 +133,7 @@ def _read(
 def _problems_of_form(members: Mapping[str, Any]) -> list[str]:
     problems = []
     if set(members) - {*_TEXTS, "scopes"}:
-        problems.append(f"a field that is not known; known are {', '.join(_TEXTS)}, scopes")
+        problems.append(f"a field that is not known. Use {', '.join(_TEXTS)}, scopes.")
     problems += [f"{name} is missing" for name in sorted({"app", *_NEEDED} - set(members))]
     problems += [f"{name} is not text" for name in _TEXTS if name in members and not isinstance(members[name], str)]
     scopes = members.get("scopes", [])
@@ -174,14 +174,14 @@ def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datet
 def _problems_of_owner(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[str]:
     subject, rule = members["subject"], _rule(app)
     if app.flow == "clientCredentials":
-        yield "the app asks for itself: no user's grant is needed"
+        yield "the app asks for itself, and needs no user's grant. Leave the line out."
     elif not is_subject(subject) or not subject.isprintable():
         yield "subject is empty, too long or unprintable"
     elif rule is not None and not _shape(rule.template).fullmatch(subject):
         yield f"subject is not spelt as the app's owner.identity.{app.subject_mode} spells them: {rule.template}"
     account = members.get("account")
     if account is not None and not knows_by_sub(app):
-        yield "account is of no use for this app, which knows its accounts by their subject: leave it out"
+        yield "account is of no use for this app, which knows its accounts by their subject. Leave it out."
     elif account is not None and not (0 < len(account) <= 512 and account.isprintable()):
         yield "account is empty, too long or unprintable"
 

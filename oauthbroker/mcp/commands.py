@@ -44,7 +44,7 @@ def app_yaml(facts: McpServerFacts, name: str) -> str:
     """Return the resource. The server's texts are quoted as JSON, which is YAML too."""
     scopes = [each for each in facts.scopes if _SCOPE.fullmatch(each) and "," not in each][:MOST_SCOPES]
     is_known = facts.registration != "byHand"
-    said = [
+    lines = [
         "provider: mcp",
         "flow: authorizationCode",
         "subjectMode: user",
@@ -55,7 +55,7 @@ def app_yaml(facts: McpServerFacts, name: str) -> str:
         "owner: {binding: brokerLogin}  # or runtimeConfirm, channelCode; localOperator: one person, one machine",
     ]
     head = f"apiVersion: agents.example.io/v1alpha1\nkind: OAuthApp\nmetadata: {{name: {json.dumps(name)}}}\nspec:\n"
-    return head + "".join(f"  {line}\n" for line in said)
+    return head + "".join(f"  {line}\n" for line in lines)
 
 
 def _name_of(url: str) -> str:

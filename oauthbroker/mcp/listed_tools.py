@@ -65,5 +65,5 @@ class ListedTools:
 
 def text_of(tool: Tool) -> str:
     """Return all that a model sees of a tool, a line for each member."""
-    said = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta", "icons"})
-    return json.dumps(said, indent=1, sort_keys=True, ensure_ascii=False)
+    members = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta", "icons"})
+    return json.dumps(members, indent=1, sort_keys=True, ensure_ascii=False)

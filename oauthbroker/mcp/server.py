@@ -257,8 +257,10 @@ def _is_context(hint: Any) -> bool:
 
 
 def _elicits(ctx: Any) -> bool:
-    said = ctx.request_context.session.client_capabilities
-    return said is not None and said.elicitation is not None and said.elicitation.url is not None
+    capabilities = ctx.request_context.session.client_capabilities
+    return (
+        capabilities is not None and capabilities.elicitation is not None and capabilities.elicitation.url is not None
+    )
 
 
 def _action(ctx: Any) -> str | None:

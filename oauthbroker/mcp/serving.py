@@ -67,7 +67,10 @@ async def serve(config: Path, subject: str, http: tuple[str, int] | None) -> Non
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # at once: a read of stdin cannot be interrupted
     async with open_broker(config) as broker:
         if "mcp" not in broker.bundle.plugins:
-            raise BrokerError(Code.REQUEST_INVALID, note="write `plugins: [mcp]` into the Broker resource")
+            raise BrokerError(
+                Code.REQUEST_INVALID,
+                note="the plug-in mcp is not in use. Write `plugins: [mcp]` into the Broker resource",
+            )
         gateway, pages = McpGateway(broker, subject), _server(broker.asgi.pages)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_serve_pages, broker, pages)
@@ -194,4 +197,6 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         why = errno.errorcode.get(error.errno or 0, "")
-    raise BrokerError(Code.REQUEST_INVALID, note=f"cannot listen on port {port}: {why}")
+    raise BrokerError(
+        Code.REQUEST_INVALID, note=f"cannot listen on port {port}: {why}. Choose another port with --http"
+    )

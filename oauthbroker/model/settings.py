@@ -81,7 +81,7 @@ class Logo:
 
 @dataclass(frozen=True, slots=True)
 class Branding:
-    """Whose pages these are: a name, a support address (`https:` or `mailto:`) and a logo, as far as they are said."""
+    """Whose pages these are: a name, a support address (`https:` or `mailto:`) and a logo, as far as they are set."""
 
     name: str = ""
     support_url: str = ""

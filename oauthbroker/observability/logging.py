@@ -48,8 +48,8 @@ class JsonLog:
         self._write("error", event, fields)
 
     def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        said = {"time": self._spelt(self._clock.now()), **self._fields, **fields, "event": event, "level": level}
-        self._stream.write(_encode(said) + "\n")
+        line = {"time": self._spelt(self._clock.now()), **self._fields, **fields, "event": event, "level": level}
+        self._stream.write(_encode(line) + "\n")
         self._stream.flush()
 
 

@@ -1,7 +1,7 @@
 """The figures of several processes as one: each leaves its own in a common folder, and any of them adds them up.
 
 A process that has ended stays in the sum, so that no counter goes down; its figures are moved into one file, so that
-the folder does not grow with every restart. Whether a process lives is told by the lock that it holds until it ends,
+the folder does not grow with every restart. Whether a process lives is shown by the lock that it holds until it ends,
 however it ends. There is nothing secret in the folder.
 """
 

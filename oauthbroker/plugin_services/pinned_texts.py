@@ -60,10 +60,10 @@ class PinnedTexts:
         return True
 
     async def _note(self, group: str, texts: Mapping[str, str], *, again: bool) -> Mapping[str, str]:
-        said = {name: _digest(text) for name, text in texts.items()}
+        digests = {name: _digest(text) for name, text in texts.items()}
 
         def change(before: Any) -> Any:
-            return (before or {}) | said if again else said | (before or {})
+            return (before or {}) | digests if again else digests | (before or {})
 
         noted: Mapping[str, str] = await self._state.change(_DIGESTS + group, change)
         return noted

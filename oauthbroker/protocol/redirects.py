@@ -1,7 +1,7 @@
 """Say where an endpoint redirects, for the operator. No redirect is followed: its target would receive secrets.
 
 A `Location` is a provider's text, and may repeat what we sent. So only its scheme, its host and the words of
-its path are said, and nothing of one that holds a secret of the request.
+its path are reported, and nothing of one that holds a secret of the request.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def redirect_note(request: ProviderRequest, status: int, location: str) -> str:
 
 
 def _place(url: str, location: str, secrets: Iterable[str]) -> str:
-    """Return scheme, host and path of the target, without what may be a secret; empty if nothing is fit to be said."""
+    """Return scheme, host and path of the target, without what may be a secret; empty if nothing may be reported."""
     if not location or len(location) > _MAX_LOCATION or not location.isprintable():
         return ""
     try:

@@ -104,7 +104,7 @@ class RecordStore(Generic[R]):
         return None
 
     def fresh(self, locator: str) -> R | None:
-        """Return the cached record if it is certainly the newest version. None when in doubt: `get` then looks."""
+        """Return the cached record if it is certainly the newest version. None when uncertain: `get` then looks."""
         found = self._cache.get(locator)
         if found is None or not self._store.unchanged(found.version):
             return None

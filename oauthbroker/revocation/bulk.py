@@ -1,5 +1,5 @@
-"""End many grants and tell their providers: all of them end here first, then each provider is told at its own pace. The
-tombstones record the revocations still to be sent, so another process can go on."""
+"""End many grants and tell their providers: all of them end here first, then each provider gets the revocations at
+its own pace. The tombstones record the revocations still to be sent, so another process can go on."""
 
 from __future__ import annotations
 

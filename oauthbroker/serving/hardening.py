@@ -40,4 +40,4 @@ def end_with_parent(parent: int) -> None:
     if prctl is not None:
         prctl(PR_SET_PDEATHSIG, ORPHANED, 0, 0, 0)
     if os.getppid() != parent:
-        raise Refused("The process that started this worker has ended: start `oauthbroker serve --workers` instead.")
+        raise Refused("The process that started this worker has ended. Start `oauthbroker serve --workers` instead.")

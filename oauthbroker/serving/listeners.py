@@ -113,13 +113,17 @@ def _check_place(path: Path) -> None:
     if len(os.fsencode(path)) > LONGEST_PATH:
         raise Refused(f"Cannot listen on {path}: the path is longer than {LONGEST_PATH} bytes. Choose a shorter one.")
     if not path.parent.is_dir():
-        raise Refused(f"Cannot listen on {path}: make the folder {path.parent} first, for the user we run as.")
+        raise Refused(
+            f"Cannot listen on {path}: its folder is missing. Make {path.parent} first, for the user we run as."
+        )
     try:
         found = path.lstat()
     except FileNotFoundError:
         return
     except OSError:
-        raise Refused(f"Cannot listen on {path}: the user we run as may not look there.") from None
+        raise Refused(
+            f"Cannot listen on {path}: the user we run as may not look there. Let it, or choose another path."
+        ) from None
     if not stat.S_ISSOCK(found.st_mode):
         raise Refused(f"Cannot listen on {path}: something else is there. Remove it, or choose another path.")
     if _is_alive(path):
@@ -127,7 +131,7 @@ def _check_place(path: Path) -> None:
     try:
         path.unlink()
     except OSError:
-        raise Refused(f"Cannot listen on {path}: a dead socket is there that we may not remove.") from None
+        raise Refused(f"Cannot listen on {path}: a dead socket is there that we may not remove. Remove it.") from None
 
 
 def _is_alive(path: Path) -> bool:

@@ -85,8 +85,8 @@ class PluginTask:
         if self._task is not None and self._task.done():
             found.append(_ENDED)
         try:
-            said = [] if self.opened.findings is None else [*self.opened.findings()]
-            own = [_scrubbed(each, scrubber) for each in said[:MOST_FINDINGS]]
+            findings = [] if self.opened.findings is None else [*self.opened.findings()]
+            own = [_scrubbed(each, scrubber) for each in findings[:MOST_FINDINGS]]
         except (Exception, SystemExit):  # noqa: BLE001  (code of another package: anything may happen)
             return [*found, _BROKEN]
         return [*found, *own]

@@ -160,7 +160,7 @@ class Running:
         except BrokerError as error:
             if not self._held_locks.met(task, error):
                 self.parts.log.error("tending failed", task=task, code=error.code.value, note=error.note)
-        except Exception as error:  # noqa: BLE001  (its text may hold anything, so only its type is told)
+        except Exception as error:  # noqa: BLE001  (its text may hold anything, so only its type is logged)
             self.parts.log.error("tending failed", task=task, error=type(error).__name__)
 
     async def _relay_for_ever(self) -> None:

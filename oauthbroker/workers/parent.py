@@ -76,7 +76,7 @@ class Parent:
             await asyncio.gather(first, *(self._tend(place, metrics) for place in self._places[1:]))
         if self._gave_up is not None:
             raise Refused(
-                f"The workers end as soon as they begin (status {self._gave_up}): fix the errors above and start again."
+                f"The workers end as soon as they begin (status {self._gave_up}). Fix the errors above and start again."
             )
         return CRASHED if any(place.last_status for place in self._places) else 0
 
@@ -145,10 +145,10 @@ class Parent:
 
     async def _watch(self, place: WorkerSlot, read: int) -> None:
         """Wait until the worker reports that it serves, or has died."""
-        loop, said = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(read, said.set)
+        loop, reported = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(read, reported.set)
         try:
-            await said.wait()
+            await reported.wait()
         finally:
             loop.remove_reader(read)
         place.ready = bool(os.read(read, 1))
@@ -190,6 +190,8 @@ def _metrics_folder() -> Iterator[str]:
     try:
         folder = tempfile.TemporaryDirectory(prefix="oauthbroker-", ignore_cleanup_errors=True)
     except OSError:
-        raise Refused("There is no folder for temporary files: several workers need one. Set TMPDIR to one.") from None
+        raise Refused(
+            "There is no folder for temporary files, and several workers need one. Set TMPDIR to one."
+        ) from None
     with folder as name:
         yield name

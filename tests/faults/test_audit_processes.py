@@ -104,7 +104,7 @@ async def test_a_killed_writer_leaves_a_sound_log_with_all_acknowledged_lines(tm
 
 
 @pytest.mark.slow
-async def test_a_line_in_the_middle_of_which_its_writer_died_is_told_of_by_the_next(
+async def test_a_line_in_the_middle_of_which_its_writer_died_is_reported_by_the_next(
     tmp_path: Path, start: Start
 ) -> None:
     """The next process takes the slot of the dead one; one that is at work has a slot of its own."""

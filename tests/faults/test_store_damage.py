@@ -100,7 +100,7 @@ async def test_each_damage_is_kept_once_and_not_without_end(store, data, monkeyp
     assert 5 == len(list((data / "corrupt").iterdir()))
 
 
-async def test_damage_that_cannot_be_kept_aside_is_told_but_not_written_over(store, data):
+async def test_damage_that_cannot_be_kept_aside_is_reported_but_not_written_over(store, data):
     """The only copy of a damaged record is not given up for a new one."""
     key = store.key("grants", "b")
     path_of(data, key).write_bytes(b"damaged")

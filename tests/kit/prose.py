@@ -1,6 +1,7 @@
 """Find the words that make prose hard to read, in pages, docstrings, comments, messages, templates and names of tests.
 
-In the package, also find docstrings of functions that open without a verb. `make check` runs this file. It fails where
+In the package, also find docstrings of functions that open without a verb, and in pages cells of tables with more than
+40 words. `make check` runs this file. It fails where
 a file has more hits than prose_left.json allows, and where a file has fewer, so that the table only shrinks.
 `make prose` writes the table anew, unless the total has grown. `ARGS=path` lists the hits of the files whose path
 starts with it. Text in `backticks` is code and is not read.
@@ -99,6 +100,8 @@ NO_VERB = frozenset(
     ]
 )
 OPENING = "a verb: Return, Yield, Raise, Write"
+MOST_WORDS = 40  # of a table's cell
+SHORTER = f"it in {MOST_WORDS} words at most: in two rows, or in a sentence below the table"
 
 
 class Hit(NamedTuple):
@@ -152,8 +155,18 @@ def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any("property" in ast.unparse(each) for each in node.decorator_list)
 
 
+def long_cells(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, first words) of each cell of a table, outside of code, that is too long to read."""
+    code = False
+    for number, line in enumerate(source.splitlines(), 1):
+        code ^= line.lstrip().startswith("```")
+        for cell in re.split(r"(?<!\\)\|", line) if line.startswith("|") and not code else ():
+            if len(cell.split()) > MOST_WORDS:
+                yield number, " ".join(cell.split()[:5])
+
+
 def hits(name: str, source: str) -> list[Hit]:
-    """Return the forbidden words of one file, by line."""
+    """Return the forbidden words and long cells of one file, by line."""
     sayings = [*INSTEAD.values()]
     words = [
         Hit(name, line, found[0], sayings[int(str(found.lastgroup)[1:])])
@@ -161,7 +174,14 @@ def hits(name: str, source: str) -> list[Hit]:
         for found in WORDS.finditer(re.sub(r"``?[^`]*``?", "` `", text))
     ]
     begun = openings(source) if name.endswith(".py") and name.startswith("oauthbroker/") else ()
-    return sorted([*words, *(Hit(name, line, word, OPENING) for line, word in begun)])
+    cells = long_cells(source) if name.endswith(".md") and not name.startswith("tests/") else ()
+    return sorted(
+        [
+            *words,
+            *(Hit(name, line, word, OPENING) for line, word in begun),
+            *(Hit(name, line, cell, SHORTER) for line, cell in cells),
+        ]
+    )
 
 
 def found(paths: Iterable[Path]) -> list[Hit]:

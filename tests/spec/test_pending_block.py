@@ -15,7 +15,7 @@ from tests.spec.kit import secrets_of
 
 @pytest.mark.rule("12.5.8")
 @pytest.mark.parametrize("app, mode", [("mail", "user"), ("team", "global")])
-async def test_a_waiting_session_is_told_with_the_members_of_the_specification(
+async def test_a_waiting_session_is_reported_with_the_members_of_the_specification(
     harness: Harness, app: str, mode: str
 ) -> None:
     """And `provider`, a member of ours; the link is the one the tool was given."""

@@ -54,7 +54,7 @@ async def test_a_channel_shows_the_answer_of_a_turn_that_the_agent_has_begun_by_
         await channel.aclose()
 
 
-async def test_an_event_without_input_is_told_by_the_system_with_type_and_payload(
+async def test_an_event_without_input_is_reported_by_the_system_with_type_and_payload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(processes, "AgentProcess", AgentHere)

@@ -162,7 +162,7 @@ async def test_hostile_values_are_one_true_result_each_and_the_process_goes_on(w
 
 
 @pytest.mark.slow
-async def test_work_that_goes_on_and_ends_with_a_hostile_value_is_told_by_one_event_each(world, begun):
+async def test_work_that_goes_on_and_ends_with_a_hostile_value_is_reported_by_one_event_each(world, begun):
     step = sample(12, long=MOST_CALLS)
     found = await report(world, "later", step)
     names = {handle: name for name, handle, _ in found["ends"]}
@@ -194,7 +194,7 @@ async def test_a_turn_middleware_whose_answer_is_hostile_loses_no_turn_and_ends_
     assert pid == (await report(world, "waiting", ["none"]))["pid"]
 
 
-async def test_a_middleware_that_breaks_its_context_ends_no_process_and_is_told_by_its_exception(world, caplog):
+async def test_a_middleware_that_breaks_its_context_ends_no_process_and_is_reported_by_its_exception(world, caplog):
     pid = (await report(world, "waiting", ["none"]))["pid"]
     event_id = await world.say(json.dumps({"catalog": True}))
     async with asyncio.timeout(60):

@@ -104,7 +104,7 @@ async def until(caplog, *lines: str) -> None:
 
 
 @pytest.mark.rule("turns.ours-31")
-async def test_each_line_that_is_printed_or_logged_is_told_with_agent_instance_and_tool(world, caplog):
+async def test_each_line_that_is_printed_or_logged_is_reported_with_agent_instance_and_tool(world, caplog):
     caplog.set_level("INFO")
     await world.reported(plan(*[(f"talk__{export}", {}) for export in ("threads", "later", "program", "logged")]))
     await until(

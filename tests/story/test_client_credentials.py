@@ -210,7 +210,7 @@ async def test_a_refresh_token_and_an_id_token_that_come_along_are_not_kept(
         assert (2, 0) == (asked(identity_provider), identity_provider.count("refresh_token"))
 
 
-async def test_fewer_scopes_than_asked_are_told_and_not_asked_for_again_and_again(
+async def test_fewer_scopes_than_asked_are_reported_and_not_asked_for_again_and_again(
     identity_provider: IdentityProvider,
 ) -> None:
     async with running(identity_provider, [machine_app(identity_provider)]) as harness:

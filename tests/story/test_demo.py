@@ -134,7 +134,7 @@ def test_a_folder_of_another_user_is_refused_and_kept(tmp_path: Path):
     assert (tmp_path / "store" / "demo" / "mine").exists()
 
 
-def test_a_port_that_is_taken_is_said_plainly(tmp_path: Path):
+def test_a_port_that_is_taken_is_reported_plainly(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = command("demo", "--auto", "--port", str(taken.getsockname()[1]), cwd=tmp_path)
     assert 2 == done.code

@@ -280,7 +280,7 @@ async def test_tokens_that_cannot_be_claimed_are_revoked_and_the_end_is_uncertai
     assert ("failed", Code.EXCHANGE_UNCERTAIN) == await outcome(broker, asked)
 
 
-async def test_a_bug_in_one_poll_is_told_by_its_name_and_does_not_end_the_polling(here: World, monkeypatch: Any):
+async def test_a_bug_in_one_poll_is_reported_by_its_name_and_does_not_end_the_polling(here: World, monkeypatch: Any):
     broker = here.start()
     asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code)

@@ -95,7 +95,7 @@ async def test_a_refused_answer_that_repeats_a_living_grants_token_ends_nothing(
 
 @pytest.mark.case("53")
 @pytest.mark.parametrize("takes", ["refresh", "access", "both"])
-async def test_a_token_that_came_alone_is_told_with_its_own_hint(start, identity_provider, takes):
+async def test_a_token_that_came_alone_is_sent_with_its_own_hint(start, identity_provider, takes):
     """A provider that revokes only refresh tokens must get the one that came without an access token."""
     process = start([user_app(identity_provider, revocation=Revocation(reach="token", tokens=takes))])
     token = (await connected_token(process, identity_provider)).refresh_token

@@ -85,7 +85,7 @@ async def test_a_dead_refresh_token_needs_a_person_and_its_record_is_kept(harnes
     assert 1 == harness.idp.count("refresh_token")
 
 
-async def test_a_lost_answer_is_told_as_uncertain_and_never_as_a_silent_end(harness: Harness):
+async def test_a_lost_answer_is_reported_as_uncertain_and_never_as_a_silent_end(harness: Harness):
     await with_expired_token(harness)
     harness.idp.script.refresh.close_after_accept(after_work=True)
     lost = await harness.ask("mail")
@@ -136,7 +136,7 @@ async def test_a_rejected_token_whose_refresh_token_is_dead_too_needs_a_person_a
 
 
 @pytest.mark.case("61")
-async def test_a_rejected_token_whose_refresh_was_lost_and_then_refused_is_told_as_uncertain(harness: Harness):
+async def test_a_rejected_token_whose_refresh_was_lost_and_then_refused_is_reported_as_uncertain(harness: Harness):
     first, oauth = await connected_and_resumed(harness), harness.broker.oauth(turn())
     harness.idp.script.refresh.close_after_accept(after_work=True)
     lost = await oauth.report_rejected("mail", first.access_token)

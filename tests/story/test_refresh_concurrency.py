@@ -564,7 +564,7 @@ async def test_a_provider_whose_clock_is_wrong_is_asked_once_a_token(test_clock:
 
 @pytest.mark.case("51")
 @pytest.mark.parametrize("two", [Lockless], indirect=True)
-async def test_a_refusal_while_another_attempt_is_under_way_is_told_as_temporary(two: tuple[Harness, Harness]):
+async def test_a_refusal_while_another_attempt_is_under_way_is_reported_as_temporary(two: tuple[Harness, Harness]):
     """Its word is about the old token, and the other attempt may bring the new one."""
     one, other = two
     one.idp.change("client-mail", reuse_grace=60)

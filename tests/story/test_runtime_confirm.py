@@ -333,7 +333,7 @@ async def test_a_pending_request_can_be_withdrawn(harness: Harness) -> None:
     assert 0 == harness.idp.count("token")
 
 
-async def test_a_failing_exchange_is_told_to_the_runtime(harness: Harness) -> None:
+async def test_a_failing_exchange_is_reported_to_the_runtime(harness: Harness) -> None:
     asked = await harness.ask_link(of=of_alice())
     handle = handle_on(await came_back(harness, asked, harness.browser()))
     harness.idp.change("client-mail", client_secret=Secret("nobody-told-the-broker-of-this-one"))

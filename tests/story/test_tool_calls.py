@@ -374,7 +374,7 @@ async def test_a_large_result_of_work_that_ends_while_it_is_polled_is_kept(
 
 
 @pytest.mark.rule("004-12.3-3", "tools.ours-7")
-async def test_work_of_a_process_that_ended_is_told_as_interrupted(harness: Harness):
+async def test_work_of_a_process_that_ended_is_reported_as_interrupted(harness: Harness):
     broker = harness.broker
     registry = registry_of(mail__send=lambda ctx, args: GoesOn(going_on("done", asyncio.Event())))
     calls, scope = ToolCalls(registry, broker.scrubber.json), scope_of(broker, registry)

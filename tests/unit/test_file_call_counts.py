@@ -59,7 +59,7 @@ async def test_a_write_of_a_grant(tmp_path: Path, hops: list[object]) -> None:
 async def test_a_refresh(
     tmp_path: Path, identity_provider: IdentityProvider, test_clock: TestClock, hops: list[object]
 ) -> None:
-    """Two writes, the intent and the token, into folder that the first takes for the second on its thread; with the leases
+    """Two writes, the intent and the token, into space that the first reserves for the second on its thread; with the leases
     of the provider lease and of the pair, once for each write. The grant has its due marker from the refresh before."""
     fs = CountingFs()
     store = open_file_store(tmp_path, fs=fs, clock=test_clock)
@@ -72,7 +72,7 @@ async def test_a_refresh(
             hops.clear()
             assert isinstance(await harness.broker.oauth(turn()).get_access_token("mail"), Ready)
         assert 2 == identity_provider.count("refresh_token")
-        # the second one reserves its folder before the first is written, and gives the rest back
+        # the second one reserves its space before the first is written, and gives the rest back
         both = Counter({call: 2 * count for call, count in WRITE.items()})
         assert counts_in(fs) == both + Counter(reserve=1, truncate=1, open_lock=3)
         assert 2 == len(hops)

@@ -68,7 +68,7 @@ def test_a_figure_that_was_edited_changes_the_page(run):
     assert before != page(run)
 
 
-def test_a_missing_bench_is_said_and_stops_nothing(run):
+def test_a_missing_bench_is_reported_and_stops_nothing(run):
     empty = run | {"results": {}}
     assert {} == plots({})
     assert page(empty).count("not measured") > len(TABLE)

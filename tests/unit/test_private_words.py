@@ -17,6 +17,7 @@ from tests.kit.architecture import PACKAGE, ROOT
 WORD = re.compile(
     r"(?<![a-z])(?:rooms?|renew(?:s|ed|als?|ing)?|visit(?:s|ed|ors?|ing)?|doors?)(?![a-z])", re.IGNORECASE
 )
+TOLD = re.compile(r"\b(?:is|are|was|were) (?:told|said) (?:by (?:its|the|their)|as|in|with|at)\b|(?<!If )\bin doubt\b")
 CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 FACES = ("oauthbroker", "oauthbroker.plugins", "oauthbroker.client", "oauthbroker.testing")
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "store" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -59,6 +60,12 @@ def private_words(name: str, text: str) -> Iterator[str]:
 @pytest.mark.parametrize("path", [*PAGES, *CODE], ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_page_and_no_public_code_uses_a_private_word(path):
     assert [] == list(private_words(path.relative_to(ROOT).as_posix(), path.read_text("utf-8")))
+
+
+@pytest.mark.parametrize("path", [*PAGES, *sorted(PACKAGE.rglob("*.py"))], ids=lambda path: str(path.relative_to(ROOT)))
+def test_things_are_reported_or_uncertain_and_not_told_or_in_doubt(path):
+    text = re.sub(r"\s+", " ", path.read_text("utf-8"))
+    assert [] == TOLD.findall(text)
 
 
 @pytest.mark.parametrize("face", FACES)

@@ -102,3 +102,21 @@ def test_the_table_is_lowered_and_follows_a_file_that_moved() -> None:
 def test_the_table_is_never_raised() -> None:
     with pytest.raises(SystemExit, match=r"b\.md:2"):
         lowered(NOW, {"a.md": 2})
+
+
+@pytest.mark.parametrize(
+    ("page", "long"),
+    [
+        ("| a | {} |", [1]),
+        ("| {} | b |\n|---|---|\n| c | {} |", [1, 3]),
+        ("| {20} \\| {20} | b |", [1]),
+        ("| {} | " + "word " * 40 + "|", [1]),
+        ("A paragraph: {} {}", []),
+        ("```\n| {} |\n```", []),
+        ("```\n| {} |\n```\n| {} |", [4]),
+    ],
+)
+def test_a_cell_of_a_table_has_at_most_forty_words(page: str, long: list[int]) -> None:
+    text = page.replace("{20}", "word " * 20)
+    assert long == [hit.line for hit in hits("page.md", text.replace("{}", "word " * 41))]
+    assert [] == hits("page.md", page.replace("{}", "word " * 40).replace("{20}", "word " * 19))

@@ -52,13 +52,15 @@ def _below(root: str) -> list[Finding]:
         return [Finding("permissions", "failure", "There is no store yet.", hint=hint, about=root)]
     found = list(problems(Path(root)))
     hint = "Look who did that, then fix it: folders 0700, files 0600, owned by the user of the broker."
-    said = [
+    listed = [
         Finding("permissions", "failure", sentence(it.what), hint=hint, about=shown(it.path))
         for it in found[:MOST_NAMED]
     ]
     if len(found) > MOST_NAMED:
-        said.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", hint=hint))
-    return said or [Finding("permissions", "ok", "Everything below is a plain file that only we can read.", about=root)]
+        listed.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", hint=hint))
+    return listed or [
+        Finding("permissions", "ok", "Everything below is a plain file that only we can read.", about=root)
+    ]
 
 
 async def disk(root: str) -> list[Finding]:
@@ -94,10 +96,10 @@ async def plugins(settings: Settings) -> list[Finding]:
     """Ask the running broker what its plug-ins found: only a plug-in that is open can say it."""
     if not settings.plugins:
         return []
-    said = await asyncio.to_thread(ask, settings.listen_host.strip("[]"), settings.listen_port)
-    if said is None:
+    answered = await asyncio.to_thread(ask, settings.listen_host.strip("[]"), settings.listen_port)
+    if answered is None:
         return [Finding("plugins", "ok", f"Not asked: no broker answers on port {settings.listen_port}.")]
-    found = [Finding("plugins", "failure", text, hint=hint, about=code) for code, text, hint in findings_in(said)]
+    found = [Finding("plugins", "failure", text, hint=hint, about=code) for code, text, hint in findings_in(answered)]
     return found or [Finding("plugins", "ok", f"No finding of {', '.join(settings.plugins)}.")]
 
 

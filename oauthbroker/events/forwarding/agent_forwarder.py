@@ -74,7 +74,7 @@ class AgentForwarder:
             except BrokerError as error:
                 if error.code is not Code.STORE_LOCKED:  # another process forwards
                     self._log.error("forwarding failed", code=error.code.value)
-            except Exception as error:  # noqa: BLE001  (its text may hold anything, so only its type is told)
+            except Exception as error:  # noqa: BLE001  (its text may hold anything, so only its type is logged)
                 self._log.error("forwarding failed", error=type(error).__name__)
             await self._rest(self._clock.jitter(ASIDE_SECONDS / 2, ASIDE_SECONDS))
 

@@ -49,7 +49,7 @@ async def _configured(broker: Broker) -> str:
 
 @dataclass(frozen=True)
 class CommandInputs:
-    """Where a flow runs, as a command is told. Options win over the FlowService."""
+    """Where a flow runs, as the options of a command say. Options win over the FlowService."""
 
     entities: Sequence[Path]
     config: Path | None

@@ -30,7 +30,7 @@ class Stamp:
         self._header, self._seen_at, self._settled = header, now, False
 
     def holds(self, fs: Fs, folder: int, name: str) -> bool:
-        """Tell whether the file still has this version. False when in doubt; raises nothing."""
+        """Tell whether the file still has this version. False when uncertain; raises nothing."""
         try:
             if not self._settled:
                 return self._same_header(fs, folder, name)

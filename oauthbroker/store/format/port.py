@@ -95,7 +95,7 @@ class Lease(Protocol):
 
     async def holds(self) -> bool:
         """Tell whether the store says that this holder has the lease. Ask right before a request that cannot be taken
-        back is sent. False when in doubt."""
+        back is sent. False when uncertain."""
         ...
 
 
@@ -131,12 +131,12 @@ class Store(Protocol):
 
     def unchanged(self, entry: Entry) -> bool:
         """Tell whether `entry`, with or without its body, is certainly the newest version. Cheap and synchronous;
-        False when in doubt."""
+        False when uncertain."""
         ...
 
     async def is_current(self, entry: Entry) -> bool:
         """Tell whether `entry`, with or without its body, is the newest version, in all processes and on all hosts. For
-        an entry that `unchanged` cannot confirm. False when in doubt."""
+        an entry that `unchanged` cannot confirm. False when uncertain."""
         ...
 
     def tag(self, kind: str, label: str, *parts: str) -> Tag:

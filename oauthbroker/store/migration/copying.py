@@ -127,7 +127,7 @@ class Migration:
         raise mark.refusal()
 
     def _close(self, arriving: MigrationMarker) -> None:
-        """Close the source, so that no broker opens it. One that has it open is told to the caller first."""
+        """Close the source, so that no broker opens it. One that has it open is reported to the caller first."""
         if self.source.mark() is not None:
             return
         self._check_unused()

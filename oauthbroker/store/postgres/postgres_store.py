@@ -31,7 +31,7 @@ _MOST_ASIDE: Final = 256
 class PostgresStore:
     """A `Store` in one database, for any number of processes and hosts. Belongs to one event loop.
 
-    `unchanged` is in doubt unless the `feed` is trusted: then a version is current by the word of the database, which
+    `unchanged` is uncertain unless the `feed` is trusted: then a version is current by the word of the database, which
     is one round trip. While the database is away, `is_current` confirms versions that were checked at most
     `degraded_seconds` ago. After `storeUnavailable` from a write, the entry is either the old or the new version: read
     it again.

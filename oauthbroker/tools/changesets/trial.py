@@ -62,19 +62,19 @@ def _copied(folder: Path, user: int | None) -> Iterator[tuple[Path, Path]]:
 async def _reported(channel: socket.socket) -> list[str]:
     """Read the lines of the process: the parts that it loads, and at last all problems. If it never comes to that, the
     part that it was loading is the problem."""
-    said, part = bytearray(), "the bundle"
+    output, part = bytearray(), "the bundle"
     end = "ended the process that loaded it"
     try:
         async with asyncio.timeout(LIMITS.seconds):
-            while len(said) <= LIMITS.output and (
+            while len(output) <= LIMITS.output and (
                 piece := await asyncio.get_running_loop().sock_recv(channel, 64 * 1024)
             ):
-                said += piece
+                output += piece
     except TimeoutError:
         end = f"did not load within {LIMITS.seconds:g} seconds"
     except ConnectionError:
         pass  # the process was killed
-    for line in bytes(said).split(b"\n")[:-1]:
+    for line in bytes(output).split(b"\n")[:-1]:
         match _message(line):
             case {"problems": list(problems)}:
                 return [str(each) for each in problems]

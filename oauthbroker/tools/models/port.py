@@ -105,7 +105,7 @@ def _checked(answer: object) -> ModelAnswer:
 
 
 def _usable(call: object, index: int) -> ToolCall:
-    """Return a call in the form that the conversation keeps. What the model wrote wrong is told as its result."""
+    """Return a call in the form that the conversation keeps. What the model wrote wrong is reported as its result."""
     if not isinstance(call, ToolCall):
         raise AnswerRefused("The model gave no answer that can be used.")
     name = shown_name(call.name) if isinstance(call.name, str) else ""

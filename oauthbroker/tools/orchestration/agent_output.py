@@ -136,7 +136,7 @@ class AgentOutput:
         self._log.log(level if level in _LEVELS else logging.INFO, "%s %s: %s", who, shown_name(source), printable)
 
     def _admits(self) -> bool:
-        """Return whether one more line may be logged. The first one too many is told."""
+        """Return whether one more line may be logged. The first one too many is reported."""
         now = asyncio.get_running_loop().time()
         if now - self._since >= SPAN_SECONDS:
             self._since, self._lines = now, 0

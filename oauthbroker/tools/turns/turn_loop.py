@@ -229,7 +229,7 @@ def turn_id_of(event_id: str) -> str:
 
 
 def _input_of(event: UnifiedEvent) -> tuple[str, str]:
-    """Return role and text of the first message. An event without words, such as `auth.granted`, is told by the
+    """Return role and text of the first message. An event without words, such as `auth.granted`, is reported by the
     system."""
     if event.input is not None:
         return "user", event.input

@@ -1,4 +1,4 @@
-"""What a log and the author of a bundle are told of an exception of the bundle's code: its type, its text in one line,
+"""Describe an exception of the bundle's code to a log and to the author of the bundle: its type, its text in one line,
 and its line of the file. The reader scrubs the text."""
 
 from __future__ import annotations

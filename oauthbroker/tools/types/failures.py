@@ -37,7 +37,7 @@ class ToolCode(StrEnum):
 
 
 class ToolFailure(Exception):
-    """A handler raises it to say how its call failed. Every other exception is told by its type and text."""
+    """A handler raises it to say how its call failed. Every other exception is reported by its type and text."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ def timed_out(seconds: float) -> ToolError:
 
 
 def error_of(error: BaseException) -> ToolError:
-    """Return the error that tells an exception. Raises nothing: an exception whose own code fails is told by its
+    """Return the error that tells an exception. Raises nothing: an exception whose own code fails is reported by its
     type."""
     try:
         return _texts_of(_named(cause_of(error)))

@@ -11,7 +11,7 @@ from oauthbroker.tools.types.output_limits import READ, VALUE
 
 
 def text_of(value: object) -> str:
-    """Return the text of a foreign value, without halves of characters. An exception that has none is told by its type.
+    """Return the text of a foreign value, without halves of characters. One without text is reported by its type.
     A very long text ends at a space."""
     is_error = issubclass(type(value), BaseException)
     try:

@@ -33,7 +33,7 @@ async def grant_record(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> 
 
 
 async def end_grant(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> Response:
-    """End a grant here at once, and at the provider as soon as it answers. A grant that ended before is told again to a
+    """End a grant here at once, and at the provider as soon as it answers. A grant that ended before is sent again to a
     provider that does not know yet."""
     summary = await call.services.grants.find(call.path.grantId)
     outcome = None

@@ -53,7 +53,7 @@ async def cancel_session(call: SessionCall) -> Response:
 
 
 async def confirm_session(call: AnyCall) -> Response:
-    """Confirm a handle for the runtime, or relay with a turn's own token a code that was said in its conversation."""
+    """Confirm a handle for the runtime, or relay with a turn's own token a code that was sent in its conversation."""
     if isinstance(call.caller, TurnTokenHolder):
         await call.made()  # which session a code is of is not known before it is tried
         outcome = await call.services.pending_codes.relay(call.caller.turn, call.body.channelCode.reveal(), None)

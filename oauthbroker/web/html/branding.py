@@ -34,11 +34,11 @@ class Brand:
 
     @classmethod
     def of(cls, settings: Settings) -> Brand | None:
-        said = settings.branding
-        if said == Branding():
+        given = settings.branding
+        if given == Branding():
             return None
         below = urlsplit(settings.public_base_url).path.rstrip("/")
-        return cls(said.name, said.support_url, below + _path(said.logo) if said.logo is not None else "")
+        return cls(given.name, given.support_url, below + _path(given.logo) if given.logo is not None else "")
 
 
 BRAND: ContextVar[Brand | None] = ContextVar("BRAND", default=None)

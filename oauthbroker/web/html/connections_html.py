@@ -59,8 +59,8 @@ def render_connections(layout: UserLayout, services: Sequence[Service], *, done:
     """Render the connections and requests of the subjects of one browser session, app by app. `done`: a word of ours in
     the address for a finished action; any other word is ignored."""
     cards = [(each, _card(layout, each.connection) if each.connection else None) for each in services]
-    said = layout.text.done_disconnected if done == "disconnected" else ""
-    return layout.page("connections", layout.text.title, done=said, services=cards, brand_of=brand_of)
+    message = layout.text.done_disconnected if done == "disconnected" else ""
+    return layout.page("connections", layout.text.title, done=message, services=cards, brand_of=brand_of)
 
 
 def render_disconnect(layout: UserLayout, connection: GrantConnection) -> Page:

@@ -137,7 +137,7 @@ def route_template(scope: MutableMapping[str, Any]) -> str:
 def uvicorn_options() -> dict[str, Any]:
     """Return the keyword arguments for `uvicorn.Config` that the pages rely on.
 
-    `log_level` is said on purpose: left out, a root logger below DEBUG makes uvicorn trace whole requests.
+    `log_level` is given on purpose: left out, a root logger below DEBUG makes uvicorn trace whole requests.
     `proxy_headers` off: X-Forwarded-* is what a client says about itself.
     """
     return {

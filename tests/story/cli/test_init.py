@@ -126,7 +126,7 @@ def test_without_a_store_every_command_says_how_to_make_one(desk: Desk, words):
 
 
 @pytest.mark.parametrize("words", [("init",), ("serve",), ("secrets", "list"), ("grants", "list")], ids=" ".join)
-def test_a_configuration_with_problems_is_told_in_full_and_nothing_is_made(desk: Desk, words):
+def test_a_configuration_with_problems_is_reported_in_full_and_nothing_is_made(desk: Desk, words):
     desk.write(
         "bad", "apiVersion: agents.example.io/v1alpha1\nkind: OAuthApp\nmetadata: {name: bad}\nspec: {flow: x}\n"
     )

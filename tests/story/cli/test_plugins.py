@@ -100,7 +100,7 @@ WRONG = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", WRONG.values(), ids=WRONG)
-def test_a_plugin_whose_command_cannot_be_taken_is_told_and_harms_no_other(tmp_path: Path, row: tuple[str, str]):
+def test_a_plugin_whose_command_cannot_be_taken_is_reported_and_harms_no_other(tmp_path: Path, row: tuple[str, str]):
     text, reported = row
     site = distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)
     done = command("--help", cwd=tmp_path, PYTHONPATH=path_of(SAMPLE, site))

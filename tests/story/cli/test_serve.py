@@ -160,7 +160,7 @@ def test_a_key_in_the_environment_works_and_is_warned_of(ready: Desk):
 
 
 @pytest.mark.case("89")
-def test_a_crash_in_a_page_is_told_without_its_words(ready: Desk):
+def test_a_crash_in_a_page_is_reported_without_its_words(ready: Desk):
     secret = ready.canaries.mint("code").reveal()
     prelude = (
         "import oauthbroker.web.gate.readiness as app\n"
@@ -183,7 +183,7 @@ def test_a_crash_in_a_page_is_told_without_its_words(ready: Desk):
     assert ["RuntimeError"] == [line["exception"] for line in faults]
 
 
-def test_a_port_that_is_taken_is_said_plainly(ready: Desk):
+def test_a_port_that_is_taken_is_reported_plainly(ready: Desk):
     before = tree(ready.folder / "store")
     with socket.create_server(("127.0.0.1", ready.port)):
         done = command("serve", cwd=ready.folder)

@@ -104,7 +104,7 @@ async def test_half_a_line_that_cannot_be_taken_back_is_told_of(
 @pytest.mark.parametrize(
     "half", [b"{", b'{"seq":3,"at":"2026-01-31T09', b'{"seq":3,"at":"x","type":"TokenIssued","mac":"00"}', b"\0" * 99]
 )
-async def test_a_line_that_a_crash_has_torn_is_told_of_by_the_next_writer(tmp_path: Path, half: bytes) -> None:
+async def test_a_line_that_a_crash_has_torn_is_reported_by_the_next_writer(tmp_path: Path, half: bytes) -> None:
     write(tmp_path)
     with active(tmp_path).open("ab") as file:
         file.write(half)

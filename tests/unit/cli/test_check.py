@@ -102,7 +102,7 @@ def test_a_variable_that_is_not_set_is_a_warning_and_with_strict_a_problem(tmp_p
     assert 0 == check(folder, "--strict", ACME_SECRET="x").exit_code
 
 
-def test_a_check_that_is_off_is_said_aloud(tmp_path: Path):
+def test_a_check_that_is_off_is_reported(tmp_path: Path):
     weak = edited(
         BROKER,
         ("https://broker.example", "http://127.0.0.1:8420"),
@@ -133,7 +133,7 @@ def test_json_says_the_same(tmp_path: Path):
     assert [("deviceCodeUnsupported", 6, 9)] == [(it["code"], it["line"], it["column"]) for it in answer["problems"]]
 
 
-def test_what_a_preset_is_not_sure_of_is_said_and_refuses_nothing(tmp_path: Path):
+def test_what_a_preset_is_not_sure_of_is_reported_and_refuses_nothing(tmp_path: Path):
     folder = write(tmp_path / "b", shared=GLOBAL)
     result = check(folder)
     assert (0, False) == (result.exit_code, "warning" in result.stderr)

@@ -34,7 +34,7 @@ def test_the_resources_of_the_plugin_are_read_in_the_order_of_the_files_and_no_o
         ("gateway", HOTEL.replace("BOOK: {}", "BOOK: {}, BOOK: {}"), "twice"),
     ],
 )
-def test_each_problem_is_told_with_its_place(tmp_path: Path, plugin: str, text: str, what: str) -> None:
+def test_each_problem_is_reported_with_its_place(tmp_path: Path, plugin: str, text: str, what: str) -> None:
     with pytest.raises(ConfigInvalidError) as refused:
         read_resources(write(tmp_path, hotel=text) / "hotel.yaml", plugin)
     (problem,) = refused.value.problems

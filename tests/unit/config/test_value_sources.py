@@ -58,7 +58,7 @@ def test_values_arrive_as_secrets(tmp_path: Any):
 
 
 @pytest.mark.case("96")
-def test_everything_missing_is_told_at_once_with_its_place(tmp_path: Any):
+def test_everything_missing_is_reported_at_once_with_its_place(tmp_path: Any):
     folder = write(tmp_path / "b", app=APP, shared=GLOBAL, connector=CONNECTOR)
     error = refused_values(folder, {}, NEVER_SET)
     assert [
@@ -131,7 +131,7 @@ def test_the_audience_of_an_assertion_may_be_the_token_endpoint_and_then_needs_n
         f'{{"kty": "{CANARY}"}}',
     ],
 )
-def test_a_key_that_cannot_sign_is_told_at_start_and_not_quoted(material: str, tmp_path: Any):
+def test_a_key_that_cannot_sign_is_reported_at_start_and_not_quoted(material: str, tmp_path: Any):
     error = refused_values(write(tmp_path / "b", app=SIGNING), {"ACME_SECRET": material}, NEVER_SET)
     [problem] = error.problems
     assert ("spec.client.clientSecret", 11) == (problem.path, problem.line)

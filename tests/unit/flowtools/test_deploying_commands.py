@@ -99,7 +99,7 @@ def test_each_command_answers_in_json():
 
 
 @pytest.mark.rule("001-withdraw")
-def test_a_withdrawn_version_is_told_by_each_command():
+def test_a_withdrawn_version_is_reported_by_each_command():
     for version in (1, 2):
         Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [], version=version)), "utf-8")
         run("deploy", "tool.json")

@@ -172,7 +172,7 @@ def test_a_flow_that_keeps_the_rules_is_green(name):
 
 @pytest.mark.rule("000-rules-1", "000-rules-3", "000-rules-4", "000-rules-5", "000-rules-6", "001-risk-2", "001-risk-3")
 @pytest.mark.parametrize("name", FOUND)
-def test_a_flow_that_breaks_a_rule_is_told_which_and_where(name):
+def test_a_flow_that_breaks_a_rule_is_reported_with_the_rule_and_its_place(name):
     row, expected = FOUND[name]
     assert expected == reported(*row)
 

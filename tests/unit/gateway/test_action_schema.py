@@ -177,7 +177,7 @@ def test_a_json_schema_reads_no_file_even_a_usable_schema(tmp_path: Path) -> Non
         rulebook({"actions": {"A": {"jsonSchema": {"$ref": other.as_uri()}}}})
 
 
-def test_json_schema_without_its_extra_is_told_at_load(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_schema_without_its_extra_is_reported_at_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
     with pytest.raises(ValueError, match=r"needs the extra `gateway`. Install oauthbroker.gateway"):
         rulebook({"actions": {"A": {"jsonSchema": {}}}})
@@ -219,7 +219,7 @@ def test_an_empty_list_of_choices_is_refused_at_load_with_its_place(tmp_path: Pa
 
 
 @pytest.mark.parametrize("change", PROBLEMS.values(), ids=PROBLEMS)
-def test_each_problem_is_told_at_load_with_its_place(tmp_path: Path, change: tuple[str, str, str, str]) -> None:
+def test_each_problem_is_reported_at_load_with_its_place(tmp_path: Path, change: tuple[str, str, str, str]) -> None:
     old, new, what, hint = change
     text = edited(SCHEMA, (old, new))
     place = None

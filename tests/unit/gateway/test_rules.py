@@ -159,7 +159,7 @@ def test_each_printed_field_has_its_type_in_every_action_and_with_any_schema(fie
      ("price", float("inf"), "Field price must be number, got no finite number"),
      ("product_id", 5, "Field product_id must be string, got integer"), ("product_id", b"prod_1", "Field product_id must be string, got no JSON value")],
 )  # fmt: skip
-def test_a_wrong_type_is_told_as_printed(field: str, value: Any, text: str) -> None:
+def test_a_wrong_type_is_reported_as_printed(field: str, value: Any, text: str) -> None:
     assert (text, "TYPE_MISMATCH", field) == reported({**CART, field: value})
 
 

@@ -146,7 +146,7 @@ def test_each_fault_is_reported(line: Any, says: str):
 
 
 @pytest.mark.case("90")
-def test_every_problem_of_every_line_is_told_at_once_and_no_value(canaries: Canaries):
+def test_every_problem_of_every_line_is_reported_at_once_and_no_value(canaries: Canaries):
     secret = canaries.mint("refresh token").reveal()
     bad = {"app": "mail", "subject": secret, "refreshToken": f"{secret} ", "scopes": [secret], secret: secret}
     found = validated(bad, GOOD, b"", {"app": secret}, {**bad, "extra": 1, "subject": 1})
@@ -158,7 +158,7 @@ def test_every_problem_of_every_line_is_told_at_once_and_no_value(canaries: Cana
 
 def test_the_same_grant_twice_is_a_problem_that_names_both_lines():
     found = validated(GOOD, GOOD | {"refreshToken": "r-2"})
-    assert [(2, "the same app and subject as line 1: keep one")] == [(it.line, it.what) for it in found.problems]
+    assert [(2, "the same app and subject as line 1. Keep one.")] == [(it.line, it.what) for it in found.problems]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\n\n"])
@@ -178,7 +178,7 @@ def test_a_line_without_an_end_is_let_go_piece_by_piece():
 
 def test_too_many_lines_or_bytes_are_refused():
     found = validate(io.BytesIO(b"\n" * MOST_LINES + json.dumps(GOOD).encode()), APPS, NOW)
-    assert [f"more than {MOST_LINES} lines: cut the file into several"] == [it.what for it in found.problems]
+    assert [f"more than {MOST_LINES} lines. Cut the file into several."] == [it.what for it in found.problems]
     found = validate(io.BytesIO(b"{\n" * (2 * MOST_PROBLEMS)), APPS, NOW)
     assert MOST_PROBLEMS + 1 == len(found.problems)
 

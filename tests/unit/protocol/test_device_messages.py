@@ -272,11 +272,11 @@ TOKENS = {"access_token": f"{CANARY}-at", "token_type": "Bearer"}
 
 @pytest.mark.parametrize("status", [200, 400, 403, 428, 429])
 @pytest.mark.parametrize(("word", "slower"), [("authorization_pending", False), ("slow_down", True)])
-def test_waiting_is_said_with_any_status_that_providers_use(word: str, slower: bool, status: int):
+def test_waiting_is_reported_with_any_status_that_providers_use(word: str, slower: bool, status: int):
     assert DevicePending(slower) == device_token_response(DEVICE, answer({"error": word}, status))
 
 
-def test_waiting_is_said_in_a_form_where_the_provider_answers_in_forms():
+def test_waiting_is_reported_in_a_form_where_the_provider_answers_in_forms():
     app = with_habits(token_response_format="form")
     said = answer(b"error=authorization_pending&interval=5", 200, "application/x-www-form-urlencoded")
     assert DevicePending(False) == device_token_response(app, said)

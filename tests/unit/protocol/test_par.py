@@ -140,7 +140,7 @@ def test_an_answer_that_is_none(body: Any) -> None:
         (429, b"", Code.PROVIDER_RATE_LIMITED, ""),
     ],
 )
-def test_a_refusal_is_told_in_our_words(status: int, body: Any, code: Code, note: str) -> None:
+def test_a_refusal_is_reported_in_our_words(status: int, body: Any, code: Code, note: str) -> None:
     error = refusal(lambda: par_response(APP, answer(body, status, retry_after=7)))
     assert code is error.code
     assert note in (error.note or "")

@@ -250,7 +250,7 @@ def test_a_providers_words_are_read_as_the_rfcs(body: Any, code: Code, status: i
     assert code == code_of(lambda: token_response(app, answer(body, status)))
 
 
-def test_a_dead_refresh_token_is_told_in_the_providers_own_word():
+def test_a_dead_refresh_token_is_reported_in_the_providers_own_word():
     app = with_habits(error_words={"stale": "invalid_grant"})
     with pytest.raises(RefreshRefused) as caught:
         refresh_response(app, answer({"error": "stale"}))

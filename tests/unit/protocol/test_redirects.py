@@ -49,7 +49,7 @@ PLACES = [
 
 @pytest.mark.case("22")
 @pytest.mark.parametrize(("location", "place"), PLACES)
-def test_a_redirect_is_said_with_the_words_of_its_address_alone(location: str, place: str) -> None:
+def test_a_redirect_is_reported_with_the_words_of_its_address_alone(location: str, place: str) -> None:
     said = f"the token endpoint redirects to {place}, which is not followed"
     assert {said} == {redirect_note(REQUEST, status, location) for status in REDIRECTS}
 

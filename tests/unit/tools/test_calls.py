@@ -111,7 +111,7 @@ async def test_the_registry_is_called_directly_by_explicit_policy_only():
 @pytest.mark.rule("002-10.1-1", "002-10.3-1", "002-2.4-1", "002-2.4-4", "002-2.4-5", "002-10.2-2", "004-12.3.1-1")
 @pytest.mark.parametrize("owner", ["Tool/weather", "Extension/weather"])
 @pytest.mark.parametrize("waits", [True, False])
-async def test_a_failure_is_told_as_printed(waits: bool, owner: str):
+async def test_a_failure_is_reported_as_printed(waits: bool, owner: str):
     def blocking(ctx: object, args: object) -> None:
         raise ToolFailure("요청 실패", help_url="https://docs.goondan.ai/errors/E_TOOL")
 
@@ -154,7 +154,7 @@ async def test_no_exception_of_a_handler_is_raised(error: BaseException, waits: 
         assert type(error).__name__ == result.error.name
 
 
-async def test_an_exception_whose_text_raises_is_told_by_its_type():
+async def test_an_exception_whose_text_raises_is_reported_by_its_type():
     class Odd(Exception):
         def __str__(self) -> str:
             raise SystemExit
@@ -604,7 +604,7 @@ async def test_an_error_without_a_reason_is_still_an_error():
 
 @pytest.mark.rule("tools.ours-2")
 @pytest.mark.parametrize("name", ["", "x" * 100_000, "bash", "a__b\n\x1b[0m", "../../etc__passwd", "weather__get "])
-async def test_a_name_that_a_model_made_up_is_told_in_one_short_line(name: str):
+async def test_a_name_that_a_model_made_up_is_reported_in_one_short_line(name: str):
     registry = registry_with(lambda ctx, args: 1)
     result = await ToolCalls(registry, scrub).perform(ToolCall("c", name), scope_of(registry, "weather"))
     assert result.error is not None

@@ -38,7 +38,7 @@ def raised(make: Callable[[], BaseException]) -> str:
         (lambda: Hidden("x"), "Hidden"),
     ],
 )
-def test_an_exception_is_told_in_one_line_with_its_place(make: Callable[[], BaseException], begins: str):
+def test_an_exception_is_reported_in_one_line_with_its_place(make: Callable[[], BaseException], begins: str):
     reported = raised(make)
     assert reported.startswith(begins), reported
     assert reported.isprintable()

@@ -102,7 +102,7 @@ async def test_a_value_that_a_handler_returns_is_an_output_or_a_refusal(name: st
 
 
 @pytest.mark.parametrize("name", ERRORS)
-async def test_an_exception_that_a_handler_raises_is_told_by_its_type_and_text(name: str):
+async def test_an_exception_that_a_handler_raises_is_reported_by_its_type_and_text(name: str):
     def raises() -> None:
         raise made(name)
 
@@ -115,7 +115,7 @@ async def test_an_exception_that_a_handler_raises_is_told_by_its_type_and_text(n
 
 @pytest.mark.sample(80)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
-async def test_the_members_of_a_failure_are_told_as_texts(name: str):
+async def test_the_members_of_a_failure_are_reported_as_texts(name: str):
     def raised(**members: Any) -> Any:
         raise ToolFailure(**{"message": "no"} | members)
 

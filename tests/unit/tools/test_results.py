@@ -35,7 +35,7 @@ def test_an_error_has_the_members_that_the_document_prints():
 
 
 @pytest.mark.rule("004-12.3.1-1")
-def test_an_error_is_told_as_the_other_document_prints_it():
+def test_an_error_is_reported_as_the_other_document_prints_it():
     reported = ToolCallResult.failed(CALL, ToolError(message="요청 실패")).to_json()
     printed = {"status": "error", "error": {"message": "요청 실패", "name": "Error", "code": "E_TOOL"}}
     assert printed == {member: reported[member] for member in printed}

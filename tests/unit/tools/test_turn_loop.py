@@ -101,7 +101,7 @@ async def test_what_waits_for_the_user_is_a_block_of_the_step_and_the_turn_ends_
 
 
 @pytest.mark.rule("turns.ours-12")
-async def test_an_event_without_words_is_told_by_the_system():
+async def test_an_event_without_words_is_reported_by_the_system():
     world = World([DONE])
     await world.run(event(None, type="auth.granted", payload={"provider": "slack"}))
     first = world.recorded[0]
@@ -466,7 +466,7 @@ BAD_CALLS = {
 
 @pytest.mark.parametrize(("bad", "code", "text"), BAD_CALLS.values(), ids=BAD_CALLS)
 @pytest.mark.rule("turns.ours-30", "002-2.4-1", "002-2.3-4")
-async def test_a_call_that_cannot_be_performed_is_told_to_the_model_and_the_others_are_performed(bad, code, text):
+async def test_a_call_that_cannot_be_performed_is_reported_to_the_model_and_the_others_are_performed(bad, code, text):
     world = World([ModelAnswer("", [one(), bad, one()]), DONE])
     world.tool("notes__add", lambda: "added")
     assert "Done." == (await world.run()).answer

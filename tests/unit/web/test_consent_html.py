@@ -71,7 +71,7 @@ def test_without_scopes_the_page_says_so_and_with_very_many_it_counts_the_rest()
 @pytest.mark.parametrize(
     "left, said", [(600, "in 10 min"), (601, "in 11 min"), (59, "in 1 min"), (0, "in 0 min"), (-90, "in 0 min")]
 )
-def test_the_time_left_is_said_in_whole_minutes(left, said):
+def test_the_time_left_is_reported_in_whole_minutes(left, said):
     page = render_connect(a_view(expires_at=NOW + timedelta(seconds=left)), "en")
     assert said in Document(page.html).text
 
@@ -192,7 +192,7 @@ def test_an_ending_has_the_status_of_its_code(outcome, code, status):
 
 
 @pytest.mark.parametrize("code", list(Code))
-def test_a_failure_is_told_in_the_readers_language(code):
+def test_a_failure_is_reported_in_the_readers_language(code):
     said = Document(render_outcome("failed", code, None, "ko").html)
     assert code.sentence("ko").format(mode="?") in said.text
     assert said.one("html").attributes["lang"] == "ko"

@@ -28,7 +28,7 @@ def test_every_code_is_a_problem_with_its_status_and_sentence(code):
     assert "for the log only" not in bytes(response.body).decode()
 
 
-def test_when_to_come_back_is_said_in_header_and_body():
+def test_when_to_come_back_is_reported_in_header_and_body():
     response = problem(BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=30))
     assert response.headers["retry-after"] == "30"
     assert json.loads(bytes(response.body))["retryAfterSeconds"] == 30

@@ -69,5 +69,5 @@ def test_a_folder_without_words_is_refused(tmp_path: Path) -> None:
         PluginPages(folder=Path(), pages=[PluginPage(path=1, handler=show)]),  # type: ignore[arg-type]
     ],
 )
-def test_a_wrong_type_is_told_when_the_plugin_opens(given: Any) -> None:
+def test_a_wrong_type_is_reported_when_the_plugin_opens(given: Any) -> None:
     assert "`pages` is a PluginPages, with a folder and a list of PluginPage" == problem_of(RunningPlugin(pages=given))

@@ -167,7 +167,7 @@ def test_any_header_gives_a_language(header):
         ("oidc", ":::", ""),
     ],
 )
-def test_a_scope_is_told_as_it_is_spelled_and_in_words_only_where_they_are_known(provider, scope, english):
+def test_a_scope_is_reported_as_it_is_spelled_and_in_words_only_where_they_are_known(provider, scope, english):
     line = scope_line(provider, scope, "en")
     assert (line.label, line.raw) == (english, scope)
 

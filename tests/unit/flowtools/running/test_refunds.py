@@ -51,7 +51,7 @@ def test_charges_are_refunded_in_the_other_order_and_refunds_are_not(tmp_path):
     assert [{"n": 2}, {"n": 0}] == [each.fields["charge"] for each in world.shop.sent[3:]]
 
 
-def test_a_charge_that_may_not_have_happened_is_told_and_not_refunded(tmp_path, monkeypatch):
+def test_a_charge_that_may_not_have_happened_is_reported_and_not_refunded(tmp_path, monkeypatch):
     world = world_of(tmp_path, Died())
     flow = world.flow({"p": PAY}, [], idempotencyKey="input.id")
     with pytest.raises(Died):

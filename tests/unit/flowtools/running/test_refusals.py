@@ -144,7 +144,7 @@ def test_an_expression_without_a_value_is_no_error_of_the_server(world: World) -
 
 
 @pytest.mark.rule("000-contract-2", "001-auth-3")
-def test_a_refused_role_is_told_with_those_that_the_tool_asks_for(world: World) -> None:
+def test_a_refused_role_is_reported_with_those_that_the_tool_asks_for(world: World) -> None:
     flow = world.flow({"a": BEGIN, "b": log("x")}, chain("a", "b"), auth={"allowedRoles": ["admin", "boss"]})
     response = answer(world.runs.call(flow, {"id": "a"}, Actor(id="u", roles=frozenset({"other"}))))
     reported = json.loads(bytes(response.body))
@@ -156,7 +156,7 @@ def test_a_refused_role_is_told_with_those_that_the_tool_asks_for(world: World) 
 
 
 @pytest.mark.rule("000-contract-2")
-def test_a_row_for_another_owner_is_told_by_its_field(tmp_path: Path) -> None:
+def test_a_row_for_another_owner_is_reported_by_its_field(tmp_path: Path) -> None:
     owned = {
         "name": "Owned",
         "fields": {"owner": {"type": "string", "required": True}},

@@ -290,7 +290,9 @@ async def test_a_name_of_another_form_is_not_found(service: FlowService, tmp_pat
     assert Code.NOT_FOUND is refused.value.code
 
 
-async def test_a_damaged_version_is_told_by_its_place_in_the_folder_alone(service: FlowService, tmp_path: Path) -> None:
+async def test_a_damaged_version_is_reported_by_its_place_in_the_folder_alone(
+    service: FlowService, tmp_path: Path
+) -> None:
     deploy(tmp_path, note_tool("note", {"type": "http"}))
     (tmp_path / "flows/note/versions/1.json").write_text("{}")
     deploy(tmp_path, note_tool("other", {"type": "http"}))

@@ -156,7 +156,7 @@ def test_a_pipe_or_a_folder_is_no_file_and_holds_nothing_up(ctx, make):
 
 
 @pytest.mark.rule("002-14-5")
-def test_a_missing_file_is_told_with_its_path(ctx):
+def test_a_missing_file_is_reported_with_its_path(ctx):
     with pytest.raises(ToolFailure, match=f"does not exist: {ctx.workdir}/x"):
         read(ctx, {"path": "x"})
 

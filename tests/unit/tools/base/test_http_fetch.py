@@ -78,7 +78,7 @@ async def test_a_long_answer_is_cut():
     assert ("x" * MOST_BYTES, True) == (found["body"], found["truncated"])
 
 
-async def test_a_redirect_is_told_and_not_followed():
+async def test_a_redirect_is_reported_and_not_followed():
     async with RawServer(says(302, b"", location="http://169.254.169.254/")) as server:
         found = await LOCAL.get(context(), {"url": f"http://127.0.0.1:{server.port}/"})
     assert ((302, "http://169.254.169.254/"), 1) == ((found["status"], found["location"]), len(server.requests))

@@ -85,7 +85,7 @@ def test_a_crash_while_committing_leaves_the_old_or_the_new_revision_and_the_nex
     assert (steps > 8, seen) == (True, {False, True})
 
 
-def test_a_lock_that_another_process_keeps_is_said_in_time_and_the_changeset_stays(tmp_path, monkeypatch):
+def test_a_lock_that_another_process_keeps_is_reported_in_time_and_the_changeset_stays(tmp_path, monkeypatch):
     desk = Desk.made(tmp_path)
     opened = desk.changesets.open(OWNER)
     code = (

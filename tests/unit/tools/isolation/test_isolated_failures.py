@@ -85,7 +85,7 @@ async def test_no_work_of_an_isolated_call_goes_on_in_its_process(tool, tmp_path
 @pytest.mark.rule("002-10.1-2", "002-10.4-1", "002-2.4-2")
 @pytest.mark.parametrize("text", ["x", "한 ", "😀 ", "\0 ", '" '])
 @pytest.mark.parametrize("export", ["long", "plain"])
-async def test_a_long_failure_is_told_as_that_of_a_tool_of_the_agents_process(tool, tmp_path, export, text):
+async def test_a_long_failure_is_reported_as_that_of_a_tool_of_the_agents_process(tool, tmp_path, export, text):
     def here(_ctx: object, _args: object) -> None:
         whole = text * 100_000
         raise ToolFailure(whole, name=whole, code=whole) if export == "long" else ValueError(whole)
