@@ -11,7 +11,6 @@ from pathlib import Path
 from oauthbroker.config import load
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.words import Fact, account, facts, flows, own_facts
-from tests.kit.prose import MOST_WORDS
 
 MOST_WORDS = 40  # of a cell
 PAGE = Path(__file__).parents[3] / "docs" / "providers.md"
@@ -185,18 +184,6 @@ def test_no_unverified_fact_looks_sure():
         if row.startswith("| [`") or "learnt from" in row:
             continue
         assert ("**unverified**" in row) == bool(re.search(r" \(unverified(: [^)]+)?\) \|", row)), row
-
-
-def _joined(rows: list[str]) -> Iterator[str]:
-    """Join each row with those that continue its cells."""
-    facts: list[list[str]] = []
-    for row in rows:
-        cells = re.split(r"(?<!\\) \| ", row.removeprefix("| ").removesuffix(" |"))
-        if cells[0]:
-            facts.append(cells)
-        else:
-            facts[-1] = [f"{begun} {more}".strip() for begun, more in zip(facts[-1], cells, strict=True)]
-    return ("| " + " | ".join(cells) + " |" for cells in facts)
 
 
 def test_every_preset_has_its_section_and_its_anchor():
