@@ -20,7 +20,6 @@ from oauthbroker.config import Loaded, load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused
-from oauthbroker.core.sentences import sentence
 from oauthbroker.grants.import_lines import CheckedLines, Incoming, validate
 from oauthbroker.grants.importing import Importing, ImportOutcome
 from oauthbroker.model.apps import OAuthApp
@@ -103,7 +102,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 def _refuse(validated: CheckedLines) -> None:
     for problem in validated.problems:
-        typer.echo(f"line {problem.line}: {sentence(problem.what)}", err=True)
+        typer.echo(f"line {problem.line}: {problem.what}", err=True)
     text = f"{counted(len(validated.problems), 'problem')}; nothing of this file was used."
     raise Refused(text, lines=[problem.to_json() for problem in validated.problems])
 
