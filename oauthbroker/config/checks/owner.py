@@ -35,7 +35,7 @@ def check_binding(app: Merged, settings: Settings, *, login: bool) -> None:
         )
     if app.binding == "brokerLogin":
         _check_broker_login(app, login=login)
-    _check_confirm_url(app, settings)
+    _check_confirm_url(app)
     if app.redirect.link == "direct" and not (
         app.binding == "localOperator" or (app.binding == "providerIdentity" and app.mode == "user")
     ):
@@ -55,7 +55,7 @@ def _check_broker_login(app: Merged, *, login: bool) -> None:
         app.written.refuse(path, what, "write login: in the Broker, or binding: runtimeConfirm")
 
 
-def _check_confirm_url(app: Merged, settings: Settings) -> None:
+def _check_confirm_url(app: Merged) -> None:
     """Check the page of `runtimeConfirm`: it needs exactly one, and other bindings none."""
     path = ("owner", "confirmUrl")
     url = app.spec.owner.confirm_url if app.spec.owner else None
@@ -63,8 +63,7 @@ def _check_confirm_url(app: Merged, settings: Settings) -> None:
         if url is not None:
             app.written.refuse(path, "a page of the runtime is for binding: runtimeConfirm", "remove it", key=True)
     elif url is None:
-        if not settings.confirm_url:
-            app.written.missing(path, "write the runtime's page where people are logged in, here or in the Broker")
+        app.written.missing(path, "write the runtime's page where users are signed in")
     elif problem := page_problem(url):
         app.written.refuse(path, *problem)
 
