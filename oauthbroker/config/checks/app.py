@@ -61,16 +61,17 @@ def check_provider(app: Merged) -> None:
     if spec.provider is None:
         app.written.missing(("provider",), f"write one of {', '.join(presets())}, or a name of your own and endpoints")
         return
-    known = preset.params if preset else {}
+    known, meant = preset.params if preset else {}, set[str]()
     for name, value in (spec.params or {}).items():
         if name not in known:
             close = nearest(name, known)
+            meant.add(close)
             hint = f"the nearest known one is {close}" if close else "remove it: this provider's endpoints need no such"
             app.written.refuse(("params", name), "unknown parameter", hint, key=True, astray=not close)
         elif not re.fullmatch(known[name].pattern, value):
             app.written.refuse(("params", name), "not a usable parameter", f"write {known[name].description}")
     for name, param in known.items():
-        if name not in (spec.params or {}) and _needed(app, name):
+        if name not in (spec.params or {}) and name not in meant and _needed(app, name):
             app.written.missing(("params", name), f"write {param.description}")
 
 
@@ -129,7 +130,7 @@ def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
     elif app.preset is None and app.spec.provider is not None:
         close = nearest(app.spec.provider, presets())
         hint += f"; if you meant the provider {close}, write that" if close else ""
-    needed = ("authorization_url", "token_url") if app.spec.flow in {None, "authorizationCode"} else ("token_url",)
+    needed = ("authorization_url", "token_url") if app.spec.flow == "authorizationCode" else ("token_url",)
     for slot in needed:
         if not getattr(app.endpoints, slot) and app.spec.provider is not None:
             app.written.missing(("endpoints", ENDPOINT_NAMES[slot]), hint)
@@ -220,7 +221,10 @@ def check_quirks(app: Merged) -> None:
 def check_redirect(app: Merged, *, public_base_url: str) -> None:
     """Check the redirect. Every app has its own redirect URI (RFC 9700), and none on a path of the broker."""
     path, base = app.redirect.callback_path, app.redirect.base_url
-    if not _CALLBACK.fullmatch(path) or len(path) > 256:
+    written_path = app.spec.redirect.callback_path if app.spec.redirect is not None else None
+    if not app.written.name and written_path is None:
+        pass  # the missing name is told
+    elif not _CALLBACK.fullmatch(path) or len(path) > 256:
         app.written.refuse(
             ("redirect", "callbackPath"), "not a callback path", "write /words/with/slashes: letters, digits, - _ . ~"
         )

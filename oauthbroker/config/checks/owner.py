@@ -26,7 +26,7 @@ _ANSWERS: Final[dict[IdentitySource, str]] = {
 
 def check_binding(app: Merged, settings: Settings, *, login: bool) -> None:
     """`login`: the Broker has a login of its own."""
-    if app.spec.flow == "clientCredentials":
+    if app.spec.flow in {None, "clientCredentials"} or not app.written.whole("owner", "binding"):
         return
     if app.binding == "localOperator" and not is_local(settings):
         what = "localOperator away from loopback: any caller would be its operator"
@@ -69,7 +69,10 @@ def _check_confirm_url(app: Merged) -> None:
 
 
 def check_identity(app: Merged) -> None:
-    if app.spec.flow == "clientCredentials":
+    """Check who may own what comes back, unless the flow, the provider or the binding is refused or missing."""
+    if app.spec.flow in {None, "clientCredentials"} or not app.spec.provider:
+        return
+    if not app.written.whole("owner", "binding"):
         return
     for mode in app.identities_used:
         _check_rule(app, mode, app.identities[mode])

@@ -22,6 +22,7 @@ from oauthbroker.config.written.resource_specs import (
     ToolSpec,
 )
 from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.provider_habits import Habits
 
 Apps = Mapping[str, Written[OAuthAppSpec]]
 
@@ -92,13 +93,20 @@ def _declared(resource: Written[Any], auth: ToolAuthSpec | ConnectorAuthSpec, ap
     app = referred(resource, at, auth.oauth_app_ref, "OAuthApp", apps)
     if app is None:
         return None
-    if scopes is not None and app.whole("scopes"):
+    if scopes is not None and (app.spec.scopes is not None or _is_scopeless(app.spec)):
         _check_scopes(resource, ("auth", "scopes"), scopes, app.spec.scopes or (), "the OAuthApp does not have")
     injected = isinstance(auth, ToolAuthSpec) and auth.delivery is not None
     if injected and not _may_carry(app):
         what = "injection for an OAuthApp without api.hosts, so no token is usable"
         resource.refuse(("auth", "delivery"), what, "write api.hosts in the OAuthApp, or remove delivery")
     return ToolAuth(app.name, None if scopes is None else tuple(scopes), injected)
+
+
+def _is_scopeless(spec: OAuthAppSpec) -> bool:
+    """Return whether an app needs no list of scopes; where one is missing, that is told once."""
+    preset = preset_of(spec)
+    habits = preset.habits() if preset else Habits()
+    return (spec.quirks.over(habits) if spec.quirks else habits).scopeless
 
 
 def _may_carry(app: Written[OAuthAppSpec]) -> bool:
