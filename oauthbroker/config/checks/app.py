@@ -26,6 +26,7 @@ RESERVED_OPTIONS: Final = frozenset(
      "nonce", "password", "redirect_uri", "refresh_token", "request", "request_uri", "resource", "response_mode",
      "response_type", "scope", "state", "token", "username"}
 )  # fmt: skip
+_DECIDE_SECRET = ("clientSecrets", "authMethod")
 _CLIENT_ID = re.compile(r"(?<=[^/]/)\{client_id\}(?=/|$)")  # a segment of the path
 _CALLBACK = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 # First segments of the broker's own paths.
@@ -82,6 +83,8 @@ def _needed(app: Merged, param: str) -> bool:
 def check_client(app: Merged) -> None:
     """Check that a secret is given where one is needed, and only there. Its value is read later, by `value_sources`."""
     client = app.spec.client or ClientSpec()
+    if not app.spec.provider and not client.model_fields_set:  # with `mcp` it needs none
+        return
     signs = client.client_id is None and client.auth_method == "private_key_jwt"
     learns = app.spec.provider == MCP and (signs or not client.model_fields_set - {"client_id"})
     if client.client_id is None and not learns:
@@ -96,7 +99,7 @@ def check_client(app: Merged) -> None:
         app.written.refuse(("client", found[0]), what, "remove one of the two", key=True)
     elif found == ["clientSecrets"] and not client.client_secrets:
         app.written.refuse(("client", "clientSecrets"), "an empty list", "write at least one source")
-    elif not found and app.auth_method != "none" and app.written.whole("client", "clientSecrets"):
+    elif not found and app.auth_method != "none" and all(app.written.whole("client", it) for it in _DECIDE_SECRET):
         app.written.missing(("client", "clientSecret"), "write it, or authMethod: none for a public client")
     _check_assertion(app, client)
 

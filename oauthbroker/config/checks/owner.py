@@ -69,10 +69,9 @@ def _check_confirm_url(app: Merged) -> None:
 
 
 def check_identity(app: Merged) -> None:
-    """Check who may own what comes back, unless the flow, the provider or the binding is refused or missing."""
-    if app.spec.flow in {None, "clientCredentials"} or not app.spec.provider:
-        return
-    if not app.written.whole("owner", "binding"):
+    """Check who may own what comes back, unless a setting that decides it is refused or missing."""
+    known = app.spec.flow and app.spec.provider and app.spec.subject_mode and app.written.whole("owner", "binding")
+    if not known or app.spec.flow == "clientCredentials":
         return
     for mode in app.identities_used:
         _check_rule(app, mode, app.identities[mode])

@@ -94,7 +94,9 @@ def _declared(resource: Written[Any], auth: ToolAuthSpec | ConnectorAuthSpec, ap
     if app is None:
         return None
     if scopes is not None and (app.spec.scopes is not None or _is_scopeless(app.spec)):
-        _check_scopes(resource, ("auth", "scopes"), scopes, app.spec.scopes or (), "the OAuthApp does not have")
+        known = app.spec.scopes or ()
+        if not _check_scopes(resource, ("auth", "scopes"), scopes, known, "the OAuthApp does not have"):
+            scopes = None  # those of exports are not compared with a mistake
     injected = isinstance(auth, ToolAuthSpec) and auth.delivery is not None
     if injected and not _may_carry(app):
         what = "injection for an OAuthApp without api.hosts, so no token is usable"
@@ -116,9 +118,11 @@ def _may_carry(app: Written[OAuthAppSpec]) -> bool:
     return not app.whole("api") or bool(place_of(app.spec, preset_of(app.spec)).api_hosts)
 
 
-def _check_scopes(resource: Written[Any], path: Keys, scopes: list[str], allowed: Any, what: str) -> None:
+def _check_scopes(resource: Written[Any], path: Keys, scopes: list[str], allowed: Any, what: str) -> bool:
+    """Return whether all scopes are allowed."""
     for index, scope in enumerate(scopes):
         if scope not in allowed:
             resource.refuse((*path, index), f"a scope that {what}", "remove it, or add it there first")
         elif scope in scopes[:index]:
             resource.refuse((*path, index), "the same scope twice", "remove one")
+    return all(scope in allowed for scope in scopes)

@@ -124,7 +124,7 @@ def with_known_provider(app: Written[OAuthAppSpec]) -> Written[OAuthAppSpec]:
     provider, known = app.spec.provider, (*presets(), MCP)
     if not provider or provider in known or app.spec.endpoints is not None or not app.whole("endpoints"):
         return app
-    meant = nearest(provider.lower(), known)
+    meant = nearest(provider, known)
     hint = f"the nearest known name is {meant}" if meant else f"write one of {', '.join(known)}"
     app.refuse(("provider",), "no preset has this name", f"{hint}, or endpoints of a provider of your own")
     spec = app.spec.model_copy(update={"provider": meant or None})
