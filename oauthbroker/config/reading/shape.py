@@ -134,7 +134,7 @@ def _respell_slips_of_parts(shaping: Shaping, models: list[type[Strict]], spec: 
 
 
 def _respell_slips(shaping: Shaping, base: Keys, data: Any, meant_ones: list[str], known: list[str]) -> None:
-    """Report typos of `meant_ones` in the mapping at `base`, and read them as what was meant."""
+    """Report typos of `meant_ones` in the mapping at `base`, and read them as the right words."""
     found = data
     for step in base:
         found = found.get(step) if isinstance(found, dict) else found[step]

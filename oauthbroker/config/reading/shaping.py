@@ -59,12 +59,12 @@ def report_broken(reader: Reader, document: YamlDocument, problems: Problems, er
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """One document on its way into models. `respelt` are the paths that were read as what was meant."""
+    """One document on its way into models. `respelt` are the paths of misspelt words, read as the right ones."""
 
     document: YamlDocument
     problems: Problems
     kinds: Kinds
-    respelt: set[Keys] = field(default_factory=set)
+    respelt: set[Keys] = field(default_factory=set, init=False)
 
     def read(self, reader: Reader, spec: dict[str, Any]) -> tuple[Strict | None, set[Keys]]:
         """Return what `validate` returns. A plug-in's model that raises is a problem of its own."""

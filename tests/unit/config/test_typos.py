@@ -1,4 +1,4 @@
-"""One mistake is one problem, at its place, with what was meant: a misspelt word is read as the word that it resembles."""
+"""One mistake is one problem, at its place, with a suggestion: a misspelt word is read as the word that it resembles."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ BUNDLE = {
     "forwarder": FORWARDER,
     "red": NOTEBOOK,
 }
-# the file, what is written, what is written wrongly, the path of the problem, and a part of the hint
+# the file, the right text, the wrong one, the path of the problem, and a part of the hint
 TYPOS = [
     # unknown fields
     ("app", "  scopes: [", "  scope: [", "spec.scope", "scopes"),
@@ -145,7 +145,7 @@ TYPOS = [
     # words like none that is known
     ("robot", "flow: clientCredentials", "flow: implicit", "spec.flow", "'clientCredentials'"),
     ("mcp", "binding: channelCode", "binding: yours", "spec.owner.binding", "'channelCode'"),
-    ("shared", "subjectMode: global", "subjectMode: everybody", "spec.subjectMode", "'global'"),
+    ("shared", "subjectMode: global", "subjectMode: team", "spec.subjectMode", "'global'"),
     ("shared", "provider: slack", "provider: qqq", "spec.provider", "slack"),
     # references
     ("tool", "OAuthApp/acme", "OAuthApp/acem", "spec.auth.oauthAppRef", "OAuthApp/acme"),
@@ -158,7 +158,7 @@ TYPOS = [
     ("app", "subjectMode: user", "subjectMode: [user]", "spec.subjectMode", "'user'"),
     ("mcp", "provider: mcp", "provider: [mcp]", "spec.provider", "write text"),
     ("broker", "sessionSeconds: 900", 'sessionSeconds: "900"', "spec.limits.sessionSeconds", "without quotes"),
-    ("broker", 'subjects: ["corp:user:a"]', "subjects: no one", "spec.admin.operators.subjects", "write a list"),
+    ("broker", 'subjects: ["corp:user:a"]', "subjects: none", "spec.admin.operators.subjects", "write a list"),
     # kinds and versions
     ("app", "kind: OAuthApp", "kind: OAuthAp", "kind", "OAuthApp"),
     ("broker", "kind: Broker", "kind: broker", "kind", "Broker"),
@@ -184,7 +184,7 @@ def found(tmp_path: Path, file: str, text: str) -> list[tuple[str, str]]:
 
 @pytest.mark.case("95")
 @pytest.mark.parametrize("file, right, wrong, path, meant", TYPOS, ids=[f"{row[0]}: {row[2].strip()}" for row in TYPOS])
-def test_a_mistake_is_one_problem_with_what_was_meant(
+def test_a_mistake_is_one_problem_with_a_suggestion(
     tmp_path: Path, file: str, right: str, wrong: str, path: str, meant: str
 ) -> None:
     ((at, hint),) = found(tmp_path, file, edited(BUNDLE[file], (right, wrong)))
