@@ -191,7 +191,7 @@ async def on_postgres(folder: Path, hosts: Sequence[str], rounds: int, seconds: 
 
 async def with_feed(folder: Path, workers: Sequence[Child], rounds: int, seconds: float, samples: Samples) -> None:
     """Measure warm token calls that ask the database nothing, because a feed tells the changes."""
-    write_config(folder, PORT, ENV, "feed")
+    write_config(folder, PORT, ENV, "fast")
     await asked(workers, do="open")
     await taken({"": workers}, ["token"], 0.2, {})  # the first call begins the feed
     await asyncio.sleep(FEED_SECONDS)

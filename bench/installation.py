@@ -57,12 +57,12 @@ def free_port() -> int:
     return port
 
 
-def write_config(folder: Path, port: int, variable: str = "", freshness: str = "ask") -> Path:
+def write_config(folder: Path, port: int, variable: str = "", consistency: str = "strict") -> Path:
     """Write a configuration and return its folder. `variable` names the one with the URL of a database; without it the
     store is files."""
     config = folder / "config"
     config.mkdir(parents=True, exist_ok=True)
-    more = f", url: {{valueFrom: {{env: {variable}}}}}, freshness: {freshness}" if variable else ""
+    more = f", url: {{valueFrom: {{env: {variable}}}}}, consistency: {consistency}" if variable else ""
     (config / "broker.yaml").write_text(BROKER.format(port=port, more=more), "utf-8")
     (config / "mail.yaml").write_text(APP, "utf-8")
     return config

@@ -30,8 +30,8 @@ from tests.faults.server_world import Server, World
 from tests.kit.cli import APP
 
 LIMITS = (
-    "  limits: {sessionSeconds: 60, keepFinishedSeconds: 0, sweepSeconds: 2, queueLeaseSeconds: 2, turnSeconds: 60,"
-    " requestsPerMinute: 1000000, rejectionsPerHour: 1000}\n"
+    "  limits: {sessionSeconds: 60, turnSeconds: 60, requestsPerMinute: 1000000, rejectionsPerHour: 1000}\n"
+    "  advanced: {keepFinishedSeconds: 0, queueLeaseSeconds: 2}\n"
 )
 CLIENT = {"access_lifetime": 20, "device_interval": 1}
 REST_SECONDS = 8.0  # longer than the server keeps idle connections

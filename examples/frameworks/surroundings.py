@@ -18,7 +18,7 @@ spec:
   store: {{root: ../data}}
   keys: {{file: ../keys/broker.kek}}
   plugins: [integrations]
-  limits: {{queueLeaseSeconds: {lease_seconds}}}
+  advanced: {{queueLeaseSeconds: {lease_seconds}}}
   weaken: [plainHttpProvider]  # the provider of the example has no https; loopback only
 """
 APP = """\

@@ -200,7 +200,7 @@ class PagesService:
         session = (await self.connect.session_of_ticket(ticket)).record
         app = await self._app(session.app)
         if app.owner.confirmation == "runtimeConfirm":
-            self._runtime_page(app)
+            _runtime_page(app)
         if app.owner.confirmation == "brokerLogin":
             return await self.connect.start(app, ticket, self._login_of(app))
         return await self.connect.start(app, ticket)
@@ -253,16 +253,9 @@ class PagesService:
     def _step(self, app: OAuthApp, pending_code: PendingCode) -> Step:
         if pending_code.kind == "channelCode":
             return Step(app=app, until=pending_code.until, kind=pending_code.kind, code=pending_code.proof)
-        page = self._runtime_page(app)
+        page = _runtime_page(app)
         url = f"{page}{'&' if '?' in page else '?'}handle={pending_code.proof.reveal()}"
         return Step(app=app, until=pending_code.until, kind=pending_code.kind, url=Secret(url))
-
-    def _runtime_page(self, app: OAuthApp) -> str:
-        """Return the runtime's page that confirms users, from the configuration only. No request can name a page."""
-        page = app.owner.confirm_url or self.config.bundle.settings.confirm_url
-        if not page:
-            raise BrokerError(Code.APP_MISCONFIGURED, note="runtimeConfirm without a confirmUrl")
-        return page
 
     def _login_of(self, app: OAuthApp) -> BrokerLogin:
         """Return the broker's own login. It identifies persons, so it cannot confirm a team's subject."""
@@ -288,3 +281,10 @@ class PagesService:
 def _ending(app: OAuthApp, session: AuthSession) -> AuthorizationEnd:
     code = None if session.status == "completed" else session.failure or Code.STATE_EXPIRED
     return AuthorizationEnd(app=app, code=code, locale=session.resume.locale)
+
+
+def _runtime_page(app: OAuthApp) -> str:
+    """Return the runtime's page that confirms users, from the configuration only. No request can name a page."""
+    if not app.owner.confirm_url:
+        raise BrokerError(Code.APP_MISCONFIGURED, note="runtimeConfirm without a confirmUrl")
+    return app.owner.confirm_url

@@ -24,7 +24,7 @@ Subject = Annotated[str | None, typer.Option("--subject", help="Only sessions of
 def list_command(
     app_name: AppName = None, subject: Subject = None, as_json: AsJson = False, config: ConfigPath = CONFIG
 ) -> None:
-    """List sessions, the newest first; those that ended stay for limits.keepFinishedSeconds."""
+    """List sessions, the newest first; those that ended stay for advanced.keepFinishedSeconds."""
     from oauthbroker.records.specification_form import session_record
 
     found = in_vault(config, lambda vault: vault.sessions.list(app=app_name, subject=subject))

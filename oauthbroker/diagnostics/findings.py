@@ -15,7 +15,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.registered_client import RegisteredClient
-from oauthbroker.repository.repository import FEED_SECONDS, Leases
+from oauthbroker.repository.repository import DEGRADED_SECONDS, FEED_SECONDS, Leases
 
 Severity = Literal["ok", "warning", "failure"]
 Check = Literal[
@@ -136,13 +136,13 @@ def of_database(shared: SharedFacts, settings: Settings) -> list[Finding]:
         found.append(Finding("database", "warning", text, hint=hint))
     if not shared.heard:
         text = "The feed of changes hears nothing: consumers look often, and token calls ask the database."
-        hint = "Behind a pooler, name the database itself in `store.feedUrl`."
+        hint = "Behind a pooler, name the database itself in `store.directUrl`."
         found.append(Finding("database", "warning", text, hint=hint))
-    elif settings.store_freshness == "feed":
+    elif settings.store_consistency != "strict":
         text = f"The feed hears changes: one on another host holds here after {FEED_SECONDS:g} s at most."
         found.append(Finding("database", "ok", text))
-    if settings.store_degraded_seconds:
-        text = f"Without the database, tokens are handed out for {settings.store_degraded_seconds:g} s after a check."
+    if settings.store_consistency == "available":
+        text = f"Without the database, tokens are handed out for {DEGRADED_SECONDS:g} s after a check."
         found.append(Finding("database", "ok", text))
     return found
 

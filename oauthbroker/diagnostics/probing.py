@@ -28,7 +28,7 @@ from oauthbroker.protocol.metadata import (
     metadata_addresses,
     metadata_response,
 )
-from oauthbroker.protocol.network.transport import Transport, TransportFailed
+from oauthbroker.protocol.network.transport import MOST_BYTES, Transport, TransportFailed
 from oauthbroker.protocol.protected_resource import ProtectedResources
 
 AT_ONCE = 8
@@ -172,12 +172,12 @@ class Probe:
         return await self._asked[name]
 
     async def _send(self, transport: Transport, request: ProviderRequest) -> Asked:
-        limits, host = self.limits, (urlsplit(request.url).netloc, request.ca)
+        host = urlsplit(request.url).netloc, request.ca
         try:
             async with self._row:
                 if host in self._gone:
                     return Asked(failure=self._gone[host])
-                answer = await transport.send(request, seconds=limits.provider_seconds, max_bytes=limits.provider_bytes)
+                answer = await transport.send(request, seconds=self.limits.provider_seconds, max_bytes=MOST_BYTES)
         except TransportFailed as failed:
             if not failed.sent:
                 self._gone[host] = failed.note

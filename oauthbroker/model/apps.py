@@ -107,7 +107,7 @@ class IdentityRule:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """Who may own what comes back. `authorizers` is for global mode: accounts, or `anyone`. `confirm_url` is the
-    runtime's page for `runtimeConfirm`, where it is another one than the broker's."""
+    runtime's page for `runtimeConfirm`."""
 
     binding: Binding = "providerIdentity"
     global_identity: IdentityRule | None = None

@@ -20,7 +20,6 @@ class Limits:
     session_seconds: int = 600
     default_min_ttl_seconds: int = 300
     provider_seconds: float = 10.0
-    provider_bytes: int = 256 * 1024
     provider_concurrency: int = 32  # half of what one provider may have open, so that no app fills another's row
     queue_lease_seconds: float = 60.0
     queue_attempts: int = 5
@@ -30,7 +29,6 @@ class Limits:
     turn_seconds: int = 3600
     requests_per_minute: int = 6_000
     connections: int = 1_000
-    header_seconds: float = 10.0
     request_seconds: float = 60.0
 
     def shared_by(self, workers: int) -> Limits:
@@ -49,6 +47,9 @@ class Limits:
         )
 
 
+Consistency = Literal["strict", "fast", "available"]
+"""How a token call learns that a version is current: the database says so now, or the feed of changes does; `available`
+is `fast`, and an earlier check counts while the database is away."""
 Role = Literal["runtime", "operator"]
 Who = Literal["runtime", "operator", "turn", "wholeTurn"]
 """`wholeTurn` is a turn token that nothing has narrowed, neither a tool nor apps nor a time: the runtime's own."""
@@ -110,7 +111,7 @@ class Settings:
     """What `kind: Broker` says, resolved. `api_port` 0: the API has no TCP listener of its own. `bundle_root`: the
     folder that the configuration was read from, empty for a single file; it may change while a broker runs.
     `store_url_env`: the environment variable with the URL of the PostgreSQL database that keeps the records; empty for
-    files below `store_root`. `store_feed_url_env`: the variable with the URL for the feed, empty for the same URL.
+    files below `store_root`. `store_direct_url_env`: the variable with its URL past a pooler, empty for the same.
     `key_service` is the key in place of `key_file`, if there is one; `other_keys` open the keyring too. `credentials`:
     the folder in which systemd shows a credential, empty without one.
     """
@@ -121,9 +122,8 @@ class Settings:
     listen_port: int = 8420
     store_root: str = "store"
     store_url_env: str = ""
-    store_feed_url_env: str = ""
-    store_freshness: Literal["ask", "feed"] = "ask"
-    store_degraded_seconds: float = 0.0
+    store_direct_url_env: str = ""
+    store_consistency: Consistency = "strict"
     key_file: str = ""
     key_service: KeySource | None = None
     other_keys: tuple[KeySource, ...] = ()
@@ -139,7 +139,6 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     provider_networks: tuple[str, ...] = ()
-    confirm_url: str = ""
     admin_loopback: bool = False
     audit_on_failure: Literal["refuse", "continue"] = "refuse"
     audit_max_bytes: int = 64 * 1024 * 1024

@@ -10,7 +10,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.model.apps import Client, OAuthApp
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.messages import Kind, ProviderRequest, ProviderResponse
-from oauthbroker.protocol.network.transport import Transport
+from oauthbroker.protocol.network.transport import MOST_BYTES, Transport
 from oauthbroker.protocol.token_fields import refusal_word
 
 Build = Callable[[OAuthApp], ProviderRequest]
@@ -72,7 +72,7 @@ class ClientRequests:
     async def _send(self, app: OAuthApp, build: Build, at: int, deadline: float, kind: Kind) -> ProviderResponse:
         left = deadline - self.clock.monotonic()
         request = build(_with_secret(app, at)).for_app(app, kind)
-        return await self.transport.send(request, seconds=left, max_bytes=self.limits.provider_bytes)
+        return await self.transport.send(request, seconds=left, max_bytes=MOST_BYTES)
 
     def _first(self, app: OAuthApp) -> int:
         client, at = self._works.get(app.name, (app.client, 0))

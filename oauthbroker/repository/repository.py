@@ -43,6 +43,7 @@ from oauthbroker.repository.versioned import (
 )
 from oauthbroker.repository.waiting_lists import WaitingLists
 from oauthbroker.store.format.port import (
+    DEGRADED_SECONDS,
     FEED_SECONDS,
     Conflict,
     Damage,
@@ -58,6 +59,7 @@ from oauthbroker.store.format.port import (
 )
 
 __all__ = [
+    "DEGRADED_SECONDS",
     "FEED_SECONDS",
     "Conflict",
     "Due",

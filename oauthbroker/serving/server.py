@@ -85,7 +85,6 @@ async def broker_served(
                     log,
                     locale=settings.locale,
                     connections=limits.connections,
-                    header_seconds=limits.header_seconds,
                     write_seconds=limits.request_seconds,
                     proxies=Proxies(settings.trusted_proxies),
                     metrics=broker.metrics,

@@ -23,7 +23,7 @@ from oauthbroker.records.api_key import ApiKey
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.repository.store_age import StoreAge
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.format.port import Store
+from oauthbroker.store.format.port import DEGRADED_SECONDS, Store
 from oauthbroker.store.keys.key_encryption_keys import FileKek, KeyProvider
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.keys.keyring_home import KeyringFile, KeyringHome
@@ -82,15 +82,15 @@ def database_store(
     from oauthbroker.store.postgres.feed import Feed
     from oauthbroker.store.postgres.postgres_store import PostgresStore
 
-    feed_url = url_in(settings.store_feed_url_env, env) if settings.store_feed_url_env else url
+    direct_url = url_in(settings.store_direct_url_env, env) if settings.store_direct_url_env else url
     return PostgresStore(
         ConnectionPool(url),
         keyring,
         kinds=KINDS,
         lease_kinds=_LEASES,
         on_damage=on_damage,
-        feed=Feed(feed_url, trusted=settings.store_freshness == "feed"),
-        degraded_seconds=settings.store_degraded_seconds,
+        feed=Feed(direct_url, trusted=settings.store_consistency != "strict"),
+        degraded_seconds=DEGRADED_SECONDS if settings.store_consistency == "available" else 0.0,
     )
 
 

@@ -39,6 +39,7 @@ class Registration:
     twin: str = ""
     flow: Literal["authorizationCode", "deviceCode"] = "authorizationCode"
     binding: Binding = "providerIdentity"
+    confirm_url: str = ""
 
     @property
     def ref(self) -> str:
@@ -83,6 +84,7 @@ class Registration:
 
     def app(self, name: str, issuer: str) -> dict[str, Any]:
         """Our side of it, as the OAuthApp of this name."""
+        page = {"confirmUrl": self.confirm_url} if self.binding == "runtimeConfirm" else {}
         secret = {"clientSecret": {"valueFrom": {"env": self.env}}} if self.secret else {}
         return {
             "provider": "oidc",
@@ -93,7 +95,7 @@ class Registration:
             "endpoints": {"issuer": issuer},
             "scopes": ["profile", "team"],
             "redirect": {"callbackPath": callback_path(name), "link": self.link},
-            "owner": _OWNERS[self.mode] if self.binding == "providerIdentity" else {"binding": self.binding},
+            "owner": _OWNERS[self.mode] if self.binding == "providerIdentity" else {"binding": self.binding, **page},
         }
 
 

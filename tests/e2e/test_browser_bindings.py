@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -100,8 +100,8 @@ async def world(tmp_path: Path, canaries: Canaries, chromium: Browser) -> AsyncI
         stack.enter_context(back_door)
         site = await stack.enter_async_context(runtime.running(back_door, home, "confirmed"))
         provider = await stack.enter_async_context(authority.running(app.client(home) for app in apps.values()))
-        more = {"confirmUrl": site.confirm_url}
-        written = bundle.write(tmp_path, home, provider.issuer, apps.values(), more=more)
+        confirmed = [replace(app, confirm_url=site.confirm_url) for app in apps.values()]
+        written = bundle.write(tmp_path, home, provider.issuer, confirmed)
         running = await stack.enter_async_context(served.embedded(written, listener, {}, clock))
         site.broker = running.broker
         yield World(Stage(home, running, provider, clock, apps, chromium, canaries), site)

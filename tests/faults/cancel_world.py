@@ -53,7 +53,7 @@ LIMITS = Limits(
     rejections_per_hour=10**6,
 )
 SETTINGS = Settings(
-    public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), confirm_url=RUNTIME, admin_loopback=True,
+    public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), admin_loopback=True,
     limits=LIMITS,
 )  # fmt: skip
 
@@ -107,7 +107,7 @@ def apps_of(idp: IdentityProvider) -> list[OAuthApp]:
         global_app(idp, owner=team),
         device_app(idp),
         robot,
-        user_app(idp, "asked", owner=Owner(binding="runtimeConfirm")),
+        user_app(idp, "asked", owner=Owner(binding="runtimeConfirm", confirm_url=RUNTIME)),
         user_app(idp, "said", owner=Owner(binding="channelCode")),
         user_app(idp, "old"),
     ]

@@ -31,7 +31,7 @@ from oauthbroker.wiring.running import Running
 from tests.kit.broker_process import visit_callback
 from tests.kit.running_broker import BASE, TEAM, device_app, mcp_app, turn, user_app
 from tests.kit.running_on import HasRunning, running_on
-from tests.story.binding_kit import settings_for
+from tests.story.binding_kit import RUNTIME, settings_for
 
 HOURS = (*[0.1] * 20, *[1.0] * 10, *[12.0] * 50)
 """How long it is from one round of the background to the next: at first they are close together."""
@@ -105,7 +105,7 @@ def apps_of(idp: IdentityProvider) -> list[OAuthApp]:
         user_app(idp, "no"),
         device_app(idp),
         user_app(idp, "robot", flow="clientCredentials", subject_mode="global", owner=Owner()),
-        user_app(idp, "asked", owner=Owner(binding="runtimeConfirm")),
+        user_app(idp, "asked", owner=Owner(binding="runtimeConfirm", confirm_url=RUNTIME)),
         user_app(idp, "said", owner=Owner(binding="channelCode")),
     ]
     for app in apps:

@@ -23,7 +23,10 @@ from tests.kit.cli import APP, BROKER, MAIN, environment, free_port
 from tests.kit.served_api import children_of, is_there, kill
 
 APPS, PEOPLE = 6, 40
-LIMITS = "  limits: {queueLeaseSeconds: 1, queueAttempts: 100, requestsPerMinute: 1000000, rejectionsPerHour: 1000}\n"
+LIMITS = (
+    "  limits: {requestsPerMinute: 1000000, rejectionsPerHour: 1000}\n"
+    "  advanced: {queueLeaseSeconds: 1, queueAttempts: 100}\n"
+)
 START_SECONDS = 90
 LOOKS = 40
 

@@ -31,7 +31,7 @@ metadata: {name: broker}
 spec:
   publicBaseUrl: https://broker.example
   plugins: [tools]
-  limits: {queueLeaseSeconds: LEASE, queueAttempts: ATTEMPTS}
+  advanced: {queueLeaseSeconds: LEASE, queueAttempts: ATTEMPTS}
 """
 AGENTS = """\
 apiVersion: agents.example.io/v1alpha1

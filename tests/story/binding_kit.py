@@ -34,11 +34,11 @@ HTTPS_BASE = "https://broker.test"
 
 def confirming_app(idp: IdentityProvider, binding: str, name: str = "mail", **changes: Any) -> OAuthApp:
     """An app whose provider says nothing about our subjects: only the binding confirms."""
-    return user_app(idp, name, **{"owner": Owner(binding=binding), **changes})  # type: ignore[arg-type]
+    return user_app(idp, name, **{"owner": Owner(binding=binding, confirm_url=RUNTIME), **changes})  # type: ignore[arg-type]
 
 
 def settings_for(**more: Any) -> Settings:
-    return Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), **{"confirm_url": RUNTIME, **more})
+    return Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), **more)
 
 
 def broker_login(corp: IdentityProvider, base: str = BASE, **changes: Any) -> BrokerLogin:

@@ -35,7 +35,7 @@ from tests.kit.running_broker import (
     turn,
     user_app,
 )
-from tests.story.binding_kit import CORP_ALICE, broker_login, code_on, handle_on, settings_for
+from tests.story.binding_kit import CORP_ALICE, RUNTIME, broker_login, code_on, handle_on, settings_for
 from tests.story.mcp_apps_kit import NESTED, ROOT, McpSite, mcp_app, mcp_site
 
 
@@ -126,7 +126,7 @@ async def test_a_code_that_one_process_keeps_is_redeemed_by_another(
     binding: Any, site: McpSite, test_clock: TestClock
 ) -> None:
     store = default_store(test_clock)
-    apps, settings = [mcp_app(site, owner=Owner(binding=binding))], settings_for()
+    apps, settings = [mcp_app(site, owner=Owner(binding=binding, confirm_url=RUNTIME))], settings_for()
 
     def process() -> Any:
         return running(site.idp, apps, clock=test_clock, background=False, store=store, settings=settings)

@@ -33,7 +33,6 @@ from tests.story.binding_kit import (
     CORP_MALLORY,
     HTTPS_BASE,
     MALLORY,
-    RUNTIME,
     broker_login,
     code_on,
     confirm_browser,
@@ -249,7 +248,7 @@ async def https(
     identity_provider: IdentityProvider, corp: IdentityProvider | None, test_clock: TestClock, mode: Mode
 ) -> AsyncIterator[Harness]:
     app = at(identity_provider, HTTPS_BASE, mode.app(identity_provider))
-    settings, more = public(HTTPS_BASE, confirm_url=RUNTIME), login_at(corp, HTTPS_BASE)
+    settings, more = public(HTTPS_BASE), login_at(corp, HTTPS_BASE)
     async with running(identity_provider, [app], clock=test_clock, settings=settings, **more) as harness:
         yield harness
 

@@ -255,7 +255,7 @@ async def fed(host: Harness) -> PostgresStore:
     asked = time.monotonic()
 
     async def has_heard_all() -> bool:
-        return store.feed._heard > asked  # a heartbeat comes behind the notifications of all earlier changes
+        return store.feed.heard_at > asked  # a heartbeat comes behind the notifications of all earlier changes
 
     await until(has_heard_all)
     await token(host)

@@ -22,13 +22,13 @@ from tests.kit.running_broker import Harness, file_store, global_app, tree, turn
 from tests.story.binding_kit import (
     ALICE,
     MALLORY,
+    RUNTIME,
     came_back,
     confirming_app,
     confirming_harness,
     handle_on,
     of_alice,
     of_mallory,
-    settings_for,
 )
 
 
@@ -73,15 +73,10 @@ async def test_the_browser_is_sent_to_the_runtimes_page_with_the_handle_alone_an
     assert_error_page(stranger, Code.STATE_UNKNOWN)
 
 
-async def test_an_apps_own_page_comes_before_the_brokers(
-    identity_provider: IdentityProvider, test_clock: TestClock
-) -> None:
+async def test_a_page_with_a_query_keeps_it(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
     owner = Owner(binding="runtimeConfirm", confirm_url="https://runtime.test/oauth/confirm?app=mail")
     app = confirming_app(identity_provider, "runtimeConfirm", owner=owner)
-    settings = settings_for(confirm_url="https://elsewhere.test/")
-    async with confirming_harness(
-        identity_provider, test_clock, "runtimeConfirm", app=app, settings=settings
-    ) as harness:
+    async with confirming_harness(identity_provider, test_clock, "runtimeConfirm", app=app) as harness:
         page = await came_back(harness, await harness.ask_link(of=of_alice()), harness.browser())
         assert page.next_url is not None
         assert page.next_url.startswith("https://runtime.test/oauth/confirm?app=mail&handle=")
@@ -90,8 +85,8 @@ async def test_an_apps_own_page_comes_before_the_brokers(
 async def test_without_a_confirmation_page_no_user_is_sent_off(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    settings = settings_for(confirm_url="")
-    async with confirming_harness(identity_provider, test_clock, "runtimeConfirm", settings=settings) as harness:
+    app = confirming_app(identity_provider, "runtimeConfirm", owner=Owner(binding="runtimeConfirm"))
+    async with confirming_harness(identity_provider, test_clock, "runtimeConfirm", app=app) as harness:
         page = await harness.browser().open((await harness.ask_link(of=of_alice())).authorization_url)
         assert 200 == page.status
         browser = harness.browsers[0]
@@ -256,7 +251,9 @@ async def test_what_the_provider_says_is_compared_where_it_can_be(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     """A subject in the spelling of the provider's accounts has to be that account, with any confirmation."""
-    owner = Owner(binding="runtimeConfirm", user_identity=IdentityRule("idToken", "idp:user:{sub}"))
+    owner = Owner(
+        binding="runtimeConfirm", confirm_url=RUNTIME, user_identity=IdentityRule("idToken", "idp:user:{sub}")
+    )
     app = confirming_app(identity_provider, "runtimeConfirm", owner=owner)
     async with confirming_harness(identity_provider, test_clock, "runtimeConfirm", app=app) as harness:
         asked = await harness.ask_link(of=turn())
@@ -286,7 +283,7 @@ async def test_in_global_mode_team_and_authorizers_are_still_compared(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     app = global_app(identity_provider)
-    app = replace(app, owner=replace(app.owner, binding="runtimeConfirm"))
+    app = replace(app, owner=replace(app.owner, binding="runtimeConfirm", confirm_url=RUNTIME))
     async with confirming_harness(identity_provider, test_clock, "runtimeConfirm", app=app) as harness:
         for account, outcome in (
             ("bob", SessionOutcome("failed", Code.SUBJECT_FORBIDDEN)),

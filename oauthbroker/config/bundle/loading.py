@@ -37,7 +37,7 @@ from oauthbroker.config.reading.ignored import idle_refs, ignored
 from oauthbroker.config.reading.shape import Written, written
 from oauthbroker.config.reading.yaml_reader import YamlDocument
 from oauthbroker.config.values.preset_endpoints import unused_parts
-from oauthbroker.config.values.preset_merge import MCP, Merged, merge
+from oauthbroker.config.values.preset_merge import MCP, Merged, merge, with_known_provider
 from oauthbroker.config.values.value_sources import SECRET_ADVICE, source_of
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.client_spec import ClientSpec, ValueSource
@@ -157,7 +157,7 @@ def _apps(
     apps: list[Written[OAuthAppSpec]], broker: Written[BrokerSpec], settings: Settings, ca: str
 ) -> dict[str, AppDraft]:
     reach = _reach(settings)
-    merged = [merge(app, settings.public_base_url) for app in apps]
+    merged = [merge(with_known_provider(app), settings.public_base_url) for app in apps]
     for app in merged:
         check_flow(app)
         check_provider(app)

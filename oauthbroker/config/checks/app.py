@@ -26,6 +26,7 @@ RESERVED_OPTIONS: Final = frozenset(
      "nonce", "password", "redirect_uri", "refresh_token", "request", "request_uri", "resource", "response_mode",
      "response_type", "scope", "state", "token", "username"}
 )  # fmt: skip
+_DECIDE_SECRET = ("clientSecrets", "authMethod")
 _CLIENT_ID = re.compile(r"(?<=[^/]/)\{client_id\}(?=/|$)")  # a segment of the path
 _CALLBACK = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 # First segments of the broker's own paths.
@@ -61,16 +62,17 @@ def check_provider(app: Merged) -> None:
     if spec.provider is None:
         app.written.missing(("provider",), f"write one of {', '.join(presets())}, or a name of your own and endpoints")
         return
-    known = preset.params if preset else {}
+    known, meant = preset.params if preset else {}, set[str]()
     for name, value in (spec.params or {}).items():
         if name not in known:
             close = nearest(name, known)
+            meant.add(close)
             hint = f"the nearest known one is {close}" if close else "remove it: this provider's endpoints need no such"
             app.written.refuse(("params", name), "unknown parameter", hint, key=True, astray=not close)
         elif not re.fullmatch(known[name].pattern, value):
             app.written.refuse(("params", name), "not a usable parameter", f"write {known[name].description}")
     for name, param in known.items():
-        if name not in (spec.params or {}) and _needed(app, name):
+        if name not in (spec.params or {}) and name not in meant and _needed(app, name):
             app.written.missing(("params", name), f"write {param.description}")
 
 
@@ -81,6 +83,8 @@ def _needed(app: Merged, param: str) -> bool:
 def check_client(app: Merged) -> None:
     """Check that a secret is given where one is needed, and only there. Its value is read later, by `value_sources`."""
     client = app.spec.client or ClientSpec()
+    if not app.spec.provider and not client.model_fields_set:  # with `mcp` it needs none
+        return
     signs = client.client_id is None and client.auth_method == "private_key_jwt"
     learns = app.spec.provider == MCP and (signs or not client.model_fields_set - {"client_id"})
     if client.client_id is None and not learns:
@@ -95,7 +99,7 @@ def check_client(app: Merged) -> None:
         app.written.refuse(("client", found[0]), what, "remove one of the two", key=True)
     elif found == ["clientSecrets"] and not client.client_secrets:
         app.written.refuse(("client", "clientSecrets"), "an empty list", "write at least one source")
-    elif not found and app.auth_method != "none" and app.written.whole("client", "clientSecrets"):
+    elif not found and app.auth_method != "none" and all(app.written.whole("client", it) for it in _DECIDE_SECRET):
         app.written.missing(("client", "clientSecret"), "write it, or authMethod: none for a public client")
     _check_assertion(app, client)
 
@@ -129,7 +133,7 @@ def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
     elif app.preset is None and app.spec.provider is not None:
         close = nearest(app.spec.provider, presets())
         hint += f"; if you meant the provider {close}, write that" if close else ""
-    needed = ("authorization_url", "token_url") if app.spec.flow in {None, "authorizationCode"} else ("token_url",)
+    needed = ("authorization_url", "token_url") if app.spec.flow == "authorizationCode" else ("token_url",)
     for slot in needed:
         if not getattr(app.endpoints, slot) and app.spec.provider is not None:
             app.written.missing(("endpoints", ENDPOINT_NAMES[slot]), hint)
@@ -220,7 +224,10 @@ def check_quirks(app: Merged) -> None:
 def check_redirect(app: Merged, *, public_base_url: str) -> None:
     """Check the redirect. Every app has its own redirect URI (RFC 9700), and none on a path of the broker."""
     path, base = app.redirect.callback_path, app.redirect.base_url
-    if not _CALLBACK.fullmatch(path) or len(path) > 256:
+    written_path = app.spec.redirect.callback_path if app.spec.redirect is not None else None
+    if not app.written.name and written_path is None:
+        pass  # the missing name is told
+    elif not _CALLBACK.fullmatch(path) or len(path) > 256:
         app.written.refuse(
             ("redirect", "callbackPath"), "not a callback path", "write /words/with/slashes: letters, digits, - _ . ~"
         )

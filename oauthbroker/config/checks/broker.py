@@ -28,7 +28,7 @@ def settings_of(broker: Written[BrokerSpec], bundle: Path) -> Settings:
     spec, folder = broker.spec, broker.document.folder
     store, listen, audit = spec.store or StoreSpec(), spec.listen or ListenSpec(), spec.audit or AuditSpec()
     host, port = listen.host or _DEFAULT.listen_host, listen.port or _DEFAULT.listen_port
-    said = {name: value for name, value in (spec.limits or ()) if value is not None}
+    limits = {name: value for name, value in (*(spec.limits or ()), *(spec.advanced or ())) if value is not None}
     beside_bundle = _absolute(Path(_absolute(Path.cwd(), str(bundle))).parent, "store")
     key_file = spec.keys.file if spec.keys else None
     key_service, other_keys = key_sources(broker)
@@ -39,21 +39,19 @@ def settings_of(broker: Written[BrokerSpec], bundle: Path) -> Settings:
         listen_port=port,
         store_root=_absolute(folder, store.root) if store.root else beside_bundle,
         store_url_env=_env_of(store.url),
-        store_feed_url_env=_env_of(store.feed_url),
-        store_freshness=store.freshness or _DEFAULT.store_freshness,
-        store_degraded_seconds=store.degraded_seconds or _DEFAULT.store_degraded_seconds,
+        store_direct_url_env=_env_of(store.direct_url),
+        store_consistency=store.consistency or _DEFAULT.store_consistency,
         key_file=_absolute(folder, key_file) if key_file else "",
         key_service=key_service,
         other_keys=other_keys,
         bundle_root=str(bundle.absolute()) if bundle.is_dir() else "",
         locale=spec.locale or _DEFAULT.locale,
-        limits=Limits(**said),
+        limits=Limits(**limits),
         weaken=frozenset(weaken),
         expired_events=bool(spec.events and spec.events.expired),
         allowed_hosts=tuple(spec.allowed_hosts or ()),
         trusted_proxies=tuple(spec.trusted_proxies or ()),
         provider_networks=tuple(spec.provider_networks or ()),
-        confirm_url=spec.confirm_url or "",
         audit_on_failure=audit.on_failure or _DEFAULT.audit_on_failure,
         audit_max_bytes=audit.max_bytes or _DEFAULT.audit_max_bytes,
         admin_loopback=bool(spec.admin and spec.admin.loopback),  # tools run on the same machine: never by itself
@@ -144,7 +142,7 @@ def _check_store_urls(broker: Written[BrokerSpec]) -> None:
     """Check that the database's URLs come from the environment: each may hold a password, and opens the store in which
     other secrets lie."""
     store = broker.spec.store or StoreSpec()
-    for name, url in (("url", store.url), ("feedUrl", store.feed_url)):
+    for name, url in (("url", store.url), ("directUrl", store.direct_url)):
         hint = f"write {name}: {{valueFrom: {{env: NAME}}}}"
         source = source_of(broker, ("store", name), url, plain_hint=hint) if url is not None else None
         if source is not None and source.secret is not None:
@@ -155,7 +153,7 @@ def _check_store_urls(broker: Written[BrokerSpec]) -> None:
 def _check_listeners(broker: Written[BrokerSpec], settings: Settings) -> None:
     """Check the listeners, their callers and their names."""
     api = broker.spec.api or ApiSpec()
-    listen, socket, confirm_url = api.listen, api.socket, broker.spec.confirm_url
+    listen, socket = api.listen, api.socket
     if listen is not None and listen.host is not None and not url_checks.is_host(listen.host):
         hint = "write 127.0.0.1, or the address to listen on"
         broker.refuse(("api", "listen", "host"), "not a host or address", hint)
@@ -179,8 +177,6 @@ def _check_listeners(broker: Written[BrokerSpec], settings: Settings) -> None:
     ):
         for at in (at for at, network in enumerate(networks) if not url_checks.is_network(network)):
             broker.refuse((name, at), "not an address or network", "write 10.0.0.7 or 10.0.0.0/24")
-    if confirm_url is not None and (problem := page_problem(confirm_url)):
-        broker.refuse(("confirmUrl",), *problem)
     if settings.admin_loopback and not is_local(settings):
         what = "the operator's pages without a key, away from loopback"
         broker.refuse(("admin", "loopback"), what, "remove it: operators log in with a key", key=True)

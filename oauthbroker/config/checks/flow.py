@@ -20,7 +20,7 @@ def check_flow(app: Merged) -> None:
 def _check_device_code(app: Merged) -> None:
     """Check the device code flow. RFC 8628 has no browser to bind a session to, so the owner is always compared."""
     code = Code.DEVICE_CODE_UNSUPPORTED
-    if not _may_have_device_endpoint(app):
+    if app.spec.provider and not _may_have_device_endpoint(app):
         what = f"{code.value}: no device endpoint is known here"
         hint = "write endpoints.deviceAuthorizationUrl, or flow: authorizationCode"
         app.written.refuse(("flow",), what, hint, code)

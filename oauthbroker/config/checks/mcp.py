@@ -42,7 +42,7 @@ def host_of_server(app: Merged) -> list[ApiHost]:
 def check_mcp(app: Merged, reach: ProviderNetworks) -> None:
     spec = app.spec
     if spec.provider != MCP:
-        if spec.mcp is not None:
+        if spec.mcp is not None and spec.provider:
             app.written.refuse(("mcp",), "an MCP server is for provider: mcp", "remove it, or write that", key=True)
         return
     said = {} if spec.mcp is None else {"url": spec.mcp.url, "issuer": spec.mcp.issuer}

@@ -26,7 +26,7 @@ _ANSWERS: Final[dict[IdentitySource, str]] = {
 
 def check_binding(app: Merged, settings: Settings, *, login: bool) -> None:
     """`login`: the Broker has a login of its own."""
-    if app.spec.flow == "clientCredentials":
+    if app.spec.flow in {None, "clientCredentials"} or not app.written.whole("owner", "binding"):
         return
     if app.binding == "localOperator" and not is_local(settings):
         what = "localOperator away from loopback: any caller would be its operator"
@@ -35,7 +35,7 @@ def check_binding(app: Merged, settings: Settings, *, login: bool) -> None:
         )
     if app.binding == "brokerLogin":
         _check_broker_login(app, login=login)
-    _check_confirm_url(app, settings)
+    _check_confirm_url(app)
     if app.redirect.link == "direct" and not (
         app.binding == "localOperator" or (app.binding == "providerIdentity" and app.mode == "user")
     ):
@@ -55,7 +55,7 @@ def _check_broker_login(app: Merged, *, login: bool) -> None:
         app.written.refuse(path, what, "write login: in the Broker, or binding: runtimeConfirm")
 
 
-def _check_confirm_url(app: Merged, settings: Settings) -> None:
+def _check_confirm_url(app: Merged) -> None:
     """Check the page of `runtimeConfirm`: it needs exactly one, and other bindings none."""
     path = ("owner", "confirmUrl")
     url = app.spec.owner.confirm_url if app.spec.owner else None
@@ -63,14 +63,15 @@ def _check_confirm_url(app: Merged, settings: Settings) -> None:
         if url is not None:
             app.written.refuse(path, "a page of the runtime is for binding: runtimeConfirm", "remove it", key=True)
     elif url is None:
-        if not settings.confirm_url:
-            app.written.missing(path, "write the runtime's page where people are logged in, here or in the Broker")
+        app.written.missing(path, "write the runtime's page where users are signed in")
     elif problem := page_problem(url):
         app.written.refuse(path, *problem)
 
 
 def check_identity(app: Merged) -> None:
-    if app.spec.flow == "clientCredentials":
+    """Check who may own what comes back, unless a setting that decides it is refused or missing."""
+    known = app.spec.flow and app.spec.provider and app.spec.subject_mode and app.written.whole("owner", "binding")
+    if not known or app.spec.flow == "clientCredentials":
         return
     for mode in app.identities_used:
         _check_rule(app, mode, app.identities[mode])

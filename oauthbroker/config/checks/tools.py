@@ -22,6 +22,7 @@ from oauthbroker.config.written.resource_specs import (
     ToolSpec,
 )
 from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.provider_habits import Habits
 
 Apps = Mapping[str, Written[OAuthAppSpec]]
 
@@ -92,13 +93,22 @@ def _declared(resource: Written[Any], auth: ToolAuthSpec | ConnectorAuthSpec, ap
     app = referred(resource, at, auth.oauth_app_ref, "OAuthApp", apps)
     if app is None:
         return None
-    if scopes is not None and app.whole("scopes"):
-        _check_scopes(resource, ("auth", "scopes"), scopes, app.spec.scopes or (), "the OAuthApp does not have")
+    if scopes is not None and (app.spec.scopes is not None or _is_scopeless(app.spec)):
+        known = app.spec.scopes or ()
+        if not _check_scopes(resource, ("auth", "scopes"), scopes, known, "the OAuthApp does not have"):
+            scopes = None  # those of exports are not compared with a mistake
     injected = isinstance(auth, ToolAuthSpec) and auth.delivery is not None
     if injected and not _may_carry(app):
         what = "injection for an OAuthApp without api.hosts, so no token is usable"
         resource.refuse(("auth", "delivery"), what, "write api.hosts in the OAuthApp, or remove delivery")
     return ToolAuth(app.name, None if scopes is None else tuple(scopes), injected)
+
+
+def _is_scopeless(spec: OAuthAppSpec) -> bool:
+    """Return whether an app needs no list of scopes; where one is missing, that is told once."""
+    preset = preset_of(spec)
+    habits = preset.habits() if preset else Habits()
+    return (spec.quirks.over(habits) if spec.quirks else habits).scopeless
 
 
 def _may_carry(app: Written[OAuthAppSpec]) -> bool:
@@ -108,9 +118,11 @@ def _may_carry(app: Written[OAuthAppSpec]) -> bool:
     return not app.whole("api") or bool(place_of(app.spec, preset_of(app.spec)).api_hosts)
 
 
-def _check_scopes(resource: Written[Any], path: Keys, scopes: list[str], allowed: Any, what: str) -> None:
+def _check_scopes(resource: Written[Any], path: Keys, scopes: list[str], allowed: Any, what: str) -> bool:
+    """Return whether all scopes are allowed."""
     for index, scope in enumerate(scopes):
         if scope not in allowed:
             resource.refuse((*path, index), f"a scope that {what}", "remove it, or add it there first")
         elif scope in scopes[:index]:
             resource.refuse((*path, index), "the same scope twice", "remove one")
+    return all(scope in allowed for scope in scopes)

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from oauthbroker.config.problems.problems import ConfigInvalidError, Keys
-from oauthbroker.config.reading.shape import Written, report_broken
+from oauthbroker.config.reading.shape import Written
+from oauthbroker.config.reading.shaping import report_broken
 from oauthbroker.config.values.references import referred
 from oauthbroker.config.values.value_sources import Source, source_of
 from oauthbroker.config.written.client_spec import ValueSource

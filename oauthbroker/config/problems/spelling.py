@@ -9,9 +9,10 @@ _JOINTS = str.maketrans("", "", "-_ ")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known name that is close to `word`, or an empty text."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return close[0] if close else ""
+    """Return the known name that is close to `word`, in any case, or an empty text."""
+    names = {name.casefold(): name for name in known}
+    close = difflib.get_close_matches(word.casefold(), list(names), n=1, cutoff=0.6)
+    return names[close[0]] if close else ""
 
 
 def is_slip(word: str, known: str, most: int = 1) -> bool:

@@ -51,7 +51,7 @@ UNREADABLE: Final = Odd.UNREADABLE
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YamlDocument:
     """One YAML document. `values` and `keys` map a path to its (line, column), counted from 1. `foreign`: another
-    program reads it, with all of YAML."""
+    program reads it, with all of YAML. `respelt`: the path of a field that was meant, and its written word."""
 
     file: str
     folder: Path
@@ -59,9 +59,11 @@ class YamlDocument:
     values: dict[Keys, tuple[int, int]] = field(repr=False)
     keys: dict[Keys, tuple[int, int]] = field(repr=False)
     foreign: bool = False
+    respelt: dict[Keys, str] = field(default_factory=dict, repr=False)
 
     def value_at(self, path: Keys) -> SourcePlace:
         """Return the place of a value; for a missing one, of the nearest key around it."""
+        path = self._as_written(path)
         if path in self.values:
             return SourcePlace(self.file, *self.values[path])
         while path and path not in self.values:
@@ -69,7 +71,12 @@ class YamlDocument:
         return self.key_at(path)
 
     def key_at(self, path: Keys) -> SourcePlace:
+        path = self._as_written(path)
         return SourcePlace(self.file, *(self.keys.get(path) or self.values.get(path) or (1, 1)))
+
+    def _as_written(self, path: Keys) -> Keys:
+        """Return the path with the words that are written."""
+        return tuple(self.respelt.get(path[: at + 1], step) for at, step in enumerate(path)) if self.respelt else path
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_endpoints import ProviderPlace, place_of
 from oauthbroker.config.written.resource_specs import IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
@@ -116,6 +117,18 @@ def preset_of(spec: OAuthAppSpec) -> Preset | None:
         return preset
     mode = provider_options(spec).get(preset.modes.option) or preset.modes.default[spec.subject_mode or "user"]
     return preset.in_mode(mode)
+
+
+def with_known_provider(app: Written[OAuthAppSpec]) -> Written[OAuthAppSpec]:
+    """Report a provider that has neither a preset nor endpoints, and go on with the one that was meant, if any."""
+    provider, known = app.spec.provider, (*presets(), MCP)
+    if not provider or provider in known or app.spec.endpoints is not None or not app.whole("endpoints"):
+        return app
+    meant = nearest(provider, known)
+    hint = f"the nearest known name is {meant}" if meant else f"write one of {', '.join(known)}"
+    app.refuse(("provider",), "no preset has this name", f"{hint}, or endpoints of a provider of your own")
+    spec = app.spec.model_copy(update={"provider": meant or None})
+    return dataclasses.replace(app, spec=spec, refused=app.refused | {(*app.base, "provider")})
 
 
 def _auth_method(spec: OAuthAppSpec, preset: Preset | None) -> AuthMethod:

@@ -10,6 +10,7 @@ from oauthbroker.config.written.client_spec import ClientSpec, LoginEndpointsSpe
 from oauthbroker.config.written.fields import Strict, Text, Texts
 from oauthbroker.core.words import Locale
 from oauthbroker.model.apps import Prompt
+from oauthbroker.model.settings import Consistency
 
 
 class ListenSpec(Strict):
@@ -20,9 +21,8 @@ class ListenSpec(Strict):
 class StoreSpec(Strict):
     root: Text | None = None
     url: ValueSource | None = None
-    feed_url: ValueSource | None = None
-    freshness: Literal["ask", "feed"] | None = None
-    degraded_seconds: Annotated[float, Field(ge=0, le=3_600)] | None = None
+    direct_url: ValueSource | None = None
+    consistency: Consistency | None = None
 
 
 class VaultSpec(Strict):
@@ -66,31 +66,29 @@ class EventsSpec(Strict):
 
 _Count = Annotated[int, Field(ge=1, le=1_000_000)]
 _Seconds = Annotated[int, Field(ge=1, le=86_400)]
-_Span = Annotated[float, Field(ge=1, le=3_600)]
 
 
 class LimitsSpec(Strict):
     """The names and units of `settings.Limits`, with bounds."""
 
-    sessions_per_conversation: _Count | None = None
     sessions_per_subject: _Count | None = None
     sessions_per_app: _Count | None = None
     sessions_total: _Count | None = None
     session_seconds: Annotated[int, Field(ge=60, le=3_600)] | None = None
     default_min_ttl_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
     provider_seconds: Annotated[float, Field(ge=1, le=120)] | None = None
-    provider_bytes: Annotated[int, Field(ge=4_096, le=16_777_216)] | None = None
-    provider_concurrency: Annotated[int, Field(ge=1, le=64)] | None = None
-    queue_lease_seconds: _Span | None = None
-    queue_attempts: Annotated[int, Field(ge=1, le=100)] | None = None
-    sweep_seconds: _Span | None = None
-    keep_finished_seconds: Annotated[int, Field(ge=0, le=2_592_000)] | None = None
     rejections_per_hour: Annotated[int, Field(ge=1, le=1_000)] | None = None
     turn_seconds: _Seconds | None = None
     requests_per_minute: _Count | None = None
     connections: _Count | None = None
-    header_seconds: Annotated[float, Field(ge=1, le=120)] | None = None
-    request_seconds: Annotated[float, Field(ge=1, le=600)] | None = None
+
+
+class AdvancedSpec(Strict):
+    """Further members of `settings.Limits`. Few bundles need them."""
+
+    queue_lease_seconds: Annotated[float, Field(ge=1, le=3_600)] | None = None
+    queue_attempts: Annotated[int, Field(ge=1, le=100)] | None = None
+    keep_finished_seconds: Annotated[int, Field(ge=0, le=2_592_000)] | None = None
 
 
 class SocketCallerSpec(Strict):
@@ -156,6 +154,7 @@ class BrokerSpec(Strict):
     store: StoreSpec | None = None
     keys: KeysSpec | None = None
     limits: LimitsSpec | None = None
+    advanced: AdvancedSpec | None = None
     locale: Locale | None = None
     weaken: list[Literal["plainHttpProvider", "toolIsolation"]] | None = None
     allow_plain_secrets: Literal["dev"] | None = None
@@ -165,7 +164,6 @@ class BrokerSpec(Strict):
     trusted_proxies: Texts | None = None
     provider_networks: Texts | None = None
     provider_ca: Text | None = None
-    confirm_url: Text | None = None
     login: LoginSpec | None = None
     admin: AdminSpec | None = None
     audit: AuditSpec | None = None

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 NOWHERE_INSIDE = ProviderNetworks()
 LATE = "no answer in time"
 _INSIDE = "the provider's address is in a network that is not listed in providerNetworks"
+MOST_BYTES = 256 * 1024  # of one answer to the broker, decoded
 _MAX_URL = 8 * 1024
 _MAX_PIECES = 8 * 1024  # a body in one-byte chunks would cost seconds of CPU time
 _PER_ORIGIN = 64  # a slow provider uses up its own connections, never another provider's
@@ -187,7 +188,7 @@ async def send_for(
 ) -> ProviderResponse:
     """Send a request for an app, within the limits of a provider call. Raises as `Transport.send`."""
     request = request.for_app(app, kind)
-    return await transport.send(request, seconds=limits.provider_seconds, max_bytes=limits.provider_bytes)
+    return await transport.send(request, seconds=limits.provider_seconds, max_bytes=MOST_BYTES)
 
 
 def check_url(url: str, *, plain_http_loopback: bool) -> None:

@@ -75,6 +75,7 @@ def log_damage(place: str, code: Code) -> None:
 
 
 FEED_SECONDS: Final = 3.0  # a feed that is trusted is no older: the age of the last heartbeat that came back
+DEGRADED_SECONDS: Final = 30.0  # after a check, a version may be taken as current while the database is away
 
 
 class Leases(NamedTuple):

@@ -37,12 +37,12 @@ _TELL = "select pg_notify('oauthbroker', %s)"
 
 class Feed:
     """The changes that one process hears of. Belongs to one event loop. `trusted`: versions may be confirmed, so
-    that writers have to tell their changes; else the feed only wakes consumers of queues. Time is real also under a
-    test's clock."""
+    that writers have to tell their changes; else the feed only wakes consumers of queues. `heard_at` is when the last
+    heartbeat that came back was sent. Time is real also under a test's clock."""
 
     def __init__(self, url: Secret, *, trusted: bool = False, settling: float = SETTLING_SECONDS) -> None:
         self._url, self._trusted, self._settling, self._monotonic = url, trusted, settling, SystemClock.monotonic
-        self._heard, self._settled_at = -inf, -inf
+        self.heard_at, self._settled_at = -inf, -inf
         self._known = Bounded[Key, object](KNOWN)
         self._changed = Bounded[Key, int](KNOWN)
         self._count, self._forgotten = 0, 0  # changes heard; the number up to which `_changed` may lack one
@@ -53,7 +53,7 @@ class Feed:
     @property
     def live(self) -> bool:
         """Whether the last heartbeat is on time."""
-        return self._monotonic() - self._heard < FEED_SECONDS
+        return self._monotonic() - self.heard_at < FEED_SECONDS
 
     @property
     def state(self) -> str:
@@ -111,7 +111,7 @@ class Feed:
 
     def _forget(self) -> None:
         """Forget all versions: changes may have been missed."""
-        self._heard = -inf
+        self.heard_at = -inf
         self._beat.clear()
         self._count += 1
         self._forgotten = self._count
@@ -160,7 +160,7 @@ class Feed:
     async def _beats(self, connection: psycopg.AsyncConnection) -> None:
         """Send heartbeats and read notifications. Raises TimeoutError when no heartbeat comes back."""
         begun = self._monotonic()
-        while self._monotonic() - max(self._heard, begun) < FEED_SECONDS:
+        while self._monotonic() - max(self.heard_at, begun) < FEED_SECONDS:
             async with asyncio.timeout(FEED_SECONDS):
                 await connection.execute(_TELL, [f"{_BEAT} {self._monotonic()!r}"])
                 async for notification in connection.notifies(timeout=BEAT_SECONDS):
@@ -171,7 +171,7 @@ class Feed:
         word, _, rest = payload.partition(" ")
         if word == _BEAT:
             if own:
-                self._heard = max(self._heard, float(rest))
+                self.heard_at = max(self.heard_at, float(rest))
                 self._beat.set()
         elif word == _QUEUE:
             for wake in self._wakes:

@@ -34,7 +34,10 @@ class Freshness:
         return self._monotonic() - self._failed_at < _AWAY_SECONDS
 
     def unchanged(self, entry: Entry) -> bool:
-        return entry.key.kind != _COUNTED and not holds_lease.get() and self._feed.confirms(entry)
+        confirmed = entry.key.kind != _COUNTED and not holds_lease.get() and self._feed.confirms(entry)
+        if confirmed and self._degraded_seconds:
+            self._checked.keep(entry.key, (entry.stamp, self._feed.heard_at))
+        return confirmed
 
     async def is_current(self, entry: Entry) -> bool:
         """Raises `storeUnavailable` if the database is away and did not confirm the version within the bound."""

@@ -59,24 +59,24 @@ def test_doctor_counts_the_leases_that_are_held_and_those_that_lapsed(
 
 
 def test_doctor_says_how_old_an_answer_may_be(placed: Desk) -> None:
-    write_store(placed, ", freshness: feed, degradedSeconds: 60")
+    write_store(placed, ", consistency: available")
     (_, heard, bound) = checked(placed, "database")
     assert ("ok", "ok") == (heard[0], bound[0])
     assert heard[1].startswith("The feed hears changes:")
-    assert "Without the database, tokens are handed out for 60 s after a check." == bound[1]
+    assert "Without the database, tokens are handed out for 30 s after a check." == bound[1]
 
 
 def test_doctor_warns_of_a_feed_behind_a_pooler(
     placed: Desk, postgres_server: postgres.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_store(placed, ", freshness: feed")
+    write_store(placed, ", consistency: fast")
     with postgres.pooler(postgres_server, DATABASE) as url:
         monkeypatch.setenv(ENV, url.reveal())
         (_, (severity, text, hint)) = checked(placed, "database")
     assert ("warning", True, True) == (
         severity,
         text.startswith("The feed of changes hears nothing"),
-        "feedUrl" in hint,
+        "directUrl" in hint,
     )
 
 

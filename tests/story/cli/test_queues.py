@@ -18,7 +18,7 @@ NONE_DEAD = (0, "", "There are no dead letters.\n")
 @pytest.fixture
 def harness(desk: Desk, idp: IdentityProvider) -> Desk:
     """Where an event is dead after one attempt."""
-    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  limits: {queueAttempts: 1}\n")
+    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  advanced: {queueAttempts: 1}\n")
     desk.ready_to_serve(idp)
     return desk
 

@@ -39,7 +39,7 @@ from tests.unit.flowtools.serving.webhook_kit import OLD, SECRET, standard
 pytestmark = [pytest.mark.slow, pytest.mark.rule("000-trigger-http", "run-serves")]
 Answer = tuple[int, Any]
 LIMITED = "  plugins: [flowtools]\n  limits: {requestsPerMinute: 4}\n"
-MORE = "  plugins: [flowtools]\n  limits: {queueAttempts: 2}\n"
+MORE = "  plugins: [flowtools]\n  advanced: {queueAttempts: 2}\n"
 KILLS = """
 import os, signal
 from oauthbroker.flowtools.running.contract import FlowRuns

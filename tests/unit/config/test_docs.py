@@ -13,7 +13,7 @@ from oauthbroker.config import load
 from oauthbroker.config.key_file import KEY_FILE_ENV
 from oauthbroker.config.reading import files
 from oauthbroker.config.reading.yaml_reader import MAX_DEPTH, MAX_PARSED_DEPTH
-from oauthbroker.config.written.broker_spec import LimitsSpec
+from oauthbroker.config.written.broker_spec import AdvancedSpec, LimitsSpec
 from oauthbroker.config.written.resource_specs import SPECS, models_in
 from oauthbroker.model.apps import Binding
 from oauthbroker.model.settings import Limits, Settings
@@ -38,7 +38,7 @@ def test_every_field_is_documented(kind: str):
 
 
 def test_every_limit_is_documented_with_its_default():
-    for name, info in LimitsSpec.model_fields.items():
+    for name, info in (LimitsSpec.model_fields | AdvancedSpec.model_fields).items():
         assert re.search(rf"^\| `{info.alias}` \|.*\| {getattr(Limits(), name):g} \|$", PAGE, re.MULTILINE), name
 
 

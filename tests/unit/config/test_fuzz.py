@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oauthbroker.config import ConfigInvalidError, load
-from oauthbroker.config.reading.shape import _words
+from oauthbroker.config.reading.shaping import _words
 from tests.kit.forms import examples
 from tests.kit.plugins_installed import SAMPLE, on_path
 from tests.unit.config.bundles import APP, BROKER, CANARY, CONNECTOR, GLOBAL, TOOL, everything_said

@@ -137,7 +137,7 @@ def test_a_key_that_may_be_a_secret_is_not_repeated(tmp_path: Path):
 
 def test_a_slip_of_a_plugins_field_in_a_tool_is_reported_and_its_own_fields_are_no_slips(tmp_path: Path):
     tool = edited(NOTED, ("notes:", "ntoes:"))
-    (problem,) = problems_in(write(tmp_path, broker=PLUGINS, app=APP, tool=tool))
+    (problem,) = problems_in(write(tmp_path, broker=PLUGINS, app=APP, red=NOTEBOOK, tool=tool))
     assert ("spec.ntoes", "the nearest known name is notes") == (problem.path, problem.hint)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import platformdirs
 import pytest
+from pydantic.alias_generators import to_camel
 
 from oauthbroker.config import ConfigInvalidError, load, load_settings, resolve
-from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.config.written.broker_spec import AdvancedSpec, LimitsSpec
+from oauthbroker.model.settings import Consistency, Limits, Settings
 from tests.unit.config.bundles import APP, BROKER, edited, write
 
 HEAD = "apiVersion: agents.example.io/v1alpha1\nkind: Broker\nmetadata: {name: broker}\nspec:\n"
@@ -77,13 +80,25 @@ def test_what_the_broker_says_is_taken(tmp_path: Any):
     assert Limits(sessions_per_app=7, provider_seconds=3, session_seconds=120) == found.limits
 
 
-def test_every_limit_can_be_written(tmp_path: Any):
-    names = {slot.split("_")[0] + "".join(map(str.title, slot.split("_")[1:])): slot for slot in Limits.__slots__}
-    values = {name: int(getattr(Limits(), slot)) for name, slot in names.items()}
-    assert (
-        Limits()
-        == settings(tmp_path / "c", f"  limits: {{{', '.join(f'{k}: {v}' for k, v in values.items())}}}\n").limits
-    )
+def test_every_written_limit_is_taken(tmp_path: Any):
+    written, expected = "", Limits()
+    for part, spec in (("limits", LimitsSpec), ("advanced", AdvancedSpec)):
+        values = {name: int(getattr(Limits(), name)) + 1 for name in spec.model_fields}
+        expected = replace(expected, **values)
+        written += f"  {part}: {{{', '.join(f'{to_camel(name)}: {value}' for name, value in values.items())}}}\n"
+    assert expected == settings(tmp_path / "c", written).limits
+
+
+def test_limits_that_only_code_sets(tmp_path: Any):
+    """Tests hurry them; no user has a reason to choose another value."""
+    written = {*LimitsSpec.model_fields, *AdvancedSpec.model_fields}
+    only_code = {"sessions_per_conversation", "provider_concurrency", "sweep_seconds", "request_seconds"}
+    assert only_code == {each.name for each in fields(Limits)} - written
+
+
+@pytest.mark.parametrize("word", get_args(Consistency))
+def test_the_consistency_of_the_store_is_one_word(tmp_path: Any, word: str):
+    assert word == settings(tmp_path / "c", f"  store: {{consistency: {word}}}\n").store_consistency
 
 
 @pytest.mark.parametrize(
