@@ -5,8 +5,9 @@
 #                (ARGS=--agent: two agents behind a chat page; ARGS="--agent --auto" plays the user too)
 #   make test    every test in one run, long tables and laws in their short form (the long form: make proof)
 #   make test-postgres   every story on PostgreSQL (make test: a sample of them; ARGS="-k callback")
-#   make check   formatting, lint, types, words   make fix     fix what a machine can fix
-#   make bench   measure, with peers              make cases   rewrite tests/CASES.md
+#   make check   formatting, lint, types, words, and the tests of the repository itself (tools/quality)
+#   make fix     fix what a machine can fix
+#   make bench   measure, with peers              make cases   rewrite tests/CASES*.md
 #   make performance   write docs/performance.md from the newest full run of make bench
 #   make conformance   the MCP project's scenarios of authorization, all of them, against our transport
 #   make frameworks   an environment for each agent framework, in which its adapter is tested
@@ -109,7 +110,8 @@ check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m tests.kit.prose
+	$(BIN)/python -m tools.quality.prose
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal --tb=short --no-header tools/quality
 
 fix: $(DEV)
 	$(BIN)/ruff check --fix .
@@ -162,13 +164,13 @@ proof: $(DEV)
 	$(BIN)/python -m tests.faults.proof $(ARGS)
 
 cases: $(DEV)
-	$(BIN)/python -m tests.test_cases
+	$(BIN)/python -m tools.quality.cases
 
 prose: $(DEV)
-	$(BIN)/python -m tests.kit.prose $(or $(ARGS),--lower)
+	$(BIN)/python -m tools.quality.prose $(or $(ARGS),--lower)
 
 architecture: $(DEV)
-	$(BIN)/python -m tests.kit.architecture
+	$(BIN)/python -m tools.quality.architecture
 
 providers: $(DEV)
 	$(BIN)/python -m tests.unit.providers.test_page
@@ -196,7 +198,7 @@ pins: $(VENV)/bin/python
 clean:
 	rm -rf $(VENV) $(PEERS) $(FRAMEWORKS:%=.venv-%) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 	rm -rf tests/e2e/{node,conformance}/node_modules clients/typescript/{node_modules,build,dist}
-	find oauthbroker tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find oauthbroker tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
 	@./requirements/venv "$(PYTHON)" $(VENV)

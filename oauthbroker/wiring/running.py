@@ -67,7 +67,7 @@ class Running:
         and claims guard the work that has to wait for it."""
         await self.parts.mcp_clients.sync()
         if background:
-            # the first look at the store's history: what is learned from now on is compared with it
+            # the first look at the store's history: versions learned from now on are compared with it
             await self._try("lost versions", self.parts.background_refresh.restore)
             recovered = asyncio.Event()
             self.tasks = [asyncio.create_task(self._sweep_for_ever(recovered))]

@@ -460,7 +460,7 @@ async def test_tokens_that_were_checked_within_the_bound_are_handed_out_while_th
     prepared: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider
 ) -> None:
     async with hosts(1, url, tmp_path, identity_provider, degraded_seconds=30.0) as (host,):
-        assert postgres_of(host)._history, "later, the first look would forget what was checked"
+        assert postgres_of(host)._history, "later, the first look would forget the checked versions"
         first = (await host.connected()).access_token.reveal()
         await token(host)
         store, real = postgres_of(host), time.monotonic
