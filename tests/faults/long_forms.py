@@ -1,7 +1,7 @@
 """`python -m tests.faults.long_forms`: run every row and every example that the short form in `make test` leaves out.
 
 These are the tables with the mark `sample`, the laws of hypothesis, sweeps over crash points, and the pages in every size
-and color scheme: whole files, found by what they import. `--file PATH` runs one of them. `--which postgres` runs all
+and color scheme: whole files, found by their imports. `--file PATH` runs one of them. `--which postgres` runs all
 stories on PostgreSQL instead; `make test` runs a sample of them. Prints what pytest says, without its dots.
 """
 

@@ -100,8 +100,8 @@ def test_addresses_come_from_the_configuration_not_from_the_request(server: Shar
 
 
 def records(desk: Desk) -> dict[str, bytes]:
-    """Return the records that requests may write. A running server writes some by itself: the store's history, which it
-    counts on among the values of plug-ins, and notes of its host beside all kinds."""
+    """Return the records that requests may write. A running server's rounds write others: values of plug-ins, the audit
+    log and the notes beside it."""
     data = desk.folder / "store" / "data"
     return {f"{kind}/{name}": body for kind in {*KINDS} - {"plugins"} for name, body in tree(data / kind).items()}
 
