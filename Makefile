@@ -68,8 +68,10 @@ demo: $(if $(filter --agent,$(ARGS)),$(DEV),$(RUN))
 	@$(if $(filter --agent,$(ARGS)),$(BIN)/python examples/team-assistant/assistant.py $(filter-out --agent,$(ARGS)),$(BIN)/oauthbroker demo $(ARGS))
 
 # In one run: tests are collected once, and what waits for a process or a browser waits beside what computes. Two workers
-# more than there are cores, because of these.
-test: $(DEV) node peers
+# more than there are cores, because of these. A part of them that `ARGS` chooses takes Node's packages and the peers as
+# they are: its tests that lack something say what makes it.
+CHOSEN := $(filter -k% -m% --case% --rule% --lf tests/%,$(ARGS))
+test: $(DEV) $(if $(CHOSEN),,node peers)
 	@$(BIN)/python -m tests.kit.compiled
 	$(PYTEST) $(SHARED) -n $$(($(WORKERS) + 2)) $(ARGS)
 	$(if $(ARGS),,$(PYTEST) -q -n $(WORKERS) --dist worksteal --store postgres -m "not slow and not e2e" $(POSTGRES_STORIES))
