@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -133,7 +134,9 @@ def last_runs() -> str:
 
 
 def _last_line(text: str) -> str:
-    return "".join(text.splitlines()[-1:])
+    """Return the last line that says something; a table ends with its frame."""
+    said = [line.strip(" │") for line in text.splitlines() if any(map(str.isalnum, line))]
+    return re.sub(r"\s*│\s*", ": ", "".join(said[-1:]))
 
 
 def _scaled(size: float, scale: float) -> str:

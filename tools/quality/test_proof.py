@@ -76,6 +76,11 @@ def test_the_record_says_when_each_part_last_ran_whole(
     assert "unrun: never" == unrun
 
 
+def test_the_record_has_the_last_figure_of_a_table():
+    assert "problems: it waited" == proof._last_line("refreshes: 7\n│ problems   │ it waited │\n└──┘")
+    assert "" == proof._last_line("")
+
+
 def test_the_record_names_parts_that_there_are():
     """Delete the rows of parts and files that are gone."""
     assert proof_record.runs().keys() <= {part.title for part in PARTS} | set(long_forms.files())
