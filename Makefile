@@ -5,8 +5,9 @@
 #                (ARGS=--agent: two agents behind a chat page; ARGS="--agent --auto" plays the user too)
 #   make test    every test in one run, long tables and laws in their short form (the long form: make proof)
 #   make test-postgres   every story on PostgreSQL (make test: a sample of them; ARGS="-k callback")
-#   make check   formatting, lint, types, words   make fix     fix what a machine can fix
-#   make bench   measure, with peers              make cases   rewrite tests/CASES.md
+#   make check   formatting, lint, types, words, and the tests of the repository itself (tools/quality)
+#   make fix     fix what a machine can fix
+#   make bench   measure, with peers              make cases   rewrite tests/CASES*.md
 #   make performance   write docs/performance.md from the newest full run of make bench
 #   make conformance   the MCP project's scenarios of authorization, all of them, against our transport
 #   make frameworks   an environment for each agent framework, in which its adapter is tested
@@ -68,8 +69,10 @@ demo: $(if $(filter --agent,$(ARGS)),$(DEV),$(RUN))
 	@$(if $(filter --agent,$(ARGS)),$(BIN)/python examples/team-assistant/assistant.py $(filter-out --agent,$(ARGS)),$(BIN)/oauthbroker demo $(ARGS))
 
 # In one run: tests are collected once, and what waits for a process or a browser waits beside what computes. Two workers
-# more than there are cores, because of these.
-test: $(DEV) node peers
+# more than there are cores, because of these. A part of them that `ARGS` chooses takes Node's packages and the peers as
+# they are: its tests that lack something say what makes it.
+CHOSEN := $(filter -k% -m% --case% --rule% --lf tests/%,$(ARGS))
+test: $(DEV) $(if $(CHOSEN),,node peers)
 	@$(BIN)/python -m tests.kit.compiled
 	$(PYTEST) $(SHARED) -n $$(($(WORKERS) + 2)) $(ARGS)
 	$(if $(ARGS),,$(PYTEST) -q -n $(WORKERS) --dist worksteal --store postgres -m "not slow and not e2e" $(POSTGRES_STORIES))
@@ -110,7 +113,8 @@ check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m tests.kit.prose
+	$(BIN)/python -m tools.quality.prose
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal --tb=short --no-header tools/quality
 
 fix: $(DEV)
 	$(BIN)/ruff check --fix .
@@ -163,16 +167,16 @@ proof: $(DEV)
 	$(BIN)/python -m tests.faults.proof $(ARGS)
 
 cases: $(DEV)
-	$(BIN)/python -m tests.test_cases
+	$(BIN)/python -m tools.quality.cases
 
 prose: $(DEV)
-	$(BIN)/python -m tests.kit.prose $(or $(ARGS),--lower)
+	$(BIN)/python -m tools.quality.prose $(or $(ARGS),--lower)
 
 mutants: $(DEV)
 	$(BIN)/python -m tests.kit.mutants $(ARGS)
 
 architecture: $(DEV)
-	$(BIN)/python -m tests.kit.architecture
+	$(BIN)/python -m tools.quality.architecture
 
 providers: $(DEV)
 	$(BIN)/python -m tests.unit.providers.test_page
@@ -200,7 +204,7 @@ pins: $(VENV)/bin/python
 clean:
 	rm -rf $(VENV) $(PEERS) $(FRAMEWORKS:%=.venv-%) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 	rm -rf tests/e2e/{node,conformance}/node_modules clients/typescript/{node_modules,build,dist}
-	find oauthbroker tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find oauthbroker tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
 	@./requirements/venv "$(PYTHON)" $(VENV)

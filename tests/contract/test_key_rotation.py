@@ -229,6 +229,7 @@ async def test_resealing_keeps_every_body_generation_and_tag_and_disturbs_no_wri
     assert (0, 0, 0, True) == tuple(await two.reseal())
 
 
+@pytest.mark.case("70")
 async def test_an_old_seed_is_retired_only_when_no_record_needs_it(hosts: Hosts):
     one, two = hosts.open(), hosts.open()
     keys = await fill(one)
@@ -355,6 +356,7 @@ async def _both(*work: Callable[[], Any] | Coroutine[Any, Any, Any]) -> list[Any
     return list(await asyncio.gather(*work))  # type: ignore[arg-type]
 
 
+@pytest.mark.case("70")
 async def test_writers_at_full_speed_lose_nothing_through_rotations_and_strand_nothing(hosts: Hosts):
     one, *others = (hosts.open() for _ in range(3))
     key_of = [one.store.key("sessions", str(number)) for number in range(6)]

@@ -2,29 +2,31 @@
 
 `make test` runs the short form of each. `--scale 0.1` runs a tenth of the kills, cancels and minutes; `--minutes 30`
 stops after half an hour, and the parts that did not end by then count as failed. `--only hosts` runs the parts whose
-title has that text. The page is build/proof.md. `tests/faults/proof_record.json` keeps when each part last ran whole,
-at which commit, and how that ended: commit it. `--list` prints it, so that no long form is forgotten.
+title has that text, and the whole form of each test file whose path has it. The page is build/proof.md.
+`tests/faults/proof_record.json` keeps when each part and each file last ran whole, at which commit, and how that ended:
+commit it. `--list` prints it, so that no long form is forgotten.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from tests.faults import long_forms
+from tests.faults.proof_record import commit, last_run, note, ran, runs
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "build" / "proof.md"
-RECORD = ROOT / "tests" / "faults" / "proof_record.json"
 MINUTES = 120.0
 Result = Literal["passed", "failed", "stopped"]
 
@@ -46,8 +48,6 @@ class Part:
 PARTS = (
     Part("Every row and example of the tests", "tests.faults.long_forms", {}),
     Part("Every story on PostgreSQL", "tests.faults.long_forms", {}, ("--which", "postgres")),
-    Part("Every scenario of the MCP project", "tests.faults.long_forms", {}, ("--which", "conformance")),
-    Part("Runs of flow tools, killed and raised in anywhere", "tests.faults.long_forms", {}, ("--which", "flows")),
     Part("Every order of what may come during a refresh", "tests.model.search", {"states": 400_000}),
     Part("Brokers killed at random", "tests.faults.kills", {"kills": 300}),
     Part("A server killed under load", "tests.faults.server_kills", {"kills": 30}),
@@ -62,6 +62,12 @@ PARTS = (
     Part("Four hosts with one database", "tests.faults.hosts", {"seconds": 600.0}),
     Part("Mixed load for minutes", "bench.soak", {"minutes": 6.0}),
 )
+
+
+def parts_with(text: str) -> list[Part]:
+    """Return the parts whose title has this text, and a part for each file with a long form whose path has it."""
+    files = (Part(file, "tests.faults.long_forms", {}, ("--file", file)) for file in long_forms.files() if text)
+    return [part for part in (*PARTS, *files) if text.lower() in part.title.lower()]
 
 
 @dataclass(frozen=True)
@@ -114,27 +120,23 @@ def page(done: Iterable[Done], scale: float) -> str:
     return "\n".join([*head, *rows, "", *parts])
 
 
-def recorded(done: Iterable[Done], day: str) -> None:
-    """Note the parts that ran whole in the record."""
-    record = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
-    for each in done:
-        if each.result != "stopped":
-            seconds, figures = round(each.seconds), each.figures.splitlines()[-1:]
-            row = {"day": day, "commit": _commit(), "result": each.result, "seconds": seconds, "figures": figures}
-            record[each.part.title] = row
-    kept = {part.title: record[part.title] for part in PARTS if part.title in record}
-    RECORD.write_text(json.dumps(kept, indent=2) + "\n", "utf-8")
+def recorded(done: Iterable[Done]) -> None:
+    """Note the parts that ran whole in the record. A file with a long form notes itself (long_forms.py)."""
+    titles = {part.title for part in PARTS}
+    whole = [each for each in done if each.result != "stopped" and each.part.title in titles]
+    note({each.part.title: ran(each.result, each.seconds, _last_line(each.figures)) for each in whole})
 
 
 def last_runs() -> str:
-    """Return a line for each part: when it last ran whole, and how that ended."""
-    record = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
-    lines = []
-    for part in PARTS:
-        row = record.get(part.title)
-        reported = "never" if row is None else f"{row['day']} at {row['commit']}: {row['result']} in {row['seconds']} s"
-        lines.append(f"{part.title}: {reported}")
-    return "\n".join(lines)
+    """Return a line for each part and each file: when it last ran whole, and how that ended."""
+    rows = runs()
+    return "\n".join(last_run(title, rows) for title in [*(part.title for part in PARTS), *long_forms.files()])
+
+
+def _last_line(text: str) -> str:
+    """Return the last line that says something; a table ends with its frame."""
+    said = [line.strip(" │") for line in text.splitlines() if any(map(str.isalnum, line))]
+    return re.sub(r"\s*│\s*", ": ", "".join(said[-1:]))
 
 
 def _scaled(size: float, scale: float) -> str:
@@ -148,30 +150,27 @@ def _sizes(part: Part, scale: float) -> str:
 
 def _machine() -> str:
     python, system = platform.python_version(), platform.platform(terse=True)
-    return f"Commit {_commit()}, Python {python}, {system}, {os.cpu_count()} cores."
-
-
-def _commit() -> str:
-    git = ("git", "describe", "--always", "--dirty")
-    return subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    return f"Commit {commit()}, Python {python}, {system}, {os.cpu_count()} cores."
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.proof")
     parser.add_argument("--scale", type=float, default=1.0, help="how much of each part, such as 0.1")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="the longest that all parts may take")
-    parser.add_argument("--only", default="", help="the parts whose title has this text")
-    parser.add_argument("--list", action="store_true", help="print when each part last ran whole, and run none")
+    parser.add_argument("--only", default="", help="the parts and files whose title has this text")
+    parser.add_argument(
+        "--list", action="store_true", help="print when each part and file last ran whole, and run none"
+    )
     given = parser.parse_args()
     if given.list:
         print(last_runs())
         return 0
-    parts = [part for part in PARTS if given.only.lower() in part.title.lower()]
+    parts = parts_with(given.only)
     if not parts:
-        parser.error(f"no part has {given.only!r} in its title; --list prints them")
+        parser.error(f"no part and no file has {given.only!r} in its title; --list prints them")
     done = prove(parts, given.scale, given.minutes, lambda each: print(f"{each.part.title}: {each.result}", flush=True))
     if given.scale >= 1:
-        recorded(done, f"{datetime.now(UTC):%Y-%m-%d}")
+        recorded(done)
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page(done, given.scale), "utf-8")
     print(f"\n{PAGE.read_text('utf-8')}\nwrote {PAGE.relative_to(ROOT)}")

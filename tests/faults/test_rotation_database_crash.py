@@ -156,6 +156,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield Place(server, tmp_path)
 
 
+@pytest.mark.case("70")
 @pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(

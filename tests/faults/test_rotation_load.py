@@ -88,6 +88,7 @@ def change(desk: Desk, *words: str) -> str:
     return done.out
 
 
+@pytest.mark.case("70")
 @pytest.mark.slow
 def test_no_call_fails_while_every_key_changes(desk: Desk, idp: IdentityProvider):
     desk.ready_to_serve(idp)

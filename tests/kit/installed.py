@@ -50,12 +50,8 @@ def missing() -> list[str]:
     """What tests/e2e needs and this machine lacks, in words for a person; empty when all is there."""
     lacks = {
         "Node (package nodejs)": node() is None,
-        "the Node packages (npm ci in tests/e2e/node)": not (
-            NODE_HOME / "node_modules" / ".package-lock.json"
-        ).exists(),
-        "the TypeScript compiler (npm ci in clients/typescript)": not (
-            TYPESCRIPT_HOME / "node_modules" / ".package-lock.json"
-        ).exists(),
+        "the Node packages (make node)": not (NODE_HOME / "node_modules" / ".package-lock.json").exists(),
+        "the TypeScript compiler (make node)": not (TYPESCRIPT_HOME / "node_modules" / ".package-lock.json").exists(),
         "curl and jq (packages of these names)": None in {shutil.which("curl"), shutil.which("jq")},
         "Chromium (package chromium-headless-shell or chromium, or its path in CHROMIUM)": chromium() is None,
     }

@@ -11,9 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tests.kit.architecture import PACKAGE
-
-_PREFIX = f"{PACKAGE}/"
+_PREFIX = f"{Path(__file__).parents[2]}/oauthbroker/"
 NOT_OURS = frozenset({"testing"})  # the provider and the browser of the test
 Entered = dict[str, set[str]]
 

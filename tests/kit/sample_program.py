@@ -1,4 +1,4 @@
-"""Tells how it was started, and ends with status 3 (tests/unit/test_warm_python.py)."""
+"""Tells how it was started, and ends with status 3 (tools/quality/test_warm_python.py)."""
 
 from __future__ import annotations
 

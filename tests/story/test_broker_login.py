@@ -61,7 +61,7 @@ async def harness(
 ) -> AsyncIterator[Harness]:
     store, apps = file_store(tmp_path, test_clock), [login_app(identity_provider)]
     more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": broker_login(corp)}
-    async with running(identity_provider, apps, clock=test_clock, store=store, **more) as harness:
+    async with running(identity_provider, apps, clock=test_clock, store=store, background=False, **more) as harness:
         yield harness
 
 
@@ -96,6 +96,7 @@ async def test_who_logs_in_as_the_subject_connects(harness: Harness) -> None:
     assert page.next_url.startswith(harness.idp.url("/authorize?"))
     assert_leads_to_connected(await person.follow(await harness.idp.agree(page.next_url, "bob", browser=person)))
     assert isinstance(await harness.ask(of=corp_turn()), Ready)
+    await harness.parts.relay.once()
     assert "auth.granted" == (await harness.events())[0]["type"]
     kinds = [type(entry) for entry in harness.audit.entries]
     assert kinds.index(ConnectStarted) < kinds.index(OwnerConfirmed) < kinds.index(Connected)
@@ -520,7 +521,7 @@ async def test_a_crash_between_the_logins_callback_and_its_answer_costs_another_
     store = file_store(tmp_path, test_clock)
     more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": broker_login(corp)}
     apps = [login_app(identity_provider)]
-    async with running(identity_provider, apps, clock=test_clock, store=store, **more) as harness:
+    async with running(identity_provider, apps, clock=test_clock, store=store, background=False, **more) as harness:
         asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
         url = await login_callback(harness, asked, person)
         hold: Hold = corp.script.token.hang()

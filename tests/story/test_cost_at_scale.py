@@ -74,7 +74,7 @@ async def test_open_sessions_are_capped_also_when_all_come_at_once(
     async def ask(harness: Harness, number: int) -> Any:
         return await harness.ask("mail", of=turn(subject.format(number), instance=f"thread {number}"))
 
-    async with running(identity_provider, apps, clock=clock, store=store, limits=limits) as harness:
+    async with running(identity_provider, apps, clock=clock, store=store, limits=limits, background=False) as harness:
         answers = await asyncio.gather(*(ask(harness, number) for number in range(40)))
         assert 5 == len(opened(answers)) == await store.count("sessions")
         assert {(Code.RATE_LIMITED, True, 60)} == {
@@ -201,7 +201,7 @@ async def test_thousands_of_unknown_states_and_links_cost_one_miss_each(identity
     clock = TestClock()
     store, calls = counted_store(tmp_path, clock)
     app = user_app(identity_provider)
-    async with running(identity_provider, [app], clock=clock, store=store) as harness:
+    async with running(identity_provider, [app], clock=clock, store=store, background=False) as harness:
         await harness.ask_link()
         consent, before = harness.parts.pages_service, tree(tmp_path)
         calls.clear()

@@ -110,7 +110,7 @@ async def harness(
     store = file_store(tmp_path, test_clock)
     apps, more = [mode.app(identity_provider)], login_at(corp)
     async with running(
-        identity_provider, apps, clock=test_clock, store=store, settings=settings_for(), **more
+        identity_provider, apps, clock=test_clock, store=store, settings=settings_for(), background=False, **more
     ) as harness:
         yield harness
 

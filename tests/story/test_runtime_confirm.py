@@ -353,7 +353,7 @@ async def test_a_broker_that_was_started_anew_redeems_what_its_predecessor_kept(
 ) -> None:
     asked = handle = None
     async with confirming_harness(
-        identity_provider, test_clock, "runtimeConfirm", store=file_store(tmp_path, test_clock)
+        identity_provider, test_clock, "runtimeConfirm", store=file_store(tmp_path, test_clock), background=False
     ) as harness:
         asked = await harness.ask_link(of=of_alice())
         handle = handle_on(await came_back(harness, asked, harness.browser()))

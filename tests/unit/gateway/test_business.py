@@ -1,4 +1,4 @@
-"""The rules of the gateway's specification on business rules, rights and warnings (tests/kit/action_rules.py)."""
+"""The rules of the gateway's specification on business rules, rights and warnings (tools/quality/action_rules.py)."""
 
 from __future__ import annotations
 

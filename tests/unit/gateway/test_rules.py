@@ -1,4 +1,4 @@
-"""The rules of the gateway's specification on schemas and answers, sentence by sentence (tests/kit/action_rules.py)."""
+"""The rules of the gateway's specification on schemas and answers, sentence by sentence (tools/quality/action_rules.py)."""
 
 from __future__ import annotations
 

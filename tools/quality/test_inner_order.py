@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.architecture import PACKAGE, modules, names_used, nearest
+from tools.quality.architecture import PACKAGE, modules, names_used, nearest
 
 # From the lowest to the highest; names in one group import none of each other.
 ORDER: dict[str, tuple[str, ...]] = {

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,18 @@ from typing import Any
 import pytest
 
 from tests.kit import sample_program
-from tests.kit.warm_python import MAIN, ROOT, cold_starts
+from tests.kit.warm_python import MAIN, ROOT, cold_starts, warm_starts
 
 PROGRAM = [sys.executable, str(sample_program.__file__), "one", "two words"]
 ENV = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "NAME": "value"} | {
     name: os.environ[name] for name in ("LANG", "LC_ALL", "LC_CTYPE") if name in os.environ
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> Iterator[None]:
+    with warm_starts():
+        yield
 
 
 @pytest.mark.parametrize(("cold", "mask"), [(False, 0o077), (False, 0o027), (True, 0o027)])

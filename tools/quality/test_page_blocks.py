@@ -1,6 +1,6 @@
 """Every block of every page can be used as it is printed: shells, JSON, YAML and settings parse, and resources load.
 
-Python blocks are compiled by tests/unit/test_docs.py, TypeScript's by tests/e2e/test_typescript_client.py, and command
+Python blocks are compiled by tools/quality/test_docs.py, TypeScript's by tests/e2e/test_typescript_client.py, and command
 lines are parsed by tests/unit/cli/test_docs.py. Most blocks are executed, too, by the tests of their page.
 """
 

@@ -8,7 +8,7 @@ from _pytest.assertion import rewrite
 
 from tests.kit.compiled import files_of_tests, rewrite_asserts, rewritten
 
-HERE = Path(__file__)
+TESTS = Path(__file__).parents[2] / "tests"
 
 
 def test_a_test_file_is_compiled_once_and_again_after_a_change(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_the_byte_code_is_the_one_that_pytest_reads(tmp_path: Path) -> None:
 
 
 def test_every_test_file_is_among_the_files() -> None:
-    found = files_of_tests(HERE.parents[1])
-    assert HERE in found
-    assert HERE.parents[1] / "conftest.py" in found
+    found = files_of_tests(TESTS)
+    assert set(TESTS.rglob("test_*.py")) <= {*found} | {*TESTS.rglob("node_modules/**/*.py")}
+    assert TESTS / "conftest.py" in found
     assert not [path for path in found if "node_modules" in path.parts]

@@ -40,12 +40,12 @@ from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
 from oauthbroker.wiring import KEY_ENV, open_broker
 from oauthbroker.wiring.key_sources import CREDENTIAL
-from tests.kit.case_numbers import RULES
 from tests.kit.docs import ROOT, code_blocks, page_text
 from tests.kit.running_broker import BASE, Harness, global_app, running
 from tests.kit.waiting import until
 from tests.unit.protocol.kit import RawServer, says
 from tests.unit.records import kit
+from tools.quality.case_numbers import RULES
 
 DOCS = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "integrations").glob("*.md")])
 PAGES = [*DOCS, ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", ROOT / "store" / "README.md"]

@@ -1,6 +1,6 @@
 """The folders of the package from the lowest to the highest, the imports between them, and their drawing.
 
-The import contract (tests/unit/test_arrows.py) and the drawing in docs/README.md (`make architecture`) both read this file.
+The import contract (tools/quality/test_arrows.py) and the drawing in docs/README.md (`make architecture`) both read this file.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.architecture import PACKAGE
+from tools.quality.architecture import PACKAGE
 
 MOST = 3
 

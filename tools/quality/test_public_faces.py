@@ -14,8 +14,8 @@ import pytest
 
 import oauthbroker
 import oauthbroker.plugins
-from tests.kit.architecture import names_used
 from tests.kit.docs import ROOT, page_text
+from tools.quality.architecture import names_used
 
 PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),

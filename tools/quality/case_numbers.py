@@ -169,7 +169,7 @@ RULES = {
 }
 
 OPEN = {
-    "68": "A copy of an ended turn, a removed or rotated key, or a visit that was left does not count: a tombstone of a kind "
+    "68": "A copy of an ended turn, a removed or rotated key, or a browser session that ended does not count: a tombstone of a kind "
     "of its own stays until the record would have ended by itself. Open: (1) An older version of any other record in its "
     "own place, such as a revoked grant, a finished session, a link that was used or a removed secret, opens as if it were "
     "the newest. Its seal confirms place and content, and nothing for age. (2) A writer who puts a copy back can also remove "
@@ -179,10 +179,5 @@ OPEN = {
     "checked against something that is not restored along, an anchor of epochs and generations outside the store, and "
     "there is none for single records. Until then the provider is the check: a revocation is "
     "told to it, and the token in an old record is dead there.",
-    "70": "Neither the key file nor the seeds of a keyring can be rotated yet. The format has space for both (several wraps, "
-    "seeds that only open, an epoch), and a reader opens what an older seed sealed. Open: the commands, sealing records "
-    "anew under load, and the end of the old seed. Why: a seed may only end when every broker of the store is known to "
-    "have the new one, and brokers do not tell one another their epoch yet. A key that leaked means a new store and new "
-    "consents, as docs/operations.md says.",
 }
 """What of a case is still open, and why."""

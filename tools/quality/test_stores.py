@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-STORY = Path(__file__).parent / "story"
+STORY = Path(__file__).parents[2] / "tests" / "story"
 LEFT_OUT = {"api/test_warm_tokens.py": 8, "test_agents_failed_turns.py": 1}  # tests of each file
 MARK = "pytest.mark.embedded_only"
 

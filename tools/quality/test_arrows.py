@@ -1,6 +1,6 @@
 """The import contract of the package: arrows point down, and time, chance, network and environment have one place each.
 
-tests/kit/architecture.py lists the folders from the lowest to the highest. Imports inside functions, under TYPE_CHECKING and by
+tools/quality/architecture.py lists the folders from the lowest to the highest. Imports inside functions, under TYPE_CHECKING and by
 `importlib` count like any other. Every rule is also shown to be alive: a wrong arrow planted on a small tree is found.
 """
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.architecture import FOLDERS, PACKAGE, Imports, folder_of, module_name, modules, names_used, nearest
 from tests.kit.plugins_installed import SAMPLE
+from tools.quality.architecture import FOLDERS, PACKAGE, Imports, folder_of, module_name, modules, names_used, nearest
 
 ORDER = tuple(FOLDERS)
 LATER = {"mcp", "tools", "gateway", "flowtools", "integrations"}  # they import the public face, and the broker none
@@ -89,7 +89,9 @@ def wrong_arrows(package: Path) -> list[str]:
         place = path.relative_to(package).as_posix()
         found += [f"{module} uses {name}: {why}" for name, why in forbidden(used, place)]
         if folder_of(module) not in {*FOLDERS, *LATER}:
-            found.append(f"{module} has no place: put it into a folder of tests/kit/architecture.py, or add one there")
+            found.append(
+                f"{module} has no place: put it into a folder of tools/quality/architecture.py, or add one there"
+            )
     return found + [f"cycle: {' -> '.join(cycle)}" for cycle in cycles(imports)]
 
 

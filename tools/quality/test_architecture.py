@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.architecture import BEGIN, END, FOLDERS, PACKAGE, PAGE, drawn, folder_imports, page
+from tools.quality.architecture import BEGIN, END, FOLDERS, PACKAGE, PAGE, drawn, folder_imports, page
 
 SMALL = {"__init__.py": "", "core.py": "", "model.py": "from oauthbroker.core import x"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.prose import Hit, faults, hits, lowered
+from tools.quality.prose import Hit, faults, hits, lowered
 
 HARD = (
     "whoever",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parent
-ROOT = TESTS.parent
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
 
 
 def is_test(module: str) -> bool:
@@ -32,7 +32,7 @@ def imports_of_tests(source: str) -> list[str]:
 
 
 def sources() -> list[Path]:
-    folders = [TESTS, ROOT / "bench"]
+    folders = [TESTS, ROOT / "tools", ROOT / "bench"]
     return [path for each in folders for path in sorted(each.rglob("*.py")) if "node_modules" not in path.parts]
 
 
@@ -46,15 +46,15 @@ def test_no_module_imports_a_test_module():
 @pytest.mark.parametrize(
     "source",
     [
-        "from tests.test_layout import folders",
-        "from tests import test_layout",
-        "import tests.test_layout as other",
-        "def late():\n    from tests.test_layout import *",
-        "import importlib\nimportlib.import_module('tests.test_layout')",
+        "from tools.quality.test_layout import folders",
+        "from tools.quality import test_layout",
+        "import tools.quality.test_layout as other",
+        "def late():\n    from tools.quality.test_layout import *",
+        "import importlib\nimportlib.import_module('tools.quality.test_layout')",
     ],
 )
 def test_every_form_of_such_an_import_is_found(source):
-    assert ["tests.test_layout"] == [
+    assert ["tools.quality.test_layout"] == [
         name.removesuffix(".folders").removesuffix(".*") for name in imports_of_tests(source)
     ]
 

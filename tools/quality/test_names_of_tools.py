@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from oauthbroker import tools
-from tests.kit.architecture import names_used
 from tests.kit.docs import ROOT, code_blocks, page_text
+from tools.quality.architecture import names_used
 
 PUBLIC = set(tools.__all__) - {"PLUGIN"}
 PAGES = [f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))]

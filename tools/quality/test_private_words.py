@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kit.architecture import PACKAGE, ROOT
+from tools.quality.architecture import PACKAGE, ROOT
 
 WORD = re.compile(
     r"(?<![a-z])(?:rooms?|renew(?:s|ed|als?|ing)?|visit(?:s|ed|ors?|ing)?|doors?)(?![a-z])", re.IGNORECASE
