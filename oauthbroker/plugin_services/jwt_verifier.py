@@ -134,7 +134,9 @@ class _KeySet:
 
 def _is_public(entries: Json) -> bool:
     """Tell whether the entries of a key set have a key that can be used, and neither a private nor a shared one."""
-    return bool(public_keys(entries)) and not any({"d", "k"} & each.keys() for each in entries if isinstance(each, dict))
+    return bool(public_keys(entries)) and not any(
+        {"d", "k"} & each.keys() for each in entries if isinstance(each, dict)
+    )
 
 
 def _parts(token: Secret) -> tuple[dict[str, Json], dict[str, Json]]:
