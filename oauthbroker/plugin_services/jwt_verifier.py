@@ -48,6 +48,8 @@ class JwtIssuer:
             raise ValueError("an issuer of JWTs has an `issuer` and an `audience`")
         if (self.jwks is None) == (not self.jwks_url):
             raise ValueError("an issuer of JWTs has either `jwks` or `jwks_url`")
+        if self.jwks is not None and not _is_public(self.jwks.get("keys")):
+            raise ValueError("`jwks` of an issuer of JWTs has a usable key, and public keys only")
         if isinstance(self.algorithms, str) or not self.algorithms or not ASYMMETRIC.keys() >= {*self.algorithms}:
             raise ValueError(f"`algorithms` of an issuer of JWTs are some of {', '.join(sorted(ASYMMETRIC))}")
 
@@ -128,6 +130,13 @@ class _KeySet:
         if not isinstance(found, list):
             raise BrokerError(Code.PROVIDER_UNREACHABLE, note="the key set of an issuer of JWTs")
         return public_keys(found)
+
+
+def _is_public(entries: Json) -> bool:
+    """Tell whether the entries of a key set have a key that can be used, and neither a private nor a shared one."""
+    return bool(public_keys(entries)) and not any(
+        {"d", "k"} & each.keys() for each in entries if isinstance(each, dict)
+    )
 
 
 def _parts(token: Secret) -> tuple[dict[str, Json], dict[str, Json]]:

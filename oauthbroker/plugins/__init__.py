@@ -10,7 +10,7 @@ from oauthbroker.core.lazy import lazily
 
 if TYPE_CHECKING:
     from oauthbroker.audit.plugin_entry import PluginAuditEntry
-    from oauthbroker.config.plugin_files import read_resources, read_yaml
+    from oauthbroker.config.plugin_files import read_json, read_resources, read_yaml
     from oauthbroker.config.problems.problems import ConfigProblem, SourcePlace
     from oauthbroker.config.reading.yaml_reader import YamlDocument
     from oauthbroker.config.written.client_spec import SecretSource
@@ -94,6 +94,7 @@ __all__ = [
     "harmless_text",
     "look_at_mcp_server",
     "plain_json",
+    "read_json",
     "read_resources",
     "read_yaml",
     "two_sentences",
@@ -104,7 +105,7 @@ __getattr__ = lazily(
     __name__,
     {
         "audit.plugin_entry": {"PluginAuditEntry"},
-        "config.plugin_files": {"read_resources", "read_yaml"},
+        "config.plugin_files": {"read_json", "read_resources", "read_yaml"},
         "config.problems.problems": {"ConfigProblem", "SourcePlace"},
         "config.reading.yaml_reader": {"YamlDocument"},
         "config.written.client_spec": {"SecretSource"},

@@ -86,7 +86,7 @@ def check(
     newest = {tool.name: tool for tool, _ in sorted(assessed, key=lambda each: each[0].version)}
     problems += [secret_problem(other, one) for one, other in same_secret(newest.values())]
     problems += [route_problem(other, one) for one, other in same_route(newest.values())]
-    answer = {"tools": [_as_json(*each) for each in assessed], "problems": [asdict(each) for each in problems]}
+    answer = {"tools": [_as_json(*each) for each in assessed], "problems": [each.to_json() for each in problems]}
     lines = [line for each in assessed for line in _lines(*each)]
     say(answer, [*lines, *map(str, problems)], as_json=as_json)
     raise typer.Exit(1 if problems or any(each.deployable == "no" for _, each in assessed) else 0)

@@ -7,7 +7,6 @@ import os
 import pwd
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -141,7 +140,7 @@ def versions(
                 rows.append(_row(kept.deployed(f"{each}@{number}"), serving))
             except FlowRefused as refused:
                 problems += refused.problems
-    answer = {"versions": rows, "problems": [asdict(each) for each in problems]}
+    answer = {"versions": rows, "problems": [each.to_json() for each in problems]}
     say(answer, [*map(_line, rows), *map(str, problems)], as_json=as_json)
     raise typer.Exit(1 if problems else 0)
 
@@ -195,7 +194,7 @@ def problems_printed(*, as_json: bool) -> Iterator[None]:
     try:
         yield
     except FlowRefused as refused:
-        say({"problems": [asdict(each) for each in refused.problems]}, [str(refused)], as_json=as_json)
+        say({"problems": [each.to_json() for each in refused.problems]}, [str(refused)], as_json=as_json)
         raise typer.Exit(1) from None
 
 

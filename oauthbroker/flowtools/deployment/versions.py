@@ -17,9 +17,9 @@ from oauthbroker.flowtools.risk.acknowledgements import Acknowledgements, person
 from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
 from oauthbroker.flowtools.risk.write_once_files import DAMAGED, Document, WriteOnceFiles, refused
 from oauthbroker.flowtools.specification.policies import Policy, load_policy
-from oauthbroker.flowtools.specification.source import FlowProblem, FlowRefused
+from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, policy_names, refuse_changed
-from oauthbroker.plugins import Clock
+from oauthbroker.plugins import Clock, ConfigProblem
 
 _VERSIONS, _ACTIVATIONS, _WITHDRAWALS = "versions", "activations", "withdrawals"
 _MEMBERS: Final = {
@@ -222,7 +222,7 @@ def same_route(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:
     return [(seen[each.route], each) for each in routed if each.route and seen.setdefault(each.route, each) is not each]
 
 
-def route_problem(tool: FlowTool, other: FlowTool, more: str = "") -> FlowProblem:
+def route_problem(tool: FlowTool, other: FlowTool, more: str = "") -> ConfigProblem:
     what = f"the tool {tool.name} has the method and path of {other.name} version {other.version}{more}"
     hint = f"write another path, or activate another version of {other.name}"
     return tool.source.problem(("trigger", "path"), what, hint)
@@ -241,7 +241,7 @@ def same_secret(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:
     ]
 
 
-def secret_problem(tool: FlowTool, other: FlowTool) -> FlowProblem:
+def secret_problem(tool: FlowTool, other: FlowTool) -> ConfigProblem:
     what = f"also the secret of {other.name}: a signature names no receiver, so each takes the events of the other"
     return tool.source.problem(
         ("trigger", "webhookSecret"), what, "name another secret, or write sharedSecret: true in both"

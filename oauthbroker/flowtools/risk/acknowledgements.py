@@ -9,9 +9,9 @@ from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.risk.assessment import RiskAssessment
 from oauthbroker.flowtools.risk.rules import RED, YELLOW, FlowFinding
 from oauthbroker.flowtools.risk.write_once_files import Document, WriteOnceFiles
-from oauthbroker.flowtools.specification.source import FlowProblem, FlowRefused
+from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool
-from oauthbroker.plugins import Clock
+from oauthbroker.plugins import Clock, ConfigProblem
 
 _KIND: Final = "acknowledgements"
 _MEMBERS: Final = {"version": int, "digest": str, "findings": list, "by": str, "at": str}
@@ -89,6 +89,6 @@ def person(name: str) -> str:
     return name.strip()
 
 
-def _problem(tool: FlowTool, found: FlowFinding, state: str, hint: str) -> FlowProblem:
+def _problem(tool: FlowTool, found: FlowFinding, state: str, hint: str) -> ConfigProblem:
     path = tool.nodes[found.node].path if found.node in tool.nodes else ("flow", "startNode")
     return tool.source.problem(path, f"{finding_key(found)} is {state}: {found.what}", hint)

@@ -20,7 +20,7 @@ from oauthbroker.flowtools.specification.expressions import (
     names_of_schema,
 )
 from oauthbroker.flowtools.specification.policies import Policy, policies_by_name
-from oauthbroker.flowtools.specification.source import FlowProblem, Keys, nearest
+from oauthbroker.flowtools.specification.source import Keys, nearest
 from oauthbroker.flowtools.specification.spec import (
     EXTERNAL,
     FlowTool,
@@ -30,6 +30,7 @@ from oauthbroker.flowtools.specification.spec import (
     policy_names,
     read_name,
 )
+from oauthbroker.plugins import ConfigProblem
 
 MOST_EXPRESSIONS: Final = 2000
 _WANTED: Final = {"if": TRUTH, "assert": TRUTH}
@@ -42,7 +43,7 @@ class RiskAssessment:
 
     risk: str
     findings: tuple[FlowFinding, ...]
-    problems: tuple[FlowProblem, ...]
+    problems: tuple[ConfigProblem, ...]
     notes: tuple[str, ...]
     concurrency: str
     expressions: Mapping[Keys, Expression] = field(repr=False)
@@ -80,14 +81,14 @@ def assess(tool: FlowTool, policies: Iterable[Policy] = ()) -> RiskAssessment:
     )
 
 
-def _unknown_policies(tool: FlowTool, known: Mapping[str, Policy]) -> Iterator[FlowProblem]:
+def _unknown_policies(tool: FlowTool, known: Mapping[str, Policy]) -> Iterator[ConfigProblem]:
     for path, name in policy_names(tool):
         if name not in known:
             hint = nearest(name, known) or f"known are {', '.join(sorted(known))}"
             yield tool.source.problem(path, "an unknown policy", hint)
 
 
-def _check_expressions(tool: FlowTool, checked: dict[Keys, Expression]) -> Iterator[FlowProblem]:
+def _check_expressions(tool: FlowTool, checked: dict[Keys, Expression]) -> Iterator[ConfigProblem]:
     """Check each expression against the names that every path to its node binds."""
     graph, source = graph_of(tool), tool.source
     given = names_of_schema(tool.input, "input")
@@ -201,7 +202,7 @@ def _checked(
     checked: dict[Keys, Expression],
     hints: Mapping[str, str],
     known: Names,
-) -> Iterator[FlowProblem]:
+) -> Iterator[ConfigProblem]:
     try:
         checked[path] = scope.compile(text, wanted)
     except ExpressionRefused as error:

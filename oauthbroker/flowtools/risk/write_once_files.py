@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from filelock import FileLock, Timeout
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.specification.source import FlowProblem, FlowRefused
+from oauthbroker.flowtools.specification.source import FlowRefused, refusal_at
 from oauthbroker.plugins import decode_json
 
 Document = Mapping[str, Any]
@@ -116,7 +116,7 @@ class WriteOnceFiles:
 
 def refused(path: Path, what: str, hint: str) -> FlowRefused:
     """Return the refusal of a file as a whole, by its place in the folder: pages of the broker show it, too."""
-    return FlowRefused([FlowProblem(file="/".join(path.parts[-3:]), line=1, column=1, path="", what=what, hint=hint)])
+    return refusal_at("/".join(path.parts[-3:]), what, hint)
 
 
 def _read(path: Path) -> bytes:

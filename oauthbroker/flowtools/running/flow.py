@@ -14,8 +14,9 @@ from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Ex
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy, check_condition, policies_by_name
 from oauthbroker.flowtools.specification.shapes import schema_validator
-from oauthbroker.flowtools.specification.source import FlowProblem, FlowRefused, Keys, printable
+from oauthbroker.flowtools.specification.source import FlowRefused, Keys, printable
 from oauthbroker.flowtools.specification.spec import Edge, FlowTool, Node, has_effect, sample_url
+from oauthbroker.plugins import ConfigProblem
 
 _WRITES: Final = frozenset({"create", "update", "transition", "softDelete"})
 
@@ -87,7 +88,7 @@ def ready(
     )
 
 
-def _node_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity], ports: Ports) -> Iterator[FlowProblem]:
+def _node_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity], ports: Ports) -> Iterator[ConfigProblem]:
     config, missing = node.config, ""
     if node.type in {"email", "sms"} and getattr(ports, node.type) is None:
         missing = f"the node type {node.type} is not configured"
@@ -122,7 +123,7 @@ def _mapped(tool: FlowTool, edge: Edge, entities: Mapping[str, Entity]) -> Itera
             yield f"node {node.id} takes no field {printable(name)}", f"it takes {', '.join(sorted(known)) or 'none'}"
 
 
-def _entity_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity]) -> Iterator[FlowProblem]:
+def _entity_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity]) -> Iterator[ConfigProblem]:
     config, place = node.config, (*node.path, "config")
     entity, parts = read_from(entities, config)
     if entity is None:

@@ -14,7 +14,7 @@ from oauthbroker import Secret
 from oauthbroker.flowtools.running.installed_adapters import Port, adapter_problem
 from oauthbroker.flowtools.running.mail import mail_server
 from oauthbroker.flowtools.specification.source import FlowRefused
-from oauthbroker.plugins import ResourceKind, SecretSource, Strict, WrittenResource, WrittenResources
+from oauthbroker.plugins import JwtIssuer, ResourceKind, SecretSource, Strict, WrittenResource, WrittenResources
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 Role = Annotated[str, Field(min_length=1, max_length=128)]
@@ -177,7 +177,7 @@ def _check_issuer(service: WrittenResource, at: int, issuer: IssuerSpec) -> None
         service.refuse(place, "not exactly one of jwksUrl and jwks", "write where the public keys are, or the keys")
     if issuer.jwks_url is not None and not _is_url(issuer.jwks_url):
         service.refuse((*place, "jwksUrl"), "no URL of a key set", "write an https URL")
-    if issuer.jwks is not None and not _public_keys(issuer.jwks):
+    if issuer.jwks is not None and not _is_usable(issuer):
         service.refuse((*place, "jwks"), "no usable key", "write {keys: [...]} with public keys")
     templates: dict[tuple[str, ...], str] = {("id",): issuer.id}
     templates |= {("subjects", mode): text for mode, text in issuer.subjects.items()}
@@ -188,10 +188,12 @@ def _check_issuer(service: WrittenResource, at: int, issuer: IssuerSpec) -> None
         service.refuse((*place, "id"), "may be one of the ids of API keys or services", "begin it with another word")
 
 
-def _public_keys(jwks: Mapping[str, Any]) -> bool:
-    from oauthbroker.flowtools.serving.key_sets import keys_of
-
-    return bool(keys_of(jwks)) and not any("d" in each or "k" in each for each in jwks["keys"])
+def _is_usable(issuer: IssuerSpec) -> bool:
+    try:
+        JwtIssuer(issuer.issuer, issuer.audience, jwks=issuer.jwks)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_url(text: str) -> bool:

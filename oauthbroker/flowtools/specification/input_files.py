@@ -9,7 +9,8 @@ import typer
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.specification.policies import Policy, load_policy
-from oauthbroker.flowtools.specification.source import MOST_BYTES, FlowProblem, FlowRefused
+from oauthbroker.flowtools.specification.source import MOST_BYTES, FlowRefused
+from oauthbroker.plugins import ConfigProblem, SourcePlace
 
 _ENDINGS: Final = (".json", ".yaml", ".yml")
 Policies = Annotated[list[Path], typer.Option("--policy", help="A file with a policy, or a folder of them.")]
@@ -35,10 +36,10 @@ def read_input(file: Path) -> bytes:
         raise BrokerError(Code.REQUEST_INVALID, note=f"{file}: {error.strerror}") from None
 
 
-def input_policies(paths: list[Path]) -> tuple[list[Policy], list[FlowProblem]]:
+def input_policies(paths: list[Path]) -> tuple[list[Policy], list[ConfigProblem]]:
     """Return the policies and the problems of those that cannot be loaded. A second one of a name is a problem."""
     own: dict[str, Policy] = {}
-    problems: list[FlowProblem] = []
+    problems: list[ConfigProblem] = []
     for file in input_files(paths):
         try:
             loaded = load_policy(read_input(file), str(file))
@@ -47,6 +48,6 @@ def input_policies(paths: list[Path]) -> tuple[list[Policy], list[FlowProblem]]:
             continue
         if loaded.name in own:
             what, hint = "the name of another policy", "give each policy a name of its own"
-            problems.append(FlowProblem(file=str(file), line=1, column=1, path="name", what=what, hint=hint))
+            problems.append(ConfigProblem.at(SourcePlace(str(file), 1, 1), "name", what, hint))
         own.setdefault(loaded.name, loaded)
     return list(own.values()), problems

@@ -8,7 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from oauthbroker.flowtools.specification.source import FlowProblem, FlowSource, nearest
+from oauthbroker.flowtools.specification.source import FlowSource, nearest
+from oauthbroker.plugins import ConfigProblem
 
 Place = tuple[str, ...]
 _SCHEMA_FILE: Final = "flow-tool.schema.json"
@@ -48,7 +49,7 @@ def schema_validator(schema: Mapping[str, Any]) -> Any:
     )
 
 
-def shape_problems(source: FlowSource, definition: str) -> Iterator[FlowProblem]:
+def shape_problems(source: FlowSource, definition: str) -> Iterator[ConfigProblem]:
     """Yield the problems by the published schema, or by one of its definitions. No text of the values is shown."""
     for error in _judge(definition).iter_errors(source.data):
         keyword, facts, path = error.kind.name, error.kind.as_dict(), tuple(error.instance_path)

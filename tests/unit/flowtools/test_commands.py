@@ -48,7 +48,7 @@ def test_check_as_json_has_every_finding_and_problem():
     assert ("yellow", "acknowledge", 64) == (tool["risk"], tool["deployable"], len(tool["digest"]))
     assert {"rule", "risk", "node", "path", "what", "hint"} == tool["findings"][0].keys()
     answer = json.loads(run("check", "--json", EXAMPLES / "createReservation.json").output)
-    assert {"file", "line", "column", "path", "what", "hint"} == answer["problems"][0].keys()
+    assert {"file", "line", "column", "path", "what", "hint", "code"} == answer["problems"][0].keys()
 
 
 @pytest.mark.rule("001-version")

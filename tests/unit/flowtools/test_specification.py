@@ -122,8 +122,8 @@ flow:
 @pytest.mark.parametrize(
     ("text", "file", "places"),
     [
-        (BAD, "bad.json", [(2, 11), (5, 14), (10, 29), (11, 35), (12, 15)]),
-        (BAD_YAML, "bad.yaml", [(1, 7), (4, 10), (10, 15), (12, 21), (13, 11)]),
+        (BAD, "bad.json", [(2, 11), (5, 3), (10, 29), (11, 35), (12, 15)]),
+        (BAD_YAML, "bad.yaml", [(1, 7), (4, 1), (10, 15), (12, 21), (13, 11)]),
     ],
 )
 def test_all_problems_come_at_once_with_line_and_column(text, file, places):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,6 +18,7 @@ from tests.unit.flowtools.serving.jwt_kit import (
     ISSUER,
     by_secret,
     encoded,
+    key,
     key_set,
     public_pem,
     token,
@@ -121,28 +123,35 @@ async def test_no_signature_and_one_by_a_public_key_are_refused(here: Here) -> N
     assert {"unauthenticated"} == {await here.refusal(each) for each in forged}
 
 
-async def test_a_shared_secret_in_a_key_set_is_no_key(test_clock: TestClock, web: PublicWeb) -> None:
-    here = Here(test_clock, web, jwks={"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "s"}, *key_set("rsa")["keys"]]})
-    assert "ada" == await here.sub(token(here.claims()))
-    assert "unauthenticated" == await here.refusal(by_secret(here.claims(), b"secret", "s"))
+async def test_a_shared_secret_in_a_fetched_key_set_is_no_key(test_clock: TestClock, web: PublicWeb) -> None:
+    served = {"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "s"}, *key_set("rsa")["keys"]]}
+    async with RawServer(says(200, json.dumps(served).encode())) as server:
+        here = Here(test_clock, web, jwks_url=f"{server.url}/keys")
+        assert "ada" == await here.sub(token(here.claims()))
+        assert "unauthenticated" == await here.refusal(by_secret(here.claims(), b"secret", "s"))
 
 
 @pytest.mark.parametrize("how", [{"use": "enc"}, {"alg": "ES256"}], ids=["for encryption", "for another algorithm"])
 async def test_a_key_for_another_purpose_verifies_nothing(test_clock: TestClock, web: PublicWeb, how: Any) -> None:
-    here = Here(test_clock, web, jwks=key_set("rsa", **how))
+    here = Here(test_clock, web, jwks={"keys": [*key_set("rsa", **how)["keys"], *key_set("ec")["keys"]]})
     assert "unauthenticated" == await here.refusal(token(here.claims()))
 
 
 WRONG: dict[str, dict[str, Any]] = {
     "no keys": {},
+    "a set without a key": {"jwks": {"keys": []}},
+    "a short RSA key": {"jwks": key_set("rsa-short")},
+    "a private key": {"jwks": {"keys": [key("ec").as_dict(private=True)]}},
+    "a shared secret": {"jwks": {"keys": [*key_set("rsa")["keys"], {"kty": "oct", "k": "c2VjcmV0"}]}},
     "two sources of keys": {"jwks": {}, "jwks_url": "https://x.example/keys"},
-    "a shared secret's algorithm": {"jwks": {}, "algorithms": ["HS256"]},
-    "no signature": {"jwks": {}, "algorithms": ["none"]},
-    "no algorithm": {"jwks": {}, "algorithms": []},
-    "a text for algorithms": {"jwks": {}, "algorithms": "RS256"},
+    "a shared secret's algorithm": {"jwks": key_set("rsa"), "algorithms": ["HS256"]},
+    "no signature": {"jwks": key_set("rsa"), "algorithms": ["none"]},
+    "no algorithm": {"jwks": key_set("rsa"), "algorithms": []},
+    "a text for algorithms": {"jwks": key_set("rsa"), "algorithms": "RS256"},
 }
 
 
+@pytest.mark.filterwarnings("ignore::joserfc.errors.SecurityWarning")  # of the short key
 @pytest.mark.parametrize("case", WRONG)
 def test_an_issuer_that_would_verify_nothing_or_anything_is_refused(case: str) -> None:
     with pytest.raises(ValueError, match="issuer of JWTs"):
@@ -194,4 +203,39 @@ async def test_without_keys_the_issuer_is_unreachable_and_no_token_is_checked(
 ) -> None:
     async with RawServer(answer) as server:
         here = Here(test_clock, web, jwks_url=f"{server.url}/keys")
+        assert "providerUnreachable" == await here.refusal(token(here.claims()))
+
+
+async def test_a_token_with_an_unknown_kid_keeps_no_good_one_waiting(test_clock: TestClock, web: PublicWeb) -> None:
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await answers.wait()
+        await keys("rsa")(reader, writer)
+
+    async with RawServer(slow) as server:
+        here = Here(test_clock, web, jwks_url=f"{server.url}/keys")
+        answers.set()
+        await here.sub(token(here.claims()))
+        answers.clear()
+        asked.clear()
+        stranger = asyncio.create_task(here.refusal(token(here.claims(), signed_by="rsa-other")))
+        await asyncio.wait_for(asked.wait(), 5)
+        try:
+            assert "ada" == await asyncio.wait_for(here.sub(token(here.claims())), 2)
+        finally:
+            answers.set()
+        assert "unauthenticated" == await stranger
+
+
+async def test_fetched_keys_serve_while_their_issuer_is_away(test_clock: TestClock, web: PublicWeb) -> None:
+    answers = [keys("rsa")]
+    async with RawServer(newest_of(answers)) as server:
+        here = Here(test_clock, web, jwks_url=f"{server.url}/keys")
+        await here.sub(token(here.claims()))
+        answers.append(says(503, b""))
+        test_clock.advance(KEPT_SECONDS - 1)
+        assert "ada" == await here.sub(token(here.claims()))
+        test_clock.advance(1)
         assert "providerUnreachable" == await here.refusal(token(here.claims()))
