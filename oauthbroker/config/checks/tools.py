@@ -105,7 +105,7 @@ def _declared(resource: Written[Any], auth: ToolAuthSpec | ConnectorAuthSpec, ap
 
 
 def _is_scopeless(spec: OAuthAppSpec) -> bool:
-    """Return whether an app needs no list of scopes; where one is missing, that is told once."""
+    """Return whether an app needs no list of scopes; where one is missing, the app says so."""
     preset = preset_of(spec)
     habits = preset.habits() if preset else Habits()
     return (spec.quirks.over(habits) if spec.quirks else habits).scopeless
