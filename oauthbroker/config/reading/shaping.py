@@ -103,6 +103,8 @@ class Shaping:
         kind, loc, context = error
         path, value = _existing(rest, loc)
         full = (*base, *path)
+        if path != loc or full in self.respelt:
+            return False
         if kind == "extra_forbidden":
             known = known_names(model, path)
             meant, beside = nearest(str(path[-1]), known), _existing(rest, path[:-1])[1]
@@ -111,8 +113,9 @@ class Shaping:
             self._unknown(full, known)
             self.respell(meant, full, path, data, rest)
             return True
-        meant = nearest(value, _LITERAL.findall(context["expected"])) if _is_misspelt(kind, value) else ""
-        if not meant or full in self.respelt:
+        is_word = kind == "literal_error" and isinstance(value, str)
+        meant = nearest(value, _LITERAL.findall(context["expected"])) if is_word else ""
+        if not meant:
             return False
         self._report(model, kind, loc, context, data, base)
         self.respelt.add(full)
@@ -163,10 +166,6 @@ class Shaping:
         place = document.key_at(full) if value is None else document.value_at(full)
         problems.add(place, dotted(masked(full)), what, hint)
         return path
-
-
-def _is_misspelt(kind: str, value: Any) -> bool:
-    return kind == "literal_error" and isinstance(value, str)
 
 
 def _errors(model: type[Strict], data: Any) -> list[_Error]:
