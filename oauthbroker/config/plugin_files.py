@@ -1,4 +1,4 @@
-"""Read files for a plug-in: its resources without a Broker resource, for its own commands, and YAML and JSON of its own."""
+"""Read files for a plug-in: its resources without a Broker resource, for its commands, and YAML and JSON of its own."""
 
 from __future__ import annotations
 

@@ -206,8 +206,8 @@ class DocumentCache(Generic[T]):
         self._refresh_failed: BrokerError | None = None
 
     async def get(self, fetch: Fetch[T]) -> T:
-        """Return the value, at most `good_seconds` old. A failure is repeated for 30 seconds without a new fetch. A good
-        value waits for no refresh that another caller has caused."""
+        """Return the value, at most `good_seconds` old. A failure is repeated for 30 seconds without a new fetch. A
+        good value waits for no refresh that another caller has caused."""
         if self._value is not None and self._clock.monotonic() < self._until:
             return self._value
         async with self._lock:
