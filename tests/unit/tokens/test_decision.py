@@ -239,5 +239,5 @@ WRITE = ScopeNeed(frozenset({"write"}), ("write",))
         (grant_with(scopes=("gone",)), "scopes", ("write",)),
     ],
 )
-def test_a_step_up_asks_for_what_was_granted_too(grant: Grant | None, reason: Any, expected: tuple[str, ...]) -> None:
+def test_a_step_up_asks_for_the_granted_scopes_too(grant: Grant | None, reason: Any, expected: tuple[str, ...]) -> None:
     assert expected == step_up(app_with(), WRITE, grant, reason)
