@@ -1,7 +1,6 @@
 """`make mutants`: change one operator, condition, constant or statement of a module, and see whether its nearest tests fail.
 
-No file is changed: a child process imports the changed module from memory. mutmut and cosmic-ray both rewrite files, start a
-Python for each mutant, and bring thirty packages; a fork that has imported the other packages takes a third of the time.
+No file is changed: a child process, forked from one that has imported all third-party packages, imports the changed module from memory.
 
     python -m tests.kit.mutants                         the four core modules, then the sample until --minutes are over
     python -m tests.kit.mutants oauthbroker/tokens/decision.py     one module

@@ -36,7 +36,7 @@ def bound(binding: Any) -> OAuthApp:
 
 
 class World:
-    """A callback on a store in memory. Beyond it, `did` notes its effects."""
+    """A callback on a store in memory. `did` notes the calls of its parts that follow."""
 
     def __init__(self, app: OAuthApp = APP) -> None:
         self.app, self.clock, self.log = app, TestClock(NOW), io.StringIO()

@@ -1,4 +1,4 @@
-"""The grant that a consent leads to: the parts from the one before, and the new ones."""
+"""The grant that a consent leads to: the values taken over from the one before, and those begun anew."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refresh_of(grant: Grant) -> str | None:
     return grant.token.refresh_token.reveal() if grant.token.refresh_token is not None else None
 
 
-def test_a_first_grant_holds_the_verified_account_and_its_event() -> None:
+def test_a_first_grant_holds_x_and_its_event() -> None:
     grant = consented(None, "rt-new")
     assert ("mail", "acme", "acme:user:1", "authorization_code") == (
         grant.app, grant.provider, grant.subject, grant.flow,

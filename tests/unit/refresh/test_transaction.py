@@ -104,7 +104,7 @@ class WatchedRepository(Repository):
 
 
 class WatchedCircuits(Circuits):
-    """Circuits that note each report."""
+    """Circuits that note their calls."""
 
     def __init__(self, clock: TestClock) -> None:
         super().__init__(clock)

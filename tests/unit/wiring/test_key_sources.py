@@ -69,7 +69,7 @@ def test_a_key_in_the_environment_is_used_with_a_warning(settings: Settings, tmp
 
 
 @pytest.mark.parametrize("which", ["store_root", "bundle_root"])
-def test_no_key_lies_in_a_folder_that_is_copied_with_the_store_it_protects(
+def test_no_key_lies_in_a_folder_that_is_copied_with_the_store_or_the_bundle(
     settings: Settings, tmp_path: Path, log: io.StringIO, which: str
 ) -> None:
     copied = tmp_path / "copied"
