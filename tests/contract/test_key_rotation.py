@@ -69,11 +69,16 @@ class Hosts:
     async def damage(self, key: Key) -> None:
         if self.url is None:
             path = self.folder / "store" / "data" / key.kind / key.name
-            path.write_bytes(path.read_bytes()[:-1] + b"\0")
+            path.write_bytes(spoilt(path.read_bytes()))
             return
         statement = "update oauthbroker.entry set record = %(record)s where name = %(name)s"
-        values = {"record": (await self.record(key))[:-1] + b"\0", "name": bytes.fromhex(key.name)}
+        values = {"record": spoilt(await self.record(key)), "name": bytes.fromhex(key.name)}
         await self.opened[0].connections.write(statement, values)  # type: ignore[attr-defined]
+
+
+def spoilt(record: bytes) -> bytes:
+    """Change the last byte, which is any of 256."""
+    return record[:-1] + bytes([record[-1] ^ 1])
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,8 @@ def _end_at(at: int) -> None:
         return call
 
     for name in CHANGING:
-        setattr(Fs, name, counted(getattr(Fs, name)))
+        is_static = isinstance(vars(Fs)[name], staticmethod)
+        setattr(Fs, name, staticmethod(counted(getattr(Fs, name))) if is_static else counted(getattr(Fs, name)))
     psycopg.Connection.wait = counted(psycopg.Connection.wait)  # type: ignore[method-assign]
 
 

@@ -253,7 +253,7 @@ def test_a_worker_without_its_parent_refuses_to_live(desk: Desk, idp: IdentityPr
     post = {"number": 1, "of": 2, "parent": 1, "ready": 2, "fds": {}, "metrics_folder": ""}
     done = command("serve", "--worker-post", json.dumps(post), cwd=desk.folder)
     assert 2 == done.code
-    assert "start `oauthbroker serve --workers` instead" in done.err
+    assert "Start `oauthbroker serve --workers` instead" in done.err
 
 
 def test_a_near_miss_of_workers_is_refused_with_the_options_there_are(desk: Desk):

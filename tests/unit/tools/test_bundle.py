@@ -217,7 +217,6 @@ PROBLEMS = {  # (old, new with @@ at the place, the case)
     "a misspelt member of an export": ("      parameters: {type", "      @@paramters: {type", "unknown field"),
     "an unknown member of an export": ("- name: hold", "- name: hold\n      @@inputSchema: {type: object}", "unknown field"),
     "an unknown member": ("  errorMessageLimit: 1200", "  @@errorMesageLimit: 1200", "unknown field"),
-    "a misspelt auth of an export": ("- name: hold", "- name: hold\n      @@auht: {scopes: [repo]}", "unknown field"),
     "an unknown isolation": ("  errorMessageLimit: 1200", "  isolation: @@container", None),
 }  # fmt: skip
 
@@ -237,6 +236,16 @@ def test_each_problem_of_a_tool_is_one_problem_at_its_place(tmp_path: Path, case
     (problem,) = problems_in(config)
     assert what in {None, problem.what}
     assert place in {None, (problem.line, problem.column)}
+
+
+def test_a_misspelt_auth_of_an_export_is_named_and_read_as_auth(tmp_path: Path):
+    """The tool declares no app: the second problem stands in the right word, too."""
+    text = edited(TOOL, ("- name: hold", "- name: hold\n      auht: {scopes: [repo]}"))
+    found = [(each.path, each.what) for each in problems_in(bundle(tmp_path, tool=text))]
+    assert [
+        ("spec.exports[1].auht", "unknown field"),
+        ("spec.exports[1].auth", "an export's auth without its tool's"),
+    ] == found
 
 
 SWARM_PROBLEMS = {
