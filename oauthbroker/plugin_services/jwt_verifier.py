@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from joserfc.jwk import Key
 
 LEEWAY_SECONDS: Final = 30.0  # between the clocks of the issuer and of this host
-KEPT_SECONDS: Final = 3600.0  # of a key set: a key that its issuer has removed ends with it
+KEPT_SECONDS: Final = 600.0  # of a key set: a key that its issuer has removed ends with it
 MOST_KEY_BYTES: Final = 256 * 1024
 _BEYOND: Final = 1e12  # seconds since 1970
 # Claims of ID tokens (OpenID Connect Core 1.0 section 3.1.3.6) and of logout tokens, which are no access tokens.

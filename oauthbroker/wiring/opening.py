@@ -108,10 +108,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
         if background:
             _say_what_is_off(bundle.settings, log)
             await _say_what_a_failover_loses(repository, log)
-        shared: MetricsFolder | None = None
-        if metrics_folder is not None:
-            shared = await on_thread(partial(MetricsFolder.open, metrics_folder, clock), lost=MetricsFolder.close)
-            stack.callback(shared.close)
+        shared = await _shared_metrics(stack, metrics_folder, clock)
         parts = Parts(
             bundle=bundle,
             repository=repository,
@@ -130,6 +127,15 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
         if background and only is None:
             await running.open_plugins()
         yield running
+
+
+async def _shared_metrics(stack: AsyncExitStack, folder: Path | None, clock: Clock) -> MetricsFolder | None:
+    """Open the metrics that several processes share, until the stack ends; None without a folder."""
+    if folder is None:
+        return None
+    shared = await on_thread(partial(MetricsFolder.open, folder, clock), lost=MetricsFolder.close)
+    stack.callback(shared.close)
+    return shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

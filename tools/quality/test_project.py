@@ -63,6 +63,19 @@ def test_every_link_of_a_page_leads_somewhere(page):
     assert [] == [link for link in links if not (page.parent / link).exists()]
 
 
+def test_each_file_that_the_page_of_a_package_names_exists():
+    """A page beside the code is not moved along with a file's name."""
+    pages = [*ROOT.glob("oauthbroker/**/README.md")]
+    assert len(pages) >= 5
+    for page in pages:
+        named = re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", page.read_text("utf-8"))
+        below = [path.as_posix() for path in page.parent.rglob("*.py")]
+        gone = [name for name in named if not any(path.endswith(f"/{name}") for path in below)]
+        assert [] == [
+            name for name in gone if not ((ROOT / "oauthbroker" / name).exists() or (ROOT / name).exists())
+        ], page
+
+
 def test_python_in_the_readme_is_python():
     snippets = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     assert snippets

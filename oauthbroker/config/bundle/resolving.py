@@ -40,11 +40,7 @@ def resolve(
         return source.read(env, secrets, problems)
 
     if only is not None:
-        apps_wanted = {name: draft for name, draft in loaded.apps.items() if name in only}
-        plugins_wanted = {name: drafts for name, drafts in loaded.plugins.items() if name in only}
-        loaded = dataclasses.replace(
-            loaded, apps=apps_wanted, connectors={}, login=None, plugins=plugins_wanted, forwarders=()
-        )
+        loaded = _narrowed(loaded, only)
     apps = {name: _app(draft, read, problems) for name, draft in loaded.apps.items()}
     connectors = {
         name: ConnectorAuth(draft.auth, read(draft.token) if draft.token else None)
@@ -74,6 +70,12 @@ def resolve(
         forwarders=forwarders,
         plugin_places=_plugin_places(settings, plugins) if only is None else (),
     )
+
+
+def _narrowed(loaded: Loaded, only: Collection[str]) -> Loaded:
+    apps = {name: draft for name, draft in loaded.apps.items() if name in only}
+    plugins = {name: drafts for name, drafts in loaded.plugins.items() if name in only}
+    return dataclasses.replace(loaded, apps=apps, connectors={}, login=None, plugins=plugins, forwarders=())
 
 
 def _plugin_places(settings: Settings, plugins: Mapping[str, PluginResources]) -> tuple[str, ...]:
