@@ -35,6 +35,7 @@ from bench.slow_server import ENDPOINT
 from oauthbroker import Broker, Turn, TurnAuth, open_broker
 from oauthbroker.mcp import McpTransport
 from oauthbroker.model.apps import Bundle
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings
 from oauthbroker.repository.repository import Repository
@@ -111,7 +112,7 @@ class Ours:
     name: str = "McpTransport"
 
     async def client(self, life: float) -> httpx2.AsyncClient:
-        found = await self.repository.grant("mail", ALICE)
+        found = await self.repository.grant(GrantKey("mail", ALICE))
         versioned = with_token(self.server.port, ALICE, self.server.give(), life)
         await self.repository.save_grant(versioned, expect=found.generation if found else 0)
         turn = Turn("planner", "1", auth=TurnAuth(subjects={"user": ALICE}))

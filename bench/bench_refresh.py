@@ -24,6 +24,7 @@ from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import json_log
@@ -149,7 +150,7 @@ async def of_one_refresh(folder: Path, *, quick: bool) -> None:
 
 
 async def refreshed(repository: Repository, subject: str) -> Versioned[Grant]:
-    versioned = await repository.grant("mail", subject)
+    versioned = await repository.grant(GrantKey("mail", subject))
     if versioned is None or versioned.record.token is None or not versioned.record.token.lives(60, datetime.now(UTC)):
         raise SystemExit("the call was not a refresh")
     return versioned

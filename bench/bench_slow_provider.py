@@ -18,6 +18,7 @@ from bench.children import PEERS, Child, ChildFailed, child
 from bench.figures import parser, show, show_failure
 from bench.ours import with_token
 from bench.slow_server import SlowServer, slow_server
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing.stores import open_file_store
 
@@ -49,7 +50,7 @@ class Ours:
         return await seconds(self._held, do="calls", subject=ALICE, count=1)
 
     async def store(self, life: float) -> None:
-        found = await self._repository.grant("mail", ALICE)
+        found = await self._repository.grant(GrantKey("mail", ALICE))
         versioned = with_token(self._server.port, ALICE, self._server.give(), life)
         await self._repository.save_grant(versioned, expect=found.generation if found else 0)
 

@@ -186,9 +186,9 @@ class Broker:
         if it had ended already."""
         return await self._services.pending.cancel(auth_session_id)
 
-    async def revoke(self, app: AppRef, *, subject: str) -> bool:
+    async def revoke(self, app: AppRef, *, subject: str, account: str = "") -> bool:
         """Revoke a grant: here at once, at the provider as soon as it answers. False if none was alive."""
-        return await self.grants.revoke(app, subject) is not None
+        return await self.grants.revoke(app, subject, account) is not None
 
     async def forget_client(self, app: AppRef) -> bool:
         """Forget the client that was registered for the app of an MCP server. The next token call registers another

@@ -91,7 +91,7 @@ class Admin:
         row, _ = await self.overview.grant(grant_id)
         if not row.revoked:
             await self._note(browser_session, row.app, "revoke", grant_id)
-        outcome = await self.grants.revoke(row.app, row.subject)
+        outcome = await self.grants.revoke(*row.key)
         self.overview.pages.forget()
         if outcome is None:
             raise BrokerError(Code.GRANT_NOT_FOUND)

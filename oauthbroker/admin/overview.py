@@ -95,7 +95,7 @@ class Overview:
         """Return a grant as it is now, and its last use. Raises `grantNotFound`."""
         for row in await self.pages.recent():
             if row.id == grant_id:
-                versioned = await self.repository.grant(row.app, row.subject)
+                versioned = await self.repository.grant(row.key)
                 return (row if versioned is None else self._view(versioned.record)), await self.uses.last(grant_id)
         raise BrokerError(Code.GRANT_NOT_FOUND)
 

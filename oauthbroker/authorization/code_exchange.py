@@ -66,7 +66,7 @@ class Exchange:
         one that wins the claim, `storeLocked` where a stopped process would keep the grant from being stored (the same
         callback may come again), and the errors of the exchange and the checks.
         """
-        await self.finish.repository.check_writable(app.name, versioned.record.subject)
+        await self.finish.repository.check_writable(versioned.record.key)
         seconds = PROVIDER_CALLS * self.limits.provider_seconds
         claimed = await self.finish.claim(versioned, seconds, confirmed=confirmed is not None)
         if claimed is None or not isinstance(session := claimed.record, ClaimedSession):

@@ -71,7 +71,7 @@ class Connect:
 
     async def grant_of(self, session: AuthSession) -> Grant | None:
         """Return the active grant that this session created. None if another one has replaced it."""
-        versioned = await self.repository.grant(session.app, session.subject)
+        versioned = await self.repository.grant(session.key)
         is_of = (
             versioned is not None and versioned.record.auth_session_id == session.id and not versioned.record.revoked
         )
@@ -93,7 +93,7 @@ class Connect:
     async def scopes_now(self, app: OAuthApp, session: AuthSession) -> tuple[str, ...]:
         """Return the scopes to ask the user for: the session's, and those of a grant stored since it was opened.
         Consenting to the second of two links then removes no scope of the first."""
-        versioned = await self.repository.grant(app.name, session.subject)
+        versioned = await self.repository.grant(session.key)
         if versioned is None or versioned.record.revoked or session.switch_account or session.device is not None:
             return session.scopes
         if versioned.record.registration != app.registration:
@@ -132,7 +132,7 @@ class Connect:
         versioned = await self._counted(app, versioned)
         session = versioned.record.attempted(attempt, await self.scopes_now(app, versioned.record))
         url = await self.authorization_urls.now(
-            app.asking_which_account() if session.tries else app, attempt, session.scopes
+            app.asking_which_account() if session.tries or session.account else app, attempt, session.scopes
         )
         await self.repository.save_session(session, expect=versioned.generation)
         return session, url

@@ -137,7 +137,7 @@ class Polling:
         if (early := self._early(versioned)) > 0:
             return early
         try:
-            async with self.repository.provider_lease(app.name, versioned.record.subject, wait=BUSY_SECONDS):
+            async with self.repository.provider_lease(versioned.record.key, wait=BUSY_SECONDS):
                 return await self._poll_alone(app, locator)
         except BrokerError as error:
             if error.code is not Code.STORE_LOCKED:
@@ -153,7 +153,7 @@ class Polling:
             return None if await self.finish.lapse(versioned) else BUSY_SECONDS
         if (early := self._early(versioned)) > 0:
             return early
-        await self.repository.check_writable(app.name, versioned.record.subject)
+        await self.repository.check_writable(versioned.record.key)
         device, sent_at = _device(versioned), self.clock.now()
         is_sure = not device.unsure or self._has_heard(versioned)
         asking = device.asking(sent_at + timedelta(seconds=device.interval + self.limits.provider_seconds))

@@ -75,7 +75,7 @@ class Finish:
         try:
             facts = await self.owners.read(app, tokens, session.attempt.nonce, sent_at)  # (1)
             confirmed = session.claim is not None and session.claim.confirmed
-            owner = check_owner(app, session.subject, facts, confirmed=confirmed)  # (2)
+            owner = check_owner(app, session.subject, facts, confirmed=confirmed, account=session.account)  # (2)
             scopes, missing = granted_scopes(app, session.scopes, tokens.scopes)  # (3)
         except BrokerError:
             raise
@@ -94,7 +94,7 @@ class Finish:
         another caller ended the session. Then nothing is stored.
         """
         session = versioned.record
-        async with self.repository.pair(session.app, session.subject):
+        async with self.repository.pair(session.key):
             now_there = await self.repository.session(session.locator)
             if now_there is None or now_there.generation != versioned.generation:
                 raise BrokerError(Code.EXCHANGE_UNCERTAIN, note="the session was ended meanwhile")
@@ -118,10 +118,10 @@ class Finish:
         again."""
         entry: Connected | None = None
         for _ in range(READS):
-            before = await self.repository.grant(session.app, session.subject)
+            before = await self.repository.grant(session.key)
             old = before.record if before is not None else None
             if old is not None and old.registration == app.registration:
-                check_pin(old.account, verified.owner.account, switch_account=session.switch_account)
+                check_pin(old.pinned, verified.owner.account, switch_account=session.switch_account)
             grant = next_grant(app, session, verified, old, sent_at, self.clock.now())
             if entry is None:
                 entry = Connected(app=app.name, grant=grant.id, session=session.id)
@@ -139,7 +139,7 @@ class Finish:
         nothing is written."""
         session = versioned.record
         notice = session_event(session, event, self.clock.now(), code=code.value) if event is not None else None
-        async with self.repository.pair(session.app, session.subject):
+        async with self.repository.pair(session.key):
             return await to_its_end(asyncio.ensure_future(self._fail(versioned, code, notice)))
 
     async def _fail(self, versioned: Versioned[AuthSession], code: Code, notice: AgentEvent | None) -> bool:
@@ -171,7 +171,7 @@ class Finish:
         False if the record changed meanwhile; then nothing is written.
         """
         session = versioned.record
-        async with self.repository.pair(session.app, session.subject):
+        async with self.repository.pair(session.key):
             if not await self.lapse_locked(versioned, event=event):
                 return False
             await self._forget_waiting(session.app, session.subject, {session.locator})
@@ -198,8 +198,8 @@ class Finish:
         False while the claim is valid. Raises `Conflict` when another caller ends the session at the same time.
         """
         session = versioned.record
-        async with self.repository.pair(session.app, session.subject):
-            grant = await self.repository.grant(session.app, session.subject)
+        async with self.repository.pair(session.key):
+            grant = await self.repository.grant(session.key)
             granted = grant is not None and _carries(grant.record, session)
             if granted and grant is not None:
                 await self._complete_all(grant.record, versioned)
@@ -217,7 +217,7 @@ class Finish:
         revoked = False
         if app.revocation.reach == "token" and issued:
             with suppress(BrokerError):
-                there = await self.repository.grant(session.app, session.subject)
+                there = await self.repository.grant(session.key)
                 if there is None or not shares(there.record, issued.secrets):
                     revoked = await self.revoke.tokens(app, issued)
                     if not revoked and there is not None:
@@ -229,8 +229,8 @@ class Finish:
     async def _owe(self, app: OAuthApp, session: AuthSession, issued: IssuedTokens) -> None:
         """Add tokens to those that the subject's record has still to be rid of."""
         late = Retired(self.clock.now(), issued.refresh, issued.access, registration=app.registration)
-        async with self.repository.pair(session.app, session.subject):
-            there = await self.repository.grant(session.app, session.subject)
+        async with self.repository.pair(session.key):
+            there = await self.repository.grant(session.key)
             if there is not None:
                 await self.repository.save_grant(there.record.owing(late), expect=there.generation)
 
@@ -240,7 +240,7 @@ class Finish:
             return await self.repository.save_grant(grant, expect=expect)
         except BrokerError as error:
             failed = error
-        there = await self.repository.grant(grant.app, grant.subject)
+        there = await self.repository.grant(grant.key)
         if there is None or there.record.auth_session_id != grant.auth_session_id:
             raise failed
         for _ in range(SYNCS):
@@ -270,7 +270,7 @@ class Finish:
             if versioned is None or not versioned.record.open or versioned.record.claim is not None:
                 return False
             session = versioned.record
-            if session.switch_account or not set(session.scopes) <= set(grant.scopes):
+            if session.key != grant.key or session.switch_account or not set(session.scopes) <= set(grant.scopes):
                 return False
             done = session.completed(self.clock.now(), granted_event(session, grant, self.clock.now()))
             try:

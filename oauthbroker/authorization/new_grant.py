@@ -42,7 +42,9 @@ def next_grant(
         token=tokens.token(sent_at, tokens.refresh_token or _kept_refresh(old, verified)),
         created_at=old.created_at if old is not None and not old.revoked else now,
         updated_at=now,
-        account=verified.owner.account,
+        account=session.account,
+        label=session.label or (old.label if old is not None else ""),
+        pinned=verified.owner.account,
         authorized_by=verified.owner.authorized_by,
         auth_session_id=session.id,
         registration=app.registration,
@@ -65,6 +67,7 @@ def session_event(session: AuthSession, kind: EventType, at: datetime, **facts: 
         "oauthAppRef": {"kind": "OAuthApp", "name": session.app},
         "provider": session.provider,
         "subject": session.subject,
+        **({"account": session.account} if session.account else {}),
         "authSessionId": session.id,
         **facts,
     }
@@ -75,7 +78,7 @@ def _declined(old: Grant | None, session: AuthSession, verified: Verified) -> di
     """Return the scopes that consent did not grant, with how often in a row. Scopes that were not requested keep their
     count."""
     before: Mapping[str, int] = {}
-    if old is not None and not old.revoked and old.account == verified.owner.account:
+    if old is not None and not old.revoked and old.pinned == verified.owner.account:
         before = old.declined
     answered = {*session.scopes, *verified.scopes}
     kept = {scope: times for scope, times in before.items() if scope not in answered}
@@ -84,6 +87,6 @@ def _declined(old: Grant | None, session: AuthSession, verified: Verified) -> di
 
 def _kept_refresh(old: Grant | None, verified: Verified) -> Secret | None:
     """Return the refresh token to keep when the same account connects again and the provider sends none."""
-    if old is None or old.account is None or old.account != verified.owner.account:
+    if old is None or old.pinned is None or old.pinned != verified.owner.account:
         return None
     return next(iter(old.refresh_tokens), None)  # empty for a revoked grant and without tokens known to be dead

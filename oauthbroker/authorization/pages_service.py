@@ -190,7 +190,7 @@ class PagesService:
         if grant is None:
             return None if session.open else ending
         ending = replace(ending, code=None)
-        account = grant.authorized_by or (grant.account[1] if grant.account is not None else "")
+        account = grant.identity or ""
         is_own = cookie is not None and await self.connect.session_of(locator, cookie) is not None
         return replace(ending, scopes=grant.scopes, account=account if is_own else "")
 

@@ -12,7 +12,7 @@ from oauthbroker.core.errors import BrokerError, place_of
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.connect_links import connect_link, locator_of
 from oauthbroker.model.settings import Settings
-from oauthbroker.model.subject import resolve_subject
+from oauthbroker.model.subject import allowed_accounts, resolve_subject
 from oauthbroker.model.token_results import invitation
 from oauthbroker.model.turn import TurnLike, given_turn, locale_of, whole_turn
 from oauthbroker.observability.logging import Log
@@ -56,7 +56,7 @@ class Pending:
             | {"message": invitation(session.reason, app.display_name, locale, apart=apart)}
             | ({} if apart else _link(session, self.settings))
             for app, session in await self._waiting(turn)
-            if not await self._is_declined(app, session)
+            if not await self._is_declined(session)
         ]
         return {"type": "auth.pending", "items": items} if items else None
 
@@ -77,22 +77,23 @@ class Pending:
             return found
         for app in list(self.apps.values()):  # a copy: the apps may be reloaded meanwhile
             try:
-                subject = resolve_subject(app, turn)
+                subject, accounts = resolve_subject(app, turn), allowed_accounts(app, turn)
             except BrokerError:
                 continue
             found += [
                 (app, versioned.record)
                 for versioned in await self.repository.waiting(app.name, subject)
                 if versioned.record.resume.address == turn.resume_target.address
+                and versioned.record.account in accounts
                 and not versioned.record.taken
                 and not versioned.record.is_past(self.clock.now())
             ]
         return found
 
-    async def _is_declined(self, app: OAuthApp, session: AuthSession) -> bool:
+    async def _is_declined(self, session: AuthSession) -> bool:
         if session.reason == "scopesDeclined":
             return True
-        versioned = await self.repository.grant(app.name, session.subject)
+        versioned = await self.repository.grant(session.key)
         if versioned is None or versioned.record.revoked or session.switch_account:
             return False
         return not set(session.scopes).difference(versioned.record.scopes).isdisjoint(versioned.record.declined)
@@ -107,6 +108,7 @@ def _facts(session: AuthSession) -> dict[str, Any]:
         "authSessionId": session.id,
         "subjectMode": session.subject_mode,
         "expiresAt": printed(session.expires_at),
+        **({"account": session.account} if session.account else {}),
     }
 
 

@@ -73,7 +73,7 @@ class RetryService:
             raise BrokerError(Code.STATE_UNKNOWN)
         if not (session.open and session.ticket is not None and session.pending_code is None):
             wish = Wish(
-                subject=session.subject,
+                key=session.key,
                 scopes=session.scopes,
                 resume=session.resume,
                 reason=session.reason,

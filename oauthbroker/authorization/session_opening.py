@@ -18,6 +18,7 @@ from oauthbroker.core.lifecycle import to_its_end
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.grant_key import GrantKey, grant_id
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import Reason
@@ -25,7 +26,7 @@ from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.authorization_request import new_attempt
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls
-from oauthbroker.records import Attempt, AuthSession, Device, Grant, grant_id
+from oauthbroker.records import Attempt, AuthSession, Device, Grant
 from oauthbroker.repository.repository import Repository, Versioned
 from oauthbroker.repository.session_limits import OpenSessions
 
@@ -37,7 +38,7 @@ class Wish:
     """What an authorization is for. Wishes that differ only in `tries`, the number of earlier attempts, share one
     session."""
 
-    subject: str
+    key: GrantKey
     scopes: tuple[str, ...]
     resume: ResumeTarget
     reason: Reason = "noGrant"
@@ -74,7 +75,7 @@ class Opening:
         app = await self.mcp_clients.complete(app, new_session=True)
         if app.has_callback:
             await self._check_authorization_urls(app)
-        found = await self._reusable(app, wish, await self.repository.waiting(app.name, wish.subject))
+        found = await self._reusable(app, wish, await self.repository.waiting(app.name, wish.key.subject))
         if found is not None:
             return found
         if app.flow == "deviceCode":
@@ -110,11 +111,11 @@ class Opening:
     ) -> AuthSession | None:
         """Open a session of the device code flow. The provider is called outside the pair's write lease. The provider
         lease limits this to one request across processes; later callers find the session."""
-        async with self.repository.provider_lease(app.name, wish.subject):
-            grant = await self.repository.grant(app.name, wish.subject)
+        async with self.repository.provider_lease(wish.key):
+            grant = await self.repository.grant(wish.key)
             if not still_needed(grant.record if grant is not None else None):
                 return None
-            waiting = await self.repository.waiting(app.name, wish.subject)
+            waiting = await self.repository.waiting(app.name, wish.key.subject)
             found = await self._reusable(app, wish, waiting)
             if found is not None:
                 return found
@@ -134,11 +135,11 @@ class Opening:
         still_needed: Callable[[Grant | None], bool],
         device: tuple[Device, datetime] | None,
     ) -> AuthSession | None:
-        async with self.repository.pair(app.name, wish.subject):
-            grant = await self.repository.grant(app.name, wish.subject)
+        async with self.repository.pair(wish.key):
+            grant = await self.repository.grant(wish.key)
             if not still_needed(grant.record if grant is not None else None):
                 return None
-            waiting = await self.repository.waiting(app.name, wish.subject)
+            waiting = await self.repository.waiting(app.name, wish.key.subject)
             found = await self._reusable(app, wish, waiting)
             if found is not None:
                 return found
@@ -178,7 +179,7 @@ class Opening:
         End the older sessions of the same wish that no browser has started. A user types a device code elsewhere,
         unseen by the broker, so that such a session ends by itself. The next change of the list drops them.
         """
-        now, grant = self.clock.now(), grant_id(session.app, wish.subject)
+        now, grant = self.clock.now(), grant_id(*wish.key)
         entry = AuthorizationRequested(
             app=session.app, grant=grant, session=session.id, agent=wish.resume.agent_name, reason=wish.reason
         )
@@ -186,7 +187,7 @@ class Opening:
         self.open_sessions.admit(session.locator, session.app, session.expires_at, now)
         try:
             self.audit.write(entry, now)  # no entry, no session: it would be reused without one
-            await self.repository.waiting_lists.save(session.app, wish.subject, listed)
+            await self.repository.waiting_lists.save(session.app, session.subject, listed)
             await self.repository.save_session(session, expect=0)
         except BrokerError:
             self.open_sessions.ended(session.locator)
@@ -205,7 +206,8 @@ class Opening:
             app=app.name,
             provider=app.provider,
             subject_mode=app.subject_mode,
-            subject=wish.subject,
+            subject=wish.key.subject,
+            account=wish.key.account,
             scopes=wish.scopes,
             resume=wish.resume,
             ticket=Secret(locator + random_text(self.clock, 256)),
@@ -229,7 +231,7 @@ def _same_wish(session: AuthSession, wish: Wish) -> bool:
         enough
         and session.resume == wish.resume
         and session.switch_account == wish.switch_account
-        and session.subject == wish.subject
+        and session.key == wish.key
     )
 
 

@@ -13,7 +13,7 @@ from oauthbroker.client.retries import OnWire, Wire
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import BrokerError, Locale, known_locale
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.token_request import app_name, concealed, parse_request
+from oauthbroker.model.token_request import app_name, call_ref, concealed, parse_request
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, SessionOutcome, TokenResult
 from oauthbroker.model.turn_token import AllowedApps, narrow
 
@@ -82,15 +82,17 @@ class OAuth(OnWire):
         scopes: Sequence[str] | None = None,
         min_ttl_seconds: int | None = None,
         *,
+        account: str | None = None,
         switch_account: bool = False,
     ) -> TokenResult:
         """Return the result: Ready, AuthorizationRequired or Failed.
 
-        `app` is `"OAuthApp/name"`, the bare name, or `{kind, name}`. `switch_account` needs a turn's own token: with a
+        `app` is `"OAuthApp/name"`, the bare name, or `{kind, name}`. `account` is one that the turn lists; it may also
+        be written behind the name in any call: `"google@work"`. `switch_account` needs a turn's own token: with a
         narrowed one it is `notAllowed`.
         """
         try:
-            call = tool_requests.token(app_name(app), scopes, min_ttl_seconds, switch_account=switch_account)
+            call = tool_requests.token(call_ref(app, account), scopes, min_ttl_seconds, switch_account=switch_account)
             return await self._send(call)
         except BrokerError as error:
             return self._failed(error)

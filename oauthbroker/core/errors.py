@@ -34,6 +34,8 @@ class Code(StrEnum):
 
     OAUTH_APP_NOT_FOUND = "oauthAppNotFound", 404
     SUBJECT_UNAVAILABLE = "subjectUnavailable", 409
+    ACCOUNT_REQUIRED = "accountRequired", 409
+    ACCOUNT_FORBIDDEN = "accountForbidden", 403
     SCOPE_NOT_ALLOWED = "scopeNotAllowed", 403
     APP_FORBIDDEN = "appForbidden", 403
     NOT_ALLOWED = "notAllowed", 403

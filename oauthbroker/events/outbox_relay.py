@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.lifecycle import Notifier, Pass
 from oauthbroker.events.port import QueueFull, Queues, address_of
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.repository.repository import Conflict, Due, Repository, Versioned
@@ -30,13 +31,9 @@ class _Work:
     queued: set[str] = field(default_factory=set)
 
     @property
-    def pair(self) -> tuple[str, str]:
+    def key(self) -> GrantKey:
         versioned = self.grant or self.session
-        return (
-            (versioned.record.app, versioned.record.subject)
-            if versioned is not None
-            else (self.due.app, self.due.subject)
-        )
+        return versioned.record.key if versioned is not None else self.due.grant
 
     @property
     def events(self) -> tuple[AgentEvent, ...]:
@@ -114,7 +111,7 @@ class Relay:
                 continue
             with this_pass.entry():
                 try:
-                    with span(Span.RELAY, app=work.due.app):
+                    with span(Span.RELAY, app=work.due.grant.app):
                         await self._queues.enqueue(event)
                 except BrokerError as error:
                     stuck.add(agent if isinstance(error, QueueFull) else address)
@@ -134,7 +131,7 @@ class Relay:
         """Remove the queued events of a record, and its marker unless work is left. A marker is written before its
         record, so only under the pair's lease it is certain that the record is missing."""
         due = work.due
-        async with self._repository.pair(*work.pair):
+        async with self._repository.pair(work.key):
             if work.grant is not None:
                 settled = await self._settle_grant(work.grant.record, work.queued)
             elif work.session is not None:
@@ -149,7 +146,7 @@ class Relay:
     async def _settle_grant(self, grant: Grant, queued: set[str]) -> bool:
         """Remove queued events from the outbox once their session has ended. Until then the event proves that the
         session succeeded."""
-        versioned = await self._repository.grant(grant.app, grant.subject)
+        versioned = await self._repository.grant(grant.key)
         if versioned is None:
             return True
         left = versioned.record

@@ -5,7 +5,8 @@ Everything is looked up by the subjects of the browser session, so that no other
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,6 +19,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.grants import Grants
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.connect_links import connect_link
+from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.grant_key import grant_id as grant_id_of
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import Reason
@@ -59,7 +62,7 @@ class WaitingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One app, with the connection or the waiting requests of the subjects of one browser session."""
+    """One app, with the connection or the waiting requests of one account."""
 
     app: OAuthApp
     connection: GrantConnection | None
@@ -102,24 +105,27 @@ class Connections:
     async def overview(self, browser_session: BrowserSession) -> list[Service]:
         """Return the connections and waiting requests, app by app: first those that wait, then by their titles. An app
         whose records cannot be read is left out."""
-        services = list[Service]()
+        services, keys = list[Service](), await self._keys(browser_session)
         for app in sorted(self.apps.values(), key=lambda app: (app.display_name.casefold(), app.name)):
             subject = browser_session.subject(app.subject_mode)
-            service = await readable(self._service(app, subject)) if subject is not None else None
-            services += [service] if service is not None else []
+            if subject is not None:
+                services += await readable(self._services(app, subject, keys)) or []
         return sorted(services, key=lambda service: not service.requests)
 
-    async def _service(self, app: OAuthApp, subject: str) -> Service | None:
-        """Return an app's entry. None if nothing is connected and nothing waits."""
-        versioned = await self.repository.grant(app.name, subject)
-        connected = versioned is not None and not versioned.record.revoked
-        connection = await self._connection(app, versioned.record) if versioned is not None and connected else None
-        requests = tuple(
-            self._request(app, each.record)
-            for each in await self.repository.waiting(app.name, subject)
-            if each.record.claim is None and not each.record.is_past(self.clock.now())
-        )
-        return Service(app, connection, requests) if connection is not None or requests else None
+    async def _services(self, app: OAuthApp, subject: str, keys: Collection[GrantKey]) -> list[Service]:
+        """Return an app's entries, one for each account with a connection or a waiting request."""
+        requests: dict[str, list[WaitingRequest]] = defaultdict(list)
+        for each in await self.repository.waiting(app.name, subject):
+            if each.record.claim is None and not each.record.is_past(self.clock.now()):
+                requests[each.record.account].append(self._request(app, each.record))
+        services = list[Service]()
+        for account in sorted({key.account for key in keys if key[:2] == (app.name, subject)} | requests.keys()):
+            versioned = await self.repository.grant(GrantKey(app.name, subject, account))
+            connected = versioned is not None and not versioned.record.revoked
+            connection = await self._connection(app, versioned.record) if versioned is not None and connected else None
+            if connection is not None or account in requests:
+                services.append(Service(app, connection, tuple(requests[account])))
+        return services
 
     async def find(self, browser_session: BrowserSession, grant_id: str) -> GrantConnection:
         """Return a connection of this browser session. Raises `grantNotFound`, also for one of another person."""
@@ -133,7 +139,7 @@ class Connections:
             app=grant.app, browser=browser_session.id, operator=None, action="disconnect", target=grant.id
         )
         self.audit.write(entry, self.clock.now())
-        return await self.grants.revoke(grant.app, grant.subject)
+        return await self.grants.revoke(*grant.key)
 
     async def reconnect(self, browser_session: BrowserSession, grant_id: str, *, switch: bool) -> str:
         """Return a link to consent again, for the same account or (`switch`) for another one, on behalf of the agent
@@ -144,7 +150,7 @@ class Connections:
             raise BrokerError(Code.REQUEST_INVALID, note="no user can agree to this one")
         reason: Reason = "noGrant" if switch else "expired"
         wish = Wish(
-            subject=grant.subject,
+            key=grant.key,
             scopes=_asked_scopes(app, grant),
             resume=grant.resume,
             reason=reason,
@@ -159,14 +165,27 @@ class Connections:
         return connect_link(self.settings.public_base_url, session.ticket)
 
     async def _own(self, browser_session: BrowserSession, grant_id: str) -> Grant:
-        for app in list(self.apps.values()):
-            subject = browser_session.subject(app.subject_mode)
-            versioned = await readable(self.repository.grant(app.name, subject)) if subject is not None else None
-            if versioned is not None and versioned.record.id == grant_id:
+        for key in await self._keys(browser_session):
+            versioned = await readable(self.repository.grant(key)) if grant_id == grant_id_of(*key) else None
+            if versioned is not None:
                 if not versioned.record.revoked:
                     return versioned.record
                 await self.repository.sync("grants")  # it may have ended a moment ago: the answer says that it is gone
         raise BrokerError(Code.GRANT_NOT_FOUND)
+
+    async def _keys(self, browser_session: BrowserSession) -> list[GrantKey]:
+        """Return the keys that grants of this browser session may have, in their order: of those found by their tag,
+        and of each app's unnamed account."""
+        keys = set[GrantKey]()
+        for app in list(self.apps.values()):
+            subject = browser_session.subject(app.subject_mode)
+            keys |= {GrantKey(app.name, subject)} if subject is not None else set()
+        for subject in {key.subject for key in keys}:
+            async for versioned in self.repository.grants_with(subject):
+                app_of = self.apps.get(versioned.record.app)
+                if app_of is not None and versioned.record.subject == browser_session.subject(app_of.subject_mode):
+                    keys.add(versioned.record.key)
+        return sorted(keys)
 
     async def _connection(self, app: OAuthApp, grant: Grant) -> GrantConnection:
         return GrantConnection(
@@ -197,7 +216,7 @@ def _can_switch(app: OAuthApp, grant: Grant) -> bool:
     """Return whether another account may be offered. Where the subject is the account, another account would be refused
     at the callback: nothing to offer."""
     is_the_account = app.subject_mode == "user" and app.owner.user_identity is not None
-    return _can_refresh(app, grant) and not is_the_account
+    return _can_refresh(app, grant) and (bool(grant.account) or not is_the_account)
 
 
 def _asked_scopes(app: OAuthApp, grant: Grant) -> tuple[str, ...]:

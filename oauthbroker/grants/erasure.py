@@ -26,12 +26,13 @@ from oauthbroker.core.lifecycle import Pass
 from oauthbroker.events.port import Queues
 from oauthbroker.grants.found_records import Erased, FoundRecords
 from oauthbroker.grants.plugin_erasure import PluginErasure
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.subject import is_subject
 from oauthbroker.plugins.declaration import SubjectRecords
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.repository.repository import KINDS, Conflict, Repository, Versioned
 from oauthbroker.repository.versioned import readable
-from oauthbroker.revocation.bulk import BulkRevocation, Pair
+from oauthbroker.revocation.bulk import BulkRevocation
 from oauthbroker.tokens.grant_uses import Uses
 
 LEASE_WAIT_SECONDS = 20.0
@@ -78,7 +79,7 @@ class Erasure:
             seen = await self._begun(subject)
             await self._stop(seen)
             seen.of_plugins = await self.plugins.erase(subject, dry_run=False)
-        figures = await self.revocations.revoke_grants([(it.app, it.subject) for it in seen.grants], patience=patience)
+        figures = await self.revocations.revoke_grants([it.key for it in seen.grants], patience=patience)
         for code in figures.failed.values():
             raise BrokerError(code)
         async with one_at_a_time:
@@ -129,13 +130,13 @@ class Erasure:
         now.sessions = [versioned for versioned in sessions if versioned is not None]
         tagged = self.repository.grants_with(seen.subject)
         there = {
-            versioned.record.app: versioned.record
+            versioned.record.key: versioned.record
             async for versioned in tagged
             if versioned.record.subject == seen.subject
         }
-        for app in {grant.app for grant in seen.grants} - there.keys():
-            if (versioned := await readable(self.repository.grant(app, seen.subject))) is not None:
-                there[app] = versioned.record
+        for key in {grant.key for grant in seen.grants} - there.keys():
+            if (versioned := await readable(self.repository.grant(key))) is not None:
+                there[key] = versioned.record
         now.grants = list(there.values())
         await self._add_the_rest(now)
         return now
@@ -183,9 +184,9 @@ class Erasure:
 
     async def _remove_sessions(self, sessions: Sequence[Versioned[AuthSession]]) -> None:
         """Remove the ended sessions of a pair, under one lease."""
-        pair = (sessions[0].record.app, sessions[0].record.subject)
-        async with self.repository.pair(*pair):
-            await self._forget_waiting(*pair)
+        key = sessions[0].record.key
+        async with self.repository.pair(key):
+            await self._forget_waiting(key.app, key.subject)
             for versioned in sessions:
                 newest = await self.repository.session(versioned.record.locator)
                 if newest is not None and not newest.record.open:
@@ -194,15 +195,15 @@ class Erasure:
     async def _remove_grant(self, grant: Grant) -> bool:
         """False when the grant is alive again. No refresh or revocation is under way while the provider lease is
         held."""
-        pair = (grant.app, grant.subject)
-        async with self.repository.provider_lease(*pair, wait=LEASE_WAIT_SECONDS), self.repository.pair(*pair):
-            versioned = await self.repository.grant(*pair)
+        key = grant.key
+        async with self.repository.provider_lease(key, wait=LEASE_WAIT_SECONDS), self.repository.pair(key):
+            versioned = await self.repository.grant(key)
             if versioned is not None and (not versioned.record.revoked or versioned.record.revocation_pending):
                 return False
             await self.uses.forget(grant.id)
             if versioned is not None:
                 self.audit.write(GrantErased(app=grant.app, grant=grant.id), self.clock.now())
-                await self._forget_waiting(*pair)
+                await self._forget_waiting(key.app, key.subject)
                 await self.repository.erase_grant(versioned)
         return True
 
@@ -234,9 +235,9 @@ async def _each(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R
 
 def _by_pair(sessions: Iterable[Versioned[AuthSession]]) -> list[list[Versioned[AuthSession]]]:
     """Group sessions by the pair whose lease they are changed under."""
-    found: dict[Pair, list[Versioned[AuthSession]]] = defaultdict(list)
+    found: dict[GrantKey, list[Versioned[AuthSession]]] = defaultdict(list)
     for versioned in sessions:
-        found[versioned.record.app, versioned.record.subject].append(versioned)
+        found[versioned.record.key].append(versioned)
     return list(found.values())
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.plugins.declaration import SubjectRecords
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.repository.repository import Versioned
-from oauthbroker.revocation.bulk import Pair
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,9 +35,9 @@ class FoundRecords:
         return sum(grant.revocation_pending for grant in self.grants)
 
     @property
-    def living(self) -> list[Pair]:
+    def living(self) -> list[GrantKey]:
         """Grants to revoke first."""
-        return [(grant.app, grant.subject) for grant in self.grants if not grant.revoked]
+        return [grant.key for grant in self.grants if not grant.revoked]
 
     @property
     def connecting(self) -> int:

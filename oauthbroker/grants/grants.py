@@ -16,12 +16,13 @@ from oauthbroker.grants.grant_pages import GrantFilter, GrantPages
 from oauthbroker.grants.importing import Importing
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.connect_links import locator_of
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_request import AppRef, app_name
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.grant_summary import GrantSummary
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.repository.repository import Repository, Versioned
-from oauthbroker.revocation.bulk import BulkRevocation, Pair, RevocationFigures
+from oauthbroker.revocation.bulk import BulkRevocation, RevocationFigures
 from oauthbroker.revocation.pending_revocations import RevocationOutcome
 from oauthbroker.revocation.revoke import Revoke
 
@@ -65,7 +66,7 @@ class GrantList:
     async def record(self, grant_id: str) -> Grant | None:
         """Return the record itself, revoked or not, for `records.display`; None where no grant has that id."""
         found = await self.find(grant_id)
-        versioned = await self._repository.grant(found.app, found.subject) if found is not None else None
+        versioned = await self._repository.grant(found.key) if found is not None else None
         return versioned.record if versioned is not None else None
 
 
@@ -124,32 +125,32 @@ class Grants(GrantList):
         view = await self.pages.find(grant_id)
         return None if view is None else GrantSummary.of(view)
 
-    async def revoke(self, app: AppRef, subject: str) -> RevocationOutcome | None:
+    async def revoke(self, app: AppRef, subject: str, account: str = "") -> RevocationOutcome | None:
         """Ends a grant here at once and at the provider as soon as it answers; what the provider knows by now.
 
         None when no grant was alive.
         """
-        name = app_name(app)
-        return await self._revoke.grant(self._apps.get(name), name, subject)
+        key = GrantKey(app_name(app), subject, account)
+        return await self._revoke.grant(self._apps.get(key.app), key)
 
     async def revoke_all(
         self, *, app: AppRef | None = None, subject: str | None = None, patience: float = 0
     ) -> RevocationFigures:
         """Ends every grant of an app, of a subject, or all there are, and goes on telling providers of those that
         were ended before. A busy provider is waited for up to `patience` seconds; a running broker does the rest."""
-        chosen = [(it.app, it.subject) async for it in self.list(app=app, subject=subject) if it.unended]
+        chosen = [it.key async for it in self.list(app=app, subject=subject) if it.unended]
         await self._repository.sync("grants")  # those that ended before are left out
         return await self.revoke_each(chosen, patience=patience)
 
     async def revoke_each(
         self,
-        pairs: Iterable[Pair],
+        pairs: Iterable[GrantKey],
         figures: RevocationFigures | None = None,
         *,
         patience: float = 0,
         on_change: Callable[[RevocationFigures], None] = lambda _: None,
     ) -> RevocationFigures:
-        """Revoke the grants of these (app, subject); `figures` is kept up to date, and `on_change` called, while it
+        """Revoke the grants of these keys; `figures` is kept up to date, and `on_change` called, while it
         runs."""
         return await self._revocations.revoke_grants(pairs, figures, patience=patience, on_change=on_change)
 

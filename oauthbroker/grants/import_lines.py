@@ -16,6 +16,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_object
 from oauthbroker.model.apps import IdentityRule, OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.owner_check import knows_by_sub
 from oauthbroker.model.subject import is_subject
 from oauthbroker.model.token_request import app_name
@@ -58,6 +59,11 @@ class Incoming:
     account: str | None = None
     granted_at: datetime | None = None
     mark: str = field(default="", repr=False)
+    connection: str = ""
+
+    @property
+    def key(self) -> GrantKey:
+        return GrantKey(self.app, self.subject, self.connection)
 
 
 @dataclass(slots=True)
@@ -75,14 +81,14 @@ def validate(stream: BinaryIO, apps: Mapping[str, OAuthApp], now: datetime, *, a
     (3) a subject as the app's owner rule spells them (4) scopes within the app's (5) tokens and times of a sane form
     (6) each grant once.
     """
-    validated, seen = CheckedLines(), dict[tuple[str, str], int]()
+    validated, seen = CheckedLines(), dict[GrantKey, int]()
     for number, data in _lines(stream):
         if len(validated.problems) >= MOST_PROBLEMS:
             validated.problems.append(LineProblem(number, f"more than {MOST_PROBLEMS} problems. Fix these first."))
             break
         found = _read(number, data, apps, now, app)
         if isinstance(found, Incoming):
-            first = seen.setdefault((found.app, found.subject), number)
+            first = seen.setdefault(found.key, number)
             if first == number:
                 validated.incoming.append(found)
                 continue

@@ -43,8 +43,8 @@ class Importing:
     async def import_grant(self, incoming: Incoming, *, replace: bool = False) -> ImportOutcome:
         """Stores it, unless there is a grant that should stay. Raises store codes and `oauthAppNotFound`."""
         app = self._app(incoming)
-        async with self.repository.pair(app.name, incoming.subject):
-            versioned = await self.repository.grant(app.name, incoming.subject)
+        async with self.repository.pair(incoming.key):
+            versioned = await self.repository.grant(incoming.key)
             old = versioned.record if versioned is not None else None
             if old is not None and not old.revoked and old.imported == incoming.mark:
                 await self.repository.sync("grants")
@@ -63,7 +63,7 @@ class Importing:
         """Refresh it once, now, unless that has happened before: it shows that the token lives and, where the answer
         tells, whose it is. Return None when all is well, else the code."""
         app = self._app(incoming)
-        versioned = await self.repository.grant(app.name, incoming.subject)
+        versioned = await self.repository.grant(incoming.key)
         grant = versioned.record if versioned is not None else None
         if grant is None or grant.revoked or grant.imported != incoming.mark:
             return None
@@ -73,7 +73,7 @@ class Importing:
         if token is None or token.access_token != (incoming.access_token or Secret("")):
             return None
         early = token.lives(0, self.clock.now())
-        job = RefreshJob(app=app, subject=incoming.subject, seen=versioned, early=early)
+        job = RefreshJob(app=app, key=incoming.key, seen=versioned, early=early)
         error = (await self.refresh.refresh(job)).error
         return error.code if error is not None else None
 
@@ -99,7 +99,7 @@ class Importing:
             token=Token(access_token=access, token_type="Bearer", refresh_token=refresh, expires_at=expires),
             created_at=incoming.granted_at or now,
             updated_at=now,
-            account=pin_of(app, incoming.subject, incoming.account),
+            pinned=pin_of(app, incoming.subject, incoming.account),
             authorized_by=person,
             registration=app.registration,
             outbox=old.outbox if old is not None else (),

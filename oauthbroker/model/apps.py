@@ -126,8 +126,9 @@ class OAuthApp:
     """One app at one provider. `scopes` is the fixed ceiling: nothing ever asks for, or hands out, more.
 
     `refresh_ahead_seconds`: tokens in use are refreshed in the background that long before they end; 0 for never.
-    `provider_ca`: certificates (PEM) that are trusted for its provider, beside those of the system. `mcp`: the issuer,
-    and the client where none is configured, are learnt from that server (`learnt`).
+    `several_accounts`: a subject may connect more than one. `provider_ca`: certificates (PEM) that are trusted for its
+    provider, beside those of the system. `mcp`: the issuer, and the client where none is configured, are learnt from
+    that server (`learnt`).
     """
 
     name: str
@@ -143,6 +144,7 @@ class OAuthApp:
     revocation: Revocation = field(default_factory=Revocation)
     habits: Habits = field(default_factory=Habits)
     api: ApiAccess = field(default_factory=ApiAccess)
+    several_accounts: bool = False
     resource: tuple[str, ...] = ()
     pushed_authorization: Pushing = "auto"
     refresh_ahead_seconds: int = 0
@@ -170,6 +172,11 @@ class OAuthApp:
     def learnt(self, issuer: str, client: Client) -> OAuthApp:
         """Return the app of an MCP server with its issuer, and with its client at that issuer."""
         return replace(self, endpoints=replace(self.endpoints, issuer=issuer), client=client)
+
+    @property
+    def has_accounts(self) -> bool:
+        """Whether a subject may have other accounts than the unnamed one."""
+        return self.several_accounts
 
     @property
     def has_callback(self) -> bool:

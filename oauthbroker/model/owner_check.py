@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 
 Account = tuple[str, str]
 
@@ -31,11 +32,14 @@ class CheckedOwner:
     authorized_by: str | None = None
 
 
-def check_owner(app: OAuthApp, subject: str, facts: OwnerFacts, *, confirmed: bool = False) -> CheckedOwner:
+def check_owner(
+    app: OAuthApp, subject: str, facts: OwnerFacts, *, confirmed: bool = False, account: str = ""
+) -> CheckedOwner:
     """Compares byte for byte; no folding, no e-mail, no display name.
 
     `confirmed`: by this app's binding, the browser that brought the code is the subject's. An app whose binding asks
-    for that gets no grant without it, even if the provider's facts match.
+    for that gets no grant without it, even if the provider's facts match. With a named `account` it may be any of the
+    subject's: the binding alone tells whose browser it was.
 
     Raises `subjectMismatch` (another account, tenant or team), `subjectForbidden` (global mode, not an
     authorizer), `subjectUnverifiable` (nothing to compare with, and no other binding that confirms).
@@ -44,11 +48,11 @@ def check_owner(app: OAuthApp, subject: str, facts: OwnerFacts, *, confirmed: bo
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
     if app.subject_mode == "global":
         return _check_global(app, subject, facts)
-    return _check_user(app, subject, facts)
+    return _check_user(app, subject, facts, account)
 
 
-def _check_user(app: OAuthApp, subject: str, facts: OwnerFacts) -> CheckedOwner:
-    if _speaks_of(app, subject):
+def _check_user(app: OAuthApp, subject: str, facts: OwnerFacts, account: str) -> CheckedOwner:
+    if _names(app, subject, account):
         if facts.user_identity is None:
             raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
         if facts.user_identity != subject:
@@ -56,6 +60,12 @@ def _check_user(app: OAuthApp, subject: str, facts: OwnerFacts) -> CheckedOwner:
     elif app.owner.binding != "localOperator" and app.owner.confirmation is None:  # nothing confirms
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
     return CheckedOwner(_pin(app, facts, facts.user_identity), facts.user_identity)
+
+
+def _names(app: OAuthApp, subject: str, account: str) -> bool:
+    """Tell whether `identity.user` has to be the subject. The identity of one of several accounts need not be."""
+    other = account and app.several_accounts and app.owner.binding != "providerIdentity"
+    return not other and _speaks_of(app, subject)
 
 
 def _speaks_of(app: OAuthApp, subject: str) -> bool:
@@ -100,17 +110,17 @@ def _pins_id_token(app: OAuthApp) -> bool:
 
 
 def check_same_owner(
-    app: OAuthApp, subject: str, pinned: Account | None, authorized_by: str | None, facts: OwnerFacts
+    app: OAuthApp, key: GrantKey, pinned: Account | None, authorized_by: str | None, facts: OwnerFacts
 ) -> None:
     """Check that the answer to a refresh names no other owner than the grant's (OpenID Connect Core 1.0 section
     12.2). Raises `subjectMismatch`."""
     if app.subject_mode == "global":
-        same = facts.global_identity in {None, subject} and (
+        same = facts.global_identity in {None, key.subject} and (
             authorized_by is None or facts.user_identity in {None, authorized_by}
         )
     else:
         compared = pinned is not None and facts.account is not None and _pins_id_token(app)
-        known = subject if _speaks_of(app, subject) else (authorized_by or facts.user_identity)
+        known = key.subject if _names(app, key.subject, key.account) else (authorized_by or facts.user_identity)
         same = facts.user_identity in {None, known} and (not compared or facts.account == pinned)
     if not same:
         raise BrokerError(Code.SUBJECT_MISMATCH)

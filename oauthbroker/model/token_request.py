@@ -8,13 +8,14 @@ from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.accounts import is_account
 
-REQUEST_FIELDS = frozenset({"oauthAppRef", "scopes", "minTtlSeconds"})
+REQUEST_FIELDS = frozenset({"oauthAppRef", "account", "scopes", "minTtlSeconds"})
 REF_FIELDS = frozenset({"kind", "name", "apiVersion"})
 
 
 def parse_request(request: Mapping[str, Any]) -> tuple[str, Sequence[str] | None, int | None]:
-    """Return (app's name, scopes, minTtlSeconds) of `{oauthAppRef, scopes?, minTtlSeconds?}`.
+    """Return (reference, scopes, minTtlSeconds) of `{oauthAppRef, account?, scopes?, minTtlSeconds?}`.
 
     Raises `requestInvalid` for any other field: above all a tool cannot name a subject.
     """
@@ -24,20 +25,23 @@ def parse_request(request: Mapping[str, Any]) -> tuple[str, Sequence[str] | None
     scopes = said.get("scopes")
     if scopes is not None and not isinstance(scopes, (list, tuple)):
         raise BrokerError(Code.REQUEST_INVALID, note="scopes")
-    return app_name(said["oauthAppRef"]), scopes, said.get("minTtlSeconds")
+    return call_ref(said["oauthAppRef"], said.get("account")), scopes, said.get("minTtlSeconds")
 
 
 AppRef = str | Mapping[str, str]
+"""`"OAuthApp/name"`, `"name"` or `{kind: OAuthApp, name}`. In a token call the text may end with `@account`."""
 
 
 def app_name(ref: AppRef) -> str:
-    """Return the name in `"OAuthApp/name"`, `"name"` or `{kind: OAuthApp, name}`. Raises `requestInvalid`."""
+    """Return the name in a reference, with the `@account` that it may end with. Raises `requestInvalid`."""
     if type(ref) is str and ref and "/" not in ref:  # on the warm path of a token call
         return ref
     kind, name = "OAuthApp", ""
     if isinstance(ref, str):
-        first, slash, rest = _plain(ref).partition("/")
+        named, at, account = _plain(ref).partition("@")
+        first, slash, rest = named.partition("/")
         kind, name = (first, rest) if slash else (kind, first)
+        name = f"{name}{at}{account}" if name else ""
     elif isinstance(ref, Mapping):
         said = _members(ref)
         if said.keys() <= REF_FIELDS:
@@ -45,6 +49,22 @@ def app_name(ref: AppRef) -> str:
     if kind != "OAuthApp" or not name:
         raise BrokerError(Code.REQUEST_INVALID, note="oauthAppRef")
     return name
+
+
+def call_ref(app: AppRef, account: str | None = None) -> str:
+    """Return what a token call names: `name`, or `name@account`. Raises `requestInvalid`, also for two accounts."""
+    name = app_name(app)
+    if account is None:
+        return name
+    if "@" in name or not is_account(account):
+        raise BrokerError(Code.REQUEST_INVALID, note="account")
+    return f"{name}@{account}"
+
+
+def split_ref(ref: str) -> tuple[str, str | None]:
+    """Return the app's name in what a token call names, and the account if one is named."""
+    name, at, account = ref.partition("@")
+    return name, account if at else None
 
 
 def _plain(text: object) -> str:

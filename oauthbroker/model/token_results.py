@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from oauthbroker.core.clock import from_iso, printed
 from oauthbroker.core.errors import BrokerError, Code, Locale, known_code
@@ -147,15 +147,30 @@ class AuthorizationRequired:
         )
 
 
+class AccountName(NamedTuple):
+    """One account that a call may name, what its user calls it, and the identity that the provider gave it. The last
+    two are empty until it is connected."""
+
+    account: str
+    label: str = ""
+    identity: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        named = {"label": self.label, "identity": self.identity}
+        return {"account": self.account, **{name: text for name, text in named.items() if text}}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """Nothing a person at a browser can fix. `retryable` says whether asking again later can help."""
+    """Nothing a person at a browser can fix. `retryable` says whether asking again later can help. `accounts` are those
+    that the call may name, for `accountRequired`."""
 
     code: Code
     message: str
     retryable: bool
     retry_after_seconds: int | None = None
     status: Literal["error"] = "error"
+    accounts: tuple[AccountName, ...] = ()
 
     @classmethod
     def from_error(cls, error: BrokerError, locale: Locale) -> Failed:
@@ -170,6 +185,8 @@ class Failed:
         error: dict[str, Any] = {"code": self.code.value, "message": self.message, "retryable": self.retryable}
         if self.retry_after_seconds is not None:
             error["retryAfterSeconds"] = self.retry_after_seconds
+        if self.accounts:
+            error["accounts"] = [each.to_json() for each in self.accounts]
         return {"status": self.status, "error": error}
 
     @classmethod
@@ -186,7 +203,15 @@ class Failed:
             message=_text(error, "message"),
             retryable=error.get("retryable") is True,
             retry_after_seconds=after,
+            accounts=tuple(_account(each) for each in error.get("accounts", ())),
         )
+
+
+def _account(data: Any) -> AccountName:
+    known = {name: data.get(name, "") for name in AccountName._fields} if isinstance(data, dict) else {}
+    if not known or not all(isinstance(text, str) for text in known.values()):
+        raise ValueError("accounts")
+    return AccountName(**known)
 
 
 TokenResult = Ready | AuthorizationRequired | Failed

@@ -10,6 +10,7 @@ from oauthbroker.core.errors import BrokerError, Code, Locale, known_locale
 from oauthbroker.core.json_values import MOST_VALUES
 from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json
 from oauthbroker.core.strict_json import MAX_DEPTH, Json
+from oauthbroker.model.accounts import check_accounts
 
 SubjectMode = Literal["global", "user"]
 MAX_TARGET_BYTES = 64 * 1024
@@ -20,23 +21,29 @@ TARGET: Final = JsonLimits(MAX_TARGET_BYTES, MAX_DEPTH, MOST_VALUES)
 class TurnAuth:
     """`turn.auth`: the actor who caused the turn and the subjects it acts for.
 
-    `actor` is `{type, id, display?}`; `subjects` has `global` and/or `user`, e.g. `slack:team:T111`.
+    `actor` is `{type, id, display?}`; `subjects` has `global` and/or `user`, e.g. `slack:team:T111`. `accounts` lists
+    the accounts of those subjects that may be used, app by app: `{"OAuthApp/google": ["work", "private"]}`, or
+    `{"OAuthApp/google": {"allowed": ["work", "private"], "default": "work"}}`. Only the runtime can say it.
     """
 
     actor: Mapping[str, str] = field(default_factory=dict)
     subjects: Mapping[str, str] = field(default_factory=dict)
+    accounts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Json]:
-        return {"actor": dict(self.actor), "subjects": dict(self.subjects)}
+        accounts = {"accounts": dict(self.accounts)} if self.accounts else {}
+        return {"actor": dict(self.actor), "subjects": dict(self.subjects), **accounts}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> TurnAuth:
-        """Parse the `auth` of specification 12.5.5: `{actor?, subjects?}`. Raises `requestInvalid` for anything
-        else."""
-        said = _members(data, "auth", optional={"actor", "subjects"})
+        """Parse the `auth` of specification 12.5.5: `{actor?, subjects?, accounts?}`. Raises `requestInvalid` for
+        anything else."""
+        said = _members(data, "auth", optional={"actor", "subjects", "accounts"})
         subjects = _members(said.get("subjects", {}), "subjects", optional={"global", "user"})
         given = {mode: subject for mode, subject in subjects.items() if subject is not None}
-        return cls(_texts(said.get("actor", {}), "actor"), _texts(given, "subjects"))
+        accounts = said.get("accounts", {})
+        check_accounts(accounts)
+        return cls(_texts(said.get("actor", {}), "actor"), _texts(given, "subjects"), dict(accounts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,7 @@ class ResumeTarget:
             instance_key=data["instanceKey"],
             swarm_ref=f"{swarm['kind']}/{swarm['name']}",
             origin=data.get("origin", {}),
-            auth=TurnAuth(dict(auth.get("actor", {})), dict(auth.get("subjects", {}))),
+            auth=TurnAuth(*(dict(auth.get(name, {})) for name in ("actor", "subjects", "accounts"))),
             locale=known_locale(data.get("locale")),
         )
 
@@ -183,6 +190,8 @@ def _is_whole(turn: Turn) -> bool:
         return False
     if turn.locale is not None and known_locale(turn.locale) is None:
         return False
+    if auth.accounts:
+        check_accounts(auth.accounts)
     return is_mapping(turn.origin) and is_mapping(auth.actor) and is_mapping(auth.subjects)
 
 

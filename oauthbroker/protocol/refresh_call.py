@@ -97,7 +97,7 @@ class Redeemer:
         old = grant.token
         try:
             facts = await self.owners.read_again(app, tokens, sent_at)
-            check_same_owner(app, grant.subject, grant.account, grant.authorized_by, facts)  # (1)
+            check_same_owner(app, grant.key, grant.pinned, grant.authorized_by, facts)  # (1)
             scopes, _ = granted_scopes(app, grant.scopes, tokens.scopes)  # (2)
             _check_not_ended(old, tokens, sent_at)  # (3)
         except BrokerError as error:

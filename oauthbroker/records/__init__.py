@@ -3,11 +3,12 @@
 A record's plaintext form reveals its secrets. It exists only between the record and the store's seal.
 """
 
+from oauthbroker.model.grant_key import grant_id
 from oauthbroker.records.auth_session import AuthSession, Claim, ClaimedSession, SessionStatus
 from oauthbroker.records.browser_attempt import Attempt, Login
 from oauthbroker.records.device_authorization import Device
 from oauthbroker.records.event import AgentEvent, EventType
-from oauthbroker.records.grant import Grant, RevocationState, grant_id
+from oauthbroker.records.grant import Grant, RevocationState
 from oauthbroker.records.pending_code import PendingCode
 from oauthbroker.records.refresh_state import Intent, RefreshState
 from oauthbroker.records.retired_tokens import Retired

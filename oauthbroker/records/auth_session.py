@@ -18,6 +18,7 @@ from oauthbroker.core.clock import has_passed
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Link
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import Reason
 from oauthbroker.model.turn import ResumeTarget, SubjectMode
 from oauthbroker.records import codec
@@ -55,7 +56,8 @@ class AuthSession:
 
     `device` is set in the device code flow, which has no browser attempt. `presses` counts how often its link's button
     was pressed. `pendingCode` is a code that waits for the confirmation of its browser. `login` is set from the button
-    on where a broker login comes first: until it is passed no attempt is valid. `tries` counts the sessions before it
+    on where a broker login comes first: until it is passed no attempt is valid. `account` and `label` are
+    those of the grant it brings. `tries` counts the sessions before it
     that ended with the wrong account, or without their code. `had_pending_code`: it ended while its code waited.
     """
 
@@ -83,12 +85,19 @@ class AuthSession:
     presses: int = field(default=0, metadata=OPTIONAL)
     pending_code: PendingCode | None = field(default=None, metadata=OPTIONAL)
     login: Login | None = field(default=None, metadata=OPTIONAL)
+    account: str = field(default="", metadata=named("connection") | OPTIONAL)
+    label: str = field(default="", metadata=OPTIONAL)
     tries: int = field(default=0, metadata=OPTIONAL)
     had_pending_code: bool = field(default=False, metadata=OPTIONAL)
 
     @property
     def id(self) -> str:
         return f"as-{self.locator}"
+
+    @property
+    def key(self) -> GrantKey:
+        """Return the key of the grant that it is to bring."""
+        return GrantKey(self.app, self.subject, self.account)
 
     @property
     def open(self) -> bool:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Literal
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.grant_key import GrantKey, grant_id
 from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, OPTIONAL, named
@@ -19,30 +17,21 @@ from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.records.retired_tokens import Retired, merged
 from oauthbroker.records.token import Token
 
-_LENGTH = struct.Struct(">Q").pack
 SPEC = ("provider", "subject", "flow", "scopesGranted", "createdAt", "updatedAt", "revoked", "providerData")
 UNLISTED_AFTER = 2  # consents in a row
 RevocationState = Literal["none", "pending", "done", "refused", "shared", "untold"]
 
 
-@lru_cache(4096)
-def grant_id(app: str, subject: str) -> str:
-    """Return `sha256:<hex>` over the length-prefixed pair, so that (a:b, c) and (a, b:c) differ. Also
-    `metadata.name`."""
-    first, second = app.encode(), subject.encode()
-    pair = b"%b%b%b%b" % (_LENGTH(len(first)), first, _LENGTH(len(second)), second)
-    return "sha256:" + hashlib.sha256(pair).hexdigest()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """One grant. `account` pins (issuer, account) of the first success; `registration` is the client it was made
-    with; `outbox` are events not yet queued; `retired` are earlier tokens still to be revoked at the provider, not
-    before `tell_after` if the provider refused; `elsewhere` are those of other registrations, or of another account,
-    one set each; `replaced` are earlier tokens that may share this grant at the provider, so that they are revoked when
-    it ends; `token_binding` is reserved for sender-constrained tokens (RFC 9449). `imported` is the mark of the
-    imported line; an imported grant may have an empty access token until its first refresh. `declined` are scopes that
-    were requested and not granted, with the number of consents in a row."""
+    """One grant. `account` is the one of its subject that it belongs to, `label` the name that its user gave it.
+    `pinned` is (issuer, account) of the first success; `registration` is the client it was made with; `outbox`
+    are events not yet queued; `retired` are earlier tokens still to be revoked at the provider, not before
+    `tell_after` if the provider refused; `elsewhere` are those of other registrations, or of another account,
+    one set each; `replaced` are earlier tokens that may share this grant at the provider, so that they are
+    revoked when it ends; `token_binding` is reserved for sender-constrained tokens (RFC 9449). `imported` is the
+    mark of the imported line; an imported grant may have an empty access token until its first refresh.
+    `declined` are scopes that were requested and not granted, with the number of consents in a row."""
 
     app: str = field(metadata=APART)
     provider: str
@@ -54,7 +43,9 @@ class Grant:
     updated_at: datetime
     revoked: bool = False
     revocation: RevocationState = "none"
-    account: tuple[str, str] | None = None
+    account: str = field(default="", metadata=named("connection") | OPTIONAL)
+    label: str = field(default="", metadata=OPTIONAL)
+    pinned: tuple[str, str] | None = field(default=None, metadata=named("account"))
     authorized_by: str | None = None
     auth_session_id: str | None = None
     registration: str = ""
@@ -71,8 +62,17 @@ class Grant:
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def key(self) -> GrantKey:
+        return GrantKey(self.app, self.subject, self.account)
+
+    @property
     def id(self) -> str:
-        return grant_id(self.app, self.subject)
+        return grant_id(*self.key)
+
+    @property
+    def identity(self) -> str | None:
+        """Return the provider's name for the user who agreed, as far as it is known."""
+        return self.authorized_by or (self.pinned[1] if self.pinned is not None else None)
 
     @property
     def consent(self) -> tuple[str | None, str]:
@@ -204,7 +204,7 @@ class Grant:
     def tombstoned(self, at: datetime) -> Grant:
         """Return the revoked grant. Its tokens, and those that it replaced, stay sealed until the provider has revoked
         them. The pin ends with it."""
-        ended = replace(self, revoked=True, revocation="pending", account=None, updated_at=at, replaced=())
+        ended = replace(self, revoked=True, revocation="pending", pinned=None, updated_at=at, replaced=())
         ended = replace(ended, refresh_state=replace(self.refresh_state, intent=None))
         for each in reversed(self.replaced):
             ended = ended.owing_by_account(replace(each, since=at))

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from oauthbroker.core.clock import LONG_AGO, from_iso, printed
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records.grant_view import GrantView
 
 Needs = Literal["consent", "refresh"]
@@ -33,6 +34,8 @@ class GrantSummary:
     refreshable: bool
     createdAt: str
     updatedAt: str
+    account: str
+    label: str
     authorizedBy: str | None
     eventsToSend: int
     providerToTell: bool
@@ -43,6 +46,10 @@ class GrantSummary:
     def unended(self) -> bool:
         """Tell whether the grant or its tokens can still be revoked, here or at the provider."""
         return self.state == "live" or self.providerToTell
+
+    @property
+    def key(self) -> GrantKey:
+        return GrantKey(self.app, self.subject, self.account)
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "created_at"}
@@ -72,6 +79,8 @@ class GrantSummary:
             refreshable=view.refreshable,
             createdAt=printed(view.created_at),
             updatedAt=printed(view.updated_at),
+            account=view.account,
+            label=view.label,
             authorizedBy=view.authorized_by,
             eventsToSend=view.unsent,
             providerToTell=view.revocation_pending,

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.turn_titles import agent_title
 from oauthbroker.records.grant import Grant
 from oauthbroker.records.provider_data import visible_to_tools
@@ -23,7 +24,7 @@ SOON_SECONDS = 24 * 3600
 class GrantView:
     """One grant, checked at one moment.
 
-    `until` is the end of a token that nothing refreshes, None where it has no end or an unknown one. `account` is the
+    `until` is the end of a token that nothing refreshes, None where it has no end or an unknown one. `identity` is the
     provider's name for the user, `agent` the agent that asked last. `alone` marks a client's own grant, without a user.
     `lost` counts answers to refreshes that never came. `clients_to_tell` are registrations with tokens to revoke.
     `used_at` is only set by readers that look it up. `given_up`: its refresh token is kept, and the user is asked.
@@ -34,7 +35,9 @@ class GrantView:
     provider: str
     registration: str
     subject: str
-    account: str | None
+    account: str
+    label: str
+    identity: str | None
     authorized_by: str | None
     scopes: tuple[str, ...]
     unlisted: tuple[str, ...]
@@ -72,7 +75,9 @@ class GrantView:
             provider=grant.provider,
             registration=grant.registration,
             subject=grant.subject,
-            account=grant.authorized_by or (grant.account[1] if grant.account is not None else None),
+            account=grant.account,
+            label=grant.label,
+            identity=grant.identity,
             authorized_by=grant.authorized_by,
             scopes=grant.scopes,
             unlisted=grant.unlisted,
@@ -98,6 +103,10 @@ class GrantView:
             used_at=used_at,
             clients_to_tell=tuple(part.registration for part in parts_of(grant)),
         )
+
+    @property
+    def key(self) -> GrantKey:
+        return GrantKey(self.app, self.subject, self.account)
 
     @property
     def person(self) -> str:

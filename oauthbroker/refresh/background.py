@@ -13,6 +13,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Pass
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.refresh.job import RefreshJob
@@ -40,14 +41,13 @@ class BackgroundRefresh:
         self._apps = apps
         self._clock = clock
         self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._watched = Bounded[tuple[str, str], tuple[Grant, float]](MOST_WATCHED)
+        self._watched = Bounded[GrantKey, tuple[Grant, float]](MOST_WATCHED)
         self._repair_at = 0.0
 
     def watch(self, app: OAuthApp, grant: Grant) -> None:
         """Note that a token of this grant was handed out. It will be refreshed ahead of its end, each grant at a random
         moment, so that tokens that end in the same second are not refreshed in one."""
-        pair = (grant.app, grant.subject)
-        known, token = self._watched.get(pair), grant.token
+        known, token = self._watched.get(grant.key), grant.token
         if token is None or token.expires_at is None:
             return
         seen = None if known is None else known[0].token
@@ -55,15 +55,15 @@ class BackgroundRefresh:
             return
         ahead = min(app.refresh_ahead_seconds, (token.lifetime_seconds or app.refresh_ahead_seconds) / 2)
         left = (token.expires_at - self._clock.now()).total_seconds()
-        self._watched.keep(pair, (grant, self._clock.monotonic() + left - self._clock.jitter(ahead / 2, ahead)))
+        self._watched.keep(grant.key, (grant, self._clock.monotonic() + left - self._clock.jitter(ahead / 2, ahead)))
 
     async def ahead(self) -> int:
         """Refresh the noted grants whose tokens end soon; return how many. A grant not used again is forgotten."""
         now, this_pass = self._clock.monotonic(), Pass()
-        near = [(pair, grant) for pair, (grant, at) in self._watched.items() if at <= now]
-        for pair, _ in near:
-            self._watched.pop(pair)
-        return sum(await asyncio.gather(*(self._refresh_unless_newer(grant, this_pass) for _, grant in near)))
+        near = [grant for _, (grant, at) in self._watched.items() if at <= now]
+        for grant in near:
+            self._watched.pop(grant.key)
+        return sum(await asyncio.gather(*(self._refresh_unless_newer(grant, this_pass) for grant in near)))
 
     async def recover(self) -> int:
         """Settle every intent whose attempt is over; return how many. Run it soon after a crash: many providers accept
@@ -107,7 +107,7 @@ class BackgroundRefresh:
         return intent is not None and not intent.pauses(self._clock.now())
 
     async def _refresh_unless_newer(self, seen: Grant, this_pass: Pass) -> bool:
-        versioned = await self._repository.grant(seen.app, seen.subject)
+        versioned = await self._repository.grant(seen.key)
         token = None if versioned is None else versioned.record.token
         if versioned is None or token is None or seen.token is None:
             return False
@@ -123,10 +123,10 @@ class BackgroundRefresh:
             return False
         async with self._at_once:
             if not await self._is_free(grant, this_pass):
-                if (pair := (grant.app, grant.subject)) not in self._watched:
-                    self._watched.keep(pair, (grant, self._clock.monotonic()))
+                if grant.key not in self._watched:
+                    self._watched.keep(grant.key, (grant, self._clock.monotonic()))
                 return False
-            job = RefreshJob(app=app, subject=grant.subject, seen=versioned)
+            job = RefreshJob(app=app, key=grant.key, seen=versioned)
             return (await self._transaction.refresh(job)).error is None
 
     async def _is_free(self, grant: Grant, this_pass: Pass) -> bool:
@@ -134,8 +134,8 @@ class BackgroundRefresh:
         for as long as a refresh may last."""
         try:
             with this_pass.lock_budget():
-                async with self._repository.provider_lease(grant.app, grant.subject):
-                    await self._repository.check_writable(grant.app, grant.subject)
+                async with self._repository.provider_lease(grant.key):
+                    await self._repository.check_writable(grant.key)
         except BrokerError as error:
             if error.code is not Code.STORE_LOCKED:
                 raise

@@ -43,18 +43,18 @@ class ClientCredentials:
         """
         app, repository = job.app, self.repository
         endpoints = await self.discovery.endpoints(app)
-        reserved = repository.reserve_for_first(*job.pair) if versioned is None else repository.reserve_for(versioned)
+        reserved = repository.reserve_for_first(job.key) if versioned is None else repository.reserve_for(versioned)
         async with reserved as reservation:  # (1)
             if job.forced and versioned is not None:
                 counted = await self._counted(versioned)  # (2)
                 if counted is None:
-                    there = await repository.grant(*job.pair)
+                    there = await repository.grant(job.key)
                     return there.record if there is not None else None
                 versioned = counted
             grant = await self._ask(job, endpoints, versioned.record if versioned is not None else None)  # (3)
             stored = await self._store(app, grant, versioned, reservation)  # (4)
         if grant.token is not None and (stored is None or awaits(stored, app.registration)):
-            await self.late(app, job.subject, refresh=None, access=grant.token.access_token)
+            await self.late(app, job.key, refresh=None, access=grant.token.access_token)
         return stored
 
     async def _counted(self, versioned: Versioned[Grant]) -> Versioned[Grant] | None:
@@ -62,7 +62,7 @@ class ClientCredentials:
         or none, must not be asked more often than another one. None if another writer was first."""
         grant = versioned.record
         noted = replace(grant, refresh_state=grant.refresh_state.forced_at(self.clock.now()))
-        async with self.repository.pair(grant.app, grant.subject):
+        async with self.repository.pair(grant.key):
             with suppress(Conflict):
                 return await self.repository.save_grant(noted, expect=versioned.generation)
         return None
@@ -80,7 +80,8 @@ class ClientCredentials:
         grant = Grant(
             app=app.name,
             provider=app.provider,
-            subject=job.subject,
+            subject=job.key.subject,
+            account=job.key.account,
             flow="client_credentials",
             scopes=scopes,
             token=tokens.token(sent_at, None),
@@ -97,8 +98,8 @@ class ClientCredentials:
     async def _store(
         self, app: OAuthApp, grant: Grant, versioned: Versioned[Grant] | None, reservation: Reservation
     ) -> Grant | None:
-        async with self.repository.pair(grant.app, grant.subject):
-            there = await self.repository.grant(grant.app, grant.subject)
+        async with self.repository.pair(grant.key):
+            there = await self.repository.grant(grant.key)
             before = versioned.generation if versioned is not None else 0
             if (there.generation if there is not None else 0) != before:
                 return there.record if there is not None else None

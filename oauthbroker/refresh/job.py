@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.records import Grant, grant_id
+from oauthbroker.model.grant_key import GrantKey, grant_id
+from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Versioned
 
 
@@ -19,20 +20,15 @@ class RefreshJob:
     """
 
     app: OAuthApp
-    subject: str
+    key: GrantKey
     seen: Versioned[Grant] | None
     rejected: Secret | None = None
     early: bool = False
 
     @property
-    def pair(self) -> tuple[str, str]:
-        """App and subject, which name one grant."""
-        return self.app.name, self.subject
-
-    @property
     def grant(self) -> str:
         """The id of the grant: a pseudonym that logs may hold."""
-        return grant_id(self.app.name, self.subject)
+        return grant_id(*self.key)
 
     @property
     def forced(self) -> bool:

@@ -64,7 +64,7 @@ class RefreshTransaction:
         """
         try:
             return await self._single_flight.join(  # (1) one call in this process
-                job.pair,
+                job.key,
                 lambda in_flight: self._settle(job, in_flight),
                 lambda: Refreshed(None, BrokerError(Code.STORE_UNAVAILABLE)),
             )
@@ -170,7 +170,7 @@ class RefreshTransaction:
             lease: Lease | None = None
             try:
                 wait = PROVIDER_CALLS * self.limits.provider_seconds
-                lease = await stack.enter_async_context(self.repository.provider_lease(*job.pair, wait=wait))
+                lease = await stack.enter_async_context(self.repository.provider_lease(job.key, wait=wait))
             except BrokerError as error:
                 if error.code is not Code.STORE_LOCKED:
                     raise
@@ -194,7 +194,7 @@ class RefreshTransaction:
             raise
 
     async def _newest(self, job: RefreshJob) -> Versioned[Grant] | None:
-        return await self.repository.grant(*job.pair)
+        return await self.repository.grant(job.key)
 
     async def _newest_or_none(self, job: RefreshJob) -> Grant | None:
         """Return the grant as it is now: it may have been revoked meanwhile. None when the store cannot be read."""

@@ -14,6 +14,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.single_flight import InFlightCall
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.protocol.issued_tokens import IssuedTokens
@@ -40,7 +41,7 @@ class Later(Protocol):
     async def __call__(
         self,
         app: OAuthApp,
-        subject: str,
+        key: GrantKey,
         *,
         refresh: Secret | None,
         access: Secret | None,
@@ -73,9 +74,8 @@ class Writeback:
     async def begin(self, looked: Versioned[Grant], ahead: Reservation, *, forced: bool) -> Grant | None:
         """Take the space for the answer, seal the intent, and return the grant with it. None if the tokens have changed
         since the caller looked."""
-        app, subject = looked.record.app, looked.record.subject
-        async with self.repository.pair(app, subject):
-            versioned = await self.repository.grant(app, subject)
+        async with self.repository.pair(looked.record.key):
+            versioned = await self.repository.grant(looked.record.key)
             if (
                 versioned is None
                 or versioned.record.token != looked.record.token
@@ -123,8 +123,8 @@ class Writeback:
     async def _store(
         self, job: RefreshJob, begun: Grant, redeemed: Redeemed, reservation: Reservation | None
     ) -> Grant | None:
-        async with self.repository.pair(begun.app, begun.subject):
-            versioned = await self.repository.grant(begun.app, begun.subject)
+        async with self.repository.pair(begun.key):
+            versioned = await self.repository.grant(begun.key)
             if versioned is not None and versioned.record.awaits_answer_of(begun):
                 grant = self._with(redeemed, versioned.record)
                 if not versioned.record.is_attempted_as(begun):
@@ -148,7 +148,7 @@ class Writeback:
             redeemed.token.access_token,
             None if is_over else begun,
         )
-        await self.late(job.app, begun.subject, refresh=refresh, access=access_token, begun=instead_of)
+        await self.late(job.app, begun.key, refresh=refresh, access=access_token, begun=instead_of)
         return versioned.record if versioned is not None else None
 
     def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
@@ -196,8 +196,8 @@ class Writeback:
             await self._write_down(begun, replace(begun, refresh_state=begun.refresh_state.unsent()), None)
 
     async def _write_down(self, begun: Grant, after: Grant, reservation: Reservation | None) -> Grant | None:
-        async with self.repository.pair(begun.app, begun.subject):
-            versioned = await self.repository.grant(begun.app, begun.subject)
+        async with self.repository.pair(begun.key):
+            versioned = await self.repository.grant(begun.key)
             changed = versioned.record.after_refusal(begun, after) if versioned is not None else None
             if versioned is None or changed is None:
                 await self.repository.sync("grants")
@@ -214,7 +214,7 @@ class Writeback:
         if is_over or (is_replaced and not refresh_state.ended):
             if refused.spare is not None or refused.access is not None:
                 instead_of = None if is_over else begun
-                await self.late(app, begun.subject, refresh=refused.spare, access=refused.access, begun=instead_of)
+                await self.late(app, begun.key, refresh=refused.spare, access=refused.access, begun=instead_of)
             return
         spare = refused.spare if refresh_state.ended else None  # while the grant may go on, it may be all it has
         unwanted = IssuedTokens.of(spare, refused.access)

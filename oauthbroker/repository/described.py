@@ -23,7 +23,7 @@ _Tags = list[tuple[str, str]]
 
 def _of_grant(body: bytes) -> tuple[_Parts, _Tags]:
     grant = Grant.from_plaintext(body)
-    return (grant.app, grant.subject), [("app", grant.app), *(("who", each) for each in people_of(grant))]
+    return grant.key.parts, [("app", grant.app), *(("who", each) for each in people_of(grant))]
 
 
 def _of_value(body: bytes) -> tuple[_Parts, _Tags]:

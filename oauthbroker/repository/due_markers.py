@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant, codec
 from oauthbroker.repository.versioned import (
     Due,
@@ -46,14 +47,14 @@ class Markers:
         self._on_damage = on_damage
         self._seen: dict[str, _Seen] = {}
 
-    async def mark(self, key: Key, app: str, subject: str) -> bool:
+    async def mark(self, key: Key, grant: GrantKey) -> bool:
         """Mark a record before it is written, under the pair's lease, so that no relay settles the marker in between.
         False if it is marked already, or if the stored bytes cannot be replaced: the record is written all the same."""
         marker = Key(KIND, key.name)
         with suppress(Conflict), reported(marker, self._on_damage):
             there, generation = await replaceable(self._store, marker, due_in, self._on_damage)
             if there is None:
-                body = codec.encode("DueMarker", {"spec": {"kind": key.kind, "app": app, "subject": subject}})
+                body = codec.encode("DueMarker", {"spec": {"kind": key.kind, **grant.to_json()}})
                 await write_over(self._store, marker, body, expect=generation)
                 return True
         return False

@@ -16,15 +16,15 @@ async def restore(repository: Repository) -> list[Grant]:
     else those that were met since."""
     seen, restored, this_pass = repository.newest_seen, list[Grant](), Pass()
     if await repository.lost_writes():
-        pairs = seen.pairs()
-        for first in range(0, len(pairs), _AT_ONCE):
-            await asyncio.gather(*(repository.stored_grant(*pair) for pair in pairs[first : first + _AT_ONCE]))
-    for app, subject in sorted(seen.behind):
+        keys = seen.keys()
+        for first in range(0, len(keys), _AT_ONCE):
+            await asyncio.gather(*(repository.stored_grant(key) for key in keys[first : first + _AT_ONCE]))
+    for key in sorted(seen.behind):
         with this_pass.entry():
-            async with repository.pair(app, subject):
-                seen.behind.discard((app, subject))
-                versioned = await repository.stored_grant(app, subject)
-                if versioned is not None and (app, subject) in seen.behind:
+            async with repository.pair(key):
+                seen.behind.discard(key)
+                versioned = await repository.stored_grant(key)
+                if versioned is not None and key in seen.behind:
                     restored.append((await repository.save_grant(versioned.record, expect=versioned.generation)).record)
     this_pass.over()
     return restored

@@ -13,11 +13,11 @@ from typing import Final
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import SET_BACK, SystemClock
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant, RefreshState, Token
 from oauthbroker.repository.versioned import Versioned
 from oauthbroker.store.format.port import Entry
 
-Pair = tuple[str, str]
 KEPT_SECONDS: Final = 600.0  # longer than any standby is behind, or a failover takes
 _MOST: Final = 5_000
 _MOST_REPLACED: Final = 8  # tokens of one grant
@@ -39,17 +39,17 @@ class NewestSeen:
 
     def __init__(self, monotonic: Callable[[], float] = SystemClock.monotonic) -> None:
         self._monotonic = monotonic
-        self._seen = Bounded[Pair, SeenGrant](_MOST)
-        self.behind = set[Pair]()
+        self._seen = Bounded[GrantKey, SeenGrant](_MOST)
+        self.behind = set[GrantKey]()
 
-    def pairs(self) -> list[Pair]:
+    def keys(self) -> list[GrantKey]:
         return [pair for pair, seen in self._seen.items() if self._is_recent(seen)]
 
     def note(self, versioned: Versioned[Grant]) -> bool:
         """Remember a version that was stored or read. False if a newer one is remembered."""
         if self.newer_than(versioned) is not None:
             return False
-        pair, line = _pair(versioned.record), _line(versioned.record)
+        pair, line = versioned.record.key, _line(versioned.record)
         lines, replaced, before = frozenset({line}), tuple[Token, ...](), self._recent(pair)
         if before is not None and (
             versioned.generation > before.versioned.generation or _same_token(versioned, before.versioned)
@@ -64,13 +64,13 @@ class NewestSeen:
         return True
 
     def forget(self, grant: Grant) -> None:
-        self._seen.pop(_pair(grant))
-        self.behind.discard(_pair(grant))
+        self._seen.pop(grant.key)
+        self.behind.discard(grant.key)
 
     def newer_than(self, found: Versioned[Grant]) -> Grant | None:
         """Return the remembered record if the found version is its ancestor: of a consent that led to it, with an older
         token, without its spare, or not yet revoked. A later consent, revocation or refresh is none."""
-        pair = _pair(found.record)
+        pair = found.record.key
         seen = self._recent(pair)
         if seen is None or not _is_ancestor(found, seen):
             return None
@@ -79,7 +79,7 @@ class NewestSeen:
         known = {event.id for event in now.outbox}
         return replace(now, outbox=(*(event for event in there.outbox if event.id not in known), *now.outbox))
 
-    def _recent(self, pair: Pair) -> SeenGrant | None:
+    def _recent(self, pair: GrantKey) -> SeenGrant | None:
         seen = self._seen.get(pair)
         return seen if seen is not None and self._is_recent(seen) else None
 
@@ -112,10 +112,6 @@ def _is_before(one: Entry, other: Entry) -> bool:
     if isinstance(one.stamp, int) and isinstance(other.stamp, int) and one.stamp > other.stamp:
         return False
     return one.generation < other.generation
-
-
-def _pair(grant: Grant) -> Pair:
-    return grant.app, grant.subject
 
 
 def _line(grant: Grant) -> _Line:

@@ -31,17 +31,15 @@ async def repairs(repository: Repository) -> AsyncIterator[Repair]:
 
 async def _mark_grant(repository: Repository, seen: Versioned[Grant]) -> bool:
     """Mark a grant. False if it is marked, or has no pending work now."""
-    app, subject = seen.record.app, seen.record.subject
-    async with repository.pair(app, subject):
-        versioned = await repository.grant(app, subject)
+    async with repository.pair(seen.record.key):
+        versioned = await repository.grant(seen.record.key)
         left = versioned is not None and versioned.record.unfinished
-        return left and await repository.markers.mark(seen.entry.key, app, subject)
+        return left and await repository.markers.mark(seen.entry.key, seen.record.key)
 
 
 async def _mark_session(repository: Repository, seen: Versioned[AuthSession]) -> bool:
     """Mark a session. False if it is marked, or has no event now."""
-    app, subject = seen.record.app, seen.record.subject
-    async with repository.pair(app, subject):
+    async with repository.pair(seen.record.key):
         versioned = await repository.session(seen.record.locator)
         left = versioned is not None and versioned.record.outbox is not None
-        return left and await repository.markers.mark(seen.entry.key, app, subject)
+        return left and await repository.markers.mark(seen.entry.key, seen.record.key)

@@ -1,8 +1,8 @@
 """Convert records to sealed entries and back. The only writer of OAuth state: no other code puts a record into the
 store.
 
-Grants, waiting lists and session endings of one (app, subject) are written under that pair's lease, so that they change
-together. Plain reads take no lock.
+Grants, waiting lists and session endings of one (app, subject) are written under that pair's lease, whatever their
+account, so that they change together. Plain reads take no lock.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TypeVar
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.lifecycle import Notifier
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.repository.due_markers import Markers
@@ -115,21 +116,19 @@ class Repository:
         self.plugin_values = PluginValues(store, on_damage)
         self.clients = self.records("clients", RegisteredClient.from_plaintext)
         self.event_order = EventOrder(store, on_damage, self._newest_in_outboxes)
-        self._cache = Bounded[tuple[str, str], Versioned[Grant]](
+        self._cache = Bounded[GrantKey, Versioned[Grant]](
             CACHED, most_bytes=CACHED_BYTES, size_of=lambda versioned: len(versioned.entry.body)
         )
         self.newest_seen = NewestSeen()
         self._history: str | None = None  # as it was last looked at
 
-    def pair(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[Lease]:
-        """Return the write lock of one (app, subject). Never held during a provider call."""
-        return self._store.lease(self._store.key("pair", app, subject), wait=wait)
+    def pair(self, key: GrantKey, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[Lease]:
+        """Return the write lock of all grants of a subject for an app. Never held during a provider call."""
+        return self._store.lease(self._store.key("pair", key.app, key.subject), wait=wait)
 
-    def provider_lease(
-        self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS
-    ) -> AbstractAsyncContextManager[Lease]:
+    def provider_lease(self, key: GrantKey, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[Lease]:
         """Return the lock for a provider call that changes a grant. It blocks no write."""
-        return self._store.lease(self._store.key("provider", app, subject), wait=wait)
+        return self._store.lease(self._store.key("provider", *key.parts), wait=wait)
 
     def registration(self, app: str, *, wait: float) -> AbstractAsyncContextManager[Lease]:
         """Return the lock for the requests that register a client for an app."""
@@ -140,16 +139,17 @@ class Repository:
         it."""
         return self._store.lease(self._store.key("forwarding", agent), wait=0)
 
-    async def check_writable(self, app: str, subject: str) -> None:
+    async def check_writable(self, key: GrantKey) -> None:
         """Raise `storeLocked` if another process keeps all writers from a pair's grant. Use it before a provider call
         whose outcome must be stored: a stopped process keeps its locks."""
-        async with self.pair(app, subject, wait=WRITABLE_SECONDS):
-            await self._store.check_writable(self.grant_key(app, subject))
+        async with self.pair(key, wait=WRITABLE_SECONDS):
+            await self._store.check_writable(self.grant_place(key))
 
     # grants
 
-    def grant_key(self, app: str, subject: str) -> Key:
-        return self._store.key("grants", app, subject)
+    def grant_place(self, key: GrantKey) -> Key:
+        """Return where a grant is stored."""
+        return self._store.key("grants", *key.parts)
 
     @property
     def back(self) -> Notifier:
@@ -165,26 +165,26 @@ class Repository:
         """Return whether a version is certainly the newest one; costs one stat."""
         return self._store.unchanged(version)
 
-    def cached_grant(self, app: str, subject: str) -> Versioned[Grant] | None:
+    def cached_grant(self, key: GrantKey) -> Versioned[Grant] | None:
         """Return the grant of a pair as it was last read, which may be outdated."""
-        return self._cache.get((app, subject))
+        return self._cache.get(key)
 
-    async def grant(self, app: str, subject: str) -> Versioned[Grant] | None:
+    async def grant(self, key: GrantKey) -> Versioned[Grant] | None:
         """Return the newest grant of a pair, tombstones included. A damaged one is reported and returned as None."""
-        versioned = self._cache.get((app, subject))
+        versioned = self._cache.get(key)
         if versioned is not None and (
             self._store.unchanged(versioned.entry) or await self._store.is_current(versioned.entry)
         ):
             return versioned
-        return await self.stored_grant(app, subject)
+        return await self.stored_grant(key)
 
-    async def stored_grant(self, app: str, subject: str) -> Versioned[Grant] | None:
+    async def stored_grant(self, key: GrantKey) -> Versioned[Grant] | None:
         """Read the grant of a pair from the store. If the store has lost its newest version, return that from memory:
         the next change stores it, fenced by the generation of the older one."""
-        entry, _ = await stored(self._store, self.grant_key(app, subject), self._on_damage)
+        entry, _ = await stored(self._store, self.grant_place(key), self._on_damage)
         if entry is None:
             return None
-        found = self._open_grant(entry, app, subject)
+        found = self._open_grant(entry, key)
         newer = None if self.shared is None else self.newest_seen.newer_than(found)
         return self._remember(found) if newer is None else Versioned(newer, entry)
 
@@ -206,35 +206,35 @@ class Repository:
         `save_grant` takes it as its `ahead`."""
         return self._store.reserve(versioned.entry.key, len(versioned.entry.body) + ANSWER_BYTES, now=now)
 
-    def reserve_for_first(self, app: str, subject: str) -> AbstractAsyncContextManager[Reservation]:
+    def reserve_for_first(self, key: GrantKey) -> AbstractAsyncContextManager[Reservation]:
         """Do the same for a pair without a grant."""
-        return self._store.reserve(self.grant_key(app, subject), ANSWER_BYTES)
+        return self._store.reserve(self.grant_place(key), ANSWER_BYTES)
 
     async def save_grant(
         self, grant: Grant, *, expect: int, reservation: Reservation | None = None, ahead: Reservation | None = None
     ) -> Versioned[Grant]:
         """Write a grant durably, under the pair's lease. New events are numbered, and one with pending work is marked
         as due first. Tags are written only if they may differ from those of the version before: never by a refresh."""
-        key = self.grant_key(grant.app, grant.subject)
+        key = self.grant_place(grant.key)
         if not all(event.order for event in grant.outbox):
             grant = replace(grant, outbox=tuple([await self.event_order.numbered(event) for event in grant.outbox]))
-        before = self._cache.get((grant.app, grant.subject))
+        before = self._cache.get(grant.key)
         same = before is not None and before.generation == expect and people_of(before.record) == people_of(grant)
         tags = None if same else self._tags.of(grant)
         if grant.unfinished:
-            await self.markers.mark(key, grant.app, grant.subject)
+            await self.markers.mark(key, grant.key)
         try:
             entry = await self._store.put(
                 key, grant.to_plaintext(), expect=expect, reservation=reservation, ahead=ahead, tags=tags
             )
         except Conflict:
-            self._cache.pop((grant.app, grant.subject))  # the cached version is outdated
+            self._cache.pop(grant.key)  # the cached version is outdated
             raise
         return self._remember(Versioned(grant, entry))
 
     def _remember(self, versioned: Versioned[Grant]) -> Versioned[Grant]:
         """Cache a version that was read or written, unless a newer one is remembered."""
-        pair = (versioned.record.app, versioned.record.subject)
+        pair = versioned.record.key
         if self.shared is None or self.newest_seen.note(versioned):  # a store of one host loses no acknowledged write
             self._cache.keep(pair, versioned)
         else:
@@ -275,11 +275,11 @@ class Repository:
         """Give grants the tags that they lack. Return how many lacked one."""
         return await self._store.retag([(versioned.entry, self._tags.of(versioned.record)) for versioned in seen])
 
-    def _open_grant(self, entry: Entry, app: str | None = None, subject: str | None = None) -> Versioned[Grant]:
+    def _open_grant(self, entry: Entry, key: GrantKey | None = None) -> Versioned[Grant]:
         """Parse a grant, and check that it is in its place. An entry that was read as that of a pair has its key."""
         grant = opened(Grant.from_plaintext, entry)
-        if grant.app != app or grant.subject != subject:
-            in_place(entry, self.grant_key(grant.app, grant.subject))
+        if grant.key != key:
+            in_place(entry, self.grant_place(grant.key))
         return Versioned(grant, entry)
 
     # sessions
@@ -297,7 +297,7 @@ class Repository:
         key = self.session_key(session.locator)
         if session.outbox is not None:
             session = replace(session, outbox=await self.event_order.numbered(session.outbox))
-            await self.markers.mark(key, session.app, session.subject)
+            await self.markers.mark(key, session.key)
         return Versioned(session, await self._store.put(key, session.to_plaintext(), expect=expect))
 
     async def drop_session(self, versioned: Versioned[AuthSession]) -> None:
@@ -322,7 +322,8 @@ class Repository:
         return Versioned(session, entry)
 
     async def waiting(self, app: str, subject: str) -> list[Versioned[AuthSession]]:
-        """Return the open sessions of a pair, oldest first. Unreadable ones are left out: no user can complete them."""
+        """Return the open sessions of a subject for an app, of all its accounts, oldest first. Unreadable ones are left
+        out: no user can complete them."""
         found = []
         for locator in await self.waiting_lists.of(app, subject):
             try:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant, codec
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.records.unrevoked_tokens import parts_of
@@ -35,12 +36,11 @@ class Versioned(NamedTuple, Generic[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """A record with pending work: an event to queue, or a provider to tell."""
+    """A record with pending work: an event to queue, or a provider to tell. `grant` is the key of its grant."""
 
     marker: Entry
     key: Key
-    app: str
-    subject: str
+    grant: GrantKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +205,9 @@ def reported(key: Key, on_damage: Damage) -> Iterator[None]:
 
 def due_in(entry: Entry) -> Due:
     spec = opened(_due_spec, entry)
-    return Due(marker=entry, key=Key(spec["kind"], entry.key.name), app=spec["app"], subject=spec["subject"])
+    return Due(marker=entry, key=Key(spec["kind"], entry.key.name), grant=GrantKey.from_json(spec))
 
 
 def _due_spec(body: bytes) -> dict[str, str]:
     spec = codec.decode("DueMarker", body)["spec"]
-    return {name: str(spec[name]) for name in ("kind", "app", "subject")}
+    return {name: str(spec[name]) for name in ("kind", "app", "subject", "account") if name in spec}

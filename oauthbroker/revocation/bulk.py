@@ -13,6 +13,7 @@ from oauthbroker.core.clock import Clock, has_passed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Pass
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.repository.repository import Conflict, Due, DueWork, PendingRevocation, Repository
 from oauthbroker.revocation.pending_revocations import RevocationOutcome, can_tell, outcome_by_others
 from oauthbroker.revocation.revoke import ASK_AGAIN, Revoke
@@ -20,9 +21,6 @@ from oauthbroker.revocation.revoke import ASK_AGAIN, Revoke
 AT_ONCE = 32  # tombstones written concurrently; the store's executor bounds them
 REFUSALS_IN_A_ROW = 10  # then the provider refuses our client, and would refuse the others too
 LOOK_AGAIN_SECONDS = 1.0
-
-Pair = tuple[str, str]
-"""(app, subject)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,8 +30,8 @@ class RevocationFigures:
 
     chosen: int = 0
     ended: int = 0
-    outcomes: dict[Pair, RevocationOutcome] = field(default_factory=dict)
-    failed: dict[Pair, Code] = field(default_factory=dict)
+    outcomes: dict[GrantKey, RevocationOutcome] = field(default_factory=dict)
+    failed: dict[GrantKey, Code] = field(default_factory=dict)
 
     def count(self, *what: RevocationOutcome) -> int:
         found = Counter(self.outcomes.values())
@@ -61,15 +59,15 @@ class BulkRevocation:
         that cannot be read or is being changed delays no other one; the store code is raised at the end.
         """
         by_app, this_pass = defaultdict[str, list[Due]](list), Pass()
-        for due in await self._repository.due(lambda due, pending: self._rests(due.app, pending)):
+        for due in await self._repository.due(lambda due, pending: self._rests(due.grant.app, pending)):
             if due.key.kind == "grants":
-                by_app[due.app].append(due)
+                by_app[due.grant.app].append(due)
         await asyncio.gather(*(self._pass_of(name, dues, this_pass) for name, dues in by_app.items()))
         this_pass.over()
 
     async def revoke_grants(
         self,
-        pairs: Iterable[Pair],
+        pairs: Iterable[GrantKey],
         figures: RevocationFigures | None = None,
         *,
         patience: float = 0,
@@ -89,19 +87,19 @@ class BulkRevocation:
             await asyncio.gather(*(self._write_tombstone(pair, figures) for pair in chosen[start : start + AT_ONCE]))
             on_change(figures)
         self._revoke.outbox.notify()
-        by_app: dict[str, deque[Pair]] = defaultdict(deque)
+        by_app: dict[str, deque[GrantKey]] = defaultdict(deque)
         for pair in chosen:
             if pair not in figures.failed:
-                by_app[pair[0]].append(pair)
+                by_app[pair.app].append(pair)
         until = self._clock.monotonic() + patience
         async with asyncio.TaskGroup() as group:
             for queue in by_app.values():
                 group.create_task(self._tell_queue(queue, figures, until, on_change))
         return figures
 
-    async def _write_tombstone(self, pair: Pair, figures: RevocationFigures) -> None:
+    async def _write_tombstone(self, pair: GrantKey, figures: RevocationFigures) -> None:
         try:
-            ended = await self._revoke.write_tombstone(*pair) is not None
+            ended = await self._revoke.write_tombstone(pair) is not None
         except Conflict:
             figures.failed[pair] = Code.STORE_LOCKED
         except BrokerError as error:
@@ -111,7 +109,7 @@ class BulkRevocation:
 
     async def _tell_queue(
         self,
-        queue: deque[Pair],
+        queue: deque[GrantKey],
         figures: RevocationFigures,
         until: float,
         on_change: Callable[[RevocationFigures], None],
@@ -119,7 +117,7 @@ class BulkRevocation:
         """Tell one app's provider of its grants, one after the other."""
         refused = 0
         while queue and refused < REFUSALS_IN_A_ROW:
-            pause = self._revoke.circuits.pause(queue[0][0])
+            pause = self._revoke.circuits.pause(queue[0].app)
             if pause and self._clock.monotonic() + pause > until:
                 break
             await self._clock.sleep(pause)
@@ -134,16 +132,16 @@ class BulkRevocation:
         figures.outcomes.update(dict.fromkeys(queue, "later"))
         on_change(figures)
 
-    async def _tell(self, pair: Pair) -> tuple[RevocationOutcome, bool]:
+    async def _tell(self, pair: GrantKey) -> tuple[RevocationOutcome, bool]:
         """Tell the provider of one grant. Return its state there, and whether asking again soon may change that."""
-        app = self._apps.get(pair[0])
+        app = self._apps.get(pair.app)
         try:
-            versioned = await self._repository.grant(*pair)
+            versioned = await self._repository.grant(pair)
             if versioned is None or not versioned.record.revocation_pending:
                 return outcome_by_others(versioned), True
             outcome = await self._revoke.resume(app, versioned, wait=self._revoke.limits.provider_seconds)
-            there = await self._repository.grant(*pair)
-            return outcome, there is not None and not self._rests(pair[0], DueWork.of(there.record))
+            there = await self._repository.grant(pair)
+            return outcome, there is not None and not self._rests(pair.app, DueWork.of(there.record))
         except (BrokerError, Conflict):  # the store failed; the tombstone is stored
             return "later", True
 
@@ -161,11 +159,11 @@ class BulkRevocation:
     async def _resume(self, due: Due, this_pass: Pass) -> RevocationOutcome | None:
         """Tell the provider of one grant, if that is due and the outcome can be stored."""
         versioned = await self._repository.due_grant(due)
-        if versioned is None or self._rests(due.app, DueWork.of(versioned.record)):
+        if versioned is None or self._rests(due.grant.app, DueWork.of(versioned.record)):
             return None
         with this_pass.lock_budget():
-            await self._repository.check_writable(due.app, due.subject)
-        return await self._revoke.resume(self._apps.get(due.app), versioned)
+            await self._repository.check_writable(due.grant)
+        return await self._revoke.resume(self._apps.get(due.grant.app), versioned)
 
     def _rests(self, app: str, pending: DueWork) -> bool:
         """Return whether the provider need not or must not be told now: nothing is pending, the pause after a refusal

@@ -10,7 +10,8 @@ from oauthbroker.audit import GrantRevoked
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.records import Grant, Retired, grant_id
+from oauthbroker.model.grant_key import GrantKey, grant_id
+from oauthbroker.records import Grant, Retired
 from oauthbroker.records.unrevoked_tokens import forgotten, with_late
 from oauthbroker.repository.repository import Conflict, Versioned
 from oauthbroker.revocation.pending_revocations import in_order
@@ -26,7 +27,7 @@ class LateTokens:
     async def revoke_tokens(
         self,
         app: OAuthApp,
-        subject: str,
+        key: GrantKey,
         *,
         refresh: Secret | None,
         access: Secret | None,
@@ -41,8 +42,8 @@ class LateTokens:
         versioned: Versioned[Grant] | None = None
         code = Code.RECORD_CORRUPT
         try:
-            async with self.revoke.repository.pair(app.name, subject):
-                versioned = await self.revoke.repository.grant(app.name, subject)
+            async with self.revoke.repository.pair(key):
+                versioned = await self.revoke.repository.grant(key)
                 if versioned is not None:
                     late = replace(Retired.of(refresh, access, self.revoke.clock.now()), registration=app.registration)
                     versioned = await self._join(app, versioned, late, begun)
@@ -50,7 +51,7 @@ class LateTokens:
             versioned, code = None, error.code if isinstance(error, BrokerError) else Code.STORE_LOCKED
         if versioned is None:
             late = Retired.of(refresh, access, self.revoke.clock.now())
-            await self._end_unstored(app, subject, late, code, may_tell=begun is None)
+            await self._end_unstored(app, key, late, code, may_tell=begun is None)
             return
         if versioned.record.revocation_pending:
             with suppress(BrokerError):  # the record holds them: a later pass goes on
@@ -66,7 +67,7 @@ class LateTokens:
             await self.revoke.note(GrantRevoked(app=grant.app, grant=grant.id, provider="none"))
         return await self.revoke.repository.save_grant(grant, expect=versioned.generation)
 
-    async def _end_unstored(self, app: OAuthApp, subject: str, late: Retired, code: Code, *, may_tell: bool) -> None:
+    async def _end_unstored(self, app: OAuthApp, key: GrantKey, late: Retired, code: Code, *, may_tell: bool) -> None:
         """Revoke late tokens that could not be stored. Without the record, shared grants are unknown: only a revocation
         that ends just its own token is sent, and none beside a living grant. Elsewhere the tokens end with the
         tombstone's own."""
@@ -74,7 +75,7 @@ class LateTokens:
         if may_tell and app.revocation.reach == "token":
             with suppress(BrokerError):
                 outcome = await self.revoke.provider.tell(app, in_order(late)) == "done"
-        grant = grant_id(app.name, subject)[:15]
+        grant = grant_id(*key)[:15]
         self.revoke.log.warning(
             "tokens that came late are not kept", app=app.name, grant=grant, code=code.value, revoked=outcome
         )

@@ -13,6 +13,7 @@ from oauthbroker.core.clock import SET_BACK, CertainTime, Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.issued_tokens import IssuedTokens
@@ -61,18 +62,18 @@ class Revoke:
         except BrokerError:
             return False
 
-    async def write_tombstone(self, name: str, subject: str) -> Versioned[Grant] | None:
-        """Write the tombstone of (name, subject) and return it: no process issues its token from then on. None without
+    async def write_tombstone(self, key: GrantKey) -> Versioned[Grant] | None:
+        """Write the tombstone of a grant and return it: no process issues its token from then on. None without
         an active grant. `resume` tells the provider."""
         try:
-            return await self._write_tombstone(name, subject)
+            return await self._write_tombstone(key)
         except Conflict:  # the generation read was outdated
             pass
-        return await self._write_tombstone(name, subject)
+        return await self._write_tombstone(key)
 
-    async def _write_tombstone(self, name: str, subject: str) -> Versioned[Grant] | None:
-        async with self.repository.pair(name, subject):
-            versioned = await self.repository.grant(name, subject)
+    async def _write_tombstone(self, key: GrantKey) -> Versioned[Grant] | None:
+        async with self.repository.pair(key):
+            versioned = await self.repository.grant(key)
             if versioned is None or versioned.record.revoked:
                 await self.repository.sync("grants")
                 return None
@@ -88,13 +89,13 @@ class Revoke:
         await self.note(GrantEnded(app=tombstone.app, grant=tombstone.id))
         return versioned
 
-    async def grant(self, app: OAuthApp | None, name: str, subject: str) -> RevocationOutcome | None:
-        """End the grant of (name, subject) and return its state at the provider. None without an active grant.
+    async def grant(self, app: OAuthApp | None, key: GrantKey) -> RevocationOutcome | None:
+        """End the grant of a key and return its state at the provider. None without an active grant.
 
         `app` is None if it is not configured: then the provider hears of it when the app is configured again. The grant
         is unusable as soon as the tombstone is written. A provider that does not answer is told later (`resume`).
         """
-        versioned = await self.write_tombstone(name, subject)
+        versioned = await self.write_tombstone(key)
         if versioned is None:
             return None
         self.outbox.notify()
@@ -109,16 +110,16 @@ class Revoke:
         One caller at a time: after waiting `wait` seconds for the provider lease, a caller leaves the work to the one
         that holds it.
         """
-        pair = (seen.record.app, seen.record.subject)
+        key = seen.record.key
         try:
-            async with self.repository.provider_lease(*pair, wait=wait):
-                versioned = await self.repository.grant(*pair)
+            async with self.repository.provider_lease(key, wait=wait):
+                versioned = await self.repository.grant(key)
                 if versioned is not None and versioned.record.revocation_pending:
                     return await self.end_tokens(app, versioned.record)
         except BrokerError as error:
             if error.code is not Code.STORE_LOCKED:
                 raise
-        return outcome_by_others(await self.repository.grant(*pair))
+        return outcome_by_others(await self.repository.grant(key))
 
     def is_over(self, pending_since: datetime) -> bool:
         """Return whether it is too late to tell a provider that could not be told since then. Goes by certain time: a
@@ -254,14 +255,14 @@ class Revoke:
 
     async def _stands(self, grant: Grant) -> bool:
         """Return whether the grant is as it was read. A new login may share the grant that these tokens would end."""
-        versioned = await self.repository.grant(grant.app, grant.subject)
+        versioned = await self.repository.grant(grant.key)
         found = parts_of(versioned.record) if versioned is not None else ()
         return any((part.registration, part.revoked) == (grant.registration, grant.revoked) for part in found)
 
     async def _change(self, seen: Grant, change: Callable[[Grant], Grant]) -> bool:
         """Change the record's pending revocations and save it. A new login's own values stay."""
-        async with self.repository.pair(seen.app, seen.subject):
-            versioned = await self.repository.grant(seen.app, seen.subject)
+        async with self.repository.pair(seen.key):
+            versioned = await self.repository.grant(seen.key)
             if versioned is None or not versioned.record.revocation_pending:
                 return False
             try:
@@ -286,6 +287,7 @@ def _revoked_event(grant: Grant, clock: Clock) -> AgentEvent | None:
         "oauthAppRef": {"kind": "OAuthApp", "name": grant.app},
         "provider": grant.provider,
         "subject": grant.subject,
+        **({"account": grant.account} if grant.account else {}),
         "authSessionId": grant.auth_session_id,
         "grantId": grant.id,
     }

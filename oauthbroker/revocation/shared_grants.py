@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.versioned import Unread
 
 Tie = tuple[str, str]
-Pair = tuple[str, str]
 
 
 class SharedGrants:
@@ -61,7 +61,7 @@ class SharedGrants:
         """
         now = self._clock.now()
         for pair in self._near(app, grant) if _ties(grant) else ():
-            for versioned in await self._repository.waiting(*pair):
+            for versioned in await self._repository.waiting(pair.app, pair.subject):
                 claim = versioned.record.claim
                 if claim is not None and claim.holds(now):
                     return True
@@ -69,21 +69,23 @@ class SharedGrants:
 
     def _is_alone(self, app: OAuthApp) -> bool:
         """Return whether no grant can be shared: the account is the subject, and no other app has this client."""
-        own_subject = app.subject_mode == "user" and app.owner.user_identity is not None
+        own_subject = app.subject_mode == "user" and app.owner.user_identity is not None and not app.has_accounts
         if not own_subject or self._apps is None:
             return False
         return not any(each.registration == app.registration for each in self._apps.values() if each.name != app.name)
 
-    def _near(self, app: OAuthApp, grant: Grant) -> set[Pair]:
+    def _near(self, app: OAuthApp, grant: Grant) -> set[GrantKey]:
         """Return the pairs where a shared grant would be stored, by subject or by the account that consented."""
         apps = (self._apps or {}).values()
         names = {app.name, *(each.name for each in apps if each.registration == grant.registration)}
-        return {(name, who) for name in names for who in (grant.subject, grant.authorized_by) if who}
+        people = (grant.subject, grant.authorized_by)
+        near = {GrantKey(name, who) for name in names for who in people if who}
+        return near | {GrantKey(name, grant.subject, grant.account) for name in names}
 
     async def _of_this_client(self, app: OAuthApp, grant: Grant, unread: Unread) -> list[BrokerError]:
         """Return the errors of those unread grants that an app with this client has: they may be shared."""
         theirs: Unread = {}
-        for name in sorted({name for name, _ in self._near(app, grant)} if unread else ()):
+        for name in sorted({name for name, *_ in self._near(app, grant)} if unread else ()):
             async for _ in self._repository.grants_of_app(name, theirs):
                 pass
         return [error for key, error in theirs.items() if key in unread]
@@ -94,11 +96,11 @@ class SharedGrants:
         unread: BrokerError | None = None
         for pair in self._near(app, grant):
             try:
-                versioned = await self._repository.grant(*pair)
+                versioned = await self._repository.grant(pair)
             except BrokerError as error:
                 if error.retryable:
                     raise
-                unread = BrokerError(error.code, note=f"grants/{self._repository.grant_key(*pair).name[:8]}")
+                unread = BrokerError(error.code, note=f"grants/{self._repository.grant_place(pair).name[:8]}")
                 continue
             if versioned is not None and _is_active(versioned.record, ties):
                 return True
@@ -114,4 +116,6 @@ def _is_active(grant: Grant, ties: frozenset[Tie]) -> bool:
 def _ties(grant: Grant) -> frozenset[Tie]:
     if not grant.registration or grant.flow == "client_credentials":
         return frozenset()
-    return frozenset((grant.registration, who) for who in (grant.subject, grant.authorized_by) if who)
+    named = grant.account and grant.authorized_by  # one of several accounts: the identity alone tells it apart
+    people = (grant.authorized_by,) if named else (grant.subject, grant.authorized_by)
+    return frozenset((grant.registration, who) for who in people if who)

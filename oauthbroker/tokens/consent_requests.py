@@ -40,9 +40,7 @@ class ConsentRequests:
         app = call.app
         target = checked_target(caller.turn.resume_target)
         scopes = step_up(app, call.asked, grant, reason)
-        wish = Wish(
-            subject=call.subject, scopes=scopes, resume=target, reason=reason, switch_account=call.switch_account
-        )
+        wish = Wish(key=call.key, scopes=scopes, resume=target, reason=reason, switch_account=call.switch_account)
         session = await self.opening.open_session(app, wish, is_needed)
         if session is None or session.config_digest != app.digest():
             return None

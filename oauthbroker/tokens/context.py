@@ -13,7 +13,7 @@ from oauthbroker.core.sync_bridge import wait_on
 from oauthbroker.injection.errors import raised
 from oauthbroker.injection.http_clients import async_client, sync_client
 from oauthbroker.injection.injector import Injector
-from oauthbroker.model.token_request import AppRef, app_name, concealed, parse_request
+from oauthbroker.model.token_request import AppRef, app_name, call_ref, concealed, parse_request
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, TokenResult
 from oauthbroker.tokens.injected_calls import InjectedCalls
 from oauthbroker.tokens.manager import OAuthManager
@@ -56,15 +56,17 @@ class OAuthContext:
         scopes: Sequence[str] | None = None,
         min_ttl_seconds: int | None = None,
         *,
+        account: str | None = None,
         switch_account: bool = False,
     ) -> TokenResult:
         """Return a token, a request for consent, or an error: `Ready`, `AuthorizationRequired` or `Failed`.
 
-        `app` is `"OAuthApp/name"`, the bare name, or `{kind, name}`. `switch_account` is for the runtime: a tool gets
+        `app` is `"OAuthApp/name"`, the bare name, or `{kind, name}`. `account` is one that the turn lists; it may also
+        be written behind the name: `"google@work"`. `switch_account` is for the runtime: a tool gets
         `notAllowed`.
         """
         try:
-            name = app_name(app)
+            name = app_name(app) if account is None else call_ref(app, account)
         except BrokerError as error:
             return Failed.from_error(error, self._locale)
         caller = self._caller
@@ -172,11 +174,14 @@ class SyncOAuthContext:
         scopes: Sequence[str] | None = None,
         min_ttl_seconds: int | None = None,
         *,
+        account: str | None = None,
         switch_account: bool = False,
         timeout: float = SYNC_SECONDS,
     ) -> TokenResult:
         """Call `OAuthContext.get_access_token`."""
-        asked = self._context.get_access_token(app, scopes, min_ttl_seconds, switch_account=switch_account)
+        asked = self._context.get_access_token(
+            app, scopes, min_ttl_seconds, account=account, switch_account=switch_account
+        )
         return self._answer(asked, timeout)
 
     def getAccessToken(self, request: Mapping[str, Any], *, timeout: float = SYNC_SECONDS) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from oauthbroker.core.errors import BrokerError, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection.targets import Target, target_at, target_of
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.subject import resolve_subject
+from oauthbroker.model.subject import resolve_key
+from oauthbroker.model.token_request import split_ref
 from oauthbroker.model.token_results import Failed, Ready, TokenResult
 from oauthbroker.records import grant_id
 from oauthbroker.tokens.issuance import Carrier
@@ -75,7 +76,7 @@ class InjectedCalls:
 
     def account(self, target: Target) -> str:
         """Return the grant's id."""
-        return grant_id(target.app.name, resolve_subject(target.app, self.caller.turn))
+        return grant_id(*resolve_key(target.app, self.caller.turn, split_ref(self.app_name)[1]))
 
     def _fitting(self, target: Target, result: TokenResult) -> TokenResult:
         """Refuse a token of another account than the target's."""

@@ -4,10 +4,10 @@ without deciding anew."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from oauthbroker.audit import TokenInjected, TokenIssued
 from oauthbroker.audit.port import RepeatedWrite
@@ -44,6 +44,7 @@ class Issuance:
 
     app: OAuthApp
     subject: str
+    accounts: Mapping[str, Any]
     grant: Grant
     entry: TokenIssued | TokenInjected
     write: RepeatedWrite
@@ -54,11 +55,13 @@ class Issuance:
     until: datetime = LONG_AGO
     text: Secret | None = None
 
-    def fits(self, turn: Turn, app: OAuthApp | None) -> bool:
-        """Return whether the configuration and the turn's subject are the same. A runtime may exchange the subjects of
-        a turn."""
-        auth = turn.auth
-        return self.app is app and auth is not None and auth.subjects.get(self.app.subject_mode) == self.subject
+    def fits(self, turn: Turn, apps: Mapping[str, OAuthApp]) -> bool:
+        """Return whether the configuration, the turn's subject and its accounts are the same. A runtime may exchange
+        them."""
+        app, auth = self.app, turn.auth
+        if apps.get(app.name) is not app or auth is None or auth.accounts != self.accounts:
+            return False
+        return auth.subjects.get(app.subject_mode) == self.subject
 
     def size_with(self, words: Words) -> int:
         """Return about how many bytes it takes with its key: its texts twice, for the audit entry's line and `text`."""

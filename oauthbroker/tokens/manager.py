@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol, TypeVar
@@ -15,8 +15,11 @@ from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, place_of
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Settings
-from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.model.subject import allowed_accounts, resolve_subject
+from oauthbroker.model.token_request import split_ref
+from oauthbroker.model.token_results import AccountName, AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.model.turn import locale_of
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, Timing
@@ -25,6 +28,7 @@ from oauthbroker.records import Grant, grant_id
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Entry, Repository, Versioned
+from oauthbroker.repository.versioned import readable
 from oauthbroker.tokens.consent_requests import ConsentRequests
 from oauthbroker.tokens.decision import (
     Decision,
@@ -77,9 +81,12 @@ class OAuthManager:
         switch_account: bool = False,
         carrier: Carrier | None = None,
     ) -> TokenResult:
-        """Answer a token call. No exception leaves it. `switch_account` is for the runtime only: without a verifiable
-        owner a tool could replace the user's account with its own. `carrier`: the broker adds the token to
-        that request, so that a tool with `delivery: injected` is answered, too."""
+        """Answer a token call. No exception leaves it. `app_name` may end with `@account`.
+
+        `switch_account` is for the runtime only: without a verifiable owner a tool could replace the user's account
+        with its own. `carrier`: the broker adds the token to that request, so that a tool with `delivery: injected` is
+        answered, too.
+        """
 
         async def work() -> TokenResult:
             call = self.calls.validate(caller, app_name, scopes, min_ttl_seconds, carrier=carrier)
@@ -106,7 +113,7 @@ class OAuthManager:
             call = self.calls.validate(caller, app_name, scopes, carrier=_NO_REQUEST)
             return await self._answer(caller, call, issue_nothing)
 
-        return await self._answered(caller, work)
+        return await self._answered(caller, app_name, work)
 
     async def first_scopes(self, caller: Caller, app_name: str) -> tuple[str, ...] | None:
         """Return the scopes that the app's MCP server asks for first, if the caller may use them. None for an app
@@ -139,9 +146,9 @@ class OAuthManager:
 
         async def work() -> TokenResult:
             call = self.calls.validate(caller, app_name, scopes, carrier=carrier)
-            grant = grant_id(call.app.name, call.subject)
+            grant = grant_id(*call.key)
             entry = TokenRejected(
-                app=app_name,
+                app=call.app.name,
                 grant=grant,
                 agent=caller.turn.agent_name,
                 tool=caller.tool,
@@ -159,15 +166,16 @@ class OAuthManager:
         """Time and trace the call."""
         began = self.clock.monotonic()
         if is_traced():
-            with span(Span.TOKEN, app=app_name if app_name in self.calls.apps else "") as spanned:
-                result = await self._answered(caller, work)
+            name, _ = split_ref(app_name)
+            with span(Span.TOKEN, app=name if name in self.calls.apps else "") as spanned:
+                result = await self._answered(caller, app_name, work)
                 spanned.set(outcome=_outcome(result), code=result.code.value if isinstance(result, Failed) else "")
         else:
-            result = await self._answered(caller, work)
+            result = await self._answered(caller, app_name, work)
         self.metrics.time(Timing.TOKEN_CALL, self.clock.monotonic() - began, _outcome(result))
         return result
 
-    async def _answered(self, caller: Caller, work: Callable[[], Awaitable[T]]) -> T | Failed:
+    async def _answered(self, caller: Caller, app_name: str, work: Callable[[], Awaitable[T]]) -> T | Failed:
         try:
             return await work()
         except BrokerError as error:
@@ -176,22 +184,35 @@ class OAuthManager:
             self.log.error("a token call failed", error=type(fault).__name__, place=place_of(fault))
             refused = BrokerError(Code.BROKER_UNREACHABLE)
         failed = Failed.from_error(refused, locale_of(caller.turn, self.settings.locale))
+        if failed.code is Code.ACCOUNT_REQUIRED:
+            failed = replace(failed, accounts=await self._accounts(caller, app_name))
         self.metrics.add(Metric.TOKEN_ERRORS, failed.code.value)
         return failed
+
+    async def _accounts(self, caller: Caller, app_name: str) -> tuple[AccountName, ...]:
+        """Return the accounts that a call may name, with what its user calls each of them."""
+        app = self.calls.apps[app_name]
+        found = list[AccountName]()
+        for account in allowed_accounts(app, caller.turn):
+            key = GrantKey(app.name, resolve_subject(app, caller.turn), account)
+            versioned = await readable(self.repository.grant(key))
+            grant = versioned.record if versioned is not None and not versioned.record.revoked else None
+            found.append(AccountName(account, grant.label if grant else "", (grant.identity if grant else "") or ""))
+        return tuple(found)
 
     async def _answer(self, caller: Caller, call: TokenCall, issue: _Issues[T]) -> T | AuthorizationRequired:
         is_replaced = False
         for _ in range(3):
             if call.app.mcp is not None:
                 call = call.with_app(await self.mcp_clients.complete(call.app))
-            app, subject = call.app, call.subject
+            app = call.app
             versioned, is_checked = await self._newest(caller, call)
             grant = versioned.record if versioned is not None else None
             decision = self._decide(call, grant)
             if isinstance(decision, RefreshToken):
                 rejected = call.rejected if self._is_rejected(call, grant) else None
                 early = grant is not None and is_early(grant, call.need, self.clock.now())
-                job = RefreshJob(app=app, subject=subject, seen=versioned, rejected=rejected, early=early)
+                job = RefreshJob(app=app, key=call.key, seen=versioned, rejected=rejected, early=early)
                 refreshed = await self.refresh.refresh(job)
                 if self._is_superseded(call, versioned, refreshed.grant):
                     is_replaced = True
@@ -221,11 +242,10 @@ class OAuthManager:
     async def _newest(self, caller: Caller, call: TokenCall) -> tuple[Versioned[Grant] | None, bool]:
         """Return the newest grant, and whether the turn was checked no earlier than that. A store that has to be asked
         is asked for both in one round trip."""
-        pair = call.app.name, call.subject
-        known = self.repository.cached_grant(*pair)
+        known = self.repository.cached_grant(call.key)
         if caller.turn_holds is None or known is None or self.repository.is_newest(known.entry):
-            return await self.repository.grant(*pair), False
-        versioned, _ = await asyncio.gather(self.repository.grant(*pair), caller.check_turn())
+            return await self.repository.grant(call.key), False
+        versioned, _ = await asyncio.gather(self.repository.grant(call.key), caller.check_turn())
         return versioned, versioned is known
 
     def _decide(self, call: TokenCall, grant: Grant | None) -> Decision:

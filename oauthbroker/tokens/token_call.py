@@ -9,8 +9,10 @@ from typing import NamedTuple
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp, ToolAuth
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.scope_ceiling import ScopeNeed, resolve_scopes
-from oauthbroker.model.subject import resolve_subject
+from oauthbroker.model.subject import resolve_key
+from oauthbroker.model.token_request import split_ref
 from oauthbroker.model.turn import Turn, whole_turn
 from oauthbroker.tokens.decision import Need
 from oauthbroker.tokens.issuance import Carrier, Words, words_of
@@ -71,7 +73,7 @@ class TokenCall(NamedTuple):
     cached, None for one that is not. `carrier`: the request that carries the token, which then stays in the broker."""
 
     app: OAuthApp
-    subject: str
+    key: GrantKey
     asked: ScopeNeed
     need: Need
     words: Words | None = None
@@ -101,12 +103,16 @@ class Calls:
         *,
         carrier: Carrier | None = None,
     ) -> TokenCall:
-        """Check a call and return it. Raises `oauthAppNotFound`, `appForbidden`, `tokenInjectedOnly`,
-        `scopeNotAllowed`, `subjectUnavailable`, `requestInvalid`; the last also for arguments whose own code raises."""
+        """Check a call and return it. `app_name` may end with `@account`.
+
+        Raises `oauthAppNotFound`, `appForbidden`, `tokenInjectedOnly`, `scopeNotAllowed`, `subjectUnavailable`,
+        `accountRequired`, `accountForbidden`, `requestInvalid`; the last also for arguments whose own code raises.
+        """
         try:
             words = words_of(app_name, scopes, ttl, carrier)
             scopes = scopes if words is None else words[1]
-            return self._validate(caller, self.apps.get(app_name), scopes, ttl, words, carrier)
+            name, account = split_ref(app_name)
+            return self._validate(caller, self.apps.get(name), account, scopes, ttl, words, carrier)
         except BrokerError:
             raise
         except Exception:  # noqa: BLE001, S110  (only the caller's arguments run here)
@@ -126,6 +132,7 @@ class Calls:
         self,
         caller: Caller,
         app: OAuthApp | None,
+        account: str | None,
         scopes: Sequence[str] | None,
         ttl: int | None,
         words: Words | None,
@@ -140,11 +147,11 @@ class Calls:
         declared = auth.scopes
         if scopes is not None and declared is not None:
             resolve_scopes(app, declared, scopes)
-        subject = resolve_subject(app, caller.turn)
+        key = resolve_key(app, caller.turn, account)
         asked = resolve_scopes(app, declared, scopes)
         alone = app.flow == "clientCredentials"
         need = Need(asked.needed, _checked_ttl(ttl), self.default_ttl, registration=app.registration, alone=alone)
-        return TokenCall(app, subject, asked, need=need, words=words, carrier=carrier)
+        return TokenCall(app, key, asked, need=need, words=words, carrier=carrier)
 
 
 def _checked_ttl(seconds: int | None) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -59,7 +60,8 @@ class TokenIssuer:
         entry = _issued_entry(caller, call, grant, degraded=degraded)
         issuance = Issuance(
             app=app,
-            subject=call.subject,
+            subject=call.key.subject,
+            accounts=deepcopy(caller.turn.auth.accounts) if caller.turn.auth is not None else {},
             grant=as_issued(app, grant) if app.refresh_ahead_seconds else grant,
             entry=entry,
             write=partial(self.audit.write, entry),
@@ -97,7 +99,7 @@ class TokenIssuer:
             plain = scopes is None and min_ttl_seconds is None
             words = (app_name, None, None, carrier) if plain else words_of(app_name, scopes, min_ttl_seconds, carrier)
             issuance = caller.issued.get(words) if words is not None else None
-            if issuance is None or is_traced() or not issuance.fits(caller.turn, self.calls.apps.get(app_name)):
+            if issuance is None or is_traced() or not issuance.fits(caller.turn, self.calls.apps):
                 return None
             now, version = self.clock.now(), issuance.version
             if version is None or not issuance.since <= now < issuance.until or not self.repository.is_newest(version):

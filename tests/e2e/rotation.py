@@ -15,6 +15,7 @@ import playwright.async_api as browsers
 
 from oauthbroker import AuthorizationRequired, Ready
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import TokenResult
 from oauthbroker.testing import Browser, Canaries, leave, off_the_record
 from oauthbroker.testing.browser import Page
@@ -83,7 +84,7 @@ class Scene(Stage):
 
     async def refresh_token(self, app: str) -> Secret:
         """What a thief with our key would find in alice's grant."""
-        versioned = await self.parts.repository.grant(app, self.apps[app].subject)
+        versioned = await self.parts.repository.grant(GrantKey(app, self.apps[app].subject))
         assert versioned is not None
         assert versioned.record.token is not None
         assert versioned.record.token.refresh_token is not None

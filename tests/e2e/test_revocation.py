@@ -8,6 +8,7 @@ import pytest
 
 from oauthbroker import AuthorizationRequired, Ready
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.protocol.issued_tokens import IssuedTokens
 from tests.e2e.bundle import turn
 from tests.e2e.person import Person
@@ -30,7 +31,7 @@ async def again(stage: Stage, person: Person, app: str, **wish: Any) -> Ready:
 
 
 async def refresh_token(stage: Stage, app: str) -> Secret:
-    versioned = await stage.parts.repository.grant(app, ALICE)
+    versioned = await stage.parts.repository.grant(GrantKey(app, ALICE))
     assert versioned is not None
     assert versioned.record.token is not None
     assert versioned.record.token.refresh_token is not None
@@ -84,7 +85,7 @@ async def test_connecting_again_revokes_nothing_because_the_old_login_shares_the
 async def test_a_login_after_a_revocation_that_the_provider_has_not_heard_of_yet_is_not_ended_by_it(stage: Stage):
     """The provider was not told in time; now it must not be: its grant is the new login's."""
     alice = await stage.connected("personal")
-    assert await stage.parts.revoke.write_tombstone("personal", ALICE) is not None
+    assert await stage.parts.revoke.write_tombstone(GrantKey("personal", ALICE)) is not None
     stage.parts.revoke.outbox.notify()
     assert "auth.revoked" == (await stage.next_event()).type
     new = await again(stage, alice, "personal")

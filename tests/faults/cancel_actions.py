@@ -14,6 +14,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import EventLease
 from oauthbroker.grants.grant_pages import GrantFilter
 from oauthbroker.grants.import_lines import Incoming
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import TokenResult
 from tests.faults.cancel_model import Pair
 from tests.faults.cancel_table import action
@@ -130,9 +131,9 @@ async def all_revoked(w: World, s: Side, d: Random) -> None:
     if d.random() < 0.5:
         figures = await s.broker.grants.revoke_all(app=app, subject=subject)
     else:
-        figures = await s.broker.grants.revoke_each(list(before))
+        figures = await s.broker.grants.revoke_each([GrantKey(*pair) for pair in before])
     for pair, known in before.items():
-        if pair not in figures.failed:
+        if GrantKey(*pair) not in figures.failed:
             w.model.revoked(pair, known)
 
 

@@ -112,7 +112,7 @@ async def _store_problems(w: World, store: FileStore) -> AsyncIterator[str]:
         if session.record.outbox is not None and not await repository.markers.has(session.entry.key):
             yield f"{session.record.id} has an event and no marker"
     for due in await repository.due():
-        yield f"a marker of {due.key.kind} of {due.app} is left"
+        yield f"a marker of {due.key.kind} of {due.grant.app} is left"
     for each in [*_session_problems(w, sessions), *_grant_problems(w, grants), *_token_problems(w, grants)]:
         yield each
     async for each in _queue_problems(w, repository):

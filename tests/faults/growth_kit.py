@@ -19,6 +19,7 @@ from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle, OAuthApp, Owner
 from oauthbroker.model.connect_links import locator_of
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import TokenResult
 from oauthbroker.plugin_services.plugin_state import PluginState
 from oauthbroker.records.refresh_state import Intent
@@ -199,7 +200,7 @@ async def a_grant_in_use(kept: Kept) -> None:
 @act
 async def an_intent_of_a_dead_process(kept: Kept) -> None:
     await kept.connect("mail", 10)
-    versioned = await kept.parts.repository.grant("mail", person(10))
+    versioned = await kept.parts.repository.grant(GrantKey("mail", person(10)))
     assert versioned is not None
     state = replace(versioned.record.refresh_state, intent=Intent("who died", kept.clock.now()))
     await kept.parts.repository.save_grant(replace(versioned.record, refresh_state=state), expect=versioned.generation)

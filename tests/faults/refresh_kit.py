@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import AuthorizationRequired, Ready, TokenResult
 from oauthbroker.records import Grant
@@ -147,7 +148,7 @@ async def asked(process: Process) -> TokenResult:
 
 async def grant_in(store: FileStore) -> Grant:
     """As a second pair of eyes sees it."""
-    versioned = await Repository(store).grant("mail", ALICE)
+    versioned = await Repository(store).grant(GrantKey("mail", ALICE))
     assert versioned is not None
     return versioned.record
 

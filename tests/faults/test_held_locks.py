@@ -19,6 +19,7 @@ import oauthbroker
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.repository import repository
 from oauthbroker.repository.repository import KINDS, LEASES
@@ -78,10 +79,10 @@ class World:
         for who in (ALICE, BOB):
             for app in ("mail", "notes"):
                 assert await self.connect(app, who)
-            versioned = await self.repository.grant("mail", who)
+            versioned = await self.repository.grant(GrantKey("mail", who))
             assert versioned is not None
             await self.process.parts.refresh.writeback.begin(versioned, Reservation(versioned.entry.key), forced=False)
-            await self.process.parts.revoke.write_tombstone("notes", who)
+            await self.process.parts.revoke.write_tombstone(GrantKey("notes", who))
             await self.ask("files", who)
         self.alices |= {versioned.entry.key.name for versioned in await self.repository.waiting("files", ALICE)}
         clocks: list[Any] = [self.process.clock, self.idp.clock]
@@ -248,13 +249,13 @@ async def sweep(world: World) -> Any:
 
 async def recover(world: World) -> Any:
     await tried(world.process.parts.background_refresh.recover())
-    versioned = await world.repository.grant("mail", BOB)
+    versioned = await world.repository.grant(GrantKey("mail", BOB))
     return versioned is not None and versioned.record.refresh_state.intent is None
 
 
 async def revocations(world: World) -> Any:
     await tried(world.process.parts.bulk_revocation.run_pass())
-    versioned = await world.repository.grant("notes", BOB)
+    versioned = await world.repository.grant(GrantKey("notes", BOB))
     return versioned is not None and not versioned.record.revocation_pending
 
 

@@ -32,7 +32,7 @@ async def plant(harness: Harness) -> Grant:
     grant = Grant(
         app="mail", provider="oidc", subject=ALICE, flow="authorization_code", scopes=app.scopes, token=old,
         created_at=now - timedelta(days=1), updated_at=now - timedelta(hours=1), registration=app.registration,
-        account=(harness.idp.issuer, "U234567"),
+        pinned=(harness.idp.issuer, "U234567"),
     )  # fmt: skip
     await harness.repository.save_grant(grant, expect=0)
     return grant

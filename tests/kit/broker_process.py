@@ -12,6 +12,7 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.code_exchange import PROVIDER_CALLS
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import Bundle, OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.records import AuthSession, Grant
@@ -86,7 +87,7 @@ class Process(HasRunning):
         return None if versioned is None else versioned.record
 
     async def grant(self, app: str, subject: str) -> Grant | None:
-        versioned = await Repository(self.store).grant(app, subject)
+        versioned = await Repository(self.store).grant(GrantKey(app, subject))
         return None if versioned is None else versioned.record
 
     async def counts(self, kinds: Sequence[str] = ("due", "events", "sessions")) -> dict[str, int]:

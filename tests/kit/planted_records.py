@@ -8,6 +8,7 @@ from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.records import AgentEvent, Grant, Token
 from oauthbroker.records.refresh_state import RefreshState
@@ -34,7 +35,7 @@ async def grant(harness: Harness, app: str, subject: str, **changes: Any) -> Gra
         ),
         created_at=now - timedelta(hours=2),
         updated_at=now - timedelta(minutes=3),
-        account=("https://idp.example", subject),
+        pinned=("https://idp.example", subject),
         authorized_by=subject if configured.subject_mode == "user" else None,
         auth_session_id="as-" + "p" * 22,
         registration=configured.registration,
@@ -42,8 +43,8 @@ async def grant(harness: Harness, app: str, subject: str, **changes: Any) -> Gra
     )
     made = replace(made, **changes)
     repository = Repository(harness.store)
-    async with repository.pair(app, subject):
-        versioned = await repository.grant(app, subject)
+    async with repository.pair(GrantKey(app, subject)):
+        versioned = await repository.grant(GrantKey(app, subject))
         await repository.save_grant(made, expect=0 if versioned is None else versioned.generation)
     return made
 
@@ -76,7 +77,7 @@ async def ending_grant(harness: Harness, app: str, subject: str) -> Grant:
 
 async def ended_grant(harness: Harness, app: str, subject: str) -> Grant:
     """Revoked, and its provider knows."""
-    return await grant(harness, app, subject, token=None, revoked=True, revocation="done", account=None)
+    return await grant(harness, app, subject, token=None, revoked=True, revocation="done", pinned=None)
 
 
 async def dead_letter(harness: Harness, number: int = 1, agent: str = "planner", app: str = "mail") -> AgentEvent:

@@ -29,6 +29,7 @@ from oauthbroker.model.apps import (
 )
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.forwarders import Forwarder
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.model.provider_habits import Habits, Revocation
@@ -227,7 +228,7 @@ class Harness(HasRunning):
 
     async def grant(self, app: str = "mail", subject: str = ALICE) -> Grant | None:
         """The grant as it lies in the store now, tombstones included."""
-        versioned = await self.repository.grant(app, subject)
+        versioned = await self.repository.grant(GrantKey(app, subject))
         return None if versioned is None else versioned.record
 
     async def connected(

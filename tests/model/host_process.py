@@ -11,6 +11,7 @@ from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metrics
@@ -66,8 +67,8 @@ class HostProcess:
 
     async def call(self, subject: str) -> None:
         """Begin a call whose token has ended, as the caller sees it."""
-        seen = await self.repository.grant(APP.name, subject)
-        job = RefreshJob(app=APP, subject=subject, seen=seen)
+        seen = await self.repository.grant(GrantKey(APP.name, subject))
+        job = RefreshJob(app=APP, key=GrantKey(APP.name, subject), seen=seen)
         self.transaction.circuits = Circuits(self.transaction.clock)
         self.gates = Gates()
         self.gates.begin(self.transaction.refresh(job), self._rest)

@@ -12,6 +12,7 @@ from typing import Any
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant, Token
 from oauthbroker.repository.lost_versions import restore
 from oauthbroker.repository.repository import Repository
@@ -143,8 +144,8 @@ class World:
                 process.gates.was_stored = False
 
     async def _person(self, word: str, repository: Repository, after: State) -> None:
-        async with repository.pair(APP.name, self.subject):
-            versioned = await repository.grant(APP.name, self.subject)
+        async with repository.pair(GrantKey(APP.name, self.subject)):
+            versioned = await repository.grant(GrantKey(APP.name, self.subject))
             expect = 0 if versioned is None else versioned.generation
             if word == disturbances.CONSENT:
                 await repository.save_grant(self._grant(after.provider.newest), expect=expect)
@@ -155,7 +156,7 @@ class World:
         self.provider = after.provider
 
     async def _stored(self) -> Grant | None:
-        entry = await self.stores[0].get(self.hosts[0].repository.grant_key(APP.name, self.subject))
+        entry = await self.stores[0].get(self.hosts[0].repository.grant_place(GrantKey(APP.name, self.subject)))
         return None if entry is None else Grant.from_plaintext(entry.body)
 
     async def _attempt(self) -> str:

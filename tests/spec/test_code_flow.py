@@ -12,6 +12,7 @@ import pytest
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.repository.repository import Repository
 from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, Harness, file_store, tree, turn
@@ -194,7 +195,7 @@ async def test_6_the_grant_lies_sealed_in_the_store_when_the_person_reads_that_i
 ) -> None:
     """Read back by another opening of the same store, with the same key."""
     ready = await filed.connected()
-    versioned = await Repository(file_store(tmp_path, filed.clock)).grant("mail", ALICE)
+    versioned = await Repository(file_store(tmp_path, filed.clock)).grant(GrantKey("mail", ALICE))
     assert versioned is not None
     assert versioned.record.token is not None
     assert ready.access_token == versioned.record.token.access_token

@@ -10,6 +10,7 @@ import pytest
 
 from oauthbroker.core.clock import to_iso
 from oauthbroker.model.connect_links import locator_of
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import AuthSession, Grant, grant_id
 from tests.kit.running_broker import ALICE, TEAM, Harness
 from tests.spec.kit import printed
@@ -22,7 +23,7 @@ HEAD = {"apiVersion": "agents.example.io/v1alpha1", "schema": 1}
 async def test_a_grant_is_kept_as_the_specification_prints_it(harness: Harness, app: str, subject: str) -> None:
     """Every member of its example, nothing more in `spec`; what we keep beside it stands in `status`."""
     ready = await harness.connected(app)
-    record = await printed(harness, harness.repository.grant_key(app, subject))
+    record = await printed(harness, harness.repository.grant_place(GrantKey(app, subject)))
     now = to_iso(harness.clock.now())
     token = record["spec"].pop("token")
     assert {"metadata": {"name": grant_id(app, subject)}, "kind": "OAuthGrantRecord", **HEAD} == {
@@ -49,7 +50,7 @@ async def test_a_grant_without_refresh_token_or_end_has_no_such_members(harness:
     """What the provider did not give is left out, not null."""
     harness.idp.change("client-mail", access_lifetime=None, issue_refresh=False)
     await harness.connected()
-    record = await printed(harness, harness.repository.grant_key("mail", ALICE))
+    record = await printed(harness, harness.repository.grant_place(GrantKey("mail", ALICE)))
     assert {"tokenType", "accessToken"} == record["spec"]["token"].keys()
 
 
@@ -58,7 +59,7 @@ async def test_a_grants_name_is_a_hash_of_app_and_subject_and_tells_neither(harn
     """Written `sha256:` and 64 hex digits; it is the grantId of events and lists."""
     await harness.connected()
     [event] = await harness.events()
-    record = await printed(harness, harness.repository.grant_key("mail", ALICE))
+    record = await printed(harness, harness.repository.grant_place(GrantKey("mail", ALICE)))
     name = record["metadata"]["name"]
     assert name == event["payload"]["grantId"]
     kind, _, digits = name.partition(":")
@@ -72,7 +73,7 @@ async def test_a_grant_keeps_its_beginning_when_it_is_refreshed(harness: Harness
     begun = to_iso(harness.clock.now())
     harness.clock.advance(60)
     await harness.connected(scopes=["write"])
-    spec = (await printed(harness, harness.repository.grant_key("mail", ALICE)))["spec"]
+    spec = (await printed(harness, harness.repository.grant_place(GrantKey("mail", ALICE))))["spec"]
     assert (begun, to_iso(harness.clock.now())) == (spec["createdAt"], spec["updatedAt"])
     assert ["read", "write"] == spec["scopesGranted"]
     assert [ALICE] == [grant.subject async for grant in harness.broker.grants.list()]
@@ -83,7 +84,7 @@ async def test_a_revoked_grant_says_so_and_forgets_its_tokens(harness: Harness) 
     """The record stays as a tombstone, so that nothing older can come back in its place."""
     await harness.connected()
     await harness.broker.revoke("mail", subject=ALICE)
-    spec = (await printed(harness, harness.repository.grant_key("mail", ALICE)))["spec"]
+    spec = (await printed(harness, harness.repository.grant_place(GrantKey("mail", ALICE))))["spec"]
     assert (True, {}) == (spec["revoked"], spec["token"])
 
 

@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import Ready, TokenResult
 from oauthbroker.repository.repository import Repository
@@ -82,7 +83,7 @@ async def refreshed_elsewhere(harness: Harness) -> list[TokenResult]:
 async def too_long(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     hasty = another(harness, Limits(provider_seconds=0.1))
-    async with hasty as other, Repository(harness.store).provider_lease("mail", ALICE):
+    async with hasty as other, Repository(harness.store).provider_lease(GrantKey("mail", ALICE)):
         answer = await other.ask()
     assert 0 == requests(harness)
     return [answer]

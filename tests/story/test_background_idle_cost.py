@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant
 from oauthbroker.records.refresh_state import Intent, RefreshState
 from oauthbroker.repository.repository import Repository
@@ -127,13 +128,13 @@ async def test_what_becomes_due_is_opened_in_that_pass(process: Process, identit
 @pytest.mark.case("77")
 async def test_what_another_process_changes_is_opened_again(process: Process, start_other: Process) -> None:
     repository = await settled(process, refused)
-    versioned = await Repository(start_other.store).grant("mail", "slack:user:T1:U7")
+    versioned = await Repository(start_other.store).grant(GrantKey("mail", "slack:user:T1:U7"))
     assert versioned is not None
     await Repository(start_other.store).save_grant(
         replace(versioned.record, tell_after=None), expect=versioned.generation
     )
     await process.parts.bulk_revocation.run_pass()
-    changed = await repository.grant("mail", "slack:user:T1:U7")
+    changed = await repository.grant(GrantKey("mail", "slack:user:T1:U7"))
     assert changed is not None
     assert not changed.record.revocation_pending
 

@@ -41,7 +41,7 @@ async def test_a_token_comes_without_a_person_a_session_or_a_link(
         grant = await harness.grant(MACHINE, TEAM)
         assert grant is not None
         assert grant.token is not None
-        assert ("client_credentials", None, None) == (grant.flow, grant.token.refresh_token, grant.account)
+        assert ("client_credentials", None, None) == (grant.flow, grant.token.refresh_token, grant.pinned)
 
 
 async def test_it_serves_every_call_until_it_runs_out(

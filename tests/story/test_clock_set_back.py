@@ -13,6 +13,7 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.events.port import EventLease
 from oauthbroker.model.connect_links import locator_of
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.records.refresh_state import Intent
@@ -80,7 +81,7 @@ async def test_an_imported_token_that_was_stored_before_is_refreshed(
     """Its lifetime at issue is unknown, and so is its end from then on."""
     ready = await connected(process, identity_provider)
     repository, grant = Repository(process.store), await grant_of(process)
-    versioned = await repository.grant("mail", ALICE)
+    versioned = await repository.grant(GrantKey("mail", ALICE))
     assert versioned is not None
     assert grant.token is not None
     imported = replace(grant, token=replace(grant.token, lifetime_seconds=None))
@@ -200,7 +201,7 @@ async def test_an_answer_that_was_lost_before_is_settled_soon(
     """By the background: it looks again without being asked."""
     await connected(process, identity_provider)
     repository, grant = Repository(process.store), await grant_of(process)
-    versioned = await repository.grant("mail", ALICE)
+    versioned = await repository.grant(GrantKey("mail", ALICE))
     assert versioned is not None
     lost = replace(grant, refresh_state=replace(grant.refresh_state, intent=Intent("who died", process.clock.now())))
     await repository.save_grant(lost, expect=versioned.generation)
@@ -290,7 +291,7 @@ async def test_a_dead_token_is_never_ready_as_a_whole_one_after_the_provider_has
 
 async def as_imported(process: Process) -> None:
     repository = Repository(process.store)
-    versioned = await repository.grant("mail", ALICE)
+    versioned = await repository.grant(GrantKey("mail", ALICE))
     assert versioned is not None
     assert versioned.record.token is not None
     imported = replace(versioned.record, token=replace(versioned.record.token, lifetime_seconds=None))

@@ -11,6 +11,7 @@ import pytest
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.audit import ConnectionsOpened, PageAction
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
 from oauthbroker.web.gate import csrf
@@ -289,7 +290,7 @@ async def test_a_connection_that_is_dead_says_so_and_can_be_agreed_to_again(harn
 
 async def kill(harness: Harness) -> None:
     """The grant as it is once a provider has said that its refresh token is dead, and its token has ended."""
-    versioned = await harness.repository.grant("mail", ALICE)
+    versioned = await harness.repository.grant(GrantKey("mail", ALICE))
     assert versioned is not None
     grant = versioned.record
     assert grant.token is not None
@@ -298,7 +299,7 @@ async def kill(harness: Harness) -> None:
         refresh_state=grant.refresh_state.over("dead"),
         token=replace(grant.token, expires_at=harness.clock.now()),
     )
-    async with harness.repository.pair("mail", ALICE):
+    async with harness.repository.pair(GrantKey("mail", ALICE)):
         await harness.repository.save_grant(dead, expect=versioned.generation)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.repository.repository import Conflict, Repository
 from oauthbroker.store.format.port import Entry, Key
@@ -201,7 +202,7 @@ async def test_a_damaged_record_holds_back_no_other_event(start, identity_provid
     process = start()
     damaged, healthy = await ask(process), await ask(process, user=BOB)
     assert 200 == await complete(process, identity_provider, damaged)
-    key = Repository(process.store).grant_key("mail", ALICE)
+    key = Repository(process.store).grant_place(GrantKey("mail", ALICE))
     path = tmp_path / "store" / "data" / "grants" / key.name
     assert 200 == await complete(process, identity_provider, healthy, "bob")
     await asyncio.sleep(0.03)

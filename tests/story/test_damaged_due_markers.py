@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider
@@ -57,11 +58,11 @@ async def marked(process: Process, tmp_path: Path) -> tuple[Path, bytes]:
     """A connected grant with a marker that no work is left for: its file, and the bytes of another record's marker."""
     repository = Repository(process.store)
     for subject in (ALICE, BOB):
-        await repository.markers.mark(repository.grant_key("mail", subject), "mail", subject)
+        await repository.markers.mark(repository.grant_place(GrantKey("mail", subject)), GrantKey("mail", subject))
     due = tmp_path / "store" / "data" / "due"
-    other = (due / repository.grant_key("mail", BOB).name).read_bytes()
+    other = (due / repository.grant_place(GrantKey("mail", BOB)).name).read_bytes()
     await asyncio.sleep(0.03)
-    return due / repository.grant_key("mail", ALICE).name, other
+    return due / repository.grant_place(GrantKey("mail", ALICE)).name, other
 
 
 async def connected_and_settled(process: Process, idp: IdentityProvider) -> Ready:

@@ -17,11 +17,12 @@ from oauthbroker.audit import GrantEnded, GrantErased, GrantRevoked
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import Depth, EventLease
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.plugin_services.plugin_state import PluginState
 from oauthbroker.records import AgentEvent, Retired
 from oauthbroker.repository.repository import KINDS, LEASES
-from oauthbroker.revocation.bulk import BulkRevocation, Pair, RevocationFigures
+from oauthbroker.revocation.bulk import BulkRevocation, RevocationFigures
 from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -107,7 +108,7 @@ async def test_no_record_names_the_person_afterwards_and_no_other_record_has_cha
 
 
 async def test_a_grant_of_others_that_keeps_tokens_of_the_person_to_be_revoked_is_named(full: Harness) -> None:
-    team = await full.repository.grant("team", TEAM)
+    team = await full.repository.grant(GrantKey("team", TEAM))
     assert team is not None
     keeps = replace(team.record, authorized_by=ALICE, resume=None)
     old = Retired.of(Secret("a refresh token"), None, full.clock.now())
@@ -302,7 +303,7 @@ async def test_a_busy_record_of_another_subject_keeps_no_subject_from_being_eras
     assert versioned is not None
     claimed = versioned.record.claimed("a" * 22, full.clock.now() + timedelta(seconds=60))
     await full.repository.save_session(claimed, expect=versioned.generation)
-    async with full.repository.pair("files", ALICE):
+    async with full.repository.pair(GrantKey("files", ALICE)):
         assert (await full.broker.erase(BOB)).done
     assert ["grants"] == await records_that_name(full, BOB), "the team's own, that Bob asked for"
 
@@ -331,7 +332,7 @@ def during_the_wait(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Awaita
     steps: list[Callable[[], Awaitable[None]]] = []
     end = BulkRevocation.revoke_grants
 
-    async def slow_end(revocations: BulkRevocation, pairs: Iterable[Pair], **more: Any) -> RevocationFigures:
+    async def slow_end(revocations: BulkRevocation, pairs: Iterable[GrantKey], **more: Any) -> RevocationFigures:
         figures = await end(revocations, pairs, **more)
         for step in steps:
             await step()

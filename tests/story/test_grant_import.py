@@ -131,7 +131,7 @@ async def test_an_import_pins_what_a_login_would_have_pinned(identity_provider: 
         assert team is not None
         assert known is not None
         assert unknown is not None
-        assert by_login.account == (identity_provider.issuer, "idp:team:T111")
-        assert team.account == (identity_provider.issuer, "idp:team:T222")
-        assert known.account == (identity_provider.issuer, "U1")
-        assert unknown.account is None, "the next login pins it"
+        assert by_login.pinned == (identity_provider.issuer, "idp:team:T111")
+        assert team.pinned == (identity_provider.issuer, "idp:team:T222")
+        assert known.pinned == (identity_provider.issuer, "U1")
+        assert unknown.pinned is None, "the next login pins it"

@@ -25,6 +25,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_object
 from oauthbroker.events.port import EventLease
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.network.transport import Transport, TransportFailed
@@ -243,7 +244,7 @@ async def test_a_record_that_can_not_be_read_is_refused_without_its_contents(
 ) -> None:
     """Even a traceback that shows the values of locals says nothing: the frames that held the record are gone."""
     await harness.connected()
-    key = harness.repository.grant_key("mail", "idp:user:U234567")
+    key = harness.repository.grant_place(GrantKey("mail", "idp:user:U234567"))
     entry = await harness.store.get(key)
     assert entry is not None
     await harness.store.put(key, entry.body.replace(b'"schema":1', b'"schema":9'), expect=entry.generation)
@@ -307,7 +308,7 @@ async def a_step_to_the_runtime(harness: Harness) -> Any:
 @thing
 async def a_held_record(harness: Harness) -> Any:
     await harness.connected()
-    return await harness.repository.grant("mail", "idp:user:U234567")
+    return await harness.repository.grant(GrantKey("mail", "idp:user:U234567"))
 
 
 @thing

@@ -12,6 +12,7 @@ import pytest
 
 from oauthbroker import Ready
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit import postgres
 from tests.kit.running_broker import ALICE, Harness, turn
@@ -56,7 +57,7 @@ async def host(
 
 @pytest.fixture
 def row(host: Harness, postgres_server: postgres.Server) -> Row:
-    key = host.repository.grant_key("mail", ALICE)
+    key = host.repository.grant_place(GrantKey("mail", ALICE))
     return Row(postgres_server.url(DATABASE), key.kind, bytes.fromhex(key.name))
 
 
@@ -104,7 +105,7 @@ async def test_a_revocation_that_the_database_has_forgotten_still_holds_and_is_s
     await host.connected()
     before = row.read()
     if steps == "revoked":
-        await host.running.parts.revoke.write_tombstone("mail", ALICE)
+        await host.running.parts.revoke.write_tombstone(GrantKey("mail", ALICE))
     else:
         assert await host.broker.revoke("mail", subject=ALICE)
     row.put_back(before)
@@ -121,7 +122,7 @@ async def test_a_consent_that_came_after_the_loss_is_not_replaced(host: Harness,
     await reported(host, first.access_token)
     row.put_back(before)
     other = host.repository  # as on another host, that remembers nothing
-    versioned = await other.grant("mail", ALICE)
+    versioned = await other.grant(GrantKey("mail", ALICE))
     assert versioned is not None
     answer = await host.ask(switch_account=True)
     assert (await host.connect(answer)).status == 200

@@ -27,6 +27,7 @@ from oauthbroker.diagnostics.findings import SharedFacts, of_database
 from oauthbroker.events.backends import queues_of
 from oauthbroker.events.postgres_queues import PostgresQueues
 from oauthbroker.events.queue import StoreQueues
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Gauge, Metrics
@@ -277,7 +278,7 @@ async def test_a_trusted_feed_saves_the_round_trip_and_hears_a_revocation_of_ano
     async with hosts(2, url, tmp_path, identity_provider, feed=feed) as (one, two):
         await one.connected()
         store = await fed(two)
-        key = Repository(store).grant_key("mail", ALICE)
+        key = Repository(store).grant_place(GrantKey("mail", ALICE))
 
         async def needs_no_database() -> bool:
             """The background of the other host may still change the grant when this begins."""
@@ -361,7 +362,7 @@ async def test_a_feed_that_was_cut_forgets_its_versions_and_listens_again(
     async with hosts(1, url, tmp_path, identity_provider, feed=feed) as (host,):
         await host.connected()
         store = await fed(host)
-        entry = await store.get(Repository(store).grant_key("mail", ALICE))
+        entry = await store.get(Repository(store).grant_place(GrantKey("mail", ALICE)))
         assert entry is not None
         if how == CUTS[0]:
             prepared.run(

@@ -11,6 +11,7 @@ import pytest
 
 from oauthbroker.audit import TokenRefreshed
 from oauthbroker.core.errors import Code
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.refresh.job import RefreshJob
 from tests.kit.running_broker import ALICE, Harness, turn
@@ -34,11 +35,13 @@ async def test_a_token_about_to_end_is_refreshed_and_stored(harness: Harness):
 async def test_a_refresh_token_of_another_registration_is_sent_nowhere(harness: Harness):
     """The app got another client while a call was on its way to the refresh."""
     await with_expired_token(harness)
-    versioned = await harness.repository.grant("mail", ALICE)
+    versioned = await harness.repository.grant(GrantKey("mail", ALICE))
     app = harness.broker.bundle.apps["mail"]
     moved = replace(app, client=replace(app.client, client_id="another"))
     assert versioned is not None
-    refreshed = await harness.parts.manager.refresh.refresh(RefreshJob(app=moved, subject=ALICE, seen=versioned))
+    refreshed = await harness.parts.manager.refresh.refresh(
+        RefreshJob(app=moved, key=GrantKey("mail", ALICE), seen=versioned)
+    )
     assert (versioned.record, None) == (refreshed.grant, refreshed.error)
     assert 0 == harness.idp.count("refresh_token")
 

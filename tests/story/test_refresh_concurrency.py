@@ -15,6 +15,7 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.refresh.writeback import Writeback
 from oauthbroker.repository.repository import KINDS, LEASES
@@ -385,7 +386,7 @@ async def test_a_holder_that_loses_its_lease_after_the_first_of_two_requests_sen
     """The newer refresh token is refused, and the next holder may have redeemed the older one meanwhile."""
     one, _ = two
     assert isinstance(one.store, Lockless)
-    versioned = await one.repository.grant("mail", ALICE)
+    versioned = await one.repository.grant(GrantKey("mail", ALICE))
     assert versioned is not None
     state = replace(versioned.record.refresh_state, spare=Secret("a newer one that the provider does not know"))
     await one.repository.save_grant(replace(versioned.record, refresh_state=state), expect=versioned.generation)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.records import AgentEvent
 from oauthbroker.records.event_queue import Item, Segment
@@ -182,7 +183,7 @@ async def test_a_pair_that_a_stopped_process_holds_delays_no_other_event_for_lon
     said = await happened(process, identity_provider)
     other = start([user_app(identity_provider)])
     began = time.monotonic()
-    async with Repository(other.store).pair(APPS[0], ALICE):
+    async with Repository(other.store).pair(GrantKey(APPS[0], ALICE)):
         with pytest.raises(BrokerError):
             await process.parts.relay.once()
         assert time.monotonic() - began < 10

@@ -13,6 +13,7 @@ import pytest
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.protocol.refresh_call import Redeemer
 from oauthbroker.protocol.refresh_messages import RefreshRefused
@@ -45,7 +46,7 @@ async def connected_again(process: Process, idp: IdentityProvider, _line: Incomi
 
 
 async def revoked(process: Process, _idp: IdentityProvider, _line: Incoming) -> None:
-    assert await process.parts.revoke.write_tombstone("mail", ALICE) is not None
+    assert await process.parts.revoke.write_tombstone(GrantKey("mail", ALICE)) is not None
 
 
 async def revoked_and_imported(process: Process, idp: IdentityProvider, line: Incoming) -> None:
@@ -64,12 +65,12 @@ async def line(start: Start, identity_provider: IdentityProvider) -> Incoming:
     grant = await grant_of(apart)
     assert grant.token is not None
     assert grant.token.refresh_token is not None
-    versioned = await apart.parts.repository.grant("mail", ALICE)
+    versioned = await apart.parts.repository.grant(GrantKey("mail", ALICE))
     assert versioned is not None
-    await apart.parts.revoke.write_tombstone("mail", ALICE)
-    dead = await apart.parts.repository.grant("mail", ALICE)
+    await apart.parts.revoke.write_tombstone(GrantKey("mail", ALICE))
+    dead = await apart.parts.repository.grant(GrantKey("mail", ALICE))
     assert dead is not None
-    async with apart.parts.repository.pair("mail", ALICE):
+    async with apart.parts.repository.pair(GrantKey("mail", ALICE)):
         gone = dead.record.erased(apart.clock.now())
         await apart.parts.repository.save_grant(gone, expect=dead.generation)
     token = grant.token.refresh_token

@@ -15,6 +15,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.records import Grant, Token
@@ -44,9 +45,9 @@ async def by_another_consent(process: Process, idp: IdentityProvider) -> None:
 
 
 async def by_step_up(process: Process, idp: IdentityProvider) -> None:
-    versioned = await process.parts.repository.grant("mail", ALICE)
+    versioned = await process.parts.repository.grant(GrantKey("mail", ALICE))
     assert versioned is not None
-    async with process.parts.repository.pair("mail", ALICE):
+    async with process.parts.repository.pair(GrantKey("mail", ALICE)):
         narrow = replace(versioned.record, scopes=("read",))
         await process.parts.repository.save_grant(narrow, expect=versioned.generation)
     await connected(process, idp, scopes=["read", "write"])
@@ -56,11 +57,11 @@ async def by_import(process: Process, idp: IdentityProvider) -> None:
     """The line has a token of another consent, which another system got."""
     before = await grant_of(process)
     await by_another_consent(process, idp)
-    there, versioned = await grant_of(process), await process.parts.repository.grant("mail", ALICE)
+    there, versioned = await grant_of(process), await process.parts.repository.grant(GrantKey("mail", ALICE))
     assert there.token is not None
     assert there.token.refresh_token is not None
     assert versioned is not None
-    async with process.parts.repository.pair("mail", ALICE):
+    async with process.parts.repository.pair(GrantKey("mail", ALICE)):
         await process.parts.repository.save_grant(before, expect=versioned.generation)
     token = there.token
     await process.parts.importing.import_grant(
@@ -154,7 +155,7 @@ async def test_replaced_tokens_of_another_account_spare_that_accounts_own_grant(
     process = start([team, own])
     await connected(process, identity_provider, "team", "bob")
     bobs = await connected(process, identity_provider, "own", "bob", user=BOB)
-    versioned = await process.parts.repository.grant("team", TEAM)
+    versioned = await process.parts.repository.grant(GrantKey("team", TEAM))
     assert versioned is not None
     asked = await ask(process, "team", switch_account=True)
     assert 200 == await complete(process, identity_provider, asked, "alice")

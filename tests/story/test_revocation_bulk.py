@@ -10,6 +10,7 @@ import pytest
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import Ready
 from oauthbroker.revocation.bulk import RevocationFigures
 from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING
@@ -187,7 +188,9 @@ async def test_a_broker_that_cannot_tell_a_provider_leaves_it_to_one_that_can(
     began = blind.clock.monotonic()
     figures = RevocationFigures()
     await blind.broker.grants.revoke_each([("mail", ALICE)], figures, patience=60)
-    assert ({("mail", ALICE): "later"}, began) == (figures.outcomes, blind.clock.monotonic()), "waiting does not help"
+    assert ({GrantKey("mail", ALICE): "later"}, began) == (figures.outcomes, blind.clock.monotonic()), (
+        "waiting does not help"
+    )
     assert identity_provider.living_tokens("client-mail", "alice")
     await able.parts.bulk_revocation.run_pass()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")

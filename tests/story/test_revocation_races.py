@@ -13,6 +13,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.records import Grant, grant_id
@@ -140,7 +141,7 @@ async def test_late_tokens_without_their_record_are_told_only_where_nothing_else
     if error == "locked":
         monkeypatch.setattr(Repository, "pair", locked)
     late: dict[str, Any] = {"refresh": Secret("late-refresh"), "access": Secret("late-access")}
-    await LateTokens(revoke).revoke_tokens(process.broker.bundle.apps["mail"], ALICE, **late)
+    await LateTokens(revoke).revoke_tokens(process.broker.bundle.apps["mail"], GrantKey("mail", ALICE), **late)
     assert reported == identity_provider.count("revoke")
     code = {"locked": "storeLocked", "gone": "recordCorrupt"}[error]
     line = "tokens that came late are not kept"
@@ -181,7 +182,9 @@ async def test_late_tokens_below_a_living_grant_are_left_alone(start, identity_p
     process = start([user_app(identity_provider)])
     ready = await connected(process, identity_provider)
     revoke, app = process.parts.revoke, process.broker.bundle.apps["mail"]
-    await LateTokens(revoke).revoke_tokens(app, ALICE, refresh=Secret("late-refresh"), access=Secret("late-access"))
+    await LateTokens(revoke).revoke_tokens(
+        app, GrantKey("mail", ALICE), refresh=Secret("late-refresh"), access=Secret("late-access")
+    )
     assert (0, 2) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
     assert identity_provider.is_alive(ready.access_token)
 

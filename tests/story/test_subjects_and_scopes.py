@@ -133,8 +133,8 @@ LOCAL = turn(user="local:me", team=None)
 async def subject_account(harness: Harness) -> str:
     grant = await harness.grant(subject="local:me")
     assert grant is not None
-    assert grant.account is not None
-    issuer, sub = grant.account
+    assert grant.pinned is not None
+    issuer, sub = grant.pinned
     assert harness.idp.issuer == issuer
     return sub
 

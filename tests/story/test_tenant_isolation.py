@@ -236,7 +236,7 @@ from oauthbroker.testing.stores import open_file_store
 
 async def main():
     repository = Repository(open_file_store(Path(sys.argv[1])))
-    async with repository.provider_lease("mail", sys.argv[2], wait=5), repository.pair("mail", sys.argv[2], wait=5):
+    async with repository.provider_lease(GrantKey("mail", sys.argv[2]), wait=5), repository.pair(GrantKey("mail", sys.argv[2]), wait=5):
         print("held", flush=True)
         await asyncio.sleep(60)
 

@@ -243,7 +243,7 @@ async def grants(repository: Repository) -> list[str]:
 
 
 async def due(repository: Repository) -> list[str]:
-    return [each.app for each in await repository.due()]
+    return [each.grant.app for each in await repository.due()]
 
 
 async def events(repository: Repository) -> list[str]:

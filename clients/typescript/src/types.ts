@@ -9,6 +9,8 @@ export type ObjectRefLike = string | { kind: string; name: string; apiVersion?: 
 /** What a tool asks for (12.5.1). There is no field for a subject: it is the turn's. */
 export interface OAuthTokenRequest {
   oauthAppRef: ObjectRefLike;
+  /** One of the accounts that the turn lists. */
+  account?: string;
   /** A subset of the app's scopes; all of what this tool may use when it is left out. */
   scopes?: readonly string[];
   /** How long the token has to live at least. */
@@ -64,7 +66,14 @@ export interface DeviceCode {
 /** Nothing that a person at a browser can fix. `retryable` says whether asking again later can help. */
 export interface OAuthTokenError {
   status: "error";
-  error: { code: string; message: string; retryable: boolean; retryAfterSeconds?: number };
+  error: {
+    code: string;
+    message: string;
+    retryable: boolean;
+    retryAfterSeconds?: number;
+    /** For `accountRequired`: the accounts that the call may name. */
+    accounts?: { account: string; label?: string; identity?: string }[];
+  };
 }
 
 /** One of three, told apart by `status` (12.5.2). */
@@ -81,6 +90,7 @@ export interface AuthPendingItem {
   oauthAppRef: { kind: "OAuthApp"; name: string };
   provider: string;
   subjectMode: "global" | "user";
+  account?: string;
   authorizationUrl?: string;
   expiresAt: string;
   message: string;
@@ -101,6 +111,8 @@ export interface PrivateLink {
 export interface TurnAuth {
   actor?: Record<string, string>;
   subjects?: { global?: string; user?: string };
+  /** The accounts that may be used, app by app. */
+  accounts?: Record<string, readonly string[] | { allowed: readonly string[]; default?: string }>;
 }
 
 /** The turn as the runtime knows it. */

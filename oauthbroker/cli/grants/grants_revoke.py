@@ -84,9 +84,9 @@ async def _end(
 ) -> None:
     """End the grants with the values of their apps only, because another app's secret may be missing."""
     only = {grant.app for grant in chosen}
-    pairs = [(grant.app, grant.subject) for grant in chosen]
+    keys = [grant.key for grant in chosen]
     async with open_broker(config, background=False, only=only) as broker:
-        await broker.grants.revoke_each(pairs, figures, patience=patience, on_change=on_change)
+        await broker.grants.revoke_each(keys, figures, patience=patience, on_change=on_change)
 
 
 def _tell(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> None:
@@ -96,8 +96,9 @@ def _tell(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> None:
     else:
         rows = [("ended here", figures.ended), *((text, _count(figures, outcome)) for outcome, text in COUNTED.items())]
         facts((text, str(count)) for text, count in rows)
-    for (app, subject), code in figures.failed.items():
-        typer.echo(f"{shown(app)} {shown(subject)}: NOT ended: {code.value}; type this again.", err=True)
+    for (app, subject, account), code in figures.failed.items():
+        named = " ".join(shown(part) for part in (app, subject, account) if part)
+        typer.echo(f"{named}: NOT ended: {code.value}; type this again.", err=True)
     if figures.left and len(chosen) > 1:
         typer.echo(GO_ON, err=True)
 
@@ -121,9 +122,9 @@ def _as_json(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> dict
 
 
 def _one_as_json(grant: GrantSummary, figures: RevocationFigures) -> dict[str, str]:
-    pair = (grant.app, grant.subject)
-    failed = {"failed": figures.failed[pair].value} if pair in figures.failed else {}
-    provider = {} if failed else {"provider": figures.outcomes.get(pair, "later")}
+    key = grant.key
+    failed = {"failed": figures.failed[key].value} if key in figures.failed else {}
+    provider = {} if failed else {"provider": figures.outcomes.get(key, "later")}
     return {"grantId": grant.grantId, "app": grant.app, "subject": grant.subject, **provider, **failed}
 
 

@@ -272,6 +272,7 @@ def _app(app: Merged, ca: str) -> OAuthApp:
             authorizers="anyone" if anyone else app.authorizers,
             confirm_url=(app.spec.owner and app.spec.owner.confirm_url) or "",
         ),
+        several_accounts=app.spec.accounts == "several",
         title=app.spec.title or _title_of(app),
         revocation=app.revocation,
         habits=app.habits,

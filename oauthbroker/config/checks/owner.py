@@ -36,6 +36,8 @@ def check_binding(app: Merged, settings: Settings, *, login: bool) -> None:
     if app.binding == "brokerLogin":
         _check_broker_login(app, login=login)
     _check_confirm_url(app)
+    if app.spec.accounts == "several":
+        _check_accounts(app)
     if app.redirect.link == "direct" and not (
         app.binding == "localOperator" or (app.binding == "providerIdentity" and app.mode == "user")
     ):
@@ -53,6 +55,17 @@ def _check_broker_login(app: Merged, *, login: bool) -> None:
     elif not login:
         what = "binding: brokerLogin needs a login in the Broker"
         app.written.refuse(path, what, "write login: in the Broker, or binding: runtimeConfirm")
+
+
+def _check_accounts(app: Merged) -> None:
+    """Check that another account of the same user can be told from a stranger's (specification 12.5.6 (5))."""
+    if app.mode == "global":
+        what = "a team is one account, so it cannot have several"
+        app.written.refuse(("accounts",), what, "remove it, or write subjectMode: user", key=True)
+    elif app.binding == "providerIdentity":
+        what = "with binding: providerIdentity another account of the user looks like a stranger's"
+        hint = "write owner.binding: brokerLogin, runtimeConfirm, channelCode or, on loopback, localOperator"
+        app.written.refuse(("accounts",), what, hint)
 
 
 def _check_confirm_url(app: Merged) -> None:

@@ -99,6 +99,7 @@ class OAuthAppSpec(Strict):
     params: Annotated[dict[str, Text], Field(max_length=50)] | None = None
     flow: Flow | None = None
     subject_mode: SubjectMode | None = None
+    accounts: Literal["one", "several"] | None = None
     client: ClientSpec | None = None
     endpoints: EndpointsSpec | None = None
     provider_ca: Text | None = None

@@ -39,7 +39,7 @@ async def end_grant(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> Res
     outcome = None
     if summary is not None:
         await call.made(summary.grantId)
-        outcome = await call.services.grants.revoke(summary.app, summary.subject)
+        outcome = await call.services.grants.revoke(*summary.key)
     if outcome is None:
         raise BrokerError(Code.GRANT_NOT_FOUND)
     return reply({"grantId": call.path.grantId, "provider": outcome})

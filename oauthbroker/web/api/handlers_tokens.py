@@ -9,6 +9,7 @@ from starlette.responses import Response
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.token_request import call_ref
 from oauthbroker.model.token_results import Failed, TokenResult
 from oauthbroker.web.api.fields import NamedApp
 from oauthbroker.web.api.handler_call import AnyCall, ApiCall, reply
@@ -20,7 +21,11 @@ DENIALS = frozenset({Code.APP_FORBIDDEN, Code.SCOPE_NOT_ALLOWED, Code.NOT_ALLOWE
 async def get_token(call: ApiCall[TokenRequest, NoParameters, NoParameters]) -> Response:
     asked = call.body
     result = await call.services.contexts.of_turn_token(call.token_holder).get_access_token(
-        ref_of(asked.oauthAppRef), asked.scopes, asked.minTtlSeconds, switch_account=asked.switchAccount
+        ref_of(asked.oauthAppRef),
+        asked.scopes,
+        asked.minTtlSeconds,
+        account=asked.account,
+        switch_account=asked.switchAccount,
     )
     return await _answer(call, result)
 
@@ -28,7 +33,7 @@ async def get_token(call: ApiCall[TokenRequest, NoParameters, NoParameters]) -> 
 async def report_rejected(call: ApiCall[RejectedToken, NoParameters, NoParameters]) -> Response:
     asked = call.body
     result = await call.services.contexts.of_turn_token(call.token_holder).report_rejected(
-        ref_of(asked.oauthAppRef), asked.accessToken, asked.scopes
+        call_ref(ref_of(asked.oauthAppRef), asked.account), asked.accessToken, asked.scopes
     )
     return await _answer(call, result)
 

@@ -87,7 +87,7 @@ async def links_of_turn(call: AnyCall) -> Response:
 
 def turn_of(body: TurnBody) -> Turn:
     swarm = body.swarmRef if isinstance(body.swarmRef, str) else f"{body.swarmRef.kind}/{body.swarmRef.name}"
-    auth = TurnAuth(body.auth.actor, body.auth.subjects.given())
+    auth = TurnAuth(body.auth.actor, body.auth.subjects.given(), body.auth.given_accounts())
     return Turn(body.agentName, body.instanceKey, swarm, origin=body.origin, auth=auth, locale=body.locale)
 
 

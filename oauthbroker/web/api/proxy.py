@@ -23,6 +23,7 @@ from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.injection.headers import STATUS, Headers
 from oauthbroker.injection.injector import ForwardedAnswer
 from oauthbroker.model.provider_api import METHODS
+from oauthbroker.model.token_request import call_ref
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.services import Services
 from oauthbroker.web.api.authentication import Callers, known
@@ -37,6 +38,7 @@ ROUTE = PATH.replace("{path}", "{path:path}")
 MOST_AT_ONCE = 32  # requests under way of one turn
 STILL_SECONDS = 15.0  # between two looks at the turn, while an answer goes on
 _SCOPES = b"oauthbroker-scopes"
+_ACCOUNT = b"oauthbroker-account"
 _DOTS = re.compile(rb"[/\\]\.\.?(?:[/\\;]|$)")  # a step `..;x` is `..` to servers of Java
 _REACHED = frozenset(
     {Code.NOT_ALLOWED, Code.TURN_ENDED, Code.APP_FORBIDDEN, Code.SCOPE_NOT_ALLOWED, Code.API_HOST_FORBIDDEN,
@@ -118,7 +120,9 @@ class ProxyEndpoint:
     async def _forward(self, request: Request, caller: TurnTokenHolder, send: Send) -> Response | None:
         """Send the request on, and pass on the answer. Return the answer if it is the broker's own."""
         asked = _target_of(request)
-        calls = self.services.contexts.of_turn_token(caller).injected_calls(asked.app, _scopes_of(request))
+        calls = self.services.contexts.of_turn_token(caller).injected_calls(
+            call_ref(asked.app, _account_of(request)), _scopes_of(request)
+        )
         target = calls.target_at(request.method, asked.host, asked.path)
         body = ProxiedBody(request)
         sent = await body.tool_request()
@@ -177,10 +181,21 @@ def _text(name: bytes) -> str:
 
 def _scopes_of(request: Request) -> list[str] | None:
     """Return the scopes that the tool's header names, None for all that it declared. Raises `requestInvalid`."""
-    said = [value for name, value in request.scope["headers"] if name == _SCOPES]
+    said = _header(request, _SCOPES)
+    return None if said is None else said.decode("latin-1").split()
+
+
+def _account_of(request: Request) -> str | None:
+    """Return the account that the tool's header names, in UTF-8. Raises `requestInvalid`."""
+    said = _header(request, _ACCOUNT)
+    return None if said is None else _text(said)
+
+
+def _header(request: Request, wanted: bytes) -> bytes | None:
+    said = [value for name, value in request.scope["headers"] if name == wanted]
     if len(said) > 1:
-        raise BrokerError(Code.REQUEST_INVALID, note="scopes twice")
-    return said[0].decode("latin-1").split() if said else None
+        raise BrokerError(Code.REQUEST_INVALID, note="a header twice")
+    return said[0] if said else None
 
 
 def _marked(response: Response, status: str) -> Response:

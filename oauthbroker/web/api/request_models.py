@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from oauthbroker.core.errors import Locale
+from oauthbroker.model.accounts import LONGEST
 from oauthbroker.web.api.fields import (
     AgentName,
     AppRef,
@@ -24,6 +25,7 @@ from oauthbroker.web.api.fields import (
     TurnId,
 )
 
+Account = Annotated[str, Field(max_length=LONGEST)]
 MAX_TTL = 10 * 365 * 24 * 3600
 
 
@@ -38,11 +40,25 @@ class Subjects(RequestModel):
         return {mode: subject for mode, subject in pairs.items() if subject is not None}
 
 
+class AccountsBody(RequestModel):
+    """The accounts of one app that a turn may use, and the one for a call that names none."""
+
+    allowed: list[Account]
+    default: str | None = None
+
+
 class TurnAuthBody(RequestModel):
     """Who caused the turn, and whom it acts for."""
 
     actor: dict[str, str] = Field(default_factory=dict, examples=[{"type": "user", "id": "slack:U234567"}])
     subjects: Subjects = Field(default_factory=Subjects)
+    accounts: Annotated[
+        dict[str, list[Account] | AccountsBody],
+        Field(description="The accounts that may be used, app by app.", examples=[{"OAuthApp/google": ["work"]}]),
+    ] = Field(default_factory=dict)
+
+    def given_accounts(self) -> dict[str, Any]:
+        return {app: each if isinstance(each, list) else each.model_dump() for app, each in self.accounts.items()}
 
 
 class TurnBody(RequestModel):
@@ -92,6 +108,7 @@ class TokenRequest(RequestModel):
 
     oauthAppRef: AppRef
     scopes: Scopes = None
+    account: Annotated[Account | None, Field(description="One that the turn lists.")] = None
     minTtlSeconds: Annotated[int | None, Field(ge=0, le=MAX_TTL)] = None
     switchAccount: Annotated[
         bool, Field(description="Ask for another account than the one that is connected. Not with a narrowed token.")
@@ -104,6 +121,7 @@ class RejectedToken(RequestModel):
     oauthAppRef: AppRef
     accessToken: Concealed
     scopes: Scopes = None
+    account: Account | None = None
 
 
 class PendingQuery(RequestModel):

@@ -14,7 +14,7 @@ from oauthbroker.access.turns import Turns, token_digest
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import decode_object
-from oauthbroker.model.token_request import app_name
+from oauthbroker.model.token_request import call_ref
 from oauthbroker.model.token_results import Ready
 from oauthbroker.tokens.token_issuer import TokenIssuer
 from oauthbroker.web.api.authentication import TURN_BEARER, bearer_of
@@ -108,7 +108,7 @@ def _words(body: bytes) -> Words | None:
     try:
         asked = validated(TokenRequest, decode_object(body, Code.REQUEST_INVALID))
         scopes = None if asked.scopes is None else tuple(asked.scopes)
-        words = app_name(ref_of(asked.oauthAppRef)), scopes, asked.minTtlSeconds
+        words = call_ref(ref_of(asked.oauthAppRef), asked.account), scopes, asked.minTtlSeconds
     except BrokerError:
         return None
     return None if asked.switchAccount else words

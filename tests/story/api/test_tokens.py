@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.audit import TokenIssued
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.testing import connect_through
 from oauthbroker.tokens.context import OAuthContext
@@ -151,7 +152,7 @@ async def hanging_refresh(harness: Harness) -> AsyncIterator[Callable[[], Any]]:
 @asynccontextmanager
 async def held_pair(harness: Harness) -> AsyncIterator[Callable[[], Any]]:
     """Another process writes records of the pair, so that nothing new can be opened for it."""
-    async with harness.repository.pair("mail", ALICE):
+    async with harness.repository.pair(GrantKey("mail", ALICE)):
         yield lambda: asyncio.sleep(0.1)
 
 

@@ -20,7 +20,7 @@ ALICE = "https://acme.example", "alice"
 LATER = NOW + timedelta(days=1)
 OLD = grant_with(
     registration=APP.registration,
-    account=ALICE,
+    pinned=ALICE,
     token=token_with(refresh_token=Secret("rt-old")),
     declined={"write": 1},
 )
@@ -47,7 +47,7 @@ def test_a_first_grant_holds_x_and_its_event() -> None:
     assert ("mail", "acme", "acme:user:1", "authorization_code") == (
         grant.app, grant.provider, grant.subject, grant.flow,
     )  # fmt: skip
-    assert (("read", "write"), ALICE, SESSION.id) == (grant.scopes, grant.account, grant.auth_session_id)
+    assert (("read", "write"), ALICE, SESSION.id) == (grant.scopes, grant.pinned, grant.auth_session_id)
     assert (LATER, LATER, APP.registration) == (grant.created_at, grant.updated_at, grant.registration)
     assert (granted_event(SESSION, grant, LATER),) == grant.outbox
     assert "rt-new" == refresh_of(grant)
@@ -66,7 +66,7 @@ def test_its_token_lives_from_when_it_was_asked_for() -> None:
         (OLD, "rt-new", {}, "rt-new"),
         (None, None, {}, None),
         (OLD, None, {"account": (ALICE[0], "bob")}, None),
-        (replace(OLD, account=None), None, {"account": None}, None),
+        (replace(OLD, pinned=None), None, {"account": None}, None),
         (replace(OLD, registration="another"), None, {}, None),
         (replace(OLD, revoked=True), None, {}, None),
         (replace(OLD, refresh_state=RefreshState(ended="dead")), None, {}, None),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.events.outbox_relay import Relay
 from oauthbroker.events.queue import StoreQueues
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.repository.event_order import place
@@ -150,8 +151,8 @@ class World:
         number = sum(len(each) for each in self.happened.values())
         event = kit.event(number, conversation, created_at=self.clock.now())
         repository = self.repositories[2 + number % 2]
-        async with repository.pair(app, SUBJECT):
-            versioned = await repository.grant(app, SUBJECT)
+        async with repository.pair(GrantKey(app, SUBJECT)):
+            versioned = await repository.grant(GrantKey(app, SUBJECT))
             grant = versioned.record if versioned is not None else kit.grant(app=app, subject=SUBJECT, outbox=())
             grant = replace(grant, outbox=(*grant.outbox, event))
             await repository.save_grant(grant, expect=versioned.generation if versioned is not None else 0)

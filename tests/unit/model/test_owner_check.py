@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Endpoints, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.owner_check import CheckedOwner, OwnerFacts, check_owner, check_pin, check_same_owner
 from tests.kit.samples import app_with
 
@@ -237,10 +238,10 @@ LOCALS = ("me", VERIFIED, None)
 def test_what_a_refresh_says_of_its_owner_must_be_what_the_grant_was_made_for(app, grant, facts, same: bool) -> None:
     subject, pinned, authorized_by = grant
     if same:
-        check_same_owner(app, subject, pinned, authorized_by, facts)
+        check_same_owner(app, GrantKey("mail", subject), pinned, authorized_by, facts)
         return
     with pytest.raises(BrokerError) as caught:
-        check_same_owner(app, subject, pinned, authorized_by, facts)
+        check_same_owner(app, GrantKey("mail", subject), pinned, authorized_by, facts)
     assert Code.SUBJECT_MISMATCH is caught.value.code
 
 
@@ -250,10 +251,12 @@ def test_a_refresh_is_compared_with_the_account_that_came_first(binding) -> None
     """The subject is the runtime's own; the account is known all the same."""
     app, first = confirmed(USER, binding), OwnerFacts(None, "idp:user:1")
     for facts in (first, OwnerFacts()):
-        check_same_owner(app, "acme:7", (ISSUER, "idp:user:1"), "idp:user:1", facts)
-    check_same_owner(app, "acme:7", None, None, first)
+        check_same_owner(app, GrantKey("mail", "acme:7"), (ISSUER, "idp:user:1"), "idp:user:1", facts)
+    check_same_owner(app, GrantKey("mail", "acme:7"), None, None, first)
     with pytest.raises(BrokerError) as caught:
-        check_same_owner(app, "acme:7", (ISSUER, "idp:user:1"), "idp:user:1", OwnerFacts(None, "idp:user:2"))
+        check_same_owner(
+            app, GrantKey("mail", "acme:7"), (ISSUER, "idp:user:1"), "idp:user:1", OwnerFacts(None, "idp:user:2")
+        )
     assert Code.SUBJECT_MISMATCH is caught.value.code
 
 

@@ -310,12 +310,12 @@ def test_a_link_wears_out_after_twenty_presses_and_one_of_before_they_were_count
 
 
 def test_a_revoked_grant_keeps_its_tokens_until_the_provider_knows():
-    live = kit.grant(account=("https://slack.example", "U1"), outbox=(kit.event(),))
+    live = kit.grant(pinned=("https://slack.example", "U1"), outbox=(kit.event(),))
     tombstone = live.tombstoned(LATER)
     assert (True, "pending", None, live.token) == (
         tombstone.revoked,
         tombstone.revocation,
-        tombstone.account,
+        tombstone.pinned,
         tombstone.token,
     )
     assert (kit.event(),) == tombstone.outbox

@@ -17,6 +17,7 @@ from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metric, Metrics
@@ -37,7 +38,7 @@ from tests.kit.samples import NOW, app_with, grant_with, token_with
 from tests.kit.waiting import until
 
 APP = app_with()
-PAIR = "mail", "acme:user:1"
+KEY = GrantKey("mail", "acme:user:1")
 OLD = grant_with(token=token_with(0, refresh_token=Secret("rt-1")), registration=APP.registration)
 FRESH = replace(token_with(3600, refresh_token=Secret("rt-2")), access_token=Secret("at-2"))
 ANSWER = Redeemed(token=FRESH, scopes=("read",), refresh_token=Secret("rt-2"), provider_data={})
@@ -71,25 +72,25 @@ class WatchedRepository(Repository):
         super().__init__(store)
         self.lease, self.read_fails = ScriptedLease(), 0
         self.lease_fails: BrokerError | None = None
-        self.waited, self.reserved = list[tuple[tuple[str, str], float]](), list[Reservation]()
+        self.waited, self.reserved = list[tuple[GrantKey, float]](), list[Reservation]()
         self.before_intent: Step = _nothing
         self.on_read: Callable[[int], Awaitable[object]] | None = None
         self.reads = 0
 
     @asynccontextmanager
-    async def provider_lease(self, app: str, subject: str, *, wait: float = 0) -> AsyncIterator[Lease]:
-        self.waited.append(((app, subject), wait))
+    async def provider_lease(self, key: GrantKey, *, wait: float = 0) -> AsyncIterator[Lease]:
+        self.waited.append((key, wait))
         if self.lease_fails is not None:
             raise self.lease_fails
         yield cast("Lease", self.lease)
 
-    async def grant(self, app: str, subject: str) -> Versioned[Grant] | None:
+    async def grant(self, key: GrantKey) -> Versioned[Grant] | None:
         self.reads += 1
         if self.on_read is not None:
             await self.on_read(self.reads)
         if self.read_fails:
             raise BrokerError(Code.STORE_UNAVAILABLE)
-        return await super().grant(app, subject)
+        return await super().grant(key)
 
     def reserve_for(self, versioned: Versioned[Grant], *, now: bool = True) -> AbstractAsyncContextManager[Reservation]:
         @asynccontextmanager
@@ -190,21 +191,21 @@ class World:
         self.dropped.append(issued)
         return True
 
-    async def _late(self, app: Any, subject: str, *, refresh: Secret | None, **_: Any) -> None:
+    async def _late(self, app: Any, key: GrantKey, *, refresh: Secret | None, **_: Any) -> None:
         self.late.append(refresh.reveal() if refresh is not None else None)
 
     async def put(self, grant: Grant) -> Versioned[Grant]:
         """Store a version of the grant, as another writer does."""
-        there = await Repository.grant(self.repository, *PAIR)
+        there = await Repository.grant(self.repository, KEY)
         return await self.repository.save_grant(grant, expect=there.generation if there is not None else 0)
 
     async def stored(self) -> Grant:
-        there = await Repository.grant(self.repository, *PAIR)
+        there = await Repository.grant(self.repository, KEY)
         assert there is not None
         return there.record
 
     def job(self, **changes: Any) -> RefreshJob:
-        return RefreshJob(**{"app": APP, "subject": PAIR[1], "seen": self.seen, **changes})
+        return RefreshJob(**{"app": APP, "key": KEY, "seen": self.seen, **changes})
 
     async def refresh(self, **changes: Any) -> Refreshed:
         refreshed = await self.transaction.refresh(self.job(**changes))
@@ -258,7 +259,7 @@ async def test_the_intent_is_stored_and_the_space_taken_before_the_token_is_sent
 
 async def test_the_lease_of_the_pair_is_awaited_for_four_provider_calls_and_the_turn_for_one(world: World) -> None:
     await world.refresh()
-    assert [(PAIR, 4 * 7)] == world.repository.waited
+    assert [(KEY, 4 * 7)] == world.repository.waited
     assert [7] == world.circuits.waits
 
 
@@ -279,7 +280,7 @@ async def test_other_pairs_do_not_wait_for_it(world: World) -> None:
     world.provider.pause.clear()
     first = asyncio.ensure_future(world.refresh())
     await until(lambda: world.provider.sent, pause=0)
-    assert None is (await world.refresh(subject="acme:user:2", seen=None)).grant
+    assert None is (await world.refresh(key=GrantKey("mail", "acme:user:2"), seen=None)).grant
     world.provider.pause.set()
     assert "at-2" == access_of(await first)
 
@@ -403,7 +404,7 @@ async def test_a_grant_that_came_where_none_was_seen_is_the_answer(world: World)
 
 
 async def test_without_a_grant_there_is_nothing_to_refresh(world: World) -> None:
-    assert Refreshed(None) == await world.refresh(subject="acme:user:2", seen=None)
+    assert Refreshed(None) == await world.refresh(key=GrantKey("mail", "acme:user:2"), seen=None)
     assert [] == world.provider.begun
 
 
@@ -498,7 +499,7 @@ async def another_token(world: World) -> None:
 
 
 async def erased(world: World) -> None:
-    there = await Repository.grant(world.repository, *PAIR)
+    there = await Repository.grant(world.repository, KEY)
     assert there is not None
     await world.repository.erase_grant(there)
 
@@ -589,7 +590,7 @@ async def test_client_credentials_fetch_anew_instead_of_sending_a_refresh_token(
 
 
 async def test_client_credentials_need_no_grant_before(world: World) -> None:
-    await world.refresh(app=ALONE, subject="acme:user:2", seen=None)
+    await world.refresh(app=ALONE, key=GrantKey("mail", "acme:user:2"), seen=None)
     assert [None] == world.provider.fetches
 
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from oauthbroker.core.errors import Code
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.format.port import Key
@@ -33,7 +34,7 @@ DROPS: dict[str, tuple[Callable[[MemoryStore], Key], Drop]] = {
     ),
     "a due marker": (
         lambda store: Key("due", store.key("grants", "mail", "alice").name),
-        lambda repository: repository.markers.unmark(repository.grant_key("mail", "alice")),
+        lambda repository: repository.markers.unmark(repository.grant_place(GrantKey("mail", "alice"))),
     ),
     "a part of a queue": (
         lambda store: store.key("queues", "planner", "7"),

@@ -11,6 +11,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import AuthSession
 from oauthbroker.repository.repository import KINDS, LEASES, Conflict, Repository
 from oauthbroker.store.file.file_store import FileStore
@@ -40,9 +41,9 @@ def numbered(number: int, **changes: object) -> AuthSession:
 
 
 async def test_a_grant_is_read_as_it_was_saved(repository: Repository) -> None:
-    assert await repository.grant(APP, SUBJECT) is None
+    assert await repository.grant(GrantKey(APP, SUBJECT)) is None
     await repository.save_grant(kit.grant(), expect=0)
-    versioned = await repository.grant(APP, SUBJECT)
+    versioned = await repository.grant(GrantKey(APP, SUBJECT))
     assert versioned is not None
     assert (kit.grant(), 1) == (versioned.record, versioned.generation)
     assert [kit.grant()] == [each.record async for each in repository.grants()]
@@ -55,7 +56,7 @@ async def test_a_grant_written_elsewhere_is_seen_although_one_is_remembered(stor
     assert here.is_newest(saved.entry.without_body())
     await elsewhere.save_grant(kit.grant(revoked=True), expect=1)
     assert not here.is_newest(saved.entry)
-    versioned = await here.grant(APP, SUBJECT)
+    versioned = await here.grant(GrantKey(APP, SUBJECT))
     assert versioned is not None
     assert versioned.record.revoked
 
@@ -64,7 +65,7 @@ async def test_who_wrote_later_wins_and_the_other_one_is_told(repository: Reposi
     await repository.save_grant(kit.grant(), expect=0)
     with pytest.raises(Conflict):
         await repository.save_grant(kit.grant(revoked=True), expect=0)
-    versioned = await repository.grant(APP, SUBJECT)
+    versioned = await repository.grant(GrantKey(APP, SUBJECT))
     assert versioned is not None
     assert not versioned.record.revoked
 
@@ -84,7 +85,7 @@ async def test_a_grant_is_marked_due_if_something_is_left_to_do(repository: Repo
     due = await repository.due()
     assert marked is bool(due)
     for each in due:
-        assert (APP, SUBJECT) == (each.app, each.subject)
+        assert GrantKey(APP, SUBJECT) == each.grant
         versioned = await repository.due_grant(each)
         assert versioned is not None
         assert kit.grant(**changes) == versioned.record
@@ -177,7 +178,7 @@ async def test_a_record_in_another_records_place_is_misplaced(store: MemoryStore
     await store.put(key, entry.body, expect=0)
     if kind in {"grants", "sessions"}:
         with pytest.raises(BrokerError) as caught:
-            await (repository.grant(APP, "victim") if kind == "grants" else repository.session("2" * 22))
+            await (repository.grant(GrantKey(APP, "victim")) if kind == "grants" else repository.session("2" * 22))
         reported.append((f"{kind}/{key.name[:8]}", caught.value.code))
     else:
         assert await repository.waiting(APP, "victim") == []
@@ -213,10 +214,10 @@ async def test_a_remembered_grant_costs_one_look_at_the_file(on_disk) -> None:
     repository = Repository(store)
     await repository.save_grant(kit.grant(), expect=0)
     await asyncio.sleep(0.03)  # a file that was written just now is not trusted by its times
-    await repository.grant(APP, SUBJECT)
+    await repository.grant(GrantKey(APP, SUBJECT))
     fs.calls.clear()
     for _ in range(100):
-        assert await repository.grant(APP, SUBJECT) is not None
+        assert await repository.grant(GrantKey(APP, SUBJECT)) is not None
     assert {"stat": 100} == fs.calls
 
 
@@ -228,11 +229,11 @@ async def test_cached_grants_stay_within_their_bytes(monkeypatch, store: MemoryS
         token = kit.grant().token
         assert token is not None
         grant = replace(kit.grant(), subject=f"s{number}", token=replace(token, access_token=Secret("x" * size)))
-        before = await repository.grant(APP, f"s{number}")
+        before = await repository.grant(GrantKey(APP, f"s{number}"))
         await repository.save_grant(grant, expect=before.generation if before is not None else 0)
 
     def remembered(most: int) -> list[int]:
-        return [number for number in range(most) if (APP, f"s{number}") in repository._cache]
+        return [number for number in range(most) if GrantKey(APP, f"s{number}") in repository._cache]
 
     for number in range(6):
         await save(number, 5_000)  # three of these and their other words fit
@@ -251,7 +252,7 @@ async def test_cached_grants_stay_within_their_bytes(monkeypatch, store: MemoryS
 async def test_small_grants_are_remembered_in_thousands(repository: Repository) -> None:
     for number in range(2_000):
         await repository.save_grant(replace(kit.grant(), subject=f"s{number}"), expect=0)
-    assert all((APP, f"s{number}") in repository._cache for number in range(2_000))
+    assert all(GrantKey(APP, f"s{number}") in repository._cache for number in range(2_000))
 
 
 async def test_a_conflict_drops_the_remembered_grant(store: MemoryStore, monkeypatch) -> None:
@@ -260,12 +261,12 @@ async def test_a_conflict_drops_the_remembered_grant(store: MemoryStore, monkeyp
     await here.save_grant(kit.grant(), expect=0)
     await elsewhere.save_grant(kit.grant(revoked=True), expect=1)
     monkeypatch.setattr(store, "unchanged", lambda entry: True)
-    stale = await here.grant(APP, SUBJECT)
+    stale = await here.grant(GrantKey(APP, SUBJECT))
     assert stale is not None
     assert not stale.record.revoked
     with pytest.raises(Conflict):
         await here.save_grant(kit.grant(), expect=stale.generation)
-    versioned = await here.grant(APP, SUBJECT)
+    versioned = await here.grant(GrantKey(APP, SUBJECT))
     assert versioned is not None
     assert versioned.record.revoked
 

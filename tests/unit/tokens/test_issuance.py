@@ -18,6 +18,7 @@ from oauthbroker.audit import AuditEntry, TokenIssued
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle, ToolAuth
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.token_results import Failed, Ready, TokenResult
 from oauthbroker.model.turn_token import narrow
@@ -115,7 +116,7 @@ async def test_a_turn_whose_subject_was_exchanged_is_not_answered_with_the_one_b
 
 async def test_a_grant_that_was_written_elsewhere_is_read_anew(harness: Harness) -> None:
     context, elsewhere = await remembered(harness), Repository(harness.store)
-    versioned = await elsewhere.grant("mail", ALICE)
+    versioned = await elsewhere.grant(GrantKey("mail", ALICE))
     assert versioned is not None
     await elsewhere.save_grant(versioned.record.tombstoned(harness.clock.now()), expect=versioned.generation)
     assert None is again(harness, context)
@@ -124,7 +125,7 @@ async def test_a_grant_that_was_written_elsewhere_is_read_anew(harness: Harness)
 
 async def test_a_grant_that_was_erased_elsewhere_is_noticed(harness: Harness) -> None:
     context, elsewhere = await remembered(harness), Repository(harness.store)
-    versioned = await elsewhere.grant("mail", ALICE)
+    versioned = await elsewhere.grant(GrantKey("mail", ALICE))
     assert versioned is not None
     await elsewhere.erase_grant(versioned)
     assert None is again(harness, context)
@@ -236,7 +237,7 @@ async def test_a_tool_that_changes_an_answer_changes_no_other_one(
             assert {} == answer.provider_data
             with suppress(TypeError):
                 answer.provider_data.update(planted)  # type: ignore[attr-defined]
-        versioned = await harness.parts.repository.grant("mail", ALICE)
+        versioned = await harness.parts.repository.grant(GrantKey("mail", ALICE))
         assert versioned is not None
         reported = replace(versioned.record, provider_data={"instance_url": "https://api.example"})
         await harness.parts.repository.save_grant(reported, expect=versioned.generation)

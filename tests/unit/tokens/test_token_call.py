@@ -41,7 +41,7 @@ def test_a_configuration_that_was_taken_in_meanwhile_counts() -> None:
     apps["mail"] = replace(MAIL, scopes=("read",))
     assert Code.SCOPE_NOT_ALLOWED is validated(calls, caller, "mail", ["write"], None)
     apps["mail"] = replace(MAIL, subject_mode="global")
-    assert TEAM == calls.validate(caller, "mail", ["write"], None).subject
+    assert TEAM == calls.validate(caller, "mail", ["write"], None).key.subject
     del apps["mail"]
     assert Code.OAUTH_APP_NOT_FOUND is validated(calls, caller, "mail", ["write"], None)
 
@@ -50,9 +50,9 @@ def test_a_configuration_that_was_taken_in_meanwhile_counts() -> None:
 def test_a_turn_whose_subject_was_exchanged_is_not_answered_with_the_one_before() -> None:
     subjects = {"user": ALICE}
     calls, caller = Calls({"mail": MAIL}, 300), Caller(Turn("planner", "1", auth=TurnAuth(subjects=subjects)))
-    assert ALICE == calls.validate(caller, "mail", None, None).subject
+    assert ALICE == calls.validate(caller, "mail", None, None).key.subject
     subjects["user"] = BOB
-    assert BOB == calls.validate(caller, "mail", None, None).subject
+    assert BOB == calls.validate(caller, "mail", None, None).key.subject
     del subjects["user"]
     assert Code.SUBJECT_UNAVAILABLE is validated(calls, caller, "mail", None, None)
 

@@ -1,0 +1,67 @@
+"""Which accounts of a subject a turn may use: listed by the runtime, never by a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from oauthbroker.core.errors import BrokerError, Code
+
+LONGEST = 128
+MOST_ACCOUNTS = 100  # of one app in one turn
+_MEMBERS = {"allowed", "default"}
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """The accounts of one app. `default` is for a call that names none. `""` is the account of turns that list none."""
+
+    allowed: tuple[str, ...] = ("",)
+    default: str | None = None
+
+    @classmethod
+    def of(cls, listed: Mapping[str, Any], app: str) -> Accounts:
+        """Parse what a turn lists for an app: `[name, ...]` or `{allowed: [name, ...], default?: name}`. An app that is
+        not listed has its one account. Raises `requestInvalid`."""
+        names = [name for name in (f"OAuthApp/{app}", app) if name in listed]
+        if not names:
+            return cls()
+        given = listed[names[0]]
+        said: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"allowed": given}
+        allowed, default = said.get("allowed"), said.get("default")
+        if len(names) > 1 or not said.keys() <= _MEMBERS or not isinstance(allowed, (list, tuple)):
+            raise _refused()
+        if len(allowed) > MOST_ACCOUNTS:
+            raise _refused()
+        if not all(name == "" or is_account(name) for name in allowed) or default not in {None, *allowed}:
+            raise _refused()
+        return cls(tuple(allowed), default)
+
+    def chosen(self, named: str | None) -> str:
+        """Return the account that a call gets. Raises `accountForbidden`, `accountRequired`."""
+        account = self.default if named is None else named
+        if account is None and len(self.allowed) > 1:
+            raise BrokerError(Code.ACCOUNT_REQUIRED)
+        if account is None:
+            account = next(iter(self.allowed), None)
+        if account is None or account not in self.allowed:
+            raise BrokerError(Code.ACCOUNT_FORBIDDEN)
+        return account
+
+
+def check_accounts(listed: object) -> None:
+    """Check the `accounts` of a turn's `auth`. Raises `requestInvalid`."""
+    if not isinstance(listed, Mapping) or not all(isinstance(name, str) and name for name in listed):
+        raise _refused()
+    for name in listed:
+        Accounts.of({name: listed[name]}, name)
+
+
+def is_account(text: object) -> bool:
+    """Tell whether it can name an account: up to 128 printable characters, with no blank at either end."""
+    return isinstance(text, str) and 0 < len(text) <= LONGEST and text.isprintable() and text == text.strip()
+
+
+def _refused() -> BrokerError:
+    return BrokerError(Code.REQUEST_INVALID, note="accounts")
