@@ -94,7 +94,7 @@ class Logins:
         app = self.apps.get(versioned.record.app) if versioned is not None else None
         if app is None or app.owner.confirmation != "brokerLogin":
             raise BrokerError(Code.STATE_UNKNOWN)
-        return app
+        return app.at(versioned.record.params) if versioned is not None else app
 
     async def _validate(
         self, params: CallbackParams, versioned: Versioned[AuthSession] | None, login: BrokerLogin, cookie: str | None

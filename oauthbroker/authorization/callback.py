@@ -55,6 +55,8 @@ class Callback:
         """
         params = parse_callback(query)
         versioned = await self.repository.session(params.locator)
+        if versioned is not None:
+            app = app.at(versioned.record.params)
         cookie = cookie_of(params.locator)
         try:
             valid = await self._validate(params, versioned, app, cookie)

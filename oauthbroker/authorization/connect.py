@@ -100,9 +100,12 @@ class Connect:
             return session.scopes
         return union_in_app_order(app, versioned.record.scopes, session.scopes)
 
-    async def start(self, app: OAuthApp, ticket: str, login: BrokerLogin | None = None) -> Departure:
+    async def start(
+        self, app: OAuthApp, ticket: str, login: BrokerLogin | None = None, *, label: str = ""
+    ) -> Departure:
         """Start an attempt for this browser: new state, verifier, nonce and cookie in one write. The last browser wins.
-        With a `login` the browser goes there first, and earlier attempts of other browsers become invalid.
+        With a `login` the browser goes there first, and earlier attempts of other browsers become invalid. `app` is at
+        the connection that its user typed, if any; `label` is the user's name for the account.
 
         Raises `stateUnknown`, also for a link that was started too often, and the errors of discovery and of pushed
         authorization requests. These are raised before the attempt is written: the link can be used again, and a
@@ -111,6 +114,7 @@ class Connect:
         await self.discovery.endpoints(app)
         for tried in range(8):
             versioned = await self.session_of_ticket(ticket)
+            versioned = versioned._replace(record=versioned.record.named(label, app.params))
             await self._check_startable(app, versioned)
             if tried == 0:
                 self.audit.write(ConnectStarted(app=app.name, session=versioned.record.id), self.clock.now())

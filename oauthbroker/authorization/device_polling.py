@@ -134,6 +134,7 @@ class Polling:
         app = self.apps.get(versioned.record.app) if versioned is not None else None
         if versioned is None or app is None:
             return None
+        app = app.at(versioned.record.params)
         if (early := self._early(versioned)) > 0:
             return early
         try:

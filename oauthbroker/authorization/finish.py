@@ -228,7 +228,9 @@ class Finish:
 
     async def _owe(self, app: OAuthApp, session: AuthSession, issued: IssuedTokens) -> None:
         """Add tokens to those that the subject's record has still to be rid of."""
-        late = Retired(self.clock.now(), issued.refresh, issued.access, registration=app.registration)
+        late = Retired(
+            self.clock.now(), issued.refresh, issued.access, registration=app.registration, params=app.params
+        )
         async with self.repository.pair(session.key):
             there = await self.repository.grant(session.key)
             if there is not None:

@@ -44,6 +44,7 @@ def next_grant(
         updated_at=now,
         account=session.account,
         label=session.label or (old.label if old is not None else ""),
+        params=session.params,
         pinned=verified.owner.account,
         authorized_by=verified.owner.authorized_by,
         auth_session_id=session.id,

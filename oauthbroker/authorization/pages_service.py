@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from oauthbroker.authorization.broker_login import LoggedIn, Logins
 from oauthbroker.authorization.callback import Callback, CookieJar
@@ -16,6 +16,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import LOGIN_NAME, BrokerLogin, OAuthApp, OwnerConfirmation
+from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.model.turn_titles import agent_title, subject_title
@@ -24,11 +25,14 @@ from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, parse_callback
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import AuthSession, PendingCode
 
+NOTHING: Final[Mapping[str, str]] = {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
     """What the connect page shows before consent. `login_endpoint` is the broker's own login, if that comes first.
-    Titles are the runtime's names of agent and subject, if it gives any. `locale` is the turn's, here and below."""
+    Titles are the runtime's names of agent and subject, if it gives any. `locale` is the turn's, here and below.
+    `params` are the values of the connection's parameters that are known; the person says those `to_type`."""
 
     app: OAuthApp
     agent_name: str
@@ -41,6 +45,16 @@ class Invitation:
     locale: Locale | None = None
     agent_title: str | None = None
     subject_title: str | None = None
+    account: str = ""
+    label: str = ""
+    params: Mapping[str, str] = field(default_factory=dict)
+    to_type: tuple[ConnectParam, ...] = ()
+
+    def typed(self, said: Mapping[str, str]) -> Mapping[str, str] | None:
+        """Return the values of the parameters that a person typed. None if one of them is none."""
+        values = {param.name: param.typed(said.get(param.name, "")) for param in self.to_type}
+        found = {name: value for name, value in values.items() if value is not None}
+        return found if len(found) == len(values) else None
 
 
 class AlreadyConnected(BrokerError):
@@ -118,10 +132,12 @@ class PagesService:
     async def invitation(self, ticket: str) -> Invitation:
         """Return who asks for which scopes. Changes nothing. Raises `stateUnknown` unless the request is open."""
         session = await self.connect.shown(ticket)
-        app = await self._app(session.app)
+        app = (await self._app(session.app)).at(session.params)
         prompt = session.device.prompt if session.device is not None else None
         if prompt is not None:
             place = prompt.verification_uri
+        elif not app.is_at_a_connection:
+            place = ""
         else:
             place = (await self.discovery.endpoints(app)).authorization_url
         scopes = await self.connect.scopes_now(app, session)
@@ -138,6 +154,10 @@ class PagesService:
             locale=session.resume.locale,
             agent_title=agent_title(session.resume),
             subject_title=subject_title(session.resume, app.subject_mode),
+            account=session.account,
+            label=session.label,
+            params=session.params,
+            to_type=app.connect_params if session.typed else (),
         )
 
     async def login_endpoint(self) -> str:
@@ -194,16 +214,16 @@ class PagesService:
         is_own = cookie is not None and await self.connect.session_of(locator, cookie) is not None
         return replace(ending, scopes=grant.scopes, account=account if is_own else "")
 
-    async def depart(self, ticket: str) -> Departure:
-        """Send this browser to the provider, or to the broker's own login first. Raises `stateUnknown`;
-        `appMisconfigured` if the browser could not go on after coming back."""
+    async def depart(self, ticket: str, params: Mapping[str, str] = NOTHING, label: str = "") -> Departure:
+        """Send this browser to the provider, or to the broker's own login first, with what its user typed. Raises
+        `stateUnknown`; `appMisconfigured` if the browser could not go on after coming back."""
         session = (await self.connect.session_of_ticket(ticket)).record
-        app = await self._app(session.app)
+        app = (await self._app(session.app)).at(params if session.typed else session.params)
         if app.owner.confirmation == "runtimeConfirm":
             _runtime_page(app)
         if app.owner.confirmation == "brokerLogin":
-            return await self.connect.start(app, ticket, self._login_of(app))
-        return await self.connect.start(app, ticket)
+            return await self.connect.start(app, ticket, self._login_of(app), label=label)
+        return await self.connect.start(app, ticket, label=label)
 
     async def decline(self, ticket: str) -> OAuthApp:
         """Record that the user declined. Return the app. Raises `stateUnknown`."""

@@ -158,7 +158,7 @@ class PendingCodes:
         if app is None or app.digest() != versioned.record.config_digest:
             await self.finish.lapse(versioned)
             raise BrokerError(Code.STATE_UNKNOWN, note="the app's configuration changed meanwhile")
-        return app
+        return app.at(versioned.record.params)
 
     async def _refuse(self, versioned: Versioned[AuthSession]) -> None:
         """Fail the session. Raises `stateUnknown` if another caller ended it first."""

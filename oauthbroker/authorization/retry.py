@@ -78,6 +78,7 @@ class RetryService:
                 resume=session.resume,
                 reason=session.reason,
                 switch_account=session.switch_account,
+                params=session.params,
                 tries=session.tries + 1,
             )
             opened = await self.opening.open_session(offer.app, wish, lambda _: True)

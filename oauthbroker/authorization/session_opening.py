@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -43,6 +43,7 @@ class Wish:
     resume: ResumeTarget
     reason: Reason = "noGrant"
     switch_account: bool = False
+    params: Mapping[str, str] = field(default_factory=dict)
     tries: int = 0
 
 
@@ -72,9 +73,13 @@ class Opening:
         Raises `rateLimited`, store codes, `appMisconfigured` where the link would lead to an error page, the errors of
         `McpClients.complete`, and in the device code flow those of its request.
         """
-        app = await self.mcp_clients.complete(app, new_session=True)
-        if app.has_callback:
+        app = (await self.mcp_clients.complete(app, new_session=True)).at(wish.params)
+        if app.has_callback and app.is_at_a_connection:
             await self._check_authorization_urls(app)
+        elif not app.is_at_a_connection and not app.has_callback:
+            raise BrokerError(
+                Code.ACCOUNT_REQUIRED, note="nobody types connectParams in this flow: the turn names them"
+            )
         found = await self._reusable(app, wish, await self.repository.waiting(app.name, wish.key.subject))
         if found is not None:
             return found
@@ -208,6 +213,8 @@ class Opening:
             subject_mode=app.subject_mode,
             subject=wish.key.subject,
             account=wish.key.account,
+            params=wish.params,
+            typed=bool(app.connect_params) and not wish.params,
             scopes=wish.scopes,
             resume=wish.resume,
             ticket=Secret(locator + random_text(self.clock, 256)),
@@ -232,6 +239,7 @@ def _same_wish(session: AuthSession, wish: Wish) -> bool:
         and session.resume == wish.resume
         and session.switch_account == wish.switch_account
         and session.key == wish.key
+        and (session.params == wish.params or session.typed)
     )
 
 

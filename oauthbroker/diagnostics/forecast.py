@@ -45,7 +45,7 @@ class AppFacts:
 
     @classmethod
     def of(cls, app: OAuthApp, preset: Preset | None) -> AppFacts:
-        known = app.registration if app.client.client_id else ""
+        known = app.registration if app.client.client_id and not app.connect_params else ""
         if preset is None:
             return cls(scopes=app.scopes, registration=known)
         return cls(

@@ -155,6 +155,7 @@ class Connections:
             resume=grant.resume,
             reason=reason,
             switch_account=switch,
+            params=grant.params,
         )
         action = "switchAccount" if switch else "agreeAgain"
         entry = PageAction(app=app.name, browser=browser_session.id, operator=None, action=action, target=grant.id)

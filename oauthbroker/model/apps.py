@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, astuple, dataclass, field, replace
 from typing import Any, Literal
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.connect_params import ConnectParam, fill_slots, filled, texts_of
 from oauthbroker.model.forwarders import Forwarder
 from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.plugin_resources import PluginResources
@@ -31,6 +32,7 @@ Pushing = Literal["auto", "required", "never"]
 IdentitySource = Literal["tokenResponse", "idToken", "userInfo"]
 Prompt = Literal["login", "select_account"]
 ANYONE: Literal["anyone"] = "anyone"
+MOST_CONNECTED = 1_000  # connections of an app that are kept filled in
 LOGIN_NAME = "broker:login"  # in metrics, spans and findings; no app can be called so
 # Who brought the code is confirmed before it is redeemed: while it is pending, or by a login before there is one.
 CONFIRMATIONS: Mapping[str, OwnerConfirmation] = {
@@ -126,7 +128,8 @@ class OAuthApp:
     """One app at one provider. `scopes` is the fixed ceiling: nothing ever asks for, or hands out, more.
 
     `refresh_ahead_seconds`: tokens in use are refreshed in the background that long before they end; 0 for never.
-    `several_accounts`: a subject may connect more than one. `provider_ca`: certificates (PEM) that are trusted for its
+    `several_accounts`: a subject may connect more than one. `connect_params` stand in its addresses as `{name}`; `base`
+    is the app without their values, which are `params`. `provider_ca`: certificates (PEM) that are trusted for its
     provider, beside those of the system. `mcp`: the issuer, and the client where none is configured, are learnt from
     that server (`learnt`).
     """
@@ -145,6 +148,7 @@ class OAuthApp:
     habits: Habits = field(default_factory=Habits)
     api: ApiAccess = field(default_factory=ApiAccess)
     several_accounts: bool = False
+    connect_params: tuple[ConnectParam, ...] = ()
     resource: tuple[str, ...] = ()
     pushed_authorization: Pushing = "auto"
     refresh_ahead_seconds: int = 0
@@ -152,6 +156,9 @@ class OAuthApp:
     mcp: McpServer | None = None
     scope_set: frozenset[str] = frozenset()
     registration: str = ""
+    base: OAuthApp | None = field(default=None, compare=False, repr=False)
+    params: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    _connected: dict[tuple[str, ...], OAuthApp] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """`registration` names our client at that very provider: a grant made with another one is not this app's."""
@@ -176,7 +183,38 @@ class OAuthApp:
     @property
     def has_accounts(self) -> bool:
         """Whether a subject may have other accounts than the unnamed one."""
-        return self.several_accounts
+        return self.several_accounts or bool(self.connect_params)
+
+    def at(self, values: Mapping[str, str]) -> OAuthApp:
+        """Return the app at a connection's host: with its `connect_params` filled in wherever they stand. The app
+        itself for values that it does not take, or no longer: then no grant and no answer fits it."""
+        if not self.connect_params:
+            return self
+        if self.base is not None:
+            return self.base.at(values)
+        names = tuple(values.get(param.name, "") for param in self.connect_params)
+        found = self._connected.get(names)
+        if found is None:
+            texts = texts_of(self.connect_params, values)
+            if texts is None:
+                return self
+            if len(self._connected) >= MOST_CONNECTED:
+                self._connected.clear()
+            found = self._connected[names] = self._filled(texts, dict(values))
+        return found
+
+    def _filled(self, texts: Mapping[str, str], values: Mapping[str, str]) -> OAuthApp:
+        endpoints = replace(self.endpoints, **fill_slots(self.endpoints, texts))
+        redirect = replace(self.redirect, callback_path=filled(self.redirect.callback_path, texts))
+        habits = replace(self.habits, issuer_template=filled(self.habits.issuer_template, texts))
+        resource, api = tuple(filled(each, texts) for each in self.resource), self.api.at(texts)
+        places = {"endpoints": endpoints, "redirect": redirect, "habits": habits, "resource": resource, "api": api}
+        return replace(self, **places, base=self, params=values)  # type: ignore[arg-type]
+
+    @property
+    def is_at_a_connection(self) -> bool:
+        """Whether every address is known."""
+        return self.base is not None or not self.connect_params
 
     @property
     def has_callback(self) -> bool:
@@ -192,13 +230,17 @@ class OAuthApp:
         return {"kind": "OAuthApp", "name": self.name}
 
     def digest(self) -> str:
-        """Changes when anything changes that a running authorization relies on; the secret's value does not count."""
+        """Changes when anything changes that a running authorization relies on; the secret's value does not count. It
+        is the same for all connections."""
+        if self.base is not None:
+            return self.base.digest()
         facts: list[Any] = [
             self.provider, self.flow, self.subject_mode, self.client.client_id, self.client.auth_method,
             [getattr(self.endpoints, slot) for slot in Endpoints.__slots__],
             self.redirect.uri, self.redirect.link, self.owner.binding, self.resource, self.scopes,
             *([self.owner.confirm_url] if self.owner.confirm_url else []),
             *([self.mcp.url] if self.mcp is not None else []),
+            *([[astuple(each) for each in self.connect_params]] if self.connect_params else []),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 

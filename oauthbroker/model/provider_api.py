@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal, get_args
+
+from oauthbroker.model.connect_params import filled
 
 # No CONNECT, which opens a tunnel, and no TRACE, whose answer holds the token.
 ApiMethod = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -44,13 +47,20 @@ class AccountHost:
 @dataclass(frozen=True, slots=True)
 class ApiAccess:
     """Where a token may be injected. `injected`: it leaves the broker in no other way. `headers` are the names, in
-    lower case, of the only headers that a tool may send; None for all that are not always dropped."""
+    lower case, of the only headers that a tool may send; None for all that are not always dropped. `connected` are the
+    hosts with a parameter of the connection in them."""
 
     hosts: tuple[ApiHost | AccountHost, ...] = ()
     methods: tuple[ApiMethod, ...] = METHODS
     injected: bool = False
     _: KW_ONLY
     headers: frozenset[bytes] | None = None
+    connected: tuple[str, ...] = ()
+
+    def at(self, texts: Mapping[str, str]) -> ApiAccess:
+        """Return the API at the hosts of a connection."""
+        hosts = tuple(ApiHost(filled(host, texts)) for host in self.connected)
+        return replace(self, hosts=(*self.hosts, *hosts), connected=())
 
 
 def is_host_name(text: str) -> bool:

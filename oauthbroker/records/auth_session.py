@@ -56,8 +56,8 @@ class AuthSession:
 
     `device` is set in the device code flow, which has no browser attempt. `presses` counts how often its link's button
     was pressed. `pendingCode` is a code that waits for the confirmation of its browser. `login` is set from the button
-    on where a broker login comes first: until it is passed no attempt is valid. `account` and `label` are
-    those of the grant it brings. `tries` counts the sessions before it
+    on where a broker login comes first: until it is passed no attempt is valid. `account`, `label` and `params` are
+    those of the grant it brings; with `typed` its user says the last. `tries` counts the sessions before it
     that ended with the wrong account, or without their code. `had_pending_code`: it ended while its code waited.
     """
 
@@ -87,6 +87,8 @@ class AuthSession:
     login: Login | None = field(default=None, metadata=OPTIONAL)
     account: str = field(default="", metadata=named("connection") | OPTIONAL)
     label: str = field(default="", metadata=OPTIONAL)
+    params: Mapping[str, str] = field(default_factory=dict, metadata=OPTIONAL)
+    typed: bool = field(default=False, metadata=OPTIONAL)
     tries: int = field(default=0, metadata=OPTIONAL)
     had_pending_code: bool = field(default=False, metadata=OPTIONAL)
 
@@ -135,6 +137,10 @@ class AuthSession:
     def pressed(self) -> AuthSession:
         """Count a press of the button."""
         return replace(self, presses=self.presses + 1)
+
+    def named(self, label: str, params: Mapping[str, str]) -> AuthSession:
+        """Return the session with what its user typed: a name for the account, and its parameters if they are open."""
+        return replace(self, label=label or self.label, params=params if self.typed else self.params)
 
     def attempted(self, attempt: Attempt, scopes: tuple[str, ...] | None = None) -> AuthSession:
         """Return the session with a new browser's attempt, for `scopes`."""

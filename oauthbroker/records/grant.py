@@ -24,14 +24,15 @@ RevocationState = Literal["none", "pending", "done", "refused", "shared", "untol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """One grant. `account` is the one of its subject that it belongs to, `label` the name that its user gave it.
-    `pinned` is (issuer, account) of the first success; `registration` is the client it was made with; `outbox`
-    are events not yet queued; `retired` are earlier tokens still to be revoked at the provider, not before
-    `tell_after` if the provider refused; `elsewhere` are those of other registrations, or of another account,
-    one set each; `replaced` are earlier tokens that may share this grant at the provider, so that they are
-    revoked when it ends; `token_binding` is reserved for sender-constrained tokens (RFC 9449). `imported` is the
-    mark of the imported line; an imported grant may have an empty access token until its first refresh.
-    `declined` are scopes that were requested and not granted, with the number of consents in a row."""
+    """One grant. `account` is the one of its subject that it belongs to, `label` the name that its user gave it,
+    `params` the values of the app's connect parameters. `pinned` is (issuer, account) of the first success;
+    `registration` is the client it was made with; `outbox` are events not yet queued; `retired` are earlier
+    tokens still to be revoked at the provider, not before `tell_after` if the provider refused; `elsewhere` are
+    those of other registrations, or of another account, one set each; `replaced` are earlier tokens that may
+    share this grant at the provider, so that they are revoked when it ends; `token_binding` is reserved for
+    sender-constrained tokens (RFC 9449). `imported` is the mark of the imported line; an imported grant may have
+    an empty access token until its first refresh. `declined` are scopes that were requested and not granted,
+    with the number of consents in a row."""
 
     app: str = field(metadata=APART)
     provider: str
@@ -45,6 +46,7 @@ class Grant:
     revocation: RevocationState = "none"
     account: str = field(default="", metadata=named("connection") | OPTIONAL)
     label: str = field(default="", metadata=OPTIONAL)
+    params: Mapping[str, str] = field(default_factory=dict, metadata=OPTIONAL)
     pinned: tuple[str, str] | None = field(default=None, metadata=named("account"))
     authorized_by: str | None = None
     auth_session_id: str | None = None
@@ -223,7 +225,7 @@ class Grant:
         """Return the grant with tokens added to those that are to be revoked. A set that names another registration
         stays apart, because no other client may send it."""
         if ended.registration in {"", self.registration}:
-            own = replace(ended, registration="", authorized_by=None, tell_after=None)
+            own = replace(ended, registration="", authorized_by=None, tell_after=None, params={})
             return replace(self, retired=own.and_also(self.retired))
         return replace(self, elsewhere=merged(self.elsewhere, ended))
 

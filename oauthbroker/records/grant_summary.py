@@ -11,6 +11,7 @@ from oauthbroker.core.clock import LONG_AGO, from_iso, printed
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records.grant_view import GrantView
 
+_LEFT_OUT = ("account", "label")  # of an unnamed account
 Needs = Literal["consent", "refresh"]
 
 
@@ -34,8 +35,8 @@ class GrantSummary:
     refreshable: bool
     createdAt: str
     updatedAt: str
-    account: str
-    label: str
+    account: str = ""
+    label: str = ""
     authorizedBy: str | None
     eventsToSend: int
     providerToTell: bool
@@ -52,15 +53,18 @@ class GrantSummary:
         return GrantKey(self.app, self.subject, self.account)
 
     def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "created_at"}
+        body = {name: value for name, value in asdict(self).items() if name != "created_at"}
+        return {name: value for name, value in body.items() if value or name not in _LEFT_OUT}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GrantSummary:
         """Parse the form of `to_json`, for the client. Raises KeyError."""
-        said = {name: data[name] for name in cls.__slots__ if name not in {"created_at", "providerData"}}
+        apart = {"created_at", "providerData", *_LEFT_OUT}
+        said = {name: data[name] for name in cls.__slots__ if name not in apart}
         return cls(
             **{**said, "scopes": tuple(said["scopes"])},
             providerData=data.get("providerData", {}),
+            **{name: data.get(name, "") for name in _LEFT_OUT},
             created_at=from_iso(said["createdAt"]),
         )
 

@@ -67,6 +67,7 @@ class GrantView:
     def of(cls, grant: Grant, app: OAuthApp | None, now: datetime, used_at: datetime | None = None) -> GrantView:
         """Project a grant. `app` is None where it is not configured, or its client id is not at hand: then the grant
         is checked for itself."""
+        app = None if app is None else app.at(grant.params)
         token, refresh, resume = grant.token, grant.refresh_state, grant.resume
         health, until = _health_of(grant, app, now)
         return cls(

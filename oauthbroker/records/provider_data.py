@@ -23,15 +23,16 @@ def kept_facts(app: OAuthApp, facts: Mapping[str, Any], before: Mapping[str, Any
 
 
 def visible_to_tools(app: OAuthApp | None, grant: Grant) -> dict[str, Any]:
-    """Return the app's `toolData`, limited to texts, numbers and booleans that are not tokens.
+    """Return the connection's parameters, and the app's `toolData`: texts, numbers and booleans that are not tokens.
 
     Without the app (not configured, or its values unavailable) its provider's preset is used.
     """
     if not grant.provider_data:
-        return {}
+        return dict(grant.params)
     names = app.habits.tool_data if app is not None else _of_preset(grant.provider)
     found = {name: grant.provider_data[name] for name in names if name in grant.provider_data}
-    return {name: value for name, value in found.items() if _is_plain(value, _secrets_of(grant))}
+    kept = {name: value for name, value in found.items() if _is_plain(value, _secrets_of(grant))}
+    return {**kept, **grant.params}
 
 
 def _of_preset(provider: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 
@@ -22,8 +22,8 @@ MOST_CLIENTS = 5
 class Retired:
     """Refresh and access tokens, each once, the newest first. `since` is when the last of them was added.
 
-    The rest is set for tokens of another client than their record's: the `registration` that alone may revoke them, the
-    account that `authorized_by` names, and `tell_after`, as in a grant.
+    The rest is set for tokens of another client than their record's: the `registration` that alone may revoke them,
+    with the connection's `params`, the account that `authorized_by` names, and `tell_after`, as in a grant.
     """
 
     since: datetime
@@ -33,6 +33,7 @@ class Retired:
     registration: str = field(default="", metadata=OPTIONAL)
     authorized_by: str | None = field(default=None, metadata=OPTIONAL)
     tell_after: datetime | None = field(default=None, metadata=OPTIONAL)
+    params: Mapping[str, str] = field(default_factory=dict, metadata=OPTIONAL)
 
     def __repr__(self) -> str:
         return f"Retired({len(self.refresh)} refresh tokens, {len(self.access)} access tokens)"

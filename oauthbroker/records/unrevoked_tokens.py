@@ -38,7 +38,9 @@ def passed_on(old: Grant | None, new: Grant, app: OAuthApp, *, is_apart: bool = 
     for part in reversed(parts_of(old)):
         if part.ended is not None:
             by_another = part.registration != new.registration
-            ended = replace(part.ended, registration=part.registration, authorized_by=part.authorized_by)
+            ended = replace(
+                part.ended, registration=part.registration, authorized_by=part.authorized_by, params=part.params
+            )
             ended = replace(ended, tell_after=part.tell_after)
             new = _with(new, ended, at_once=by_another or (is_apart and app.revocation.reach == "token"))
     own = _own(old) if new.flow != MACHINE and app.revocation.kind != "none" else None
@@ -115,7 +117,8 @@ def _part(grant: Grant, others: Retired) -> Grant:
         flow="authorization_code",  # tokens of client credentials are never shared; these may be
         registration=others.registration,
         authorized_by=others.authorized_by,
-        retired=replace(others, registration="", authorized_by=None, tell_after=None),
+        params=others.params,
+        retired=replace(others, registration="", authorized_by=None, tell_after=None, params={}),
         tell_after=others.tell_after,
     )
 
@@ -143,7 +146,9 @@ def _own(grant: Grant) -> Retired | None:
     refresh = tuple(secret for secret in (grant.refresh_state.spare, token.refresh_token) if secret is not None)
     access = (token.access_token,) if token.access_token else ()
     by = grant.authorized_by
-    return Retired(grant.updated_at, refresh, access, registration=grant.registration, authorized_by=by)
+    return Retired(
+        grant.updated_at, refresh, access, registration=grant.registration, authorized_by=by, params=grant.params
+    )
 
 
 def _used(grant: Grant) -> tuple[Secret, ...]:

@@ -119,6 +119,7 @@ class BackgroundRefresh:
     async def _refresh(self, versioned: Versioned[Grant], this_pass: Pass) -> bool:
         grant = versioned.record
         app = self._apps.get(grant.app)
+        app = None if app is None else app.at(grant.params)
         if app is None or app.registration != grant.registration:
             return False
         async with self._at_once:

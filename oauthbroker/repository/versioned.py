@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
@@ -51,6 +51,7 @@ class PendingRevocation:
     registration: str
     since: datetime
     tell_after: datetime | None
+    params: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,9 @@ class DueWork:
     @classmethod
     def of(cls, grant: Grant) -> DueWork:
         parts = parts_of(grant)
-        revocations = tuple(PendingRevocation(part.registration, part.pending_since, part.tell_after) for part in parts)
+        revocations = tuple(
+            PendingRevocation(each.registration, each.pending_since, each.tell_after, each.params) for each in parts
+        )
         return cls(bool(grant.outbox), grant.refresh_state.intent, revocations)
 
 

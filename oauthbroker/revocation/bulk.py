@@ -174,6 +174,6 @@ class BulkRevocation:
         after, now = revocation.tell_after, self._clock.now()
         if after is not None and not has_passed(after, after - ASK_AGAIN, now):
             return True
-        if can_tell(self._apps.get(app), revocation.registration):
+        if can_tell(self._apps.get(app), revocation):
             return False
         return not (self._revoke.is_over(revocation.since) or self._revoke.is_ahead(revocation.since))

@@ -45,7 +45,8 @@ class LateTokens:
             async with self.revoke.repository.pair(key):
                 versioned = await self.revoke.repository.grant(key)
                 if versioned is not None:
-                    late = replace(Retired.of(refresh, access, self.revoke.clock.now()), registration=app.registration)
+                    late = Retired.of(refresh, access, self.revoke.clock.now())
+                    late = replace(late, registration=app.registration, params=app.params)
                     versioned = await self._join(app, versioned, late, begun)
         except (BrokerError, Conflict) as error:
             versioned, code = None, error.code if isinstance(error, BrokerError) else Code.STORE_LOCKED

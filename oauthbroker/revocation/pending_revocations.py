@@ -11,6 +11,7 @@ from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.revocation_messages import Hint
 from oauthbroker.records import Grant, RefreshState, Retired, RevocationState, Token
 from oauthbroker.repository.repository import Versioned
+from oauthbroker.repository.versioned import PendingRevocation
 
 RevocationOutcome = Literal["done", "refused", "none", "shared", "later"]
 """What the provider knows: it took note, it refused to (and is asked again for a week), it has no way to be told, it
@@ -26,10 +27,10 @@ FURTHEST: tuple[RevocationOutcome, ...] = ("later", "refused", "none", "shared",
 _READ: dict[RevocationState, RevocationOutcome] = {kept: outcome for outcome, kept in KEPT.items()}
 
 
-def can_tell(app: OAuthApp | None, registration: str) -> bool:
-    """Return whether `app` is configured with the client that a grant's tokens were issued to. During a reload, or
+def can_tell(app: OAuthApp | None, revocation: Grant | PendingRevocation) -> bool:
+    """Return whether `app` is configured with the client that the tokens were issued to. During a reload, or
     after a mistyped client id, another worker may have it when this one does not."""
-    return app is not None and app.registration == registration
+    return app is not None and app.at(revocation.params).registration == revocation.registration
 
 
 def with_newer(there: Grant, seen: Grant, newer: Token) -> Grant:
@@ -38,7 +39,9 @@ def with_newer(there: Grant, seen: Grant, newer: Token) -> Grant:
     if there.token == seen.token:
         return replace(there, token=newer, refresh_state=RefreshState())
     late = Retired.of(newer.refresh_token, newer.access_token, there.updated_at)
-    return there.owing(replace(late, registration=seen.registration, authorized_by=seen.authorized_by))
+    return there.owing(
+        replace(late, registration=seen.registration, authorized_by=seen.authorized_by, params=seen.params)
+    )
 
 
 def outcome_by_others(versioned: Versioned[Grant] | None) -> RevocationOutcome:

@@ -147,11 +147,12 @@ class Revoke:
         """Tell the provider that issued the tokens, even if the app names another one now. A broker without the client
         that they were issued to leaves them to one that has it, until KEEP_TELLING is over."""
         outcome: RevocationOutcome = "none"
+        app = None if app is None else app.at(grant.params)
         over = self.is_over(grant.pending_since)
         if self.is_ahead(grant.pending_since):
             now = self.clock.now()
             await self._change(grant, lambda there: dated_back(there, grant.registration, now))
-        if app is None or not can_tell(app, grant.registration):
+        if app is None or not can_tell(app, grant):
             outcome = "none" if over else "later"
         elif app.revocation.kind != "none":
             may = await self._may_tell_or_unread(app, grant)

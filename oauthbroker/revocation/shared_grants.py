@@ -72,12 +72,16 @@ class SharedGrants:
         own_subject = app.subject_mode == "user" and app.owner.user_identity is not None and not app.has_accounts
         if not own_subject or self._apps is None:
             return False
-        return not any(each.registration == app.registration for each in self._apps.values() if each.name != app.name)
+        return not any(
+            each.at(app.params).registration == app.registration
+            for each in self._apps.values()
+            if each.name != app.name
+        )
 
     def _near(self, app: OAuthApp, grant: Grant) -> set[GrantKey]:
         """Return the pairs where a shared grant would be stored, by subject or by the account that consented."""
         apps = (self._apps or {}).values()
-        names = {app.name, *(each.name for each in apps if each.registration == grant.registration)}
+        names = {app.name, *(each.name for each in apps if each.at(grant.params).registration == grant.registration)}
         people = (grant.subject, grant.authorized_by)
         near = {GrantKey(name, who) for name in names for who in people if who}
         return near | {GrantKey(name, grant.subject, grant.account) for name in names}

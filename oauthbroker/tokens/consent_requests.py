@@ -40,7 +40,14 @@ class ConsentRequests:
         app = call.app
         target = checked_target(caller.turn.resume_target)
         scopes = step_up(app, call.asked, grant, reason)
-        wish = Wish(key=call.key, scopes=scopes, resume=target, reason=reason, switch_account=call.switch_account)
+        wish = Wish(
+            key=call.key,
+            scopes=scopes,
+            resume=target,
+            reason=reason,
+            switch_account=call.switch_account,
+            params=app.params if call.key.account or _is_kept(call, grant) else {},
+        )
         session = await self.opening.open_session(app, wish, is_needed)
         if session is None or session.config_digest != app.digest():
             return None
@@ -65,3 +72,8 @@ class ConsentRequests:
         if session.link == "direct" and session.attempt.cookie is None:
             return (await self.authorization_urls.lasting(app, session.attempt, session.scopes)).reveal()
         return connect_link(self.settings.public_base_url, session.ticket)
+
+
+def _is_kept(call: TokenCall, grant: Grant | None) -> bool:
+    """Tell whether the grant's connection is the one to ask for again."""
+    return grant is not None and not grant.revoked and not call.switch_account

@@ -59,7 +59,7 @@ class Issuance:
         """Return whether the configuration, the turn's subject and its accounts are the same. A runtime may exchange
         them."""
         app, auth = self.app, turn.auth
-        if apps.get(app.name) is not app or auth is None or auth.accounts != self.accounts:
+        if apps.get(app.name) is not (app.base or app) or auth is None or auth.accounts != self.accounts:
             return False
         return auth.subjects.get(app.subject_mode) == self.subject
 

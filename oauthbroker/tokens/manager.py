@@ -205,9 +205,10 @@ class OAuthManager:
         for _ in range(3):
             if call.app.mcp is not None:
                 call = call.with_app(await self.mcp_clients.complete(call.app))
-            app = call.app
             versioned, is_checked = await self._newest(caller, call)
             grant = versioned.record if versioned is not None else None
+            call = call.at_connection(grant)
+            app = call.app
             decision = self._decide(call, grant)
             if isinstance(decision, RefreshToken):
                 rejected = call.rejected if self._is_rejected(call, grant) else None

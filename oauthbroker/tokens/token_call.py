@@ -9,11 +9,13 @@ from typing import NamedTuple
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp, ToolAuth
+from oauthbroker.model.connect_params import values_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.scope_ceiling import ScopeNeed, resolve_scopes
 from oauthbroker.model.subject import resolve_key
 from oauthbroker.model.token_request import split_ref
 from oauthbroker.model.turn import Turn, whole_turn
+from oauthbroker.records import Grant
 from oauthbroker.tokens.decision import Need
 from oauthbroker.tokens.issuance import Carrier, Words, words_of
 from oauthbroker.tokens.issuance_cache import Issued
@@ -80,6 +82,10 @@ class TokenCall(NamedTuple):
     switch_account: bool = False
     rejected: Secret | None = None
     carrier: Carrier | None = None
+
+    def at_connection(self, grant: Grant | None) -> TokenCall:
+        """Return the call for the app at the host of a grant's connection."""
+        return self.with_app(self.app.at(grant.params)) if grant is not None and self.app.connect_params else self
 
     def with_app(self, app: OAuthApp) -> TokenCall:
         """Return the call for the app as its server completes it."""
@@ -148,6 +154,8 @@ class Calls:
         if scopes is not None and declared is not None:
             resolve_scopes(app, declared, scopes)
         key = resolve_key(app, caller.turn, account)
+        if key.account and app.connect_params:
+            app = app.at(values_of(app.connect_params, key.account))
         asked = resolve_scopes(app, declared, scopes)
         alone = app.flow == "clientCredentials"
         need = Need(asked.needed, _checked_ttl(ttl), self.default_ttl, registration=app.registration, alone=alone)

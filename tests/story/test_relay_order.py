@@ -221,7 +221,7 @@ async def test_an_event_that_happens_while_the_relay_reads_overtakes_no_earlier_
     due_grant, seen = repository.due_grant, list[str]()
 
     async def read(due: Any) -> Any:
-        seen.append(due.app)
+        seen.append(due.grant.app)
         if len(seen) == 2:
             for app in seen:
                 await other.broker.grants.revoke(app, ALICE)

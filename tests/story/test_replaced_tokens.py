@@ -219,7 +219,7 @@ async def test_late_tokens_of_the_same_consent_never_end_the_grant_that_another_
     ready = await ask(process)
     assert isinstance(ready, Ready)
     late, app = process.parts.refresh.writeback.late, process.broker.bundle.apps["mail"]
-    await late(app, ALICE, refresh=None, access=Secret("late-access"), begun=begun)
+    await late(app, GrantKey("mail", ALICE), refresh=None, access=Secret("late-access"), begun=begun)
     await rounds(process)
     assert identity_provider.is_alive(ready.access_token)
     assert 0 == identity_provider.count("revoke")
@@ -240,7 +240,7 @@ async def test_late_tokens_beside_a_living_grant_that_cannot_be_read_are_not_tol
 
     monkeypatch.setattr(Repository, "grant", unreadable)
     late, app = process.parts.refresh.writeback.late, process.broker.bundle.apps["mail"]
-    await late(app, ALICE, refresh=Secret("late-refresh"), access=Secret("late-access"), begun=grant)
+    await late(app, GrantKey("mail", ALICE), refresh=Secret("late-refresh"), access=Secret("late-access"), begun=grant)
     assert 0 == identity_provider.count("revoke")
 
 

@@ -12,6 +12,7 @@ import pytest
 from oauthbroker.audit import GrantEnded
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import Ready
 from oauthbroker.testing import IdentityProvider
@@ -155,7 +156,7 @@ async def test_the_relay_is_woken_before_the_provider_is_asked_and_after_it_has_
     revoke = replace(
         process.parts.revoke, outbox=SimpleNamespace(notify=lambda: reported.append(identity_provider.count("revoke")))
     )
-    await revoke.grant(process.broker.bundle.apps["mail"], "mail", ALICE)
+    await revoke.grant(process.broker.bundle.apps["mail"], GrantKey("mail", ALICE))
     assert [0, 2] == reported
 
 

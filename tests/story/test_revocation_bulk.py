@@ -135,7 +135,7 @@ async def test_two_brokers_tell_a_provider_once(start, identity_provider):
     await connected(one, identity_provider)
     await connected(one, identity_provider, account="bob", user=BOB)
     for user in (ALICE, BOB):
-        assert await one.parts.revoke.write_tombstone("mail", user) is not None
+        assert await one.parts.revoke.write_tombstone(GrantKey("mail", user)) is not None
     hold = identity_provider.script.revoke.hang(times=1)
     telling = [asyncio.create_task(broker.parts.bulk_revocation.run_pass()) for broker in (one, other)]
     await hold.arrived()
@@ -187,7 +187,7 @@ async def test_a_broker_that_cannot_tell_a_provider_leaves_it_to_one_that_can(
         await blind.parts.bulk_revocation.run_pass()
     began = blind.clock.monotonic()
     figures = RevocationFigures()
-    await blind.broker.grants.revoke_each([("mail", ALICE)], figures, patience=60)
+    await blind.broker.grants.revoke_each([GrantKey("mail", ALICE)], figures, patience=60)
     assert ({GrantKey("mail", ALICE): "later"}, began) == (figures.outcomes, blind.clock.monotonic()), (
         "waiting does not help"
     )

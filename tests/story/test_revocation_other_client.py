@@ -11,6 +11,7 @@ import pytest
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.records import Grant
@@ -177,7 +178,7 @@ async def test_a_refusal_of_one_client_delays_no_revocation_of_the_other(start, 
     old, new = start([app]), start([with_new_client(identity_provider, app)])
     await pending(old, identity_provider)
     await connected(new, identity_provider)
-    await new.parts.revoke.write_tombstone("mail", ALICE)
+    await new.parts.revoke.write_tombstone(GrantKey("mail", ALICE))
     identity_provider.script.revoke.answer(401, {"error": "invalid_client"})
     await old.parts.bulk_revocation.run_pass()
     asked = identity_provider.count("revoke")
@@ -222,7 +223,7 @@ async def test_a_refresh_that_ends_after_a_login_with_another_client_joins_the_p
     hold = identity_provider.script.refresh.hang(after_work=True)
     asking = asyncio.create_task(ask(old))
     await hold.arrived()
-    assert await old.parts.revoke.write_tombstone("mail", ALICE) is not None
+    assert await old.parts.revoke.write_tombstone(GrantKey("mail", ALICE)) is not None
     await connected(new, identity_provider)
     hold.release()
     assert isinstance(await asking, AuthorizationRequired)
@@ -255,7 +256,7 @@ async def test_a_machines_token_that_comes_after_its_revocation_is_revoked(start
         clock.advance(3600)
     asking = asyncio.create_task(process.broker.oauth(team_turn()).get_access_token(MACHINE))
     await hold.arrived()
-    assert await process.parts.revoke.write_tombstone(MACHINE, grant.subject) is not None
+    assert await process.parts.revoke.write_tombstone(grant.key) is not None
     hold.release()
     result = await asking
     await process.parts.bulk_revocation.run_pass()

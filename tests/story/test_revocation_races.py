@@ -216,7 +216,7 @@ async def test_a_new_login_during_a_refresh_wins_and_late_tokens_end_it_never(
     asking, hold = await writeback(process, identity_provider, after_work=True)
     if revoked_first:
         identity_provider.script.revoke.answer(503, times=FOREVER)
-        assert await process.parts.revoke.write_tombstone("mail", ALICE) is not None
+        assert await process.parts.revoke.write_tombstone(GrantKey("mail", ALICE)) is not None
     again = await process.broker.oauth(turn()).get_access_token("mail", switch_account=True)
     assert isinstance(again, AuthorizationRequired)
     assert 200 == await complete(process, identity_provider, again)

@@ -13,6 +13,7 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import ANYONE, OAuthApp
 from oauthbroker.model.connect_links import locator_of
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import Ready
 from oauthbroker.repository.repository import Repository
@@ -107,8 +108,8 @@ async def test_a_shared_grant_that_cannot_be_read_delays_what_the_provider_is_to
         await connected(process, identity_provider, app)
     repaired = await unreadable(process, "twin")
     if many:
-        figures = await process.broker.grants.revoke_each([("mail", ALICE)], patience=60)
-        assert ({("mail", ALICE): "later"}, {}) == (figures.outcomes, figures.failed)
+        figures = await process.broker.grants.revoke_each([GrantKey("mail", ALICE)], patience=60)
+        assert ({GrantKey("mail", ALICE): "later"}, {}) == (figures.outcomes, figures.failed)
     else:
         assert "later" == await process.broker.grants.revoke("mail", ALICE)
     grant = await grant_of(process)
@@ -356,7 +357,7 @@ async def test_who_finds_that_another_one_was_quicker_says_what_the_provider_rea
         await connected(process, identity_provider, app)
     revoke = process.parts.revoke
     for app, known in (("mail", "shared"), ("twin", "done")):
-        seen = await revoke.write_tombstone(app, ALICE)
+        seen = await revoke.write_tombstone(GrantKey(app, ALICE))
         assert seen is not None
         assert known == await revoke.resume(process.broker.bundle.apps[app], seen)
         assert known == await revoke.resume(process.broker.bundle.apps[app], seen)

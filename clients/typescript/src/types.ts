@@ -183,6 +183,10 @@ export interface GrantSummary {
   refreshable: boolean;
   createdAt: string;
   updatedAt: string;
+  /** One of the subject's accounts, left out for the unnamed one. */
+  account?: string;
+  /** The person's own name for it. */
+  label?: string;
   authorizedBy: string | null;
   eventsToSend: number;
   providerToTell: boolean;

@@ -4,6 +4,7 @@ ended. Server-rendered, no script."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -15,6 +16,7 @@ from markupsafe import Markup
 from oauthbroker.authorization.pages_service import AuthorizationEnd, Invitation, Step
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.records.pending_code import grouped
 from oauthbroker.web.html.rendering import Page, page
@@ -34,6 +36,7 @@ from oauthbroker.web.words import PAGES, Words
 
 Outcome = Literal["connected", "denied", "unfinished", "failed", "expired", "missing"]
 DECISION_FIELD = "decision"
+PARAM, LABEL, LONGEST_LABEL = "param.", "label", 40  # fields of the form
 CONTINUE, CANCEL = "continue", "cancel"
 _SCOPES_SHOWN = 100
 _STATUS: dict[Outcome, int] = {
@@ -43,11 +46,13 @@ _STATUS: dict[Outcome, int] = {
 
 @dataclass(frozen=True, slots=True)
 class ConnectView:
-    """A request for consent as its page shows it `now`. `csrf_token` goes into the form and nowhere else."""
+    """A request for consent as its page shows it `now`. `csrf_token` goes into the form and nowhere else. `typed`
+    are values that were refused."""
 
     asked: Invitation
     now: datetime
     csrf_token: str = field(default="", repr=False)
+    typed: Mapping[str, str] | None = None
 
     @property
     def app_name(self) -> str:
@@ -55,7 +60,12 @@ class ConnectView:
 
     @property
     def provider_host(self) -> str:
-        return host_of(self.asked.authorization_endpoint)
+        """Return the host of the provider, empty as long as it depends on what the person types."""
+        return host_of(self.asked.authorization_endpoint) if self.asked.authorization_endpoint else ""
+
+    def problem_of(self, param: ConnectParam) -> bool:
+        """Tell whether what was typed for a parameter was refused."""
+        return self.typed is not None and param.typed(self.typed.get(param.name, "")) is None
 
     @property
     def login_host(self) -> str:
@@ -70,7 +80,21 @@ def render_connect(view: ConnectView, locale: Locale) -> Page:
     """
     title = plain_phrase(PAGES[locale].connect_title, app=view.app_name)
     words = _request_words(view, locale)
-    return page("connect.html", locale, referrer_policy="same-origin", kind="connect", title=title, **words)
+    status = 200 if view.typed is None else 400
+    return page(
+        "connect.html", locale, status=status, referrer_policy="same-origin", kind="connect", title=title, **words
+    )
+
+
+def typed_params(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return what was typed for the connection's parameters."""
+    return {name.removeprefix(PARAM): text for name, text in fields.items() if name.startswith(PARAM)}
+
+
+def typed_label(fields: Mapping[str, str]) -> str:
+    """Return the person's own name for the account: printable, in one line, at most 40 characters."""
+    text = "".join(char if char.isprintable() else " " for char in fields.get(LABEL, ""))
+    return " ".join(text.split())[:LONGEST_LABEL].strip()
 
 
 def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Page:
@@ -111,7 +135,7 @@ def _request_words(view: ConnectView, locale: Locale) -> dict[str, Any]:
         "view": view,
         "asked": asked,
         "agent": asked.agent_title or asked.agent_name,
-        "provider": provider_title(provider, view.provider_host),
+        "provider": provider_title(provider, view.provider_host) or asked.app.display_name,
         "sharing": text.subject_shared if asked.app.subject_mode == "global" else text.subject_personal,
         "expiry": Markup('<time datetime="{}">{}</time>').format(printed(asked.expires_at), _expiry(view, text)),
         "scopes": [scope_line(provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -91,13 +91,14 @@ class ConsentPages:
                 raise refusal
         raise refused
 
-    async def _invite(self, request: Request, ticket: str) -> Response:
+    async def _invite(self, request: Request, ticket: str, typed: Mapping[str, str] | None = None) -> Response:
+        """Render the request. `typed` are values that were refused, to be corrected."""
         ending = await self.consent.ending(ticket)
         if ending is not None:
             return self._ended(ending, request, locator_of_link(ticket))
         invitation = await self.consent.invitation(ticket)
         key, locale = self.browsers.key(request), self.browsers.locale(request, invitation.locale)
-        view = ConnectView(invitation, self.consent.now(), self.browsers.field(key, ticket))
+        view = ConnectView(invitation, self.consent.now(), self.browsers.field(key, ticket), typed)
         prompt = invitation.device
         page = views.render_connect(view, locale) if prompt is None else views.render_device(view, prompt, locale)
         return page.response(set_cookies=[self.browsers.key_cookie(key)])
@@ -105,15 +106,19 @@ class ConsentPages:
     async def answer_connect(self, request: Request) -> Response:
         """Handle the button: redirect to the provider with a cookie of this browser, or decline."""
         ticket = request.path_params["ticket"]
-        decision = await self._checked_decision(request, ticket)
-        return await self._truthfully(request, lambda: locator_of_link(ticket), self._decide(request, ticket, decision))
+        fields = await self._checked_decision(request, ticket)
+        return await self._truthfully(request, lambda: locator_of_link(ticket), self._decide(request, ticket, fields))
 
-    async def _decide(self, request: Request, ticket: str, decision: str) -> Response:
-        if decision == CANCEL:
+    async def _decide(self, request: Request, ticket: str, fields: Mapping[str, str]) -> Response:
+        if fields[DECISION_FIELD] == CANCEL:
             app = await self.consent.decline(ticket)
             return self.browsers.arrived(f"/declined/{app.name}", locator_of_link(ticket))
         invitation = await self.consent.invitation(ticket)
-        departure = await self.consent.depart(ticket)
+        params = invitation.typed(views.typed_params(fields))
+        if params is None:
+            return await self._invite(request, ticket, views.typed_params(fields))
+        departure = await self.consent.depart(ticket, params, views.typed_label(fields))
+        invitation = await self.consent.invitation(ticket)
         view = ConnectView(invitation, self.consent.now())
         login = view.login_host
         place = (LOGIN_NAME, login) if login else (invitation.app.provider, view.provider_host)
@@ -215,12 +220,12 @@ class ConsentPages:
         """Show the page behind a conversation's link whose real one was delivered privately."""
         return render_private(self.browsers.locale(request)).response()
 
-    async def _checked_decision(self, request: Request, ticket: str) -> str:
+    async def _checked_decision(self, request: Request, ticket: str) -> Mapping[str, str]:
         fields = await self.browsers.form(request, self.browsers.key(request), ticket)
         decision = fields.get(DECISION_FIELD)
         if decision not in {CONTINUE, CANCEL}:
             raise BrokerError(Code.REQUEST_INVALID, note="decision")
-        return decision
+        return fields
 
     def _cookie_of(self, locator: str, cookie: Secret, until: datetime) -> str:
         """Return the session's cookie. It outlives the link: its browser may still be needed for a minute, and is told
