@@ -3,9 +3,10 @@ confirmed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
 from oauthbroker.authorization.code_exchange import Exchange
 from oauthbroker.authorization.finish import Finish
@@ -32,6 +33,7 @@ from oauthbroker.repository.repository import Conflict, Repository, Versioned
 SILENT = frozenset({Code.STATE_USED, Code.STATE_EXPIRED, Code.APP_MISMATCH})
 
 CookieJar = Callable[[str], str | None]
+NOWHERE: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +48,12 @@ class Callback:
     clock: Clock
     log: Log
 
-    async def receive(self, app: OAuthApp, query: bytes, cookie_of: CookieJar) -> AuthSession:
+    async def receive(
+        self, app: OAuthApp, query: bytes, cookie_of: CookieJar, place: Mapping[str, str] = NOWHERE
+    ) -> AuthSession:
         """Handle one callback on `app`'s own path (RFC 6749 section 4.1.2).
-        Return the session: its grant is stored, or its code is pending.
+        Return the session: its grant is stored, or its code is pending. `place` are the connection's parameters that
+        stand in the path.
 
         Raises a `BrokerError` that may be shown to the user. Unknown, used, expired and foreign states look the same
         (`stateUnknown`) to a browser that did not start the session.
@@ -59,7 +64,7 @@ class Callback:
             app = app.at(versioned.record.params)
         cookie = cookie_of(params.locator)
         try:
-            valid = await self._validate(params, versioned, app, cookie)
+            valid = await self._validate(params, versioned, app, cookie, place)
         except BrokerError as error:
             refused = error
         else:
@@ -96,7 +101,12 @@ class Callback:
         raise lost
 
     async def _validate(
-        self, params: CallbackParams, versioned: Versioned[AuthSession] | None, app: OAuthApp, cookie: str | None
+        self,
+        params: CallbackParams,
+        versioned: Versioned[AuthSession] | None,
+        app: OAuthApp,
+        cookie: str | None,
+        place: Mapping[str, str],
     ) -> ValidCallback:
         """Validate the response. The provider's metadata is fetched only for a known state with a code; an error
         response is checked without it."""
@@ -111,6 +121,8 @@ class Callback:
             issuer_promised=promised,
             now=self.clock.now(),
         )
+        if versioned is not None and any(versioned.record.params.get(name) != place[name] for name in place):
+            raise BrokerError(Code.APP_MISMATCH, note="the answer came to the path of another connection")
         if versioned is not None and versioned.record.config_digest != app.digest():
             raise BrokerError(Code.STATE_EXPIRED, note="the app's configuration changed meanwhile")
         if versioned is not None and app.owner.confirmation == "brokerLogin" and not self._knows_who(versioned.record):

@@ -230,16 +230,18 @@ class PagesService:
         session = await self.connect.decline(ticket)
         return await self._app(session.app)
 
-    async def arrive(self, app: OAuthApp, query: bytes, cookie_of: CookieJar) -> CallbackArrival:
-        """Handle the provider's redirect to `app`'s path. Return the session that was completed, or whose code is
-        pending.
+    async def arrive(
+        self, app: OAuthApp, query: bytes, cookie_of: CookieJar, place: Mapping[str, str] = NOTHING
+    ) -> CallbackArrival:
+        """Handle the provider's redirect to `app`'s path, with the parameters that stand in that. Return the session
+        that was completed, or whose code is pending.
 
         Raises the codes of cases 1 to 45 (tests/CASES.md).
         """
         await self.mcp_clients.sync()
         app = self.apps.get(app.name, app)
         with span(Span.CALLBACK, app=app.name):
-            session = await self.callback.receive(app, query, cookie_of)
+            session = await self.callback.receive(app, query, cookie_of, place)
         return CallbackArrival(session.locator, session.pending_code is not None)
 
     async def log_in(self, query: bytes, cookie_of: CookieJar) -> LoggedIn:

@@ -117,6 +117,14 @@ class Owner:
     authorizers: tuple[str, ...] | Literal["anyone"] = ()
     confirm_url: str = ""
 
+    def at(self, texts: Mapping[str, str]) -> Owner:
+        """Return the owner with the parameters of a connection in its templates."""
+
+        def at(rule: IdentityRule | None) -> IdentityRule | None:
+            return None if rule is None else replace(rule, template=filled(rule.template, texts))
+
+        return replace(self, global_identity=at(self.global_identity), user_identity=at(self.user_identity))
+
     @property
     def confirmation(self) -> OwnerConfirmation | None:
         """Return the binding, if the browser's user must be confirmed before the code is redeemed."""
@@ -208,8 +216,17 @@ class OAuthApp:
         redirect = replace(self.redirect, callback_path=filled(self.redirect.callback_path, texts))
         habits = replace(self.habits, issuer_template=filled(self.habits.issuer_template, texts))
         resource, api = tuple(filled(each, texts) for each in self.resource), self.api.at(texts)
-        places = {"endpoints": endpoints, "redirect": redirect, "habits": habits, "resource": resource, "api": api}
-        return replace(self, **places, base=self, params=values)  # type: ignore[arg-type]
+        return replace(
+            self,
+            owner=self.owner.at({f"connectParams.{name}": value for name, value in values.items()}),
+            endpoints=endpoints,
+            redirect=redirect,
+            habits=habits,
+            resource=resource,
+            api=api,
+            base=self,
+            params=values,
+        )
 
     @property
     def is_at_a_connection(self) -> bool:

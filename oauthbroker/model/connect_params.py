@@ -26,7 +26,8 @@ _pattern = lru_cache(1024)(re.compile)
 class ConnectParam:
     """One parameter. A value matches all of `pattern`, or is `one_of` the operator's list.
 
-    `within` is what follows it in a host, such as `.myshopify.com`: a person may type the whole host. `derived` are
+    `within` is what follows it in a host, such as `.myshopify.com`: a person may type the whole host. With
+    `adds_suffix` the placeholder stands for the host, and the value for its first label. `derived` are
     the texts of further placeholders that follow from it: the first whose pattern matches the value.
     """
 
@@ -35,11 +36,12 @@ class ConnectParam:
     pattern: str = WORD
     one_of: tuple[str, ...] = ()
     within: str = ""
+    adds_suffix: bool = False
     derived: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
 
     def accepts(self, value: object) -> bool:
         """Tell whether it is a value, byte for byte. None leads out of its host label, path segment or parameter."""
-        if not isinstance(value, str) or len(value) > LONGEST or not _SAFE.fullmatch(value):
+        if not isinstance(value, str) or not is_safe(value):
             return False
         if self.within and not _pattern(LABEL).fullmatch(value):
             return False
@@ -55,12 +57,17 @@ class ConnectParam:
 
     def texts(self, value: str) -> dict[str, str]:
         """Return the texts of the placeholders that a value fills."""
-        texts = {self.name: value}
+        texts = {self.name: value + self.within if self.adds_suffix else value}
         for name, choices in self.derived:
             text = next((text for pattern, text in choices if _pattern(pattern).fullmatch(value)), None)
             if text is not None:
                 texts[name] = filled(text, {self.name: value})
         return texts
+
+
+def is_safe(value: str) -> bool:
+    """Tell whether a value stays in its host label, path segment or parameter."""
+    return len(value) <= LONGEST and _SAFE.fullmatch(value) is not None
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:

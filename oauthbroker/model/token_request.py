@@ -56,7 +56,7 @@ def call_ref(app: AppRef, account: str | None = None) -> str:
     name = app_name(app)
     if account is None:
         return name
-    if "@" in name or not is_account(account):
+    if "@" in name or not (account == "" or is_account(account)):
         raise BrokerError(Code.REQUEST_INVALID, note="account")
     return f"{name}@{account}"
 

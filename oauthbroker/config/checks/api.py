@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from oauthbroker.config.checks.connect import sampled
 from oauthbroker.config.checks.mcp import host_of_server
 from oauthbroker.config.problems.problems import Keys
 from oauthbroker.config.problems.url_checks import HTTPS_ADVICE
@@ -40,7 +41,12 @@ def api_of(app: Merged) -> ApiAccess:
     methods = METHODS if said.methods is None else tuple(said.methods)
     headers = None if said.headers is None else frozenset(spelled(name.encode()) for name in said.headers)
     kept = tuple(host for host in hosts if host is not None)
-    return ApiAccess(kept, methods, injected=said.delivery is not None, headers=headers)
+    connected = tuple(host for host in (*_names(said), *(() if said.hosts else app.place.api_hosts)) if "{" in host)
+    return ApiAccess(kept, methods, injected=said.delivery is not None, headers=headers, connected=connected)
+
+
+def _names(said: ProviderApiSpec) -> list[str]:
+    return [host.name for host in said.hosts or () if host.name is not None]
 
 
 def check_api(app: Merged, reach: ProviderNetworks) -> None:
@@ -96,7 +102,7 @@ def _problem(app: Merged, written: ApiHostSpec, reach: ProviderNetworks) -> Prob
         return _account_problem(app, written)
     if written.provider_data is not None or written.within is not None:
         return "a name beside providerData", "keep one of the two"
-    host = written_host(written.name)
+    host = written_host(sampled(app, written.name))
     if host is None:
         return "not a host", "write a name in small letters, with or without a port, without https:// or a path"
     if host.scheme == "http" and not is_loopback(host.name):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
+from oauthbroker.config.checks.connect import sampled
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.values.preset_endpoints import params_in, params_of_host, unused_parts
@@ -71,8 +72,9 @@ def check_provider(app: Merged) -> None:
             app.written.refuse(("params", name), "unknown parameter", hint, key=True, astray=not close)
         elif not re.fullmatch(known[name].pattern, value):
             app.written.refuse(("params", name), "not a usable parameter", f"write {known[name].description}")
+    given = {*(spec.params or {}), *(spec.connect_params or {}), *meant}
     for name, param in known.items():
-        if name not in (spec.params or {}) and name not in meant and _needed(app, name):
+        if name not in given and _needed(app, name):
             app.written.missing(("params", name), f"write {param.description}")
 
 
@@ -122,7 +124,7 @@ def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
     written = app.spec.endpoints
     for slot, name in ENDPOINT_NAMES.items():
         said = getattr(written, slot) if written else None
-        if said is not None and (problem := _endpoint_problem(slot, said, reach)):
+        if said is not None and (problem := _endpoint_problem(slot, sampled(app, said), reach)):
             app.written.refuse(("endpoints", name), *problem)
     _check_named_hosts(app, reach)
     if app.endpoints.issuer or app.spec.provider == MCP:
@@ -227,7 +229,7 @@ def check_redirect(app: Merged, *, public_base_url: str) -> None:
     written_path = app.spec.redirect.callback_path if app.spec.redirect is not None else None
     if not app.written.name and written_path is None:
         pass  # the missing name is told
-    elif not _CALLBACK.fullmatch(path) or len(path) > 256:
+    elif not _CALLBACK.fullmatch(sampled(app, path)) or len(path) > 256:
         app.written.refuse(
             ("redirect", "callbackPath"), "not a callback path", "write /words/with/slashes: letters, digits, - _ . ~"
         )

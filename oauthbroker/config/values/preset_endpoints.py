@@ -93,6 +93,7 @@ def _values(spec: OAuthAppSpec, preset: Preset | None) -> dict[str, str]:
     if preset is None:
         return {}
     values = {name: param.default for name, param in preset.params.items() if param.default} | (spec.params or {})
+    values = {name: text for name, text in values.items() if name not in (spec.connect_params or {})}
     for name, derived in preset.derived.items():
         if derived.of in values and (text := derived.text_for(values[derived.of])) is not None:
             values[name] = fill(text, values)

@@ -90,6 +90,15 @@ class RefreshSpec(Strict):
     ahead_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
 
 
+class ConnectParamSpec(Strict):
+    """What differs for each connection of an app: a shop, a site, a region."""
+
+    title: Text | None = None
+    pattern: Text | None = None
+    one_of: Annotated[Texts | None, Field(max_length=100)] = None
+    within: Text | None = None
+
+
 class OAuthAppSpec(Strict):
     """`options` stays open here: which names it may hold depends on the provider."""
 
@@ -97,6 +106,7 @@ class OAuthAppSpec(Strict):
     provider: Text | None = None
     mcp: McpSpec | None = None
     params: Annotated[dict[str, Text], Field(max_length=50)] | None = None
+    connect_params: Annotated[dict[str, ConnectParamSpec], Field(max_length=5)] | None = None
     flow: Flow | None = None
     subject_mode: SubjectMode | None = None
     accounts: Literal["one", "several"] | None = None

@@ -138,7 +138,7 @@ class ConsentPages:
         """Return the handler of one app's own callback path."""
 
         async def arrive(request: Request, query: bytes) -> Response:
-            came = await self.consent.arrive(app, query, self._cookies_of(request))
+            came = await self.consent.arrive(app, query, self._cookies_of(request), request.path_params)
             place = f"{NEXT}/as-{came.locator}" if came.code_is_pending else f"/connected/{app.name}"
             return self.browsers.arrived(place, came.locator)
 
