@@ -13,7 +13,7 @@ from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, account_host, is_within
+from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, ConnectedHost
 
 LONGEST_PATH = 8 * 1024
 _AUTHORITY = re.compile(r"([a-z0-9.-]{1,253})(?::([1-9][0-9]{0,4}))?")
@@ -23,18 +23,18 @@ _PATH = re.compile(r"[/?][!-\[\]-~]*")  # printable ASCII, no backslash
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A permitted target of an app. `path` includes the query, byte for byte as it came. `account` is the member of the
-    grant's data that has to name this host, empty for a host of the configuration."""
+    """A permitted target of an app. `path` includes the query, byte for byte as it came. `account` is the
+    rule by which the grant's data has to name this host, None for a host of the configuration."""
 
     app: OAuthApp
     method: str
     host: ApiHost
     path: str
-    account: str = ""
+    account: AccountHost | ConnectedHost | None = None
 
     def check_account(self, provider_data: Mapping[str, Any]) -> None:
         """Raise `apiHostForbidden` if the host belongs to another account."""
-        if self.account and account_host(provider_data.get(self.account)) != self.host.name:
+        if self.account is not None and self.account.host_in(provider_data) != self.host.name:
             raise BrokerError(Code.API_HOST_FORBIDDEN)
 
 
@@ -62,15 +62,15 @@ def _target(app: OAuthApp, method: str, authority: str, path: str, scheme: str |
     return Target(app=app, method=method, host=host, path=path if path[0] == "/" else f"/{path}", account=account)
 
 
-def _host(api: ApiAccess, authority: str, scheme: str | None) -> tuple[ApiHost, str]:
-    """Return the listed host, and the member of the grant's data that must name it."""
+def _host(api: ApiAccess, authority: str, scheme: str | None) -> tuple[ApiHost, AccountHost | ConnectedHost | None]:
+    """Return the listed host, and the rule by which the grant's data must name it."""
     found = _AUTHORITY.fullmatch(authority)
     if found is not None:
         name, port = found[1], int(found[2] or (80 if scheme == "http" else 443))
         for host in api.hosts:
-            if isinstance(host, AccountHost):
-                if scheme != "http" and port == 443 and is_within(name, host.within):
-                    return ApiHost(name), host.provider_data
+            if not isinstance(host, ApiHost):
+                if scheme != "http" and port == 443 and host.is_at(name):
+                    return ApiHost(name), host
             elif (name, port) == (host.name, host.port) and scheme in {None, host.scheme}:
-                return host, ""
+                return host, None
     raise BrokerError(Code.API_HOST_FORBIDDEN)

@@ -215,7 +215,7 @@ class OAuthApp:
         endpoints = replace(self.endpoints, **fill_slots(self.endpoints, texts))
         redirect = replace(self.redirect, callback_path=filled(self.redirect.callback_path, texts))
         habits = replace(self.habits, issuer_template=filled(self.habits.issuer_template, texts))
-        resource, api = tuple(filled(each, texts) for each in self.resource), self.api.at(texts)
+        resource = tuple(filled(each, texts) for each in self.resource)
         return replace(
             self,
             owner=self.owner.at({f"connectParams.{name}": value for name, value in values.items()}),
@@ -223,7 +223,6 @@ class OAuthApp:
             redirect=redirect,
             habits=habits,
             resource=resource,
-            api=api,
             base=self,
             params=values,
         )

@@ -47,6 +47,12 @@ class ConnectParam:
             return False
         return value in self.one_of if self.one_of else _pattern(self.pattern).fullmatch(value) is not None
 
+    def stands_for(self, text: str) -> bool:
+        """Tell whether a text is what its placeholder may stand for in a host."""
+        if self.adds_suffix:
+            return text.endswith(self.within) and self.accepts(text.removesuffix(self.within))
+        return self.accepts(text)
+
     def typed(self, text: str) -> str | None:
         """Return the value that a person means: a host may come with its scheme and its suffix, in any letter case.
         None for no value."""

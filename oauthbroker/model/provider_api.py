@@ -6,10 +6,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Literal, get_args
+from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
+from typing import Any, Literal, get_args
 
-from oauthbroker.model.connect_params import filled
+from oauthbroker.model.connect_params import ConnectParam, filled, texts_of
 
 # No CONNECT, which opens a tunnel, and no TRACE, whose answer holds the token.
 ApiMethod = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -43,24 +44,52 @@ class AccountHost:
     provider_data: str
     within: str
 
+    def is_at(self, name: str) -> bool:
+        """Tell whether some account has this host."""
+        return is_within(name, self.within)
+
+    def host_in(self, data: Mapping[str, Any]) -> str:
+        """Return the host of the account whose data it is. Empty for none."""
+        return account_host(data.get(self.provider_data))
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedHost:
+    """A host that differs by connection: its `{name}`s are parameters, whose values are in the grant's data, too."""
+
+    template: str
+    params: tuple[ConnectParam, ...]
+
+    def is_at(self, name: str) -> bool:
+        """Tell whether a connection may have this host."""
+        found = _pattern_of(self.template).fullmatch(name) if is_host_name(name) else None
+        said = found.groupdict() if found is not None else {}
+        return bool(said) and all(param.stands_for(said[param.name]) for param in self.params if param.name in said)
+
+    def host_in(self, data: Mapping[str, Any]) -> str:
+        """Return the host of the connection whose data it is. Empty for none."""
+        texts = texts_of(self.params, {param.name: str(data.get(param.name, "")) for param in self.params})
+        return filled(self.template, texts) if texts is not None else ""
+
+
+@lru_cache(1024)
+def _pattern_of(template: str) -> re.Pattern[str]:
+    """Return the pattern of the hosts that a template can have, with a group for each parameter."""
+    names = re.split(r"\{([A-Za-z0-9]+)\}", template)
+    parts = (f"(?P<{part}>[a-z0-9.-]+)" if at % 2 else re.escape(part) for at, part in enumerate(names))
+    return re.compile("".join(parts))
+
 
 @dataclass(frozen=True, slots=True)
 class ApiAccess:
     """Where a token may be injected. `injected`: it leaves the broker in no other way. `headers` are the names, in
-    lower case, of the only headers that a tool may send; None for all that are not always dropped. `connected` are the
-    hosts with a parameter of the connection in them."""
+    lower case, of the only headers that a tool may send; None for all that are not always dropped."""
 
-    hosts: tuple[ApiHost | AccountHost, ...] = ()
+    hosts: tuple[ApiHost | AccountHost | ConnectedHost, ...] = ()
     methods: tuple[ApiMethod, ...] = METHODS
     injected: bool = False
     _: KW_ONLY
     headers: frozenset[bytes] | None = None
-    connected: tuple[str, ...] = ()
-
-    def at(self, texts: Mapping[str, str]) -> ApiAccess:
-        """Return the API at the hosts of a connection."""
-        hosts = tuple(ApiHost(filled(host, texts)) for host in self.connected)
-        return replace(self, hosts=(*self.hosts, *hosts), connected=())
 
 
 def is_host_name(text: str) -> bool:

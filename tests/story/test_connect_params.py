@@ -42,7 +42,9 @@ class Tenants:
     def turn(self, user: str = ALICE) -> Turn:
         base = turn(user=user)
         assert base.auth is not None
-        return replace(base, auth=replace(base.auth, accounts={"OAuthApp/shop": {"allowed": ["", *self.names], "default": ""}}))
+        return replace(
+            base, auth=replace(base.auth, accounts={"OAuthApp/shop": {"allowed": ["", *self.names], "default": ""}})
+        )
 
     async def press(self, asked: AuthorizationRequired, browser: Browser, **fields: str) -> Page:
         await browser.open(asked.authorization_url)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from oauthbroker.config.checks.connect import sampled
+from oauthbroker.config.checks.connect import connect_params_of, sampled
 from oauthbroker.config.checks.mcp import host_of_server
 from oauthbroker.config.problems.problems import Keys
 from oauthbroker.config.problems.url_checks import HTTPS_ADVICE
@@ -19,6 +19,7 @@ from oauthbroker.model.provider_api import (
     AccountHost,
     ApiAccess,
     ApiHost,
+    ConnectedHost,
     is_address,
     is_host_name,
     written_host,
@@ -26,6 +27,7 @@ from oauthbroker.model.provider_api import (
 from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback
 
 ProblemText = tuple[str, str]
+AnyHost = ApiHost | AccountHost | ConnectedHost
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # field-name, RFC 9110 section 5.1
 PLAIN_HTTP: Final = (
     "write the host alone, or for development on one machine weaken: [plainHttpProvider] in the Broker resource"
@@ -35,18 +37,13 @@ PLAIN_HTTP: Final = (
 def api_of(app: Merged) -> ApiAccess:
     """Return the API of an app, with its own hosts or else its preset's. Hosts with problems are left out."""
     said = app.spec.api or ProviderApiSpec()
-    hosts: Sequence[ApiHost | AccountHost | None] = [*map(written_host, app.place.api_hosts), *host_of_server(app)]
+    hosts = [*(_named_host(app, each) for each in app.place.api_hosts), *host_of_server(app)]
     if said.hosts is not None:
-        hosts = [_host(each) for each in said.hosts]
+        hosts = [_host(app, each) for each in said.hosts]
     methods = METHODS if said.methods is None else tuple(said.methods)
     headers = None if said.headers is None else frozenset(spelled(name.encode()) for name in said.headers)
     kept = tuple(host for host in hosts if host is not None)
-    connected = tuple(host for host in (*_names(said), *(() if said.hosts else app.place.api_hosts)) if "{" in host)
-    return ApiAccess(kept, methods, injected=said.delivery is not None, headers=headers, connected=connected)
-
-
-def _names(said: ProviderApiSpec) -> list[str]:
-    return [host.name for host in said.hosts or () if host.name is not None]
+    return ApiAccess(kept, methods, injected=said.delivery is not None, headers=headers)
 
 
 def check_api(app: Merged, reach: ProviderNetworks) -> None:
@@ -60,7 +57,7 @@ def check_api(app: Merged, reach: ProviderNetworks) -> None:
         if not app.written.whole(*at):
             continue
         problem = _problem(app, written, reach)
-        host = _host(written)
+        host = _host(app, written)
         same = (host.name, host.port) if isinstance(host, ApiHost) else host
         if problem is None and same in seen:
             problem = "the same host twice", "remove one"
@@ -91,9 +88,15 @@ def _check_headers(app: Merged, headers: Sequence[str]) -> None:
         seen.add(name)
 
 
-def _host(written: ApiHostSpec) -> ApiHost | AccountHost | None:
+def _named_host(app: Merged, name: str) -> AnyHost | None:
+    if "{" in name and app.spec.connect_params:
+        return ConnectedHost(name, connect_params_of(app)) if written_host(sampled(app, name)) is not None else None
+    return written_host(name)
+
+
+def _host(app: Merged, written: ApiHostSpec) -> AnyHost | None:
     if written.name is not None:
-        return written_host(written.name)
+        return _named_host(app, written.name)
     return AccountHost(written.provider_data or "", written.within or "")
 
 

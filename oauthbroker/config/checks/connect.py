@@ -115,7 +115,8 @@ def _check_callback(app: Merged) -> None:
 
 def has_path_of_its_own(app: Merged, param: ConnectParam) -> bool:
     """Tell whether each value of a parameter needs a callback path of its own."""
-    return bool(param.one_of) and bool(_hosts_with(app, param.name)) and not app.habits.issuer_promised
+    apart = [host for host in _hosts_with(app, param.name) if not _suffix(host, param.name)]
+    return bool(param.one_of) and bool(apart) and not app.habits.issuer_promised
 
 
 def _check_identity(app: Merged) -> None:
