@@ -77,9 +77,7 @@ class Opening:
         if app.has_callback and app.is_at_a_connection:
             await self._check_authorization_urls(app)
         elif not app.is_at_a_connection and not app.has_callback:
-            raise BrokerError(
-                Code.ACCOUNT_REQUIRED, note="nobody types connectParams in this flow: the turn names them"
-            )
+            raise BrokerError(Code.ACCOUNT_REQUIRED, note="in this flow the turn has to name connectParams")
         found = await self._reusable(app, wish, await self.repository.waiting(app.name, wish.key.subject))
         if found is not None:
             return found

@@ -1,8 +1,8 @@
 """Convert records to sealed entries and back. The only writer of OAuth state: no other code puts a record into the
 store.
 
-Grants, waiting lists and session endings of one (app, subject) are written under that pair's lease, whatever their
-account, so that they change together. Plain reads take no lock.
+Grants, waiting lists and session endings of one (app, subject) are written under that pair's lease, for all of
+its accounts, so that they change together. Plain reads take no lock.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
@@ -51,6 +51,7 @@ class PendingRevocation:
     registration: str
     since: datetime
     tell_after: datetime | None
+    _: KW_ONLY
     params: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -66,7 +67,8 @@ class DueWork:
     def of(cls, grant: Grant) -> DueWork:
         parts = parts_of(grant)
         revocations = tuple(
-            PendingRevocation(each.registration, each.pending_since, each.tell_after, each.params) for each in parts
+            PendingRevocation(each.registration, each.pending_since, each.tell_after, params=each.params)
+            for each in parts
         )
         return cls(bool(grant.outbox), grant.refresh_state.intent, revocations)
 

@@ -164,7 +164,7 @@ async def test_ending_one_account_leaves_the_others(several: Harness) -> None:
     assert 0 < several.idp.living_tokens("client-mail", "bob")
 
 
-async def test_a_refresh_renews_the_account_that_was_asked_for(several: Harness) -> None:
+async def test_a_refresh_is_for_the_account_that_was_asked_for(several: Harness) -> None:
     of = listing(BOTH)
     work, private = await connected(several, "work", "alice", of), await connected(several, "private", "bob", of)
     several.clock.advance(3 * 3600)
@@ -184,7 +184,7 @@ async def test_events_and_blocks_say_which_account(several: Harness) -> None:
     block = await several.broker.pending(of)
     assert block is not None
     assert ["work"] == [item["account"] for item in block["items"]]
-    assert await several.broker.pending(listing(["private"])) is None, "a turn sees what it may use"
+    assert await several.broker.pending(listing(["private"])) is None, "a turn sees its own accounts"
     await several.connect(asked, "alice")
     [event] = await several.events()
     assert ("auth.granted", "work") == (event["type"], event["payload"]["account"])

@@ -140,7 +140,7 @@ async def test_a_refresh_and_a_revocation_go_to_the_tenant_of_the_grant(tenants:
 
 
 @pytest.mark.parametrize("typed", ["", "1", "127.0.0.1", "x.example", "../1", "a/b", "@evil", "80#", "80?x="])
-async def test_what_is_no_tenant_is_asked_for_again_and_nothing_is_sent(tenants: Tenants, typed: str) -> None:
+async def test_a_value_that_is_no_tenant_is_asked_for_again_and_nothing_is_sent(tenants: Tenants, typed: str) -> None:
     asked = await tenants.ask("")
     assert isinstance(asked, AuthorizationRequired)
     page = await tenants.press(asked, tenants.harness.browser(), **{"param.tenant": typed})

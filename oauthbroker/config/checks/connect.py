@@ -1,4 +1,4 @@
-"""Check `OAuthApp.spec.connectParams`: what they are, and where they stand in the app's addresses."""
+"""Check `OAuthApp.spec.connectParams`: their forms, and where they stand in the addresses of the app."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _host_problem(app: Merged, name: str, written: ConnectParamSpec) -> ProblemT
         if within is not None and suffix not in {"", within}:
             return f"within differs from what follows it in {host}", f"write within: {suffix}, or remove it"
         if host == f"{{{name}}}" and not (one_of or within):
-            return "a whole host that anybody could choose", "write within: .example.com, or the hosts as oneOf"
+            return "a whole host, which a stranger could choose", "write within: .example.com, or the hosts as oneOf"
         if host == f"{{{name}}}" and not all(is_host_name(value) for value in one_of):
             return "oneOf has a value that is no host", "write names in small letters, without https:// or a port"
         if host != f"{{{name}}}" and not suffix and not one_of:

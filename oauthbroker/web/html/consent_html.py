@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal
@@ -52,6 +52,7 @@ class ConnectView:
     asked: Invitation
     now: datetime
     csrf_token: str = field(default="", repr=False)
+    _: KW_ONLY
     typed: Mapping[str, str] | None = None
 
     @property
@@ -64,7 +65,7 @@ class ConnectView:
         return host_of(self.asked.authorization_endpoint) if self.asked.authorization_endpoint else ""
 
     def problem_of(self, param: ConnectParam) -> bool:
-        """Tell whether what was typed for a parameter was refused."""
+        """Tell whether the typed value of a parameter was refused."""
         return self.typed is not None and param.typed(self.typed.get(param.name, "")) is None
 
     @property
@@ -87,7 +88,7 @@ def render_connect(view: ConnectView, locale: Locale) -> Page:
 
 
 def typed_params(fields: Mapping[str, str]) -> dict[str, str]:
-    """Return what was typed for the connection's parameters."""
+    """Return the typed values of the connection's parameters."""
     return {name.removeprefix(PARAM): text for name, text in fields.items() if name.startswith(PARAM)}
 
 

@@ -98,7 +98,7 @@ class ConsentPages:
             return self._ended(ending, request, locator_of_link(ticket))
         invitation = await self.consent.invitation(ticket)
         key, locale = self.browsers.key(request), self.browsers.locale(request, invitation.locale)
-        view = ConnectView(invitation, self.consent.now(), self.browsers.field(key, ticket), typed)
+        view = ConnectView(invitation, self.consent.now(), self.browsers.field(key, ticket), typed=typed)
         prompt = invitation.device
         page = views.render_connect(view, locale) if prompt is None else views.render_device(view, prompt, locale)
         return page.response(set_cookies=[self.browsers.key_cookie(key)])

@@ -16,7 +16,7 @@ from oauthbroker.config.written.resource_specs import models_in
 
 PLUGINS = ("flowtools", "gateway", "integrations", "mcp", "tools")
 MOST = {
-    ("OAuthApp", ""): 91,  # 47 of them quirks, 9 endpoints
+    ("OAuthApp", ""): 96,  # 47 of them quirks, 9 endpoints, 5 connectParams and accounts
     ("Broker", ""): 84,
     ("Forwarder", ""): 8,
     ("Tool", ""): 5,

@@ -1,4 +1,4 @@
-"""`connectParams`: what an app may say, what is refused, and that no value leads to another host."""
+"""`connectParams`: the accepted forms, the refusals, and that no value leads to another host."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection.targets import Target
 from oauthbroker.model.apps import Bundle, ToolAuth
-from oauthbroker.model.provider_api import ApiAccess, ApiHost
+from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tokens.context import OAuthContext
@@ -106,7 +106,9 @@ async def test_a_refused_token_is_reported_by_the_broker_and_another_one_is_inje
 async def test_a_token_of_another_account_is_not_injected(harness: Harness) -> None:
     calls = context_of(harness, "Tool/carried").injected_calls("mail")
     for _ in range(2):
-        assert Code.API_HOST_FORBIDDEN is code_of(await calls.token(replace(TARGET, account="instance_url")))
+        assert Code.API_HOST_FORBIDDEN is code_of(
+            await calls.token(replace(TARGET, account=AccountHost("instance_url", ".example.com")))
+        )
 
 
 async def test_a_person_is_asked_as_for_a_token(harness: Harness) -> None:
