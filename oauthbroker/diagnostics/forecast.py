@@ -65,6 +65,7 @@ class Outlook:
 
     app: str
     subject: str
+    account: str = ""
     grant_id: str
     when: datetime | None
     why: Why
@@ -74,6 +75,7 @@ class Outlook:
         return {
             "app": self.app,
             "subject": self.subject,
+            **({"account": self.account} if self.account else {}),
             "grantId": self.grant_id,
             "when": printed(self.when) if self.when is not None else None,
             "why": self.why,
@@ -129,7 +131,8 @@ def _outlook(grant: GrantView, app: AppFacts, now: datetime, *, crowded: bool) -
     """Return the end of a grant that comes first."""
 
     def at(when: datetime | None, why: Why, *, certain: bool = True) -> Outlook:
-        return Outlook(app=grant.app, subject=grant.subject, grant_id=grant.id, when=when, why=why, certain=certain)
+        key = {"app": grant.app, "subject": grant.subject, "account": grant.account}
+        return Outlook(**key, grant_id=grant.id, when=when, why=why, certain=certain)
 
     if app.registration and grant.registration != app.registration:
         return at(now, "registration")

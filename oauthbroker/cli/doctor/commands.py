@@ -97,7 +97,10 @@ def _tell_forecast(doctor: Doctor, findings: list[Finding]) -> None:
     told = doctor.forecast
     if told.outlooks:
         when = ["when asked for" if it.when is None else f"{it.when:%Y-%m-%d %H:%M}" for it in told.outlooks]
-        rows = [(at, it.app, it.subject, REASONS[it.why]) for at, it in zip(when, told.outlooks, strict=True)]
+        rows = [
+            (at, it.app, " ".join(filter(None, (it.subject, it.account))), REASONS[it.why])
+            for at, it in zip(when, told.outlooks, strict=True)
+        ]
         table(("when (UTC)", "app", "subject", "why"), rows)
     else:
         typer.echo("No user, as far as is known.", err=True)

@@ -176,7 +176,8 @@ def _row(grant: GrantSummary) -> tuple[str, ...]:
     short = grant.grantId.removeprefix("sha256:")[:12]
     state = "must agree again" if grant.needs == "consent" else grant.state
     state += ", provider to tell" if grant.providerToTell else ""
-    return short, grant.app, grant.subject, state, _expires(grant), " ".join(grant.scopes) or "none"
+    whose = f"{grant.subject} {grant.account}" if grant.account else grant.subject
+    return short, grant.app, whose, state, _expires(grant), " ".join(grant.scopes) or "none"
 
 
 def _expires(grant: GrantSummary) -> str:
