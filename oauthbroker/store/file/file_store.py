@@ -247,7 +247,7 @@ class FileStore:
 
     def _check_open(self, key: Key) -> None:
         if key.kind not in self._kinds or not is_name(key.name):
-            check_key(key, self._kinds)  # which says what is wrong
+            check_key(key, self._kinds)  # raises
         if self._closed or os.getpid() != self._pid:
             self._check_usable()
 
