@@ -26,7 +26,18 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("tokens", "refresh", "protocol", "store", "authorization", "wiring")
-UNITS = (*FOLDERS, "grants", "injection", "records", "revocation", "client", "access", "key_services", "events", "audit")
+UNITS = (
+    *FOLDERS,
+    "grants",
+    "injection",
+    "records",
+    "revocation",
+    "client",
+    "access",
+    "key_services",
+    "events",
+    "audit",
+)
 TESTS = (*(f"tests/unit/{each}" for each in UNITS), "tests/contract")
 SECONDS, FILE_SECONDS = 6.0, 0.2  # the nearest tests of a line take so long together; a file of tests to be imported
 _PREFIXES = tuple(f"{ROOT}/oauthbroker/{each}/" for each in FOLDERS)
@@ -84,7 +95,9 @@ def _first(node: ast.stmt) -> int:
 @functools.cache
 def _executed() -> list[Executed]:
     rows = [json.loads(row) for path in _records() for row in path.read_text().splitlines()]
-    executed = [Executed(test, seconds, {path: frozenset(lines) for path, lines in row.items()}) for test, seconds, row in rows]
+    executed = [
+        Executed(test, seconds, {path: frozenset(lines) for path, lines in row.items()}) for test, seconds, row in rows
+    ]
     return sorted(executed, key=lambda each: (sum(map(len, each.lines.values())), each.test))
 
 
