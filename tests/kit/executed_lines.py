@@ -154,7 +154,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
         if _lines and item.nodeid not in _failed:
             _write(item, time.process_time() - start)
 

@@ -128,7 +128,7 @@ class _FirstFailure:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
-            os.write(self._descriptor, report.nodeid.encode())
+            os.write(self._descriptor, f"{report.nodeid}\n".encode())
 
 
 class Trial(NamedTuple):
@@ -141,8 +141,8 @@ class Trial(NamedTuple):
 
     def has_noticed(self, status: int) -> bool:
         """Tell whether the mutant is the reason of a failure. A run that takes too long is stopped: a failure, too."""
-        with open(self.failure, "rb") as pipe:
-            failed = pipe.read().decode()
+        with os.fdopen(self.failure) as pipe:
+            failed = pipe.readline().rstrip("\n")
         return status != 0 and is_green((failed,) if failed else self.tests)
 
 

@@ -14,8 +14,9 @@ from oauthbroker.audit import OwnerConfirmed
 from oauthbroker.authorization.code_exchange import PROVIDER_CALLS, Exchange
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp, Revocation
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.owner_check import OwnerFacts
+from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.callback_checks import ValidCallback
 from oauthbroker.protocol.messages import ProviderResponse

@@ -20,8 +20,9 @@ from oauthbroker.authorization.device_polling import (
 )
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp, Revocation
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.owner_check import OwnerFacts
+from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.network.transport import TransportFailed

@@ -12,8 +12,9 @@ from oauthbroker.audit import Connected, ConnectFailed, GrantRevoked, TokensDrop
 from oauthbroker.authorization.finish import SYNCS
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Owner, Revocation
+from oauthbroker.model.apps import Owner
 from oauthbroker.model.owner_check import CheckedOwner, OwnerFacts
+from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.records import AuthSession
