@@ -10,9 +10,10 @@ from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.testing.authority import Certificate
 from oauthbroker.testing.browser import Browser
 from oauthbroker.testing.canary import Canaries
-from oauthbroker.testing.provider.http import Answer, HttpServer, Reply, Request
+from oauthbroker.testing.provider.http import Answer, Reply, Request
 from oauthbroker.testing.provider.observations import Observations
 from oauthbroker.testing.provider.routes import route_of, seen
+from oauthbroker.testing.provider.server import HttpServer
 from oauthbroker.testing.provider.setup import ProviderSetup
 from oauthbroker.testing.provider.simulated_user import connect_device, go_through
 from oauthbroker.testing.provider.state import State

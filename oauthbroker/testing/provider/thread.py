@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from oauthbroker.testing.provider.http import HttpServer
+from oauthbroker.testing.provider.server import HttpServer
 
 
 class ServerThread:
