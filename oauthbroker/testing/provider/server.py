@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 import ssl
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -81,6 +82,33 @@ class HttpServer:
         except Exception as exc:  # noqa: BLE001 - a test's own script may fail in any way; the test must hear of it
             self.fault = self.fault or exc
             return Answer(500, (("connection", "close"),))
+
+
+class ServerThread:
+    """Serves in a thread with a loop of its own, between `start` and `stop`."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="identity-provider", daemon=True)
+
+    def start(self) -> None:
+        """Return once the server listens."""
+        self._thread.start()
+        self._ready.wait()
+
+    def stop(self) -> None:
+        """Return once every connection is closed and the thread has ended."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._server.start())
+            self._ready.set()
+            self._loop.run_forever()
+            runner.run(self._server.stop())
 
 
 class _Connection(H11Protocol):
