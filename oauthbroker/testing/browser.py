@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urljoin, urlsplit
 
 import httpx2
 
-from oauthbroker.testing.canary import Canaries, off_the_record, on_the_record
+from oauthbroker.testing.canary import Canaries, off_the_record
 from oauthbroker.testing.cookies import Cookie, CookieJar, same_site
 from oauthbroker.testing.html import Document, Form, parse
 
@@ -26,6 +26,7 @@ App = Callable[..., Any]
 
 _STOPOVER = ("/login/callback", "/admin/sign-in")
 _ANOTHER_TRY = re.compile(r"/next/as-[^/]+/again$")
+_SECONDS = 30.0  # at most for each step of a request
 _LONG = 16  # shorter cookies and path parts are names, not secrets
 _ONE_REQUEST = httpx2.Limits(max_keepalive_connections=0)
 
@@ -93,7 +94,6 @@ class Browser:
         apps: Mapping[str, App] | None = None,
         *,
         language: str = "en",
-        timeout: float = 30.0,
         canaries: Canaries | None = None,
         trust: Path | None = None,
     ) -> None:
@@ -103,7 +103,6 @@ class Browser:
         self.canaries = canaries if canaries is not None else Canaries.active()
         self._apps: dict[str, httpx2.ASGITransport] = {}
         self._came_back: set[str] = set()
-        self._timeout = timeout
         self._trust = trust
         for origin, app in (apps or {}).items():
             self.serve(origin, app)
@@ -214,7 +213,7 @@ class Browser:
         return headers
 
     async def _send(self, method: str, url: str, headers: dict[str, str], body: bytes | None) -> Page:
-        limits = dict.fromkeys(("connect", "read", "write", "pool"), self._timeout)
+        limits = dict.fromkeys(("connect", "read", "write", "pool"), _SECONDS)
         request = httpx2.Request(method, url, headers=headers, content=body, extensions={"timeout": limits})
         app = self._apps.get(_origin(urlsplit(url)))
         transport = app or httpx2.AsyncHTTPTransport(trust_env=False, verify=_tls(self._trust), limits=_ONE_REQUEST)
@@ -274,7 +273,7 @@ def _on_the_record(app: App) -> App:
     """Sweep the application's own requests, also those that a browser's request starts."""
 
     async def run(scope: Any, receive: Any, send: Any) -> None:
-        with on_the_record():
+        with off_the_record(off=False):
             await app(scope, receive, send)
 
     return run

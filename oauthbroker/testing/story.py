@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 from urllib.parse import urljoin
 
 from oauthbroker.testing.browser import Browser, Page
-from oauthbroker.testing.provider import IdentityProvider
 
 _MOST_REDIRECTS = 5
 
 
+class Provider(Protocol):
+    """The part of a provider that `connect_through` uses; `IdentityProvider` has it."""
+
+    @property
+    def base_url(self) -> str: ...
+
+    async def agree(
+        self,
+        url: str,
+        account: str = ...,
+        *,
+        browser: Browser | None = ...,
+        deny: bool = ...,
+        scopes: Sequence[str] | None = ...,
+    ) -> str: ...
+
+
 async def connect_through(
     browser: Browser,
-    provider: IdentityProvider,
+    provider: Provider,
     authorization_url: str,
     account: str = "alice",
     *,

@@ -36,15 +36,11 @@ class SimulatedUser:
         cancels, `scopes` are the ones left ticked (all by default). Raises AssertionError if the provider refuses the
         request with a page.
         """
-        browser = self._browser(browser)
-        page = await browser.open(url) if not browser.history else await browser.follow(url)
-        for _ in range(_MOST_STEPS):
-            if page.location is not None and not _at_home(page.location, self._state.base_url):
-                if visit:
-                    await browser.follow(page.location)
-                return page.location
-            page = await _step(browser, page, account=account, deny=deny, scopes=scopes)
-        raise AssertionError(f"no way back after {_MOST_STEPS} pages; the last one said: {page.text[:200]}")
+        browser, home = self._browser(browser), self._state.base_url
+        callback = await go_through(browser, url, home=home, account=account, deny=deny, scopes=scopes)
+        if visit:
+            await browser.follow(callback)
+        return callback
 
     async def device_agree(
         self,
@@ -72,6 +68,18 @@ class SimulatedUser:
 
     def _browser(self, given: Browser | None) -> Browser:
         return given or Browser(canaries=self.canaries, trust=self._tls.trust if self._tls else None)
+
+
+async def go_through(
+    browser: Browser, url: str, *, home: str, account: str, deny: bool = False, scopes: Sequence[str] | None = None
+) -> str:
+    """Do as `agree`, at the provider whose origin is `home`. It may run in another process."""
+    page = await browser.open(url) if not browser.history else await browser.follow(url)
+    for _ in range(_MOST_STEPS):
+        if page.location is not None and not _at_home(page.location, home):
+            return page.location
+        page = await _step(browser, page, account=account, deny=deny, scopes=scopes)
+    raise AssertionError(f"no way back after {_MOST_STEPS} pages; the last one said: {page.text[:200]}")
 
 
 def _at_home(url: str, home: str) -> bool:
