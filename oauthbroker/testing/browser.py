@@ -26,7 +26,6 @@ App = Callable[..., Any]
 
 _STOPOVER = ("/login/callback", "/admin/sign-in")
 _ANOTHER_TRY = re.compile(r"/next/as-[^/]+/again$")
-_SECONDS = 30.0  # at most for each step of a request
 _LONG = 16  # shorter cookies and path parts are names, not secrets
 _ONE_REQUEST = httpx2.Limits(max_keepalive_connections=0)
 
@@ -94,6 +93,7 @@ class Browser:
         apps: Mapping[str, App] | None = None,
         *,
         language: str = "en",
+        timeout: float = 30.0,
         canaries: Canaries | None = None,
         trust: Path | None = None,
     ) -> None:
@@ -103,6 +103,7 @@ class Browser:
         self.canaries = canaries if canaries is not None else Canaries.active()
         self._apps: dict[str, httpx2.ASGITransport] = {}
         self._came_back: set[str] = set()
+        self._timeout = timeout
         self._trust = trust
         for origin, app in (apps or {}).items():
             self.serve(origin, app)
@@ -213,7 +214,7 @@ class Browser:
         return headers
 
     async def _send(self, method: str, url: str, headers: dict[str, str], body: bytes | None) -> Page:
-        limits = dict.fromkeys(("connect", "read", "write", "pool"), _SECONDS)
+        limits = dict.fromkeys(("connect", "read", "write", "pool"), self._timeout)
         request = httpx2.Request(method, url, headers=headers, content=body, extensions={"timeout": limits})
         app = self._apps.get(_origin(urlsplit(url)))
         transport = app or httpx2.AsyncHTTPTransport(trust_env=False, verify=_tls(self._trust), limits=_ONE_REQUEST)
