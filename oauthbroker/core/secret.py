@@ -9,18 +9,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 
-_SECRET_NAME = re.compile(r"token(?!_type$)|secret|password|assertion|^code$", re.IGNORECASE)
-
-
-def is_named_like_a_secret(name: str) -> bool:
-    """Return whether a member of that name may hold a secret: then it is neither kept nor told."""
-    return _SECRET_NAME.search(name) is not None
+# A match for the name of a member that may hold a secret: then it is neither kept nor told.
+is_named_like_a_secret: Callable[[str], object] = re.compile(
+    r"token(?!_type$)|secret|password|assertion|^code$", re.IGNORECASE
+).search
 
 
 def digest_of(secret: str) -> str:

@@ -26,7 +26,7 @@ def decode_json(body: bytes, code: Code, *, most_values: int = MOST_VALUES, leve
     names, NaN and infinities, lone surrogates, nesting deeper than `levels`. The error holds nothing of the body.
     """
     try:
-        few = has_few_values(body, most_values)
+        few = len(body) <= most_values or has_few_values(body, most_values)
         value = _DECODER.decode(body.decode("utf-8")) if few else None
         why = _MANY.format(most_values) if not few else "" if _is_sane(value, levels) else _DEEP.format(levels)
     except (ValueError, RecursionError) as error:

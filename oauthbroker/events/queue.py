@@ -57,12 +57,15 @@ class StoreQueues:
         """Add an event. The event of a full queue stays in its outbox for the next attempt."""
         agent, item = event.target.agent_name, Item(id=event.id, address=address_of(event))
         if agent in self._full:
-            _check_capacity(await self._storage.read(agent), item)
+            index = await self._storage.read(agent)
+            if not index.knows(event.id) and not index.has_space_for(item):
+                raise QueueFull(item.id)
         async with self._storage.changing(agent) as index:
             new = not index.knows(event.id)
             if new:
                 self._full.add(agent)
-                _check_capacity(index, item)
+                if not index.has_space_for(item):
+                    raise QueueFull(item.id)
                 self._full.discard(agent)
                 index.append(item)
                 index.bodies.append(event)
@@ -239,8 +242,3 @@ class StoreQueues:
 
     async def wait(self, signal: asyncio.Event, seconds: float) -> None:
         await self._notifier.wait(min(seconds, POLL_SECONDS), signal)
-
-
-def _check_capacity(index: Index, item: Item) -> None:
-    if not index.knows(item.id) and not index.has_space_for(item):
-        raise QueueFull(item.id)

@@ -97,7 +97,10 @@ class Index:
 
     def knows(self, event_id: str) -> bool:
         """Return whether the event is in the queue, or has left it lately."""
-        if self.needs(event_id) or any(event_id in segment.done for segment in self.segments.values()):
+        for segment in self.segments.values():
+            if event_id in segment.by_id or event_id in segment.done:
+                return True
+        if any(item.id == event_id for item in self.head.dead):
             return True
         return any(each.id == event_id and each.done for each in self.head.settled)
 
@@ -218,7 +221,8 @@ class Index:
 
     def plan(self) -> Plan | None:
         """Return the parts that have to be written; None if nothing has changed."""
-        if len(self.head.segments) > SPARSE + 4 * len(self) // SEGMENT_ITEMS:
+        spare = len(self.head.segments) - SPARSE
+        if spare > 0 and spare > 4 * len(self) // SEGMENT_ITEMS:
             self._join()
         self._hand_over()
         changed = tuple(each for each in self.segments.values() if each is not self._found.get(each.number))
@@ -227,7 +231,7 @@ class Index:
         final = self._with_retired()
         if self._moved:  # the items lie in listed segments until the new ones are listed
             first, last = None, final
-        elif changed:
+        elif changed and final != self._before:
             first, last = self._with_both(final), final
         else:
             first, last = final, None
@@ -258,7 +262,8 @@ class Index:
                 self._write(segment, settled=())
             if leaves:
                 del self.segments[number]
-        self.head = replace(self.head, segments=tuple(each for each in self.head.segments if each in self.segments))
+                left = tuple(each for each in self.head.segments if each != number)
+                self.head = replace(self.head, segments=left)
 
     def _with_retired(self) -> Head:
         """Return the head with the segments that this change retires. Those of an earlier change are deleted by now."""

@@ -7,7 +7,6 @@ one request itself, in the server's place, and waits inside the repeated one. It
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -16,14 +15,7 @@ from typing import Any, Final
 
 import httpx2
 
-from oauthbroker import (
-    AuthorizationRequired,
-    AuthorizationRequiredError,
-    Broker,
-    BrokerError,
-    InjectionError,
-    Turn,
-)
+from oauthbroker import AuthorizationRequired, AuthorizationRequiredError, Broker, BrokerError, InjectionError, Turn
 from oauthbroker.mcp.consent import CANCEL, INPUT, PATIENCE_SECONDS, PENDING, STATELESS, ended
 from oauthbroker.mcp.rpc_messages import (
     OURS,
@@ -36,7 +28,7 @@ from oauthbroker.mcp.rpc_messages import (
     with_body,
     without_ours,
 )
-from oauthbroker.plugins import Allowance, AnswerTooLarge, bounded_answer, demanded_scopes
+from oauthbroker.plugins import Allowance, AnswerTooLarge, Bounded, bounded_answer, demanded_scopes
 
 READ_SECONDS: Final = 300.0  # as the SDK's own HTTP client: a tool's call may be silent for minutes
 URL_ELICITATION_REQUIRED: Final = -32042  # in revision 2025-11-25
@@ -92,10 +84,10 @@ class McpTransport(httpx2.AsyncBaseTransport):
         self._client = self._oauth.client(app, self._scopes)
         self._has_begun, self.failure = False, ""  # `failure`: our sentence for the last request that we failed
         self._show, self._patience = show, patience_seconds
-        self._asked: OrderedDict[str, _Asked] = OrderedDict()
+        self._asked = Bounded[str, _Asked](MOST_ASKED)
         self._elicits = False  # as the `initialize` of an older client said
-        self._shown: OrderedDict[str, None] = OrderedDict()  # auth sessions whose link a host was given in an error
-        self._refused: OrderedDict[str, None] = OrderedDict()  # operations that larger scopes did not help
+        self._shown = Bounded[str, None](MOST_ASKED)  # auth sessions whose link a host was given in an error
+        self._refused = Bounded[str, None](MOST_ASKED)  # operations that larger scopes did not help
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         call = call_of(request)
@@ -132,7 +124,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
     async def _answered(self, request: httpx2.Request, call: dict[str, Any]) -> httpx2.Response:
         params = call.get("params", {})
         state = str(params.get("requestState"))
-        asked, action = self._asked.pop(state, None), None
+        asked, action = self._asked.pop(state), None
         if asked is None and state.startswith(STATE):  # evicted, or made up by the server: a new request
             call = {**call, "params": without_ours(params)}
             request = with_body(request, call)
@@ -165,12 +157,12 @@ class McpTransport(httpx2.AsyncBaseTransport):
             response = await self._sent(request, self._oauth.client(self._app, larger))
         except InjectionError as error:
             if not isinstance(error, AuthorizationRequiredError):  # beyond the ceiling: the next request asks as before
-                _keep(self._refused, operation, None)
+                self._refused.keep(operation, None)
                 raise
             self._use(larger)
             raise
         if demanded_scopes(response.status_code, response.headers.raw):
-            _keep(self._refused, operation, None)
+            self._refused.keep(operation, None)
         self._use(larger)
         return response
 
@@ -208,7 +200,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
             theirs = {name: params[name] for name in OURS if name in params}
             return self._asking(call, _Asked(result.auth_session_id, theirs, consents + 1), result)
         shown = result.auth_session_id in self._shown
-        _keep(self._shown, result.auth_session_id, None)
+        self._shown.keep(result.auth_session_id, None)
         if self._show is not None and not shown:
             await self._shows(self._show, result)
         if self._show is not None or (shown and call.get("method") in _ASKING):
@@ -216,7 +208,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
             if end is None:
                 return await self._sent(request)
             if end != PENDING:
-                self._shown.pop(result.auth_session_id, None)
+                self._shown.pop(result.auth_session_id)
                 return failed_answer(call, end)
         sentence = AuthorizationRequiredError(result).for_model
         if not elicits:
@@ -229,7 +221,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
         try:
             await show(result)
         except BaseException:
-            self._shown.pop(result.auth_session_id, None)
+            self._shown.pop(result.auth_session_id)
             raise
 
     async def _ended(self, session_id: str, action: str | None = None, rounds: int = 1) -> str | None:
@@ -241,14 +233,8 @@ class McpTransport(httpx2.AsyncBaseTransport):
         """Answer `input_required`: with the link, or only with the state while the user is at it."""
         security = import_module("mcp.server.request_state").RequestStateSecurity  # not in `mcp` 1
         state = STATE + security.ephemeral().codec.seal(b"")  # the host keeps it, and the server cannot guess it
-        _keep(self._asked, state, asked)
+        self._asked.keep(state, asked)
         answer: dict[str, Any] = {"resultType": "input_required", "requestState": state}
         if result is not None:
             answer["inputRequests"] = {INPUT: {"method": "elicitation/create", "params": for_user(result)}}
         return httpx2.Response(HTTPStatus.OK, json={"jsonrpc": "2.0", "id": call["id"], "result": answer})
-
-
-def _keep(kept: OrderedDict[str, Any], name: str, value: Any) -> None:
-    kept[name] = value
-    if len(kept) > MOST_ASKED:
-        kept.popitem(last=False)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -45,6 +44,7 @@ from oauthbroker.mcp.server import McpOAuth, ToolCaller, failed
 from oauthbroker.mcp.spec import McpServerSpec
 from oauthbroker.mcp.upstream_names import BETWEEN, BETWEEN_URI, shown, with_shown_uris
 from oauthbroker.mcp.upstream_sessions import CALLING, LISTING, UpstreamFailed, UpstreamSessions, Work
+from oauthbroker.plugins import Bounded
 
 AGENT: Final = "mcp-gateway"
 DAY_SECONDS: Final = 86_400.0  # longer than any link lives
@@ -66,7 +66,7 @@ class McpGateway(McpOAuth):
     def __init__(self, broker: Broker, local: str | None = None) -> None:
         super().__init__(broker, subject="{sub}", agent=AGENT)
         self._local = local
-        self._lists: OrderedDict[tuple[str, str, str], list[Any]] = OrderedDict()  # the last ones: caller, server, kind
+        self._lists = Bounded[tuple[str, str, str], list[Any]](MOST_LISTS)  # the last ones: caller, server, kind
         self._sessions = UpstreamSessions(broker)
         self._watched: dict[str, asyncio.Task[None]] = {}  # by auth session
         self._tools = ListedTools(broker)
@@ -141,9 +141,7 @@ class McpGateway(McpOAuth):
         await self._sessions.within(caller, (name, spec), LISTING, listed)
         if kind == "tools":
             found = await self._tools.of(name, [each for each in found if spec.shows(kind, each.name)])
-        self._lists[caller.key, name, kind] = kept = shown(name, spec, kind, found)
-        if len(self._lists) > MOST_LISTS:
-            self._lists.popitem(last=False)
+        self._lists.keep((caller.key, name, kind), kept := shown(name, spec, kind, found))
         return kept
 
     async def _call(self, request: Any, params: CallToolRequestParams) -> Any:

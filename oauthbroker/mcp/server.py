@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -36,6 +35,7 @@ from oauthbroker import (
 )
 from oauthbroker.mcp.consent import CANCEL, INPUT, PATIENCE_SECONDS, PENDING, STATELESS, ended
 from oauthbroker.mcp.turn_tokens import TurnAccessToken
+from oauthbroker.plugins import Bounded
 
 if TYPE_CHECKING:
     import httpx2
@@ -81,7 +81,7 @@ class McpOAuth:
         if not CLAIM.search(self._subject) or set("{}") & set(CLAIM.sub("", self._subject)):
             raise ValueError("subject is a template with claims, such as okta:user:{sub}")
         self._asking = ContextVar[Any]("the context of a tool under `asks`", default=None)
-        self._shown: OrderedDict[tuple[str, str], str] = OrderedDict()  # by caller and tool: links without a state
+        self._shown = Bounded[tuple[str, str], str](MOST_SHOWN)  # by caller and tool: links without a state
 
     async def token(self, ctx: Any, app: str, scopes: Sequence[str] | None = None) -> Ready:
         """Return a token of the caller, in a tool under `asks`. Raises an `InjectionError`, which `asks` answers."""
@@ -182,7 +182,7 @@ class McpOAuth:
             session_id, action = session.id, _action(ctx)
             if action == CANCEL:
                 return None
-        elif (shown := self._shown.pop((caller.key, tool), None)) is not None:
+        elif (shown := self._shown.pop((caller.key, tool))) is not None:
             state, session_id = "", shown
         else:
             return None
@@ -207,9 +207,7 @@ class McpOAuth:
         if elicits and (ctx.request_context.protocol_version or "") >= STATELESS:
             asked = ElicitRequest(params=ElicitRequestURLParams(message=needed.message, url=url))
             return InputRequiredResult(input_requests={INPUT: asked}, request_state=STATE + session_id)
-        self._shown[key] = session_id
-        if len(self._shown) > MOST_SHOWN:
-            self._shown.popitem(last=False)
+        self._shown.keep(key, session_id)
         if elicits and isinstance(ctx, Context):  # FastMCP makes a tool's failure of this error
             params = ElicitRequestURLParams(message=needed.message, url=url, elicitation_id=session_id)
             raise UrlElicitationRequiredError([params], sentence)

@@ -111,13 +111,11 @@ def _is_short(value: Any) -> bool:
     return not isinstance(value, list) or (len(value) <= MOST_OTHERS and all(map(_is_short, value)))
 
 
-class _WithoutAnswers(logging.Filter):
-    """Takes the texts out of the lines that the SDK's client logs: they quote answers."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args, record.exc_info, record.exc_text = SDK_LINE, (), None, None
-        return True
+def _without_answers(record: logging.LogRecord) -> bool:
+    """Take the text out of a line that the SDK's client logs: it quotes answers."""
+    record.msg, record.args, record.exc_info, record.exc_text = SDK_LINE, (), None, None
+    return True
 
 
 for _name in ("mcp.client.streamable_http", "mcp.client.client", "client", "mcp.shared.jsonrpc_dispatcher"):
-    logging.getLogger(_name).addFilter(_WithoutAnswers())
+    logging.getLogger(_name).addFilter(_without_answers)

@@ -93,15 +93,9 @@ class _Transport(McpTransport):
     def _allowance(self) -> Allowance:
         return self._left
 
-    async def _ask(
-        self,
-        request: httpx2.Request,
-        call: dict[str, Any],
-        result: AuthorizationRequired,
-        consents: int,
-        *,
-        cancelled: bool,
-    ) -> httpx2.Response:
-        del request, call, consents, cancelled
-        self.needed = result
-        raise AuthorizationRequiredError(result)
+    async def _answered(self, request: httpx2.Request, call: dict[str, Any]) -> httpx2.Response:
+        try:
+            return await self._with_scopes(request, call)
+        except AuthorizationRequiredError as error:
+            self.needed = error.result
+            raise

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from oauthbroker.config.written.client_spec import SecretSource
     from oauthbroker.config.written.fields import Ref, Strict, Tolerant
     from oauthbroker.core.bearer_challenge import demanded_scopes
+    from oauthbroker.core.bounded_cache import Bounded
     from oauthbroker.core.clock import Clock, SystemClock
     from oauthbroker.core.foreign_text import foreign_text, harmless_text
     from oauthbroker.core.json_values import ValueCounter
@@ -47,6 +48,7 @@ __all__ = [
     "Allowance",
     "AnswerTooLarge",
     "Background",
+    "Bounded",
     "BoundedRequests",
     "ChangedText",
     "Clock",
@@ -111,6 +113,7 @@ __getattr__ = lazily(
         "config.written.client_spec": {"SecretSource"},
         "config.written.fields": {"Ref", "Strict", "Tolerant"},
         "core.bearer_challenge": {"demanded_scopes"},
+        "core.bounded_cache": {"Bounded"},
         "core.clock": {"Clock", "SystemClock"},
         "core.foreign_text": {"foreign_text", "harmless_text"},
         "core.json_values": {"ValueCounter"},

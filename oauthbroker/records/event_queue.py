@@ -75,16 +75,17 @@ class Segment:
     order: int = field(init=False, repr=False, compare=False)  # of its last settlement
 
     def __post_init__(self) -> None:
-        first: dict[str, Item] = {}
+        by_id, first, weight = dict[str, Item](), dict[str, Item](), 0
         for item in self.items:
+            by_id[item.id] = item
             first.setdefault(item.address, item)
-        vars(self).update(
-            by_id={item.id: item for item in self.items},
-            heads=tuple(first.values()),
-            done=frozenset(each.id for each in self.settled if each.done),
-            weight=sum(item.weight for item in self.items),
-            order=max((each.order for each in self.settled), default=0),
-        )
+            weight += item.weight
+        done, order = set[str](), 0
+        for each in self.settled:
+            order = max(order, each.order)
+            if each.done:
+                done.add(each.id)
+        vars(self).update(by_id=by_id, heads=tuple(first.values()), weight=weight, done=frozenset(done), order=order)
 
     def has_space_for(self, item: Item) -> bool:
         if not self.items:
@@ -96,7 +97,7 @@ class Segment:
             "agent": self.agent,
             "number": self.number,
             "waiting": [_item_json(item) for item in self.items],
-            "settled": [_settled_json(each) for each in self.settled],
+            "settled": _settled_json(self.settled),
         }
         return codec.encode("EventQueueSegment", {"spec": spec})
 
@@ -144,7 +145,7 @@ class Head:
             "next": self.next,
             "retired": list(self.retired),
             "dead": [_item_json(item) for item in self.dead],
-            "settled": [_settled_json(each) for each in self.settled],
+            "settled": _settled_json(self.settled),
         }
         return codec.encode("EventQueueHead", {"spec": spec})
 
@@ -186,8 +187,8 @@ def _moment(text: str | None) -> datetime | None:
     return from_iso(text) if text is not None else None
 
 
-def _settled_json(settled: Settled) -> dict[str, object]:
-    return {"id": settled.id, "lease": settled.lease, "done": settled.done, "order": settled.order}
+def _settled_json(settled: Iterable[Settled]) -> list[dict[str, object]]:
+    return [{"id": each.id, "lease": each.lease, "done": each.done, "order": each.order} for each in settled]
 
 
 def settled_in(data: Iterable[Mapping[str, Any]]) -> tuple[Settled, ...]:

@@ -23,6 +23,7 @@ class QueueParts:
 
     def __init__(self, store: Store, on_damage: Damage) -> None:
         self._store = store
+        self.unchanged = store.unchanged  # whether a version is certainly the newest; costs one stat
         self._on_damage = on_damage
 
     def lock(self, agent: str) -> AbstractAsyncContextManager[object]:
@@ -31,10 +32,6 @@ class QueueParts:
 
     def key(self, agent: str, number: int = HEAD) -> Key:
         return self._store.key(KIND, agent, *([str(number)] if number else []))
-
-    def unchanged(self, entry: Entry) -> bool:
-        """Return whether the version is certainly the newest; costs one stat."""
-        return self._store.unchanged(entry)
 
     async def is_current(self, entry: Entry) -> bool:
         """Return whether the version is the newest, by the word of the store."""

@@ -44,8 +44,8 @@ class OpenSessions:
         """Raise `rateLimited` if one more session would exceed a limit."""
         if self._is_full(app):
             self._forget_expired(now)
-        if self._is_full(app):
-            raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
+            if self._is_full(app):
+                raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
 
     def waiting(self, now: datetime) -> Counter[str]:
         """Return the number of open sessions by app."""

@@ -11,13 +11,10 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import note_held
 
 
-class _Gate:
+class _Gate(asyncio.Lock):
     """The queue in this process for one lock; it exists while a task uses it."""
 
-    __slots__ = ("lock", "users")
-
-    def __init__(self) -> None:
-        self.lock, self.users = asyncio.Lock(), 0
+    users = 0
 
 
 class TaskGates:
@@ -38,11 +35,11 @@ class TaskGates:
         gate = self._gates[name]
         gate.users += 1
         try:
-            await _enter(name, gate.lock, deadline)
+            await _enter(name, gate, deadline)
             try:
                 yield
             finally:
-                gate.lock.release()
+                gate.release()
         finally:
             gate.users -= 1
             if not gate.users:

@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urljoin, urlsplit
 
 import httpx2
 
-from oauthbroker.testing.canary import Canaries, off_the_record, on_the_record
+from oauthbroker.testing.canary import Canaries, off_the_record
 from oauthbroker.testing.cookies import Cookie, CookieJar, same_site
 from oauthbroker.testing.html import Document, Form, parse
 
@@ -274,7 +274,7 @@ def _on_the_record(app: App) -> App:
     """Sweep the application's own requests, also those that a browser's request starts."""
 
     async def run(scope: Any, receive: Any, send: Any) -> None:
-        with on_the_record():
+        with off_the_record(off=False):
             await app(scope, receive, send)
 
     return run

@@ -28,19 +28,10 @@ _off_the_record: ContextVar[bool] = ContextVar("off_the_record", default=False)
 
 
 @contextmanager
-def off_the_record() -> Iterator[None]:
-    """Ignore the logs of HTTP libraries in the block: there the test plays the outside world."""
-    before = _off_the_record.set(True)
-    try:
-        yield
-    finally:
-        _off_the_record.reset(before)
-
-
-@contextmanager
-def on_the_record() -> Iterator[None]:
-    """Sweep the logs in the block again: an application under test that is called inside `off_the_record`."""
-    before = _off_the_record.set(False)
+def off_the_record(*, off: bool = True) -> Iterator[None]:
+    """Ignore the logs of HTTP libraries in the block: there the test plays the outside world. With `off=False` they are
+    swept again: an application under test is called inside."""
+    before = _off_the_record.set(off)
     try:
         yield
     finally:

@@ -11,6 +11,10 @@ from typing import Any, Literal, Self
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.testing.authority import Certificate
+from oauthbroker.testing.provider import http
+from oauthbroker.testing.provider.faults import Cut
+from oauthbroker.testing.provider.http import Reply, Request
+from oauthbroker.testing.provider.server import HttpServer
 
 Answer = int | tuple[int, dict[str, str]] | Literal["hang", "drop"]
 """A status, a status with headers, no answer at all, or a connection that breaks once the request was read."""
@@ -43,7 +47,7 @@ class WebhookReceiver:
         self.always: Answer | None = None
         self.port = port
         self._certificate = certificate
-        self._server: asyncio.Server | None = None
+        self._server: HttpServer | None = None
         self._came = asyncio.Condition()
 
     @property
@@ -56,14 +60,14 @@ class WebhookReceiver:
         return [each.id for each in self.received if each.taken]
 
     async def __aenter__(self) -> Self:
-        tls = self._certificate.context if self._certificate is not None else None
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=tls)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = HttpServer(self._take, self.port, self._certificate.context if self._certificate else None)
+        self.port = self._server.port
+        await self._server.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
-            self._server.close()
+            await self._server.stop()
 
     async def until(self, count: int, *, seconds: float = 30.0) -> list[str]:
         """Wait until so many events were taken, repetitions included. Return their ids."""
@@ -76,20 +80,8 @@ class WebhookReceiver:
         async with asyncio.timeout(seconds), self._came:
             await self._came.wait_for(lambda: len(self.received) >= count)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while await self._one(reader, writer):
-                pass
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        pairs = (line.partition(":") for line in head[1:] if line)
-        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        body = await reader.readexactly(int(headers.get("content-length", "0")))
+    async def _take(self, request: Request) -> Reply:
+        headers, body = dict(request.headers), request.body
         verified = tuple(_verifies(secret, body, headers) for secret in self.secrets)
         scripted = self.answers.popleft() if self.answers else self.always
         answer = scripted if scripted is not None else 204 if any(verified) else 401
@@ -102,13 +94,8 @@ class WebhookReceiver:
             self.received.append(found)
             self._came.notify_all()
         if status == "hang":
-            await reader.read()
-        if not isinstance(status, int):
-            return False
-        lines = [f"HTTP/1.1 {status} Status", *(f"{name}: {value}" for name, value in more.items())]
-        writer.write("\r\n".join([*lines, *([] if status == 204 else ["Content-Length: 0"]), "", ""]).encode("latin-1"))
-        await writer.drain()
-        return True
+            await asyncio.Event().wait()
+        return http.Answer(status, tuple(more.items())) if isinstance(status, int) else Cut()
 
 
 def _verifies(secret: Secret, body: bytes, headers: dict[str, str]) -> bool:

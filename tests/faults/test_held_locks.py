@@ -168,7 +168,7 @@ LOCKING = {
 
 def test_every_lease_and_every_lock_of_the_source_is_in_the_tables() -> None:
     assert {*LEASES} < ROWS.keys()
-    locks = re.compile(r"\b(flock|try_lock|lock_descriptor|lockf|FileLock)\(")
+    locks = re.compile(r"\b(?:(?:flock|try_lock|lockf|FileLock)\(|lock_descriptor\b)")
     sources = [path for path in SOURCE.rglob("*.py") if "testing" not in path.parts]
     assert LOCKING.keys() == {str(path.relative_to(SOURCE)) for path in sources if locks.search(path.read_text())}
 

@@ -6,6 +6,9 @@ No file is changed: a child process, forked from one that has imported all third
     python -m tests.kit.mutants oauthbroker/tokens/decision.py     one module
     python -m tests.kit.mutants --sample                the sample alone
     python -m tests.kit.mutants --planted               the faults of tests/kit/planted_faults.py
+
+The nearest tests of a line are the unit and contract tests that execute it, those that execute the fewest other lines
+first. One run of these tests, which takes three minutes, says which they are (`tests/kit/executed_lines.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
 
+from tests.kit.executed_lines import nearest_tests
 from tests.kit.mutations import mutations
 from tests.kit.planted_faults import PLANTED
 
@@ -37,7 +41,7 @@ CORE = {
     "oauthbroker/refresh/transaction.py": ("tests/unit/refresh/test_transaction.py",),
 }
 SAMPLED = ("tokens", "refresh", "protocol", "store")
-SAMPLE, SEED, PROCESSES, LONGEST = 300, 1, 2, 120  # LONGEST: seconds for the nearest tests of one mutant
+SAMPLE, SEED, LONGEST = 300, 1, 60  # LONGEST: seconds for the nearest tests of one mutant
 IMPORTED = (
     "pytest",
     "pytest_asyncio.plugin",
@@ -111,23 +115,44 @@ def sampled() -> Iterator[Mutant]:
         yield from mutants_of(path, [number])
 
 
-def nearest(path: str) -> tuple[str, ...]:
-    """Return a module's nearest tests: named for core modules, else the unit files that import it, else the folder's."""
-    if path in CORE:
-        return CORE[path]
-    module = path.removesuffix(".py").replace("/", ".")
-    folder = Path("tests/unit", Path(path).parts[1])
-    tests = [*sorted(Path("tests/unit").rglob("test_*.py")), *sorted(Path("tests/contract").rglob("test_*.py"))]
-    own = [str(each) for each in tests if f"{module} import" in each.read_text()]
-    return tuple(own) or (str(folder),)
+def nearest(mutant: Mutant) -> tuple[str, ...]:
+    """Return the tests that try a mutant: those named for its module, else those that execute its line."""
+    return CORE.get(mutant.path) or nearest_tests(mutant.path, mutant.line)
 
 
-def start(mutant: Mutant | None, tests: tuple[str, ...]) -> int:
-    """Run the tests in a child process and return its id. It ends with 0 if none fails; a run that takes too long is
-    stopped, which counts as a failure."""
+class _FirstFailure:
+    """A pytest plugin that writes the name of the first test that fails."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            os.write(self._descriptor, f"{report.nodeid}\n".encode())
+
+
+class Trial(NamedTuple):
+    """A child process that runs the tests of a mutant. It ends with 0 if none fails, and writes the one that does."""
+
+    mutant: Mutant | None
+    tests: tuple[str, ...]
+    child: int
+    failure: int
+
+    def has_noticed(self, status: int) -> bool:
+        """Tell whether the mutant is the reason of a failure. A run that takes too long is stopped: a failure, too."""
+        with os.fdopen(self.failure) as pipe:
+            failed = pipe.readline().rstrip("\n")
+        return status != 0 and is_green((failed,) if failed else self.tests)
+
+
+def start(mutant: Mutant | None, tests: tuple[str, ...]) -> Trial:
+    """Run the tests in a child process."""
+    failure, written = os.pipe()
     child = os.fork()
     if child:
-        return child
+        os.close(written)
+        return Trial(mutant, tests, child, failure)
     code = 1
     try:
         os.setsid()
@@ -138,7 +163,7 @@ def start(mutant: Mutant | None, tests: tuple[str, ...]) -> int:
         if mutant is not None:
             sys.meta_path.insert(0, _Finder(mutant))
         options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--assert=plain"]
-        code = int(import_module("pytest").main([*options, *tests]))
+        code = int(import_module("pytest").main([*options, *tests], plugins=[_FirstFailure(written)]))
     finally:
         os._exit(code)
 
@@ -146,26 +171,33 @@ def start(mutant: Mutant | None, tests: tuple[str, ...]) -> int:
 @functools.cache
 def is_green(tests: tuple[str, ...]) -> bool:
     """Tell whether the tests pass without a mutant, in time. Else they can tell nothing about one."""
-    green = os.waitpid(start(None, tests), 0)[1] == 0
+    trial = start(None, tests)
+    green = os.waitpid(trial.child, 0)[1] == 0
+    os.close(trial.failure)
     if not green:
-        print(f"not run: {' '.join(tests)} is red, or takes too long, without a mutant", flush=True)
+        print(f"red without a mutant: {' '.join(tests)}", flush=True)
     return green
 
 
-def run(mutants: Iterable[Mutant], until: float) -> list[tuple[Mutant, bool]]:
-    """Run mutants on two processes until the time is over, and print each survivor. True: its tests failed."""
-    results, running = list[tuple[Mutant, bool]](), dict[int, Mutant]()
-    waiting = (each for each in mutants if is_green(nearest(each.path)))
+def run(mutants: Iterable[Mutant], until: float, processes: int) -> list[tuple[Mutant, bool]]:
+    """Run mutants until the time is over, and print each survivor. True: its tests failed."""
+    results, running = list[tuple[Mutant, bool]](), list[Trial]()
+    waiting = iter(mutants)
     while True:
-        while len(running) < PROCESSES and time.monotonic() < until and (mutant := next(waiting, None)) is not None:
-            running[start(mutant, nearest(mutant.path))] = mutant
+        while len(running) < processes and time.monotonic() < until and (mutant := next(waiting, None)) is not None:
+            if tests := nearest(mutant):
+                running.append(start(mutant, tests))
+            else:
+                results.append((mutant, False))
+                print(f"not executed  {mutant.path}:{mutant.line}  {mutant.change}", flush=True)
         if not running:
             return results
-        child, status = os.wait()
-        mutant = running.pop(child)
-        results.append((mutant, status != 0))
-        if status == 0:
-            print(f"survives  {mutant.path}:{mutant.line}  {mutant.change}", flush=True)
+        trial = running.pop(0)
+        noticed = trial.has_noticed(os.waitpid(trial.child, 0)[1])
+        if trial.mutant is not None:
+            results.append((trial.mutant, noticed))
+            if not noticed:
+                print(f"survives  {trial.mutant.path}:{trial.mutant.line}  {trial.mutant.change}", flush=True)
 
 
 def score(results: list[tuple[Mutant, bool]], of: int) -> None:
@@ -182,15 +214,16 @@ def main() -> None:
     parser.add_argument("--planted", action="store_true")
     parser.add_argument("--sample", action="store_true")
     parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     until = time.monotonic() + 60 * options.minutes
     for each in IMPORTED:
         import_module(each)
     core = list(planted()) if options.planted else [it for path in options.modules or CORE for it in mutants_of(path)]
     if not options.sample:
-        score(run(core, until), len(core))
+        score(run(core, until, options.processes), len(core))
     if not (options.planted or options.modules):
-        score(run(sampled(), until), SAMPLE)
+        score(run(sampled(), until, options.processes), SAMPLE)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import logging
 import re
 from collections import defaultdict
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, cast
@@ -46,12 +46,9 @@ _CERTIFICATE = {
     9: "it is not valid yet",
     10: "it has expired",
     18: "it is signed by itself",
-    19: "its authority is not trusted here",
-    20: "its authority is not trusted here",
-    21: "its authority is not trusted here",
+    **dict.fromkeys((19, 20, 21), "its authority is not trusted here"),
     23: "it has been revoked",
-    62: "it is for another host",
-    64: "it is for another host",
+    **dict.fromkeys((62, 64), "it is for another host"),
 }
 _LOGGERS = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
 
@@ -166,11 +163,9 @@ class Transport:
         if self._closed:
             raise RuntimeError("the transport is closed")
         if ca not in self._clients:
-            import httpx2
+            import httpx2  # which a broker without calls lacks, and the pool with it
 
-            from oauthbroker.protocol.network.pool import (
-                PoolTransport,  # with httpx2, which a broker without calls lacks
-            )
+            from oauthbroker.protocol.network.pool import PoolTransport
 
             self._clients[ca] = httpx2.AsyncClient(
                 transport=PoolTransport(tls_context(ca), self.dialer()),
@@ -238,13 +233,11 @@ def failure_of(error: Exception, *, sent: bool) -> BrokerError:
     return TransportFailed(note, sent=sent)
 
 
+@dataclass(slots=True)
 class _RequestProgress:
     """Records whether the first byte of a request was sent."""
 
-    __slots__ = ("sent",)
-
-    def __init__(self) -> None:
-        self.sent = False
+    sent: bool = False
 
     async def trace(self, event: str, _info: dict[str, Any]) -> None:
         if event.endswith("send_request_headers.started"):

@@ -246,7 +246,8 @@ class FileStore:
             self._folders.close()
 
     def _check_open(self, key: Key) -> None:
-        check_key(key, self._kinds)
+        if key.kind not in self._kinds or not is_name(key.name):
+            check_key(key, self._kinds)  # raises
         if self._closed or os.getpid() != self._pid:
             self._check_usable()
 

@@ -40,18 +40,15 @@ class GroupCommit:
             if leads:
                 self._running, self._next = mine, None
         if leads:
-            self._lead(mine)
+            mine.error = errno.EIO  # for the others, if this thread dies in the sync
+            try:
+                self._sync()
+                mine.error = 0
+            except OSError as exc:
+                mine.error = exc.errno or errno.EIO
+            finally:
+                with self._turn:
+                    mine.ended, self._running = True, None
+                    self._turn.notify_all()
         if mine.error:
             raise OSError(mine.error, os.strerror(mine.error))
-
-    def _lead(self, mine: _Sync) -> None:
-        mine.error = errno.EIO  # for the others, if this thread dies in the sync
-        try:
-            self._sync()
-            mine.error = 0
-        except OSError as exc:
-            mine.error = exc.errno or errno.EIO
-        finally:
-            with self._turn:
-                mine.ended, self._running = True, None
-                self._turn.notify_all()

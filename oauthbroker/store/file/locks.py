@@ -17,7 +17,7 @@ from functools import cache
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import note_held, seconds_to_wait
-from oauthbroker.store.posix.checked_files import check_file, close
+from oauthbroker.store.posix.checked_files import check_file
 from oauthbroker.store.posix.system_calls import Fs, failure
 from oauthbroker.store.task_gates import TaskGates
 
@@ -131,9 +131,9 @@ class Locks:
 
 
 def _close(fs: Fs, fd: int) -> None:
-    with _forking:
+    with _forking, suppress(OSError):  # nothing was written to it
         _open_here.discard(fd)
-        close(fs, fd)
+        fs.close(fd)
 
 
 # A forked child shares the lock's descriptor, and the lock lives as long as any duplicate of it. So a child closes them

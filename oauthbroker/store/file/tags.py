@@ -28,7 +28,7 @@ class TagFiles:
         """Return the names of the entries with this tag, sorted."""
         start = f"{tag.value}."
         try:
-            with self._shard(tag) as shard:
+            with self._shard(_path(tag)) as shard:
                 return sorted(name.removeprefix(start) for name in self._fs.listdir(shard) if name.startswith(start))
         except FileNotFoundError:
             return []
@@ -38,9 +38,9 @@ class TagFiles:
         writer's sync may have failed."""
         lacked, shards = set[Key](), defaultdict[str, list[tuple[Key, Tag]]](list)
         for key, tag in wanted:
-            shards[_shard_path(tag)].append((key, tag))
+            shards[_path(tag)].append((key, tag))
         for path, pairs in shards.items():
-            with self._shard(pairs[0][1], make=True) as shard:
+            with self._shard(path, make=True) as shard:
                 lacked.update(key for key, tag in pairs if self._create(shard, _file(tag, key)))
                 self._syncs.sync(path, shard)
         return lacked
@@ -48,7 +48,7 @@ class TagFiles:
     def remove(self, key: Key, tags: Iterable[Tag]) -> None:
         """Take these tags from an entry. Not synced: one that comes back is harmless."""
         for tag in tags:
-            with suppress(FileNotFoundError), self._shard(tag) as shard:
+            with suppress(FileNotFoundError), self._shard(_path(tag)) as shard:
                 self._fs.unlink(shard, _file(tag, key))
 
     def _create(self, shard: int, name: str) -> bool:
@@ -60,13 +60,13 @@ class TagFiles:
         return True
 
     @contextmanager
-    def _shard(self, tag: Tag, *, make: bool = False) -> Iterator[int]:
+    def _shard(self, path: str, *, make: bool = False) -> Iterator[int]:
         """Open one of the folders that share the tags of a kind and label; with `make`, create it durably."""
         if self._folder is None:
             raise FileNotFoundError
-        path = _label_path(tag)
-        with closing(self._fs, self._below("", self._folder, path, make=make)) as label:
-            shard = self._below(path, label, _shard_path(tag).removeprefix(f"{path}/"), make=make)
+        above, _, name = path.partition("/")
+        with closing(self._fs, self._below("", self._folder, above, make=make)) as label:
+            shard = self._below(above, label, name, make=make)
         with closing(self._fs, shard):
             yield shard
 
@@ -78,12 +78,9 @@ class TagFiles:
         return own_folder(self._fs, parent, name)
 
 
-def _label_path(tag: Tag) -> str:
-    return f"{tag.kind}.{tag.label}"
-
-
-def _shard_path(tag: Tag) -> str:
-    return f"{_label_path(tag)}/{tag.value[:2]}"
+def _path(tag: Tag) -> str:
+    """Return the folder of a tag: that of its kind and label, and a shard in it."""
+    return f"{tag.kind}.{tag.label}/{tag.value[:2]}"
 
 
 def _file(tag: Tag, key: Key) -> str:

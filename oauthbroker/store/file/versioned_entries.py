@@ -25,6 +25,7 @@ from oauthbroker.store.posix.folders import Folders
 from oauthbroker.store.posix.system_calls import Fs
 
 _MOST_ASIDE = 256  # damaged copies that are kept, so that a repeated fault does not fill the disk
+_LOCK_REMOVED = "the lock file was removed while it was held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,8 @@ class EntryFiles:
             return
         if not self.keep_aside(key):
             raise failed
-        self._check_lock(held)
+        if not held.still_named():
+            raise BrokerError(Code.STORE_LOCKED, note=_LOCK_REMOVED)
         folder = self._folders.by_kind[key.kind]
         self._fs.unlink(folder, key.name)
         self._commits[key.kind].cover()
@@ -260,10 +262,6 @@ class EntryFiles:
             self.keep_aside(key)
         if current != generation:
             raise Conflict
-        self._check_lock(held)
-        return missing
-
-    @staticmethod
-    def _check_lock(held: HeldLock) -> None:
         if not held.still_named():
-            raise BrokerError(Code.STORE_LOCKED, note="the lock file was removed while it was held")
+            raise BrokerError(Code.STORE_LOCKED, note=_LOCK_REMOVED)
+        return missing

@@ -13,7 +13,7 @@ from oauthbroker.core.keyed_hash import hmac_under
 from oauthbroker.store.format.port import Key, Tag
 
 _LENGTH = struct.Struct(">I").pack
-_NAME = re.compile(r"[0-9a-f]{64}")
+is_name: Callable[[str], object] = re.compile(r"[0-9a-f]{64}").fullmatch  # a match for the name of an entry, or None
 _VALUE = re.compile(r"[0-9a-f]{32}")
 _KIND = re.compile(r"[a-z][a-zA-Z]{0,31}")
 _NAMES_KEPT = 4096
@@ -69,10 +69,6 @@ def check_tags(key: Key, tags: Iterable[Tag]) -> None:
             raise ValueError("a tag has the kind of its entry, a word for a label, and a value of 32 hex digits")
 
 
-def is_name(text: str) -> bool:
-    return _NAME.fullmatch(text) is not None
-
-
 def check_kinds(*kinds: str) -> None:
     """Check kinds, which become folder and file names. Raises ValueError for one that is not a plain word."""
     for kind in kinds:
@@ -84,7 +80,7 @@ def check_key(key: Key, kinds: Collection[str]) -> Key:
     """Check a key. Raises ValueError for an unknown kind or a name that is not 64 hex digits."""
     if key.kind not in kinds:
         raise ValueError(f"this store keeps no {key.kind!r}")
-    if not _NAME.fullmatch(key.name):
+    if not is_name(key.name):
         raise ValueError("a key's name is 64 hex digits")
     return key
 

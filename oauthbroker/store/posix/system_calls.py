@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -84,6 +84,8 @@ class Fs:
     truncate = staticmethod(os.ftruncate)
     fsync = staticmethod(_FSYNC)
     fstat = staticmethod(os.fstat)
+    # flock, exclusive, without waiting; released by `unlock`, or when the last duplicate of the descriptor closes
+    try_lock = staticmethod(partial(lock_descriptor, blocking=False))
     unlock = staticmethod(unlock_descriptor)
     monotonic = staticmethod(
         SystemClock.monotonic
@@ -113,11 +115,6 @@ class Fs:
 
     def unlink(self, folder: int, name: str) -> None:
         os.unlink(name, dir_fd=folder)
-
-    def try_lock(self, fd: int) -> bool:
-        """Try flock, exclusive, without waiting. Released by `unlock`, or when the last duplicate of the descriptor
-        closes."""
-        return lock_descriptor(fd, blocking=False)
 
 
 def at_border(work: Callable[[], T]) -> T:

@@ -14,7 +14,6 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from oauthbroker.core.secret import Secret
 from oauthbroker.testing.provider.http import Request
 from oauthbroker.testing.provider.state import State
 from oauthbroker.testing.provider.token_table import RefusedError
@@ -54,7 +53,7 @@ def authenticate(state: State, request: Request, form: dict[str, str]) -> Client
     if method != client.auth_method:
         raise _not_you(f"registered for {client.auth_method}, came with {method}")
     given = basic[1] if basic else form.get("client_secret", "")
-    if method != "none" and not any(secret.matches(given) for secret in _secrets(client)):
+    if method != "none" and not any(secret.matches(given) for secret in client.secrets):
         raise _not_you("wrong secret")
     return client
 
@@ -62,10 +61,6 @@ def authenticate(state: State, request: Request, form: dict[str, str]) -> Client
 def resources_of(request: Request) -> tuple[str, ...]:
     """Return every `resource` of a request, in order."""
     return tuple(value for name, value in request.query_fields + request.form_fields if name == "resource")
-
-
-def _secrets(client: Client) -> list[Secret]:
-    return [secret for secret in (client.client_secret, *client.more_secrets) if secret is not None]
 
 
 def who_says(state: State, request: Request) -> str:

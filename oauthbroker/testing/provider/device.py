@@ -78,7 +78,6 @@ def redeem(state: State, client: Client, code: str, resources: tuple[str, ...]) 
         client_id=client.client_id,
         account=account,
         scopes=device.scopes,
-        nonce="",
         at=state.clock.now(),
         resources=device.resources,
     )
@@ -116,19 +115,8 @@ def verification(state: State, request: Request) -> Answer:
     if state.auto_consent is not None:
         decide(device, state.accounts[state.auto_consent], device.scopes)
         return pages.device_done_page(allowed=True)
-    pending = Pending(
-        client=device.client,
-        redirect_uri="",
-        state="",
-        scopes=device.scopes,
-        challenge="",
-        nonce="",
-        user_token=False,
-        login_again=True,
-        device=device,
-    )
     ticket = secrets.token_urlsafe(16)
-    state.pending[ticket] = pending
+    state.pending[ticket] = Pending(client=device.client, scopes=device.scopes, login_again=True, device=device)
     return pages.login_page(device.client, ticket, list(state.accounts.values()))
 
 

@@ -56,9 +56,9 @@ class EndpointScript:
         data = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
         self._give(Answer(status, tuple(sent.items()), data), after_work=after_work, times=times)
 
-    def raw(self, data: bytes, *, after_work: bool = False, times: int | None = 1) -> None:
+    def raw(self, data: bytes, *, times: int | None = 1) -> None:
         """Send exactly these bytes on the socket and close it: status line, headers and body."""
-        self._give(Raw(data), after_work=after_work, times=times)
+        self._give(Raw(data), times=times)
 
     def redirect(self, to: str, status: int = 302, *, times: int | None = 1) -> None:
         """Redirect the caller (301, 302, 303, 307, 308)."""

@@ -110,14 +110,13 @@ class Drip:
     bytes_per_second: float
     headers_too: bool = False
 
-    async def send(self, wire: Wire, *, head: bool) -> bool:
-        data = self.answer.encode(head=head)
-        start = 0 if self.headers_too else len(data) - len(self.answer.body)
-        await wire.send(data[:start])
-        for byte in data[start:]:
-            await wire.send(bytes([byte]))
+    async def send(self, wire: Wire) -> None:
+        head, body = self.answer.head(), b"" if wire.is_head else self.answer.body
+        at_once, slowly = (b"", head + body) if self.headers_too else (head, body)
+        await wire.write(at_once)
+        for byte in slowly:
+            await wire.write(bytes([byte]))
             await asyncio.sleep(1 / self.bytes_per_second)
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +125,8 @@ class Raw:
 
     data: bytes = field(repr=False)
 
-    async def send(self, wire: Wire, *, head: bool) -> bool:  # noqa: ARG002 - bytes are bytes
-        await wire.send(self.data)
-        return False
+    async def send(self, wire: Wire) -> None:
+        await wire.write(self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +135,9 @@ class Cut:
 
     reset: bool = False
 
-    async def send(self, wire: Wire, *, head: bool) -> bool:  # noqa: ARG002 - nothing is sent
+    async def send(self, wire: Wire) -> None:
         if self.reset:
             wire.reset()
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +146,13 @@ class Endless:
 
     chunked: bool = True
 
-    async def send(self, wire: Wire, *, head: bool) -> bool:  # noqa: ARG002 - never gets to care
+    async def send(self, wire: Wire) -> None:
         framing = "transfer-encoding: chunked" if self.chunked else f"content-length: {10**15}"
-        await wire.send(f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{framing}\r\n\r\n".encode())
+        await wire.write(f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{framing}\r\n\r\n".encode())
         block = b" " * 65536
         piece = b"10000\r\n" + block + b"\r\n" if self.chunked else block
         while True:
-            await wire.send(piece)
+            await wire.write(piece)
 
 
 @cache

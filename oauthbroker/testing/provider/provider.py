@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.testing.authority import Certificate
-from oauthbroker.testing.browser import Browser
 from oauthbroker.testing.canary import Canaries
-from oauthbroker.testing.provider.http import Answer, HttpServer, Reply, Request
+from oauthbroker.testing.provider.http import Answer, Reply, Request
 from oauthbroker.testing.provider.observations import Observations
 from oauthbroker.testing.provider.routes import route_of, seen
+from oauthbroker.testing.provider.server import HttpServer, ServerThread
 from oauthbroker.testing.provider.setup import ProviderSetup
-from oauthbroker.testing.provider.simulated_user import connect_device, go_through
+from oauthbroker.testing.provider.simulated_user import SimulatedUser
 from oauthbroker.testing.provider.state import State
-from oauthbroker.testing.provider.thread import ServerThread
 from oauthbroker.testing.provider.token_table import TokenTable
 from oauthbroker.testing.provider.types import ALICE, BOB, MALLORY, Account, Client
 
 
-class IdentityProvider(ProviderSetup, Observations):
+class IdentityProvider(ProviderSetup, Observations, SimulatedUser):
     """An authorization server for tests and demos, on 127.0.0.1.
 
     `async with IdentityProvider() as idp` runs it in the running loop, `with IdentityProvider() as idp` in a thread of
@@ -86,46 +85,6 @@ class IdentityProvider(ProviderSetup, Observations):
         paths |= {} if self.par == "off" else {"pushedAuthorizationUrl": "/par"}
         return {name: self.url(path) for name, path in paths.items()} | {"issuer": self.issuer}
 
-    async def agree(
-        self,
-        url: str,
-        account: str = "alice",
-        *,
-        browser: Browser | None = None,
-        deny: bool = False,
-        scopes: Sequence[str] | None = None,
-        visit: bool = False,
-    ) -> str:
-        """Simulate a user from an authorization URL of this provider to the redirect back; returns the callback URL.
-
-        The callback is visited only with `visit`, so a test can open it in another browser. `account` signs in, `deny`
-        cancels, `scopes` are the ones left ticked (all by default). Raises AssertionError if the provider refuses the
-        request with a page.
-        """
-        browser = self._browser(browser)
-        callback = await go_through(browser, url, home=self.base_url, account=account, deny=deny, scopes=scopes)
-        if visit:
-            await browser.follow(callback)
-        return callback
-
-    async def device_agree(
-        self,
-        verification_uri: str,
-        user_code: str = "",
-        account: str = "alice",
-        *,
-        browser: Browser | None = None,
-        deny: bool = False,
-        scopes: Sequence[str] | None = None,
-    ) -> str:
-        """Simulate a user with a device's code: open the page, enter it, sign in, decide.
-
-        `user_code` may stay empty for a `verification_uri_complete`. Returns the text of the last page. Raises
-        AssertionError if the provider refuses.
-        """
-        browser = self._browser(browser)
-        return await connect_device(browser, verification_uri, user_code, account=account, deny=deny, scopes=scopes)
-
     async def start(self) -> None:
         """Serve in the running loop until `stop`."""
         await self._server.start()
@@ -161,9 +120,6 @@ class IdentityProvider(ProviderSetup, Observations):
         """Fail the test for a script that failed in the provider, unless the test fails already."""
         if under_way is None and self._server.fault is not None:
             raise self._server.fault
-
-    def _browser(self, given: Browser | None) -> Browser:
-        return given or Browser(canaries=self.canaries, trust=self._tls.trust if self._tls else None)
 
     async def _handle(self, request: Request) -> Reply:
         state, route = self._state, route_of(request.path)

@@ -47,17 +47,9 @@ def bearer_revoke(state: State, request: Request) -> Answer:
     return Answer(204)
 
 
-def application_token(state: State, request: Request) -> Answer:
-    """`DELETE /applications/{client_id}/token`: GitHub's request, with Basic and a JSON body `{access_token}`."""
-    return _by_application(state, request, whole_grant=False)
-
-
-def application_grant(state: State, request: Request) -> Answer:
-    """`DELETE /applications/{client_id}/grant`: the same for all the user's tokens of the client."""
-    return _by_application(state, request, whole_grant=True)
-
-
-def _by_application(state: State, request: Request, *, whole_grant: bool) -> Answer:
+def application_revoke(state: State, request: Request, *, whole_grant: bool) -> Answer:
+    """`DELETE /applications/{client_id}/token`: GitHub's request, with Basic and a JSON body `{access_token}`. With
+    `/grant`: the same for all the user's tokens of the client."""
     try:
         client = authenticate(state, request, {})
     except RefusedError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.testing.provider import authorize, device, metadata, par, registration, resources, revocation, tokens
@@ -35,8 +36,12 @@ ROUTES = {
     "/revoke": Route("revoke", revocation.revoke, "revoke"),
     "/api/auth.revoke": Route("revoke", revocation.slack_revoke, "revoke"),
     "/api/token/revoke": Route("revoke", revocation.bearer_revoke, "revoke"),
-    "/applications/{client_id}/token": Route("revoke", revocation.application_token, "revoke"),
-    "/applications/{client_id}/grant": Route("revoke", revocation.application_grant, "revoke"),
+    "/applications/{client_id}/token": Route(
+        "revoke", partial(revocation.application_revoke, whole_grant=False), "revoke"
+    ),
+    "/applications/{client_id}/grant": Route(
+        "revoke", partial(revocation.application_revoke, whole_grant=True), "revoke"
+    ),
     "/userinfo": Route("userinfo", resources.userinfo, "userinfo"),
     "/user": Route("userinfo", resources.userinfo, "userinfo"),
     "/introspect": Route("introspect", resources.introspect, "resource"),

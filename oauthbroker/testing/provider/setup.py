@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.testing.canary import Canaries
@@ -13,6 +13,21 @@ from oauthbroker.testing.provider.keys import SigningKeys
 from oauthbroker.testing.provider.script import Script
 from oauthbroker.testing.provider.state import Par, State
 from oauthbroker.testing.provider.types import Account, Client
+
+T = TypeVar("T")
+
+
+class Member(Generic[T]):
+    """A member of the provider's state, under the same name."""
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, provider: ProviderSetup, _owner: type) -> T:
+        return getattr(provider._state, self._name)  # type: ignore[no-any-return]
+
+    def __set__(self, provider: ProviderSetup, value: T) -> None:
+        setattr(provider._state, self._name, value)
 
 
 class ProviderSetup:
@@ -40,9 +55,8 @@ class ProviderSetup:
         takes_secret = client.auth_method in {"client_secret_basic", "client_secret_post"}
         if takes_secret and client.client_secret is None:
             client = replace(client, client_secret=self.canaries.mint("client secret"))
-        for secret in (client.client_secret, *client.more_secrets):
-            if secret is not None:
-                self.canaries.add(secret, "client secret")
+        for secret in client.secrets:
+            self.canaries.add(secret, "client secret")
         self._state.clients[client.client_id] = client
         return client
 
@@ -58,67 +72,30 @@ class ProviderSetup:
         """Set a new secret for a client and return it; earlier ones stay valid (`keep`), or end."""
         client = self._state.clients[client_id]
         fresh = self.canaries.mint("client secret")
-        old = (client.client_secret,) if client.client_secret else ()
-        self.change(client_id, client_secret=fresh, more_secrets=(*old, *client.more_secrets) if keep else ())
+        self.change(client_id, client_secret=fresh, more_secrets=client.secrets if keep else ())
         return fresh
 
-    @property
-    def script(self) -> Script:
-        """Return the script of each endpoint: `idp.script.token.answer(status=500)`."""
-        return self._state.script
+    script = Member[Script]()
+    """The script of each endpoint: `idp.script.token.answer(status=500)`."""
 
-    @property
-    def keys(self) -> SigningKeys:
-        """Return its signing keys; `idp.keys.rotate()`."""
-        return self._state.keys
+    keys = Member[SigningKeys]()
+    """Its signing keys: `idp.keys.rotate()`."""
 
-    @property
-    def auto_consent(self) -> str | None:
-        """Return the login of the account that agrees without being asked, or None."""
-        return self._state.auto_consent
+    auto_consent = Member[str | None]()
+    """The login of the account that agrees without being asked."""
 
-    @auto_consent.setter
-    def auto_consent(self, login: str | None) -> None:
-        self._state.auto_consent = login
+    resource_scope = Member[str | None]()
+    """The scope that `/api/...` requires."""
 
-    @property
-    def resource_scope(self) -> str | None:
-        """Return the scope that `/api/...` requires, or None."""
-        return self._state.resource_scope
+    par = Member[Par]()
+    """Whether authorization requests can be pushed: `off`, `offered`, or `required` (RFC 9126). The metadata document
+    has it unless it is `off`."""
 
-    @resource_scope.setter
-    def resource_scope(self, scope: str | None) -> None:
-        self._state.resource_scope = scope
+    takes_clients = Member[bool]()
+    """Whether clients may register themselves (RFC 7591). The metadata document says so."""
 
-    @property
-    def par(self) -> Par:
-        """Tell whether authorization requests can be pushed: `off`, `offered`, or `required` (RFC 9126).
-
-        The metadata document has it unless it is `off`.
-        """
-        return self._state.par
-
-    @par.setter
-    def par(self, word: Par) -> None:
-        self._state.par = word
-
-    @property
-    def takes_clients(self) -> bool:
-        """Tell whether clients may register themselves (RFC 7591). The metadata document says so."""
-        return self._state.takes_clients
-
-    @takes_clients.setter
-    def takes_clients(self, takes: bool) -> None:
-        self._state.takes_clients = takes
-
-    @property
-    def secrets_end(self) -> int:
-        """Return when the secrets of such clients end, in seconds since 1970; 0 for never."""
-        return self._state.secrets_end
-
-    @secrets_end.setter
-    def secrets_end(self, seconds: int) -> None:
-        self._state.secrets_end = seconds
+    secrets_end = Member[int]()
+    """When the secrets of such clients end, in seconds since 1970; 0 for never."""
 
     def expire(self, client_id: str) -> None:
         """Expire every access token of a client now; refresh tokens stay."""

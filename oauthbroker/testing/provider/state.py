@@ -23,13 +23,13 @@ class Pending:
     """A pending decision of the user: an authorization request, or a device's."""
 
     client: Client
-    redirect_uri: str
-    state: str
     scopes: tuple[str, ...]
-    challenge: str
-    nonce: str
-    user_token: bool
     login_again: bool
+    redirect_uri: str = ""
+    state: str = ""
+    challenge: str = ""
+    nonce: str = ""
+    user_token: bool = False
     resources: tuple[str, ...] = ()
     device: Device | None = None
 

@@ -34,8 +34,8 @@ class Agreement:
     client_id: str
     account: Account
     scopes: tuple[str, ...]
-    nonce: str
     at: datetime
+    nonce: str = ""
     user_token: bool = False  # slack: requested by `user_scope`, returned inside `authed_user`
     resources: tuple[str, ...] = ()
     ended_by: Ending = ""

@@ -77,6 +77,6 @@ def _machine_tokens(state: State, client: Client, scopes: tuple[str, ...], resou
     account = Account(client.client_id, client.client_id, name=client.display)
     scopes = scopes or tuple(sorted(client.scopes))
     machine = Agreement(
-        client_id=client.client_id, account=account, scopes=scopes, nonce="", at=state.clock.now(), resources=resources
+        client_id=client.client_id, account=account, scopes=scopes, at=state.clock.now(), resources=resources
     )
     return state.token_table.issue(client, machine, scopes, refresh=False)

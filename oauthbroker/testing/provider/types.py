@@ -100,6 +100,11 @@ class Client:
         """Return the name on the consent page."""
         return self.name or self.client_id
 
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """Return all secrets that are valid now."""
+        return tuple(secret for secret in (self.client_secret, *self.more_secrets) if secret is not None)
+
     def reveal_secret(self) -> str:
         """Return the client secret as text, for an environment variable or a form. Raises LookupError."""
         if self.client_secret is None:

@@ -62,7 +62,7 @@ class Endpoint:
         return error_responses.refusal(refused, request, default, more)
 
     def _operation(self, request: Request) -> Operation:
-        found = self.operations.get(request.method)
+        found = self.operations.get(request.scope["method"])
         if found is None:
             raise HTTPException(405, headers={"allow": ", ".join(self.operations)})
         return found

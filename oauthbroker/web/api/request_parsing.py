@@ -37,8 +37,8 @@ async def read_body(request: Request, model: type[M], still: Still) -> M:
     """Read the body as `model`. If it was waited for, `still` is asked before anything of it is checked: a store on
     another machine makes that dear. Raises `unsupportedMediaType`, `requestTooLarge`, `requestInvalid`, and what
     `still` raises."""
-    said = next((value for name, value in request.scope["headers"] if name == b"content-type"), b"")
-    if not is_json(said):
+    said = [value for name, value in request.scope["headers"] if name == b"content-type"]
+    if not said or not is_json(said[0]):
         raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
     waits: list[bool] = []
     noted = asyncio.get_running_loop().call_soon(waits.append, True)  # runs only if this task gives way

@@ -103,10 +103,12 @@ class Guard:
         self.proxies.name_client(scope)
         scope["headers"] = without_hearsay(scope["headers"])
         announced = [value for name, value in scope["headers"] if name == b"content-length"]
-        coded, most = b"transfer-encoding" in dict(scope["headers"]), _body_limit(scope)
+        coded = b"transfer-encoding" in dict(scope["headers"])
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        most = PROXY_BODY_LIMIT if path.startswith(PROXIED) else BODY_LIMIT
         bodiless = not coded and announced in ([], [b"0"])
         exchange = _Exchange(receive, send, bodiless=bodiless, most=most, headers=self.security_headers)
-        response = self._refusal(scope, announced, coded=coded, most=most)
+        response = self._refusal(scope, path, announced, coded=coded, most=most)
         if response is None:
             response = await self._run(scope, exchange)
         if response is not None and not exchange.started:
@@ -144,13 +146,13 @@ class Guard:
         response.headers["connection"] = "close"
         return response
 
-    def _refusal(self, scope: Scope, announced: list[bytes], *, coded: bool, most: int) -> Response | None:
+    def _refusal(self, scope: Scope, path: str, announced: list[bytes], *, coded: bool, most: int) -> Response | None:
         """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
         validated = path not in PROBES and PEER not in (scope.get("extensions") or {})
         if validated and not is_ours([value for name, value in scope["headers"] if name == b"host"], self.hosts):
             return answer(BrokerError(Code.HOST_NOT_ALLOWED), Request(scope), self.locale)
-        if len(scope.get("raw_path") or b"") > TARGET_LIMIT or _is_too_long(scope["query_string"]):
+        query = scope["query_string"]
+        if len(scope.get("raw_path") or b"") > TARGET_LIMIT or (len(query) > TARGET_LIMIT and _is_too_long(query)):
             return answer(BrokerError(Code.REQUEST_TOO_LARGE), Request(scope), self.locale, status=414)
         if _CONTROL.search(scope["path"]):
             return answer(BrokerError(Code.REQUEST_INVALID), Request(scope), self.locale)
@@ -196,11 +198,6 @@ class _Exchange:
         await self._send(message)
 
 
-def _body_limit(scope: Scope) -> int:
-    path: str = scope["path"]
-    return PROXY_BODY_LIMIT if path.removeprefix(scope.get("root_path", "")).startswith(PROXIED) else BODY_LIMIT
-
-
 def _body_refusal(announced: list[bytes], *, coded: bool, most: int) -> Code | None:
     """Check the announced length. Two announcements are refused (case 84)."""
     if len(announced) > 1 or (announced and coded):
@@ -211,7 +208,5 @@ def _body_refusal(announced: list[bytes], *, coded: bool, most: int) -> Code | N
 
 
 def _is_too_long(query: bytes) -> bool:
-    """Return whether the target is too long. A query is read only up to the larger limit."""
-    if len(query) <= TARGET_LIMIT:
-        return False
+    """Return whether a long query is too long. It is read only up to the larger limit."""
     return len(query) > REFUSAL_LIMIT or b"&error=" not in b"&" + query

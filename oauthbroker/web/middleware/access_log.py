@@ -15,7 +15,7 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, status_class
 from oauthbroker.observability.sampled_lines import SampledLines
-from oauthbroker.observability.tracing import Span, span
+from oauthbroker.observability.tracing import Span, is_traced, span
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _STATE_KEY = "request_id"
@@ -97,7 +97,8 @@ class AccessLog:
             await send(message)
 
         try:
-            with span(Span.HTTP, traceparent=_traceparent(scope), method=method) as spanned:
+            caller = _traceparent(scope) if is_traced() else ""
+            with span(Span.HTTP, traceparent=caller, method=method) as spanned:
                 await self.app(scope, receive, send_and_note)
                 spanned.set(route=route_template(scope), status=status)
         finally:

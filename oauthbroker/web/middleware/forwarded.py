@@ -33,8 +33,10 @@ class Proxies:
     def note_relayed(self, scope: Scope) -> None:
         """Note, for `is_local`, whether a proxy stands in between: by a header as it came, or because the connection's
         other end is a listed proxy."""
-        said = any(name not in ORDINARY and _is_of_proxy(spelled(name)) for name, _ in scope["headers"])
-        scope.setdefault("state", {})[_KEY] = said or self.lists((scope.get("client") or ("",))[0])
+        unusual = dict(scope["headers"]).keys() - ORDINARY
+        said = bool(unusual) and any(_is_of_proxy(spelled(name)) for name in unusual)
+        is_listed = bool(self._networks) and self.lists((scope.get("client") or ("",))[0])
+        scope.setdefault("state", {})[_KEY] = said or is_listed
 
     def name_client(self, scope: Scope) -> None:
         """Puts the address of who asked into `scope["client"]`, where the connection's other end is a listed proxy."""

@@ -217,3 +217,52 @@ def test_the_word_of_older_servers_of_mcp_for_an_unknown_client_counts_there_alo
     )
     assert refused == refuses_client(app, said)
     assert not refuses_client(APP, said)
+
+
+class Registered:
+    """Notes how clients of MCP servers' apps were answered."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[str, bool]] = []
+
+    async def answered(self, app: OAuthApp, *, refused: bool) -> None:
+        self.noted.append((app.name, refused))
+
+
+@pytest.mark.parametrize(
+    "answers, is_mcp, noted",
+    [
+        ([TOKENS], True, [("shop", False)]),
+        ([UNKNOWN, UNKNOWN], True, [("shop", True)]),
+        ([UNKNOWN, TOKENS], True, [("shop", False)]),
+        ([answer({"error": "invalid_grant"}, 400)], True, [("shop", False)]),
+        ([answer({}, 429)], True, []),
+        ([answer({}, 503)], True, []),
+        ([TOKENS], False, []),
+        ([UNKNOWN, UNKNOWN], False, []),
+    ],
+)
+async def test_who_registers_clients_is_told_whether_the_server_of_an_mcp_app_knows_them(
+    answers: list[ProviderResponse], is_mcp: bool, noted: list[tuple[str, bool]]
+) -> None:
+    desk, registered = Desk(*answers), Registered()
+    desk.asker.registrations = registered
+    app = app_with("one", "two")
+    await desk.ask(dataclasses.replace(app, mcp=McpServer("https://m.example")) if is_mcp else app)
+    assert noted == registered.noted
+
+
+@pytest.mark.parametrize(
+    "status, word, refused",
+    [
+        *((status, "invalid_client", True) for status in (200, 400, 401, 403)),
+        *((status, "invalid_client", False) for status in (404, 500)),
+        *((status, "", False) for status in (400, 403)),
+        (401, "", True),
+        (401, "invalid_grant", False),
+    ],
+)
+def test_a_client_is_refused_by_a_word_with_four_statuses_and_by_401_without_one(
+    status: int, word: str, refused: bool
+) -> None:
+    assert refused is refuses_client(APP, answer({"error": word} if word else {}, status))

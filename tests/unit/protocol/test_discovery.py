@@ -12,6 +12,7 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Endpoints, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.discovery import Discovery, relies_on_discovery
@@ -358,6 +359,30 @@ async def test_a_provider_without_s256_gets_no_person_sent_to_it_and_serves_the_
             assert Code.APP_MISCONFIGURED == await refused(discovery.endpoints(app))
         else:
             assert f"{server.url}/token" == (await discovery.endpoints(app)).token_url
+
+
+MCP_NEEDS = [
+    ({}, Code.MCP_PKCE_MISSING, None),
+    ({"code_challenge_methods_supported": ["plain"]}, Code.MCP_PKCE_MISSING, Code.APP_MISCONFIGURED),
+    ({"code_challenge_methods_supported": ["S256"]}, None, None),
+    ({"code_challenge_methods_supported": ["S256"], "require_signed_request_object": True}, Code.MCP_UNSUPPORTED, None),
+]
+
+
+@pytest.mark.case("18")
+@pytest.mark.parametrize("members, for_mcp, for_others", MCP_NEEDS)
+@pytest.mark.parametrize("is_mcp", [True, False])
+async def test_an_mcp_server_has_to_promise_s256_and_to_take_unsigned_requests(
+    discovery, members, for_mcp, for_others, is_mcp
+):
+    pages: dict[str, Any] = {}
+    async with site(pages) as server:
+        pages[OIDC] = document(server, **members)
+        app = dataclasses.replace(app_of(server), mcp=McpServer("https://m.example") if is_mcp else None)
+        if (expected := for_mcp if is_mcp else for_others) is None:
+            assert f"{server.url}/token" == (await discovery.metadata(app)).endpoints.token_url
+        else:
+            assert expected is await refused(discovery.metadata(app))
 
 
 @pytest.mark.parametrize("required", [True, False])

@@ -10,9 +10,10 @@ import pytest
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.protocol.messages import ProviderRequest, encode_form, encode_json, reveal
-from oauthbroker.protocol.revocation_messages import revoke_request, revoke_response, takes
+from oauthbroker.protocol.revocation_messages import also_in_body, revoke_request, revoke_response, takes
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, answer, code_of, refusal, with_endpoints
 
@@ -192,3 +193,33 @@ def test_a_refused_revocation_says_whether_to_try_again(status, body, code, retr
     error = refusal(lambda: revoke_response(APP, answer(body, status, retry_after=9)))
     assert (code, retryable) == (error.code, error.retryable)
     assert (9 if retryable else None) == error.retry_after_seconds
+
+
+@pytest.mark.parametrize(
+    ("method", "is_mcp", "again"),
+    [
+        ("client_secret_basic", True, True),
+        ("none", True, True),
+        ("client_secret_post", True, False),
+        ("client_secret_basic", False, False),
+        ("none", False, False),
+    ],
+)
+def test_a_refused_revocation_at_an_mcp_server_is_sent_again_with_the_secret_in_its_body(method, is_mcp, again):
+    client = Client("client 1", None if method == "none" else Secret("s3cret"), method)
+    app = dataclasses.replace(APP, client=client, mcp=McpServer("https://m.example") if is_mcp else None)
+    assert again is also_in_body(app)
+
+
+@pytest.mark.parametrize(("method", "sent"), [("client_secret_basic", "s3cret"), ("none", "")])
+def test_the_second_attempt_has_the_secret_or_an_empty_one_in_its_body(method, sent):
+    client = Client("client 1", Secret("s3cret") if sent else None, method)
+    app = dataclasses.replace(APP, client=client)
+    first, second = (
+        revoke_request(app, app.endpoints, TOKEN, "access_token", clock=TestClock(), in_body=in_body)
+        for in_body in (False, True)
+    )
+    assert first.form is not None
+    assert second.form is not None
+    assert "client_secret" not in first.form
+    assert f"client_secret={sent}" in encode_form(second.form).decode()

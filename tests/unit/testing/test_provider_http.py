@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
 import re
 
 import pytest
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from oauthbroker.testing import IdentityProvider
+from oauthbroker.testing.provider import http, server
 
 
 async def talk(idp: IdentityProvider, *parts: bytes) -> bytes:
@@ -91,3 +95,58 @@ async def test_a_port_can_be_chosen():
     async with IdentityProvider(port=port) as again:
         assert first.base_url == again.base_url
         assert b"200" == (await talk(again, get("/jwks")))[9:12]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "seen"),
+    [
+        ({"x-bad": "a\nb"}, 200, b"x-bad: a\nb\r\n"),
+        ({"content-length": "99"}, 200, b"content-length: 99\r\n"),
+        ({"transfer-encoding": "chunked"}, 200, b"\r\n\r\nbody"),
+        ({}, 999, b"HTTP/1.1 999 "),
+    ],
+)
+async def test_an_answer_that_http_forbids_is_sent_and_ends_the_connection(
+    idp: IdentityProvider, headers: dict[str, str], status: int, seen: bytes
+):
+    idp.script.jwks.answer(status, "body", headers)
+    answer = await talk(idp, get("/jwks") + get("/jwks"))
+    assert seen in answer
+    assert b"connection: close\r\n" in answer
+    assert 1 == answer.count(b"HTTP/1.1 ") == idp.count("jwks")
+
+
+async def test_a_scripted_answer_keeps_the_connection(idp: IdentityProvider):
+    idp.script.jwks.answer(503, {"error": "later"})
+    assert [b"503", b"200"] == re.findall(rb"HTTP/1\.1 (\d+)", await talk(idp, get("/jwks"), get("/jwks")))
+
+
+async def test_the_server_logs_nothing_and_stops_with_connections_open(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(1)
+    async with IdentityProvider() as idp:
+        idp.script.jwks.hang()
+        port = int(idp.base_url.rpartition(":")[2])
+        open_ones = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        open_ones[0][1].write(get("/jwks"))
+        open_ones[1][1].write(get("/nowhere"))
+        await idp.wait_for("jwks")
+        await idp.wait_for("unknown")
+        assert b"400" == (await talk(idp, b"nonsense\r\n\r\n"))[9:12]
+    for reader, writer in open_ones:
+        with contextlib.suppress(ConnectionResetError):
+            await asyncio.wait_for(reader.read(), 60)
+        writer.close()
+    assert [] == [each.getMessage() for each in caplog.records if each.name != "asyncio"]
+
+
+def test_the_members_of_uvicorns_connection_that_the_server_uses_are_there():
+    ours = inspect.getsource(server) + inspect.getsource(http.Wire)
+    used = set(
+        re.findall(r"self\.(?:_connection\.)?(cycle|flow|transport|logger|access_log|timeout_keep_alive)\b", ours)
+    )
+    own = set(re.findall(r"self\.(\w+)", inspect.getsource(H11Protocol.__init__)))
+    assert {"cycle", "flow", "transport", "logger"} <= used <= own
+    assert callable(H11Protocol.send_400_response)
+    assert callable(H11Protocol.shutdown)
+    of_a_cycle = set(re.findall(r"self\.(\w+)", inspect.getsource(RequestResponseCycle.__init__)))
+    assert {"more_body", "response_started"} == set(re.findall(r"self\.cycle\.(\w+)", ours)) <= of_a_cycle
