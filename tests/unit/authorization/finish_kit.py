@@ -13,6 +13,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.owner_check import OwnerFacts
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import json_log
@@ -105,7 +106,7 @@ class FinishWorld:
         return claimed
 
     async def put_grant(self, grant: Grant) -> Versioned[Grant]:
-        there = await self.repository.grant(*PAIR)
+        there = await self.repository.grant(GrantKey(*PAIR))
         return await Repository.save_grant(self.repository, grant, expect=there.generation if there else 0)
 
     async def session(self, locator: str = "L" * 22) -> AuthSession:
@@ -114,7 +115,7 @@ class FinishWorld:
         return there.record
 
     async def grant(self) -> Grant | None:
-        there = await self.repository.grant(*PAIR)
+        there = await self.repository.grant(GrantKey(*PAIR))
         return there.record if there is not None else None
 
     async def waiting(self) -> list[str]:

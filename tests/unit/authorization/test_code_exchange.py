@@ -15,6 +15,7 @@ from oauthbroker.authorization.code_exchange import PROVIDER_CALLS, Exchange
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.owner_check import OwnerFacts
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.settings import Limits
@@ -141,8 +142,8 @@ async def test_where_the_pair_cannot_be_written_the_session_is_as_before(
 ) -> None:
     checked = list[tuple[str, str]]()
 
-    async def locked(app: str, subject: str) -> None:
-        checked.append((app, subject))
+    async def locked(key: GrantKey) -> None:
+        checked.append((key.app, key.subject))
         raise BrokerError(Code.STORE_LOCKED)
 
     versioned = await world.put()

@@ -169,11 +169,11 @@ BOB = "https://acme.example/token", "acme:user:9"
 @pytest.mark.parametrize(
     ("old", "session", "expected"),
     [
-        ({"account": BOB}, {}, Code.SUBJECT_MISMATCH),
-        ({"account": BOB}, {"switch_account": True}, None),
-        ({"account": BOB, "registration": "another"}, {}, None),
-        ({"account": ALICE}, {}, None),
-        ({"account": None}, {}, None),
+        ({"pinned": BOB}, {}, Code.SUBJECT_MISMATCH),
+        ({"pinned": BOB}, {"switch_account": True}, None),
+        ({"pinned": BOB, "registration": "another"}, {}, None),
+        ({"pinned": ALICE}, {}, None),
+        ({"pinned": None}, {}, None),
     ],
     ids=["another account", "a wanted switch", "of another client", "the same account", "none pinned"],
 )
@@ -227,7 +227,7 @@ async def test_a_write_that_reports_a_failure_and_is_not_there_fails(world: Fini
 
 
 async def test_scopes_that_a_provider_never_lists_are_told_to_the_operator(world: FinishWorld) -> None:
-    old = grant_with(registration=APP.registration, account=ALICE, declined={"write": 9})
+    old = grant_with(registration=APP.registration, pinned=ALICE, declined={"write": 9})
     await world.put_grant(old)
     await commit(world, await world.claimed(scopes=("read", "write")), scopes=("read",))
     assert '"write"' in world.text.getvalue()
@@ -238,7 +238,7 @@ async def test_scopes_that_a_provider_never_lists_are_told_to_the_operator(world
 async def test_a_scope_that_is_missing_once_and_one_that_was_not_asked_for_are_no_news(
     world: FinishWorld, declined: Any, scopes: Any
 ) -> None:
-    await world.put_grant(grant_with(registration=APP.registration, account=ALICE, declined=declined))
+    await world.put_grant(grant_with(registration=APP.registration, pinned=ALICE, declined=declined))
     await commit(world, await world.claimed(scopes=("read", "write")), scopes=scopes)
     assert "" == world.text.getvalue()
 

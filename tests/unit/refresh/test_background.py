@@ -13,6 +13,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.observability.logging import json_log
 from oauthbroker.records import Grant, RefreshState, Token
 from oauthbroker.records.refresh_state import Intent
@@ -66,7 +67,7 @@ class World:
         return Refreshed(seen, BrokerError(Code.PROVIDER_UNREACHABLE) if self.fails else None)
 
     async def put(self, grant: Grant = GRANT) -> Versioned[Grant]:
-        there = await self.repository.grant(grant.app, grant.subject)
+        there = await self.repository.grant(grant.key)
         return await self.repository.save_grant(grant, expect=there.generation if there is not None else 0)
 
     async def after(self, seconds: float) -> int:
@@ -74,7 +75,7 @@ class World:
         return await self.background.ahead()
 
     def subjects(self) -> list[str]:
-        return [job.subject for job in self.jobs]
+        return [job.key.subject for job in self.jobs]
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ async def test_a_token_that_was_handed_out_is_refreshed_before_it_ends_and_once(
     assert [(50, 100)] == world.clock.jitters, "each at a moment of its own"
     assert (0, 1, 0) == (await world.after(3499.9), await world.after(0.1), await world.after(1000))
     (job,) = world.jobs
-    assert (APP, GRANT.subject, seen) == (job.app, job.subject, job.seen)
+    assert (APP, GRANT.key, seen) == (job.app, job.key, job.seen)
     assert not job.forced
 
 
@@ -186,7 +187,7 @@ async def test_a_grant_that_another_process_holds_is_left_and_looked_at_again(wo
     for number in (1, 2):
         world.background.watch(APP, of_user(number))
     holding = world.repository.provider_lease if held == "lease" else world.repository.pair
-    async with holding("mail", "acme:user:1"):
+    async with holding(GrantKey("mail", "acme:user:1")):
         assert (1, ["acme:user:2"]) == (await world.after(3500), world.subjects())
     assert (1, ["acme:user:2", "acme:user:1"]) == (await world.after(0), world.subjects())
 
@@ -195,7 +196,7 @@ async def test_a_grant_that_is_watched_already_keeps_its_moment_when_it_is_held(
     seen = await world.put(replace(GRANT, refresh_state=LEFT_OPEN))
     world.background.watch(APP, seen.record)
     world.clock.advance(10)
-    async with world.repository.provider_lease("mail", GRANT.subject):
+    async with world.repository.provider_lease(GRANT.key):
         assert 0 == await world.background.recover()
     assert (0, 1) == (await world.after(3489.9), await world.after(0.1))
 
@@ -234,7 +235,7 @@ async def test_a_grant_with_other_pending_work_is_not_refreshed(world: World) ->
 async def test_a_record_that_cannot_be_read_delays_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         await world.put(of_user(number, refresh_state=LEFT_OPEN))
-    read, damaged = world.repository.due_grant, world.repository.grant_key("mail", "acme:user:1")
+    read, damaged = world.repository.due_grant, world.repository.grant_place(GrantKey("mail", "acme:user:1"))
 
     async def due_grant(due: Any) -> Any:
         if due.key == damaged:

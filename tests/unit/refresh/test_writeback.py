@@ -16,6 +16,7 @@ from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.single_flight import InFlightCall
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metric, Metrics
@@ -34,7 +35,7 @@ from oauthbroker.testing import TestClock
 from tests.kit.samples import NOW, app_with, grant_with, token_with
 
 APP = app_with(revocation=Revocation(kind="rfc7009", reach="token"))
-PAIR = "mail", "acme:user:1"
+KEY = GrantKey("mail", "acme:user:1")
 OLD = grant_with(token=token_with(0, refresh_token=Secret("rt-1")), registration=APP.registration)
 FRESH = replace(token_with(3600, refresh_token=Secret("rt-2")), access_token=Secret("at-2"))
 ANSWER = Redeemed(token=FRESH, scopes=("read",), refresh_token=Secret("rt-2"), provider_data={})
@@ -82,17 +83,17 @@ class World:
         return True
 
     async def _late(
-        self, app: OAuthApp, subject: str, *, refresh: Any, access: Any, begun: Grant | None = None
+        self, app: OAuthApp, key: GrantKey, *, refresh: Any, access: Any, begun: Grant | None = None
     ) -> None:
         texts = [each.reveal() if each is not None else None for each in (refresh, access)]
-        self.late.append((app.name, subject, *texts, begun is not None))
+        self.late.append((key, *texts, begun is not None))
 
     async def put(self, grant: Grant) -> Versioned[Grant]:
-        there = await self.repository.grant(*PAIR)
+        there = await self.repository.grant(KEY)
         return await Repository.save_grant(self.repository, grant, expect=there.generation if there else 0)
 
     async def stored(self) -> Grant:
-        there = await self.repository.grant(*PAIR)
+        there = await self.repository.grant(KEY)
         assert there is not None
         return there.record
 
@@ -106,7 +107,7 @@ class World:
         return begun
 
     def job(self, **changes: Any) -> RefreshJob:
-        return RefreshJob(**{"app": self.app, "subject": PAIR[1], "seen": None, **changes})
+        return RefreshJob(**{"app": self.app, "key": KEY, "seen": None, **changes})
 
     async def commit(self, begun: Grant, answer: Redeemed = ANSWER, **changes: Any) -> Refreshed:
         return await self.writeback.commit(self.job(**changes), self.in_flight, begun, answer, self.ahead)
@@ -266,17 +267,17 @@ async def test_a_revocation_or_a_login_that_came_meanwhile_wins_and_the_tokens_a
     await world.put(newer)
     assert Refreshed(newer) == await world.commit(begun)
     assert (newer, []) == (await world.stored(), world.entries())
-    assert [("mail", PAIR[1], "rt-2", "at-2", has_begun)] == world.late
+    assert [(KEY, "rt-2", "at-2", has_begun)] == world.late
     assert ["grants"] == world.repository.synced, "the newer one may come from a write that failed"
 
 
 async def test_tokens_for_a_grant_that_is_erased_are_late(world: World) -> None:
     begun = await world.begun()
-    there = await world.repository.grant(*PAIR)
+    there = await world.repository.grant(KEY)
     assert there is not None
     await world.repository.erase_grant(there)
     assert Refreshed(None) == await world.commit(begun)
-    assert [("mail", PAIR[1], "rt-2", "at-2", False)] == world.late
+    assert [(KEY, "rt-2", "at-2", False)] == world.late
 
 
 async def test_a_login_that_kept_the_spent_refresh_token_gets_the_new_one(world: World) -> None:
@@ -392,7 +393,7 @@ async def test_the_tokens_of_a_refused_answer_are_revoked_where_no_grant_needs_t
         await world.put(newer)
     await world.refuse(begun, refused_with(code, spent=True, spare=Secret("rt-x"), access=Secret("at-x")))
     has_begun = newer is LOGIN
-    assert ([("mail", PAIR[1], "rt-x", "at-x", has_begun)] if is_late else []) == world.late
+    assert ([(KEY, "rt-x", "at-x", has_begun)] if is_late else []) == world.late
     expected = [] if is_late else [["rt-x", "at-x"] if is_spare_dropped else ["at-x"]]
     assert expected == world.dropped_texts()
 
