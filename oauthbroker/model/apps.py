@@ -9,9 +9,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, astuple, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.connection_facts import ConnectionFacts
 from oauthbroker.model.forwarders import Forwarder
 from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.plugin_resources import PluginResources
@@ -33,11 +34,7 @@ Prompt = Literal["login", "select_account"]
 ANYONE: Literal["anyone"] = "anyone"
 LOGIN_NAME = "broker:login"  # in metrics, spans and findings; no app can be called so
 # Who brought the code is confirmed before it is redeemed: while it is pending, or by a login before there is one.
-CONFIRMATIONS: Mapping[str, OwnerConfirmation] = {
-    "runtimeConfirm": "runtimeConfirm",
-    "channelCode": "channelCode",
-    "brokerLogin": "brokerLogin",
-}
+CONFIRMATIONS: Mapping[str, OwnerConfirmation] = {each: each for each in get_args(OwnerConfirmation)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +140,7 @@ class OAuthApp:
     revocation: Revocation = field(default_factory=Revocation)
     habits: Habits = field(default_factory=Habits)
     api: ApiAccess = field(default_factory=ApiAccess)
+    facts: ConnectionFacts = field(default_factory=ConnectionFacts)
     resource: tuple[str, ...] = ()
     pushed_authorization: Pushing = "auto"
     refresh_ahead_seconds: int = 0

@@ -43,7 +43,7 @@ class Fact:
 def facts(preset: Preset) -> list[Fact]:
     """Return all facts that are set, grouped for reading: an endpoint, an identity, a note, or a field each."""
     units: dict[str, list[str]] = {}
-    for path in preset.facts():
+    for path in preset.fact_paths():
         if not path.startswith("modes."):
             units.setdefault(_unit(path), []).append(path)
     return [_fact(preset, unit, paths) for unit, paths in sorted(units.items(), key=lambda it: _place(it[0]))]

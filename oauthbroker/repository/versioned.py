@@ -60,12 +60,14 @@ class DueWork:
     has_events: bool
     intent: Intent | None
     revocations: tuple[PendingRevocation, ...]
+    ask_facts_after: datetime | None = None
 
     @classmethod
     def of(cls, grant: Grant) -> DueWork:
         parts = parts_of(grant)
         revocations = tuple(PendingRevocation(part.registration, part.pending_since, part.tell_after) for part in parts)
-        return cls(bool(grant.outbox), grant.refresh_state.intent, revocations)
+        ask_after = grant.open_facts.ask_after if grant.open_facts is not None and grant.facts_missing else None
+        return cls(bool(grant.outbox), grant.refresh_state.intent, revocations, ask_after)
 
 
 def place(key: Key) -> str:

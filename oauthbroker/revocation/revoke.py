@@ -13,6 +13,7 @@ from oauthbroker.core.clock import SET_BACK, CertainTime, Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.connection_facts import located
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.issued_tokens import IssuedTokens
@@ -205,6 +206,7 @@ class Revoke:
             self.circuits.check(app.name)
         except BrokerError:
             return "later", grant
+        app = located(app, grant.provider_data)
         try:
             alive = await self._with_a_living_token(app, grant)
             outcome: RevocationOutcome = "done"

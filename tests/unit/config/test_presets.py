@@ -81,8 +81,8 @@ def test_the_first_set_is_there():
 @pytest.mark.parametrize("preset", presets().values(), ids=presets())
 def test_every_fact_says_where_it_was_learnt(preset: Preset):
     for variant in (preset, *preset.variants().values()):
-        assert [] == [fact for fact in variant.facts() if not variant.source(fact)]
-    facts = preset.facts()
+        assert [] == [fact for fact in variant.fact_paths() if not variant.source(fact)]
+    facts = preset.fact_paths()
     about_nothing = [path for path in preset.evidence if not any(f"{fact}.".startswith(f"{path}.") for fact in facts)]
     assert [] == about_nothing, "evidence of something that is not set"
 

@@ -37,7 +37,7 @@ def test_every_fact_is_one_row_with_its_source_and_its_doubt(preset: Preset, mod
     variant = preset.in_mode(mode) if mode else preset
     reported = facts(variant)
     assert len({fact.path for fact in reported}) == len(reported)
-    own = [path for path in variant.facts() if not path.startswith("modes.")]
+    own = [path for path in variant.fact_paths() if not path.startswith("modes.")]
     assert all(any(f"{path}.".startswith(f"{fact.path}.") for fact in reported) for path in own)
     doubted = {path for path in variant.unverified() if not path.startswith("modes.")}
     assert {fact.path for fact in reported if not fact.is_sure} == {
