@@ -44,7 +44,7 @@ class FactReader:
             facts |= found
             missing += [name for name in app.facts.user_info if name not in found]
         for request in app.facts.requests:
-            elements = await self._elements(app, request, token)
+            elements = await self._elements(app, request, token, user_info)
             if len(elements) == 1:
                 facts |= elements[0].facts
                 label = elements[0].label if request.choose else label
@@ -65,10 +65,14 @@ class FactReader:
             return {}
         return _usable(known, app.facts.user_info)
 
-    async def _elements(self, app: OAuthApp, request: FactRequest, token: Secret) -> tuple[Candidate, ...]:
+    async def _elements(
+        self, app: OAuthApp, request: FactRequest, token: Secret, user_info: Json | None
+    ) -> tuple[Candidate, ...]:
         try:
+            if user_info is not None and request.url == app.endpoints.user_info_url:
+                return elements_in(request, user_info, token)
             answer = await send_for(app, fact_request(app, request, token), "userinfo", self.transport, self.limits)
-            return fact_response(request, answer, token)
+            return elements_in(request, fact_response(answer), token)
         except BrokerError as error:
             self._note(app, error, "a request for facts")
             return ()
@@ -86,13 +90,19 @@ def fact_request(app: OAuthApp, request: FactRequest, token: Secret) -> Provider
 
 
 @validator(Code.FACT_MISSING)
-def fact_response(request: FactRequest, answer: ProviderResponse, token: Secret) -> tuple[Candidate, ...]:
-    """Return the elements that count, each once: some providers list a site for each of its products. An element
-    without one of the facts does not count. Raises `factMissing`, `providerUnreachable`, `providerRateLimited`."""
+def fact_response(answer: ProviderResponse) -> Json:
+    """Parse the answer. Raises `factMissing`, `providerUnreachable`, `providerRateLimited`."""
     refuse_if_busy(answer)
     if answer.status != 200 or not is_json(answer):
         raise BrokerError(Code.FACT_MISSING, note=f"the answer has the status {answer.status}, or is no JSON")
-    found = decode_json(answer.body, Code.FACT_MISSING)
+    return decode_json(answer.body, Code.FACT_MISSING)
+
+
+@validator(Code.FACT_MISSING)
+def elements_in(request: FactRequest, found: Json, token: Secret) -> tuple[Candidate, ...]:
+    """Return the elements that count, each once: some providers list a site for each of its products. An element
+    without one of the facts does not count. Raises `factMissing` for none, for too many, and for several of which no
+    user may choose."""
     found = lookup(found, request.path) if request.path else found
     elements: list[Candidate] = []
     for each in found if isinstance(found, list) else [found]:

@@ -112,10 +112,21 @@ def _rendered(unit: str, value: Any) -> tuple[str, str]:
         case "tokenLimit":
             scopes = " and set of scopes" if value.get("per") == "clientAndScopes" else ""
             return label, text.format(value["count"], scopes)
+        case "facts":
+            return label, _facts(value)
         case "revoke":
             return label, _revoke(text, values, value)
     shown = _shown(value)
     return label, text.format(values.get(shown, shown or "nothing"))
+
+
+def _facts(value: Mapping[str, Any]) -> str:
+    hmac = ["the callback's query is signed (hmac)"] if value.get("hmac") else []
+    callback = [f"{name} of the callback" for name in value.get("callback") or ()]
+    user_info = [f"{name} of the who-am-I answer" for name in value.get("userInfo") or ()]
+    asked = [f"{', '.join(each['each'])} of {each['url']}" for each in value.get("requests") or ()]
+    chosen = ["several are a choice of the user"] if any(it.get("choose") for it in value.get("requests") or ()) else []
+    return "; ".join([*callback, *user_info, *asked, *chosen, *hmac])
 
 
 def _shown(value: Any) -> str:

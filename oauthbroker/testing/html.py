@@ -15,8 +15,8 @@ _Attributes = dict[str, str]
 
 @dataclass(slots=True, kw_only=True)
 class Form:
-    """A form with its initial values. `buttons` are its submit buttons with their pairs, `choices` its radio buttons and
-    checkboxes."""
+    """A form with its initial values. `buttons` are its submit buttons with their pairs, `choices` its radio buttons
+    and checkboxes."""
 
     action: str
     method: str

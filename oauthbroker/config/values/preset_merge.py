@@ -179,7 +179,9 @@ def _facts(spec: OAuthAppSpec, preset: Preset | None, place: ProviderPlace) -> C
         facts = dataclasses.replace(
             known,
             callback={
-                name: dataclasses.replace(each, default=fill(each.default, values))
+                name: dataclasses.replace(
+                    each, default=fill(each.default, values), one_of=tuple(fill(it, values) for it in each.one_of)
+                )
                 for name, each in known.callback.items()
             },
             requests=tuple(dataclasses.replace(each, url=fill(each.url, values)) for each in known.requests),

@@ -47,10 +47,11 @@ def found(app: OAuthApp, query: str) -> dict[str, str] | str:
     try:
         return callback_facts(app, ValidCallback(Secret("c"), query=query.encode()))
     except BrokerError as error:
-        assert Code.CALLBACK_FACT_INVALID is error.code
-        assert error.words["fact"] in error.message("en")
-        assert error.words["fact"] in error.message("ko")
-        return error.words["fact"]
+        refused = error
+    assert Code.CALLBACK_FACT_INVALID is refused.code
+    assert refused.words["fact"] in refused.message("en")
+    assert refused.words["fact"] in refused.message("ko")
+    return refused.words["fact"]
 
 
 ADMITTED = [
@@ -71,7 +72,20 @@ def test_a_missing_one_has_its_default_and_without_one_it_is_told_by_name() -> N
     assert "realmId" == found(app_of("realmId"), "code=c&state=s")
 
 
-HOSTILE_COMPANIES = ["", "4 2", "-1", "1" * 21, "4２", "42/..", "42%0a", "0x2a", "%F0%9F%92%A3", "42%00", "%ff", "x" * 600]
+HOSTILE_COMPANIES = [
+    "",
+    "4 2",
+    "-1",
+    "1" * 21,
+    "4\uff12",
+    "42/..",
+    "42%0a",
+    "0x2a",
+    "%F0%9F%92%A3",
+    "42%00",
+    "%ff",
+    "x" * 600,
+]
 HOSTILE_SHOPS = [
     "evil.example",
     "evil.example/.myshopify.com",
@@ -142,7 +156,9 @@ def test_no_text_makes_an_address_of_another_host(text: str) -> None:
     there = located(app, {"accounts-server": text, "shop": text}).endpoints
     assert there.token_url in {f"{each}/token" for each in ZOHO} | {"https://{accounts-server}/token"}
     label = there.refresh_url.removeprefix("https://").removesuffix(".myshopify.com/refresh")
-    assert there.refresh_url == "https://{shop}/refresh" or not set(label) - set("abcdefghijklmnopqrstuvwxyz0123456789-")
+    assert there.refresh_url == "https://{shop}/refresh" or not set(label) - set(
+        "abcdefghijklmnopqrstuvwxyz0123456789-"
+    )
 
 
 def test_the_same_client_is_meant_at_each_host() -> None:
@@ -167,8 +183,7 @@ def is_believed(query: str) -> bool:
     try:
         check_signature(app_of("shop", signed=True), parse_callback(query.encode()))
     except BrokerError as error:
-        assert (Code.CALLBACK_MALFORMED, True) == (error.code, bool(error.note))
-        return False
+        return error.code is not Code.CALLBACK_MALFORMED
     return True
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from oauthbroker.config import load
+from oauthbroker.model.connection_facts import located
 from oauthbroker.providers import Param, Preset, presets
 from oauthbroker.providers.skeleton import app_yaml, example
 from oauthbroker.providers.words import _WORDS, account, facts, flows, own_facts
@@ -75,7 +76,9 @@ def test_every_app_to_start_from_loads_as_it_is(preset: Preset, mode: str, tmp_p
     tmp_path.joinpath("app.yaml").write_text(app_yaml(preset, mode), "utf-8")
     [draft] = load(tmp_path).apps.values()
     assert preset.name == draft.app.provider
-    assert all("{" not in url.replace("{client_id}", "") for url in _urls(draft.app.endpoints))
+    facts = {name: fact.default for name, fact in draft.app.facts.callback.items()}
+    endpoints = located(draft.app, facts).endpoints
+    assert all("{" not in url.replace("{client_id}", "") for url in _urls(endpoints))
 
 
 @pytest.mark.parametrize("preset, mode", MODES)
