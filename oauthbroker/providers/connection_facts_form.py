@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from oauthbroker.core.secret import is_named_like_a_secret
@@ -55,13 +55,6 @@ class CallbackFactForm(Data):
     one_of: Annotated[list[_Short], Field(min_length=1, max_length=50)] | None = None
     within: Annotated[str, Field(max_length=253), AfterValidator(_suffix)] | None = None
     default: _Short | None = None
-
-    @model_validator(mode="after")
-    def _says_one(self) -> Self:
-        """Raises ValueError unless exactly one rule is written."""
-        if sum(each is not None for each in (self.pattern, self.one_of, self.within)) != 1:
-            raise ValueError("a fact of the callback has exactly one of pattern, oneOf and within")
-        return self
 
     @property
     def fact(self) -> CallbackFact:

@@ -151,7 +151,8 @@ async def centres(
 async def at_centre(harness: Harness, centre: IdentityProvider, named: object = None) -> Page:
     """Let a user consent at a data centre, which names itself or another host."""
     said = centre.base_url.removeprefix("http://") if named is None else named
-    centre.script.authorize.fields(iss=None, **{"accounts-server": said})
+    more: dict[str, Any] = {"iss": None, "accounts-server": said}
+    centre.script.authorize.fields(**more)
     browser = harness.browser()
     url = await harness.to_provider(await harness.ask_link(), browser)
     callback = await centre.agree(url.replace(harness.idp.base_url, centre.base_url), browser=browser)

@@ -31,7 +31,11 @@ def check_facts(app: Merged, reach: ProviderNetworks) -> None:
     for name in {name for name in facts.names if facts.names.count(name) > 1}:
         app.written.refuse(("facts",), f"the fact {name} twice", "give each fact one source")
     for name, fact in facts.callback.items():
-        if fact.default and not fact.admits(fact.default):
+        if sum(map(bool, (fact.pattern, fact.one_of, fact.within))) != 1:
+            if app.written.whole("facts", "callback", name):
+                what = "not exactly one of pattern, oneOf and within"
+                app.written.refuse(("facts", "callback", name), what, "write one of the three")
+        elif fact.default and not fact.admits(fact.default):
             at = ("facts", "callback", name, "default")
             app.written.refuse(at, "a default that the fact's own rule refuses", "write a value that it admits")
     if facts.user_info and not (app.endpoints.user_info_url or app.endpoints.issuer):

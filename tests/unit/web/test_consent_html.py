@@ -194,7 +194,7 @@ def test_an_ending_has_the_status_of_its_code(outcome, code, status):
 @pytest.mark.parametrize("code", list(Code))
 def test_a_failure_is_reported_in_the_readers_language(code):
     said = Document(render_outcome("failed", code, None, "ko").html)
-    assert code.sentence("ko").format(mode="?") in said.text
+    assert code.sentence("ko").format(mode="?", fact="?") in said.text
     assert said.one("html").attributes["lang"] == "ko"
 
 
