@@ -16,7 +16,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import UnderWay
 from oauthbroker.model.apps import OAuthApp, OwnerConfirmation
-from oauthbroker.model.connection_facts import located
+from oauthbroker.model.located_app import located
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.callback_checks import ValidCallback

@@ -20,7 +20,7 @@ from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.connection_facts import located
+from oauthbroker.model.located_app import located
 from oauthbroker.model.owner_check import check_owner, check_pin
 from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.observability.logging import Log

@@ -10,7 +10,7 @@ from datetime import datetime
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.connection_facts import located
+from oauthbroker.model.located_app import located
 from oauthbroker.protocol.fact_requests import FactReader
 from oauthbroker.records import Grant
 from oauthbroker.records.open_facts import LONGEST_PAUSE, OpenFacts, pause_after

@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 from oauthbroker.model.provider_api import is_within
-
-if TYPE_CHECKING:
-    from oauthbroker.model.apps import OAuthApp
 
 LONGEST_FACT = 512
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -95,17 +92,6 @@ class ConnectionFacts:
             return host_in(str(value)) if usable else found[0]
 
         return _PLACEHOLDER.sub(host, url)
-
-
-def located(app: OAuthApp, known: Mapping[str, Any]) -> OAuthApp:
-    """Return the app with its endpoints at the hosts that a connection's facts name. It stays the same client."""
-    urls = {slot: getattr(app.endpoints, slot) for slot in SLOTS_OF_FACTS}
-    filled = {slot: app.facts.filled(url, known) for slot, url in urls.items() if app.facts.callback and "{" in url}
-    if not filled:
-        return app
-    there = replace(app, endpoints=replace(app.endpoints, **filled))
-    object.__setattr__(there, "registration", app.registration)
-    return there
 
 
 def host_in(value: str) -> str:

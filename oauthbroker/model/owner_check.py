@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import Json
@@ -20,6 +20,7 @@ class OwnerFacts:
     global_identity: str | None = None
     user_identity: str | None = None
     account: Account | None = None
+    _: KW_ONLY
     user_info: Json = field(default=None, compare=False)
 
     def __repr__(self) -> str:

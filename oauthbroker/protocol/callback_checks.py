@@ -166,7 +166,7 @@ def _single_values(query: bytes) -> dict[str, str]:
 
 
 def decoded(raw: bytes) -> str | None:
-    """Decode a name or a value. None for what is no printable UTF-8."""
+    """Decode a name or a value. None for text that is no printable UTF-8."""
     try:
         text = unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What is still open of a grant's facts: some could not be asked yet, or the user has to choose between several."""
+"""The open facts of a grant: some could not be read yet, or the user has to choose between several elements."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OpenFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learnt:
-    """What one round of asking brought."""
+    """The result of one round of asking."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     missing: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ def kept_facts(app: OAuthApp, facts: Mapping[str, Any], before: Mapping[str, Any
 
 
 def with_learnt(grant: Grant, learnt: Learnt, before: Grant | None, now: datetime) -> Grant:
-    """Return the grant with the facts that were learnt, and with what is still open of them.
+    """Return the grant with the facts that were learnt, and with those that are still open.
 
     `before` is the same account's grant, which keeps its choice while that is one of the candidates, and its facts
     where the provider cannot tell them now.

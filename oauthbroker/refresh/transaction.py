@@ -17,7 +17,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.single_flight import InFlightCall, SingleFlight
 from oauthbroker.model.apps import Endpoints, OAuthApp
-from oauthbroker.model.connection_facts import located
+from oauthbroker.model.located_app import located
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric

@@ -14,7 +14,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.single_flight import InFlightCall
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.connection_facts import located
+from oauthbroker.model.located_app import located
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.protocol.issued_tokens import IssuedTokens

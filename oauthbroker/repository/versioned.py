@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
@@ -60,6 +60,7 @@ class DueWork:
     has_events: bool
     intent: Intent | None
     revocations: tuple[PendingRevocation, ...]
+    _: KW_ONLY
     ask_facts_after: datetime | None = None
 
     @classmethod
@@ -67,7 +68,7 @@ class DueWork:
         parts = parts_of(grant)
         revocations = tuple(PendingRevocation(part.registration, part.pending_since, part.tell_after) for part in parts)
         ask_after = grant.open_facts.ask_after if grant.open_facts is not None and grant.facts_missing else None
-        return cls(bool(grant.outbox), grant.refresh_state.intent, revocations, ask_after)
+        return cls(bool(grant.outbox), grant.refresh_state.intent, revocations, ask_facts_after=ask_after)
 
 
 def place(key: Key) -> str:

@@ -13,7 +13,7 @@ from oauthbroker.core.clock import SET_BACK, CertainTime, Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.connection_facts import located
+from oauthbroker.model.located_app import located
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.issued_tokens import IssuedTokens

@@ -21,7 +21,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 
 from oauthbroker.model.apps import Endpoints, OAuthApp
-from oauthbroker.model.connection_facts import located
+from oauthbroker.model.located_app import located
 from oauthbroker.protocol.discovery import relies_on_discovery
 from oauthbroker.testing import Canaries, TestClock
 from tests.kit.preset_demands import CLIENT_ID, Call, Inspector

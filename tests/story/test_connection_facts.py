@@ -4,16 +4,22 @@ organisations. Played by users with browsers."""
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from oauthbroker import AuthorizationRequiredError, RequestRefusedError
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Endpoints, IdentityRule, OAuthApp, Owner
 from oauthbroker.model.connection_facts import CallbackFact, ConnectionFacts, FactRequest, TokenClaim
+from oauthbroker.model.provider_api import ApiAccess, written_host
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.protocol.messages import ProviderRequest
@@ -21,7 +27,7 @@ from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
-from tests.kit.running_broker import ALICE, Harness, register, running, turn, user_app
+from tests.kit.running_broker import ALICE, Harness, register, running, to_the_end, turn, user_app
 
 COMPANY = ConnectionFacts(callback={"realmId": CallbackFact(pattern="[0-9]{1,20}")})
 ONE = {"id": "11111111-aaaa", "name": "one", "url": "https://one.atlassian.net"}
@@ -574,3 +580,61 @@ async def test_the_choice_is_in_the_readers_language(stage: Stage) -> None:
     page = await consent(harness, browser)
     page = await browser.open(page.url, headers={"accept-language": "ko"})
     assert "하나를 선택하십시오" in page.text
+
+
+async def test_requests_that_carry_the_token_go_below_the_path_of_the_chosen_site(stage: Stage) -> None:
+    host = written_host(stage.idp.base_url)
+    assert host is not None
+    api = ApiAccess((host,), base_path="/{cloudid}/")
+    harness = await stage.play(sites(stage.idp), api=api)
+    browser = harness.browser()
+    lists(stage.idp, {**ONE, "id": "api"}, TWO)
+    await consent(harness, browser)
+    async with harness.broker.oauth(turn()).client("mail") as client:
+        with pytest.raises(AuthorizationRequiredError) as asked:
+            await client.get(stage.idp.url("/me"))
+        assert "choiceNeeded" == asked.value.result.reason
+        await choose(browser, "0")
+        assert "alice" == (await client.get(stage.idp.url("/me"))).json()["login"]
+        with pytest.raises(RequestRefusedError) as refused:
+            await client.get(stage.idp.url("/%2e%2e/userinfo"))
+    assert Code.REQUEST_INVALID is refused.value.result.code
+    assert 0 == stage.idp.count("userinfo")
+
+
+async def test_the_code_of_a_confirmed_browser_keeps_the_facts_of_its_callback(stage: Stage) -> None:
+    owner = Owner(binding="channelCode")
+    harness = await stage.play(COMPANY, owner=owner)
+    stage.idp.script.authorize.fields(realmId="42")
+    asked = await harness.ask_link()
+    browser = harness.browser()
+    page = await to_the_end(browser, await harness.way_back(asked, browser))
+    code = re.search(r"[2-9A-Z]{4}-[2-9A-Z]{4}", page.text)
+    assert code is not None
+    assert "completed" == (await harness.broker.relay_code(turn(), code[0])).status
+    assert {"realmId": "42"} == await ready(harness)
+
+
+async def test_a_pending_code_without_its_facts_is_not_kept(stage: Stage) -> None:
+    harness = await stage.play(COMPANY, owner=Owner(binding="channelCode"))
+    asked = await harness.ask_link()
+    browser = harness.browser()
+    page = await to_the_end(browser, await harness.way_back(asked, browser))
+    assert "realmId" in page.text
+    assert Code.CALLBACK_FACT_INVALID is (await harness.session(asked)).failure
+
+
+async def test_a_wrong_signature_changes_nothing_and_the_right_one_connects(stage: Stage) -> None:
+    harness = await stage.play(ConnectionFacts(hmac=True))
+    asked, browser = await harness.ask_link(), harness.browser()
+    callback = await harness.way_back(asked, browser)
+    for query in ("", "&hmac=" + "0" * 64):
+        assert Code.CALLBACK_MALFORMED.status == (await browser.follow(callback + query)).status
+    assert "pending" == (await harness.session(asked)).status
+    pairs = sorted(parse_qsl(urlsplit(callback).query))
+    secret = harness.broker.bundle.apps["mail"].client.client_secret
+    assert secret is not None
+    text = "&".join(f"{name}={value}" for name, value in pairs)
+    proof = hmac.new(secret.reveal().encode(), text.encode(), hashlib.sha256).hexdigest()
+    assert 303 == (await browser.follow(f"{callback}&hmac={proof}")).status
+    assert "completed" == (await harness.session(asked)).status

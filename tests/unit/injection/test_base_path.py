@@ -80,7 +80,7 @@ def test_without_a_usable_fact_no_request_is_sent(value: Any) -> None:
 
 @given(st.text(min_size=1, max_size=60).filter(lambda text: text not in {".", ".."}))
 @settings(max_examples=examples(300))
-def test_a_fact_is_one_segment_whatever_it_holds(text: str) -> None:
+def test_a_fact_of_any_characters_is_one_segment(text: str) -> None:
     found = sent("/a", {"cloudid": text.encode("utf-8", "replace").decode()})
     assert isinstance(found, str)
     segments = found.split("/")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.connection_facts import CallbackFact, ConnectionFacts, located
+from oauthbroker.model.connection_facts import CallbackFact, ConnectionFacts
+from oauthbroker.model.located_app import located
 from oauthbroker.protocol.callback_checks import ValidCallback, parse_callback
 from oauthbroker.protocol.callback_facts import callback_facts, check_signature
 from tests.kit.forms import examples

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from oauthbroker.config import load
-from oauthbroker.model.connection_facts import located
+from oauthbroker.model.located_app import located
 from oauthbroker.providers import Param, Preset, presets
 from oauthbroker.providers.skeleton import app_yaml, example
 from oauthbroker.providers.words import _WORDS, account, facts, flows, own_facts
