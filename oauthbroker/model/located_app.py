@@ -12,10 +12,10 @@ from oauthbroker.model.connection_facts import SLOTS_OF_FACTS
 
 def located(app: OAuthApp, known: Mapping[str, Any]) -> OAuthApp:
     """Return the app with its endpoints at the hosts that a connection's facts name. It stays the same client."""
-    urls = {slot: getattr(app.endpoints, slot) for slot in SLOTS_OF_FACTS}
-    filled = {slot: app.facts.filled(url, known) for slot, url in urls.items() if app.facts.callback and "{" in url}
-    if not filled:
+    if not app.facts.callback:
         return app
+    urls = {slot: getattr(app.endpoints, slot) for slot in SLOTS_OF_FACTS}
+    filled = {slot: app.facts.filled(url, known) for slot, url in urls.items() if "{" in url}
     there = replace(app, endpoints=replace(app.endpoints, **filled))
     object.__setattr__(there, "registration", app.registration)
     return there
