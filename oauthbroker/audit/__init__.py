@@ -119,6 +119,15 @@ class Connected(AuditEntry):
     session: str
 
 
+class ElementChosen(AuditEntry):
+    """The user chooses one of several elements that a connection could stand for, such as a site. `Connected` was
+    written before."""
+
+    app: str
+    grant: str
+    session: str
+
+
 class ConnectFailed(AuditEntry):
     """A session ended without a grant; `code` says why."""
 

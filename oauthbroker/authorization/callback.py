@@ -23,6 +23,7 @@ from oauthbroker.protocol.callback_checks import (
     parse_callback,
     validate_callback,
 )
+from oauthbroker.protocol.callback_facts import callback_facts, check_signature
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import AuthSession, PendingCode
 from oauthbroker.records.pending_code import PENDING_CODE_SECONDS, code_of
@@ -59,6 +60,7 @@ class Callback:
         (`stateUnknown`) to a browser that did not start the session.
         """
         params = parse_callback(query)
+        check_signature(app, params)
         versioned = await self.repository.session(params.locator)
         if versioned is not None:
             app = app.at(versioned.record.params)
@@ -72,7 +74,7 @@ class Callback:
             confirmation = app.owner.confirmation
             if confirmation is None or confirmation == "brokerLogin":
                 return await self.exchange.see_through(self.exchange.redeem(app, versioned, valid, confirmation))
-            return await self.exchange.see_through(self._keep_code(versioned, valid, confirmation))
+            return await self.exchange.see_through(self._keep_code(app, versioned, valid, confirmation))
         if versioned is not None:
             await self._end_refused(versioned, refused, params)
         if refused.code in SILENT and (versioned is None or not cookie_fits(versioned.record.attempt, cookie)):
@@ -80,16 +82,24 @@ class Callback:
         raise refused
 
     async def _keep_code(
-        self, versioned: Versioned[AuthSession], valid: ValidCallback, kind: OwnerConfirmation
+        self, app: OAuthApp, versioned: Versioned[AuthSession], valid: ValidCallback, kind: OwnerConfirmation
     ) -> AuthSession:
         """Keep the code pending, without a request to the provider. One callback wins, as for a claim; the others raise
-        `stateUsed`."""
+        `stateUsed`. A fact that is missing fails the session, with its name."""
+        facts, refused = dict[str, str](), None
+        try:
+            facts = callback_facts(app, valid)
+        except BrokerError as error:
+            refused = error
+        if refused is not None:
+            await self.finish.fail(versioned, refused.code, words=refused.words)
+            raise refused
         if kind == "channelCode":  # 40 bits, which a user can read out
             proof = code_of(self.clock.random_bytes(5))
         else:  # a handle: the session's locator and 256 bits
             proof = versioned.record.locator + random_text(self.clock, 256)
         until = self.clock.now() + timedelta(seconds=PENDING_CODE_SECONDS)
-        pending_code = PendingCode(kind=kind, code=valid.code, proof=Secret(proof), until=until)
+        pending_code = PendingCode(kind=kind, code=valid.code, proof=Secret(proof), until=until, facts=facts)
         try:
             return (
                 await self.repository.save_session(

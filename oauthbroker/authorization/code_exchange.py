@@ -16,9 +16,11 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import UnderWay
 from oauthbroker.model.apps import OAuthApp, OwnerConfirmation
+from oauthbroker.model.located_app import located
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.callback_checks import ValidCallback
+from oauthbroker.protocol.callback_facts import callback_facts
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.consent_answer import consent_response
 from oauthbroker.protocol.discovery import Discovery
@@ -28,7 +30,7 @@ from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, co
 from oauthbroker.records import AuthSession, ClaimedSession
 from oauthbroker.repository.repository import Versioned
 
-PROVIDER_CALLS = 7  # discovery twice, keys twice, exchange, userinfo, revocation: a claim outlives them all
+PROVIDER_CALLS = 9  # discovery twice, keys twice, exchange, userinfo, two for facts, revocation: a claim outlives them
 
 T = TypeVar("T")
 
@@ -64,22 +66,24 @@ class Exchange:
 
         `confirmed` is the binding by which the browser's user was confirmed. Raises `stateUsed` for all callers but the
         one that wins the claim, `storeLocked` where a stopped process would keep the grant from being stored (the same
-        callback may come again), and the errors of the exchange and the checks.
+        callback may come again), and the errors of the exchange and the checks. The facts of the callback are read
+        after the claim and before the exchange: without one of them no token is issued that would have to be revoked.
         """
         await self.finish.repository.check_writable(versioned.record.key)
         seconds = PROVIDER_CALLS * self.limits.provider_seconds
         claimed = await self.finish.claim(versioned, seconds, confirmed=confirmed is not None)
         if claimed is None or not isinstance(session := claimed.record, ClaimedSession):
             raise BrokerError(Code.STATE_USED)
-        issued = IssuedTokens()
+        issued, there = IssuedTokens(), app
         try:
             if confirmed is not None:
                 entry = OwnerConfirmed(app=app.name, session=session.id, how=confirmed)
                 self.finish.audit.write(entry, self.clock.now())
-            sent_at = self.clock.now()
-            response = await self.exchange_code(app, valid, session)
+            came = callback_facts(app, valid)
+            there, sent_at = located(app, came), self.clock.now()
+            response = await self.exchange_code(there, valid, session)
             issued = response.issued
-            verified = await self.finish.verify(app, session, response, sent_at)
+            verified = await self.finish.verify(app, session, response, sent_at, came=came)
             with span(Span.COMMIT, app=app.name):
                 await self.finish.commit(app, claimed, verified, sent_at)
         except BrokerError as error:
@@ -88,7 +92,7 @@ class Exchange:
             return session
         if isinstance(refused, RefusedTokens):
             issued = refused.issued
-        await self.finish.give_up(app, claimed, refused.code, issued)
+        await self.finish.give_up(there, claimed, refused.code, issued, words=refused.words)
         raise refused.with_traceback(None)  # the traceback's frames hold the token response
 
     async def exchange_code(self, app: OAuthApp, callback: ValidCallback, session: ClaimedSession) -> TokenResponse:

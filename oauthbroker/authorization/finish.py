@@ -8,8 +8,9 @@ the session is written last. No acknowledged grant, event or waiting session is 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from oauthbroker.audit import Connected, ConnectFailed, GrantRevoked, TokensDropped
@@ -19,15 +20,18 @@ from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.located_app import located
 from oauthbroker.model.owner_check import check_owner, check_pin
 from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
+from oauthbroker.protocol.fact_requests import FactReader
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.network.crash_guard import crashed
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Retired
+from oauthbroker.records.open_facts import Learnt
 from oauthbroker.records.unrevoked_tokens import forgotten, shares
 from oauthbroker.refresh.clients import Clients
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
@@ -44,6 +48,7 @@ class Finish:
 
     repository: Repository
     owners: OwnerReader
+    facts: FactReader
     clock: Clock
     audit: AuditWriter
     metrics: Metrics
@@ -65,24 +70,38 @@ class Finish:
         except Conflict:
             return None
 
-    async def verify(self, app: OAuthApp, session: AuthSession, tokens: TokenResponse, sent_at: datetime) -> Verified:
+    async def verify(
+        self,
+        app: OAuthApp,
+        session: AuthSession,
+        tokens: TokenResponse,
+        sent_at: datetime,
+        *,
+        came: Mapping[str, str] | None = None,
+    ) -> Verified:
         """Check that (1) the account that consented is known, (2) it is the session's subject or an authorizer, (3)
-        every scope is the app's.
+        every scope is the app's. Then (4) learn the facts of the connection that no callback brings; `came` are those
+        of the callback.
 
         Raises idTokenInvalid, subjectMismatch, subjectForbidden, subjectUnverifiable, scopeExceeded, and the errors of
         provider calls.
         """
         try:
-            facts = await self.owners.read(app, tokens, session.attempt.nonce, sent_at)  # (1)
+            there = located(app, came or {})
+            facts = await self.owners.read(there, tokens, session.attempt.nonce, sent_at)  # (1)
             confirmed = session.claim is not None and session.claim.confirmed
             owner = check_owner(app, session.subject, facts, confirmed=confirmed, account=session.account)  # (2)
             scopes, missing = granted_scopes(app, session.scopes, tokens.scopes)  # (3)
+            learnt = Learnt()
+            if app.facts.asked:
+                learnt = await self.facts.learn(there, tokens.access_token, facts.user_info)  # (4)
         except BrokerError:
             raise
         except Exception as error:  # noqa: BLE001 - a crash would leave the session claimed
             refused = crashed(error)
         else:
-            return Verified(tokens=tokens, owner=owner, scopes=scopes, missing=missing)
+            learnt = replace(learnt, facts={**learnt.facts, **(came or {})}) if came else learnt
+            return Verified(tokens=tokens, owner=owner, scopes=scopes, missing=missing, learnt=learnt)
         raise refused
 
     async def commit(
@@ -133,12 +152,17 @@ class Finish:
         raise Conflict
 
     async def fail(
-        self, versioned: Versioned[AuthSession], code: Code, *, event: EventType | None = "auth.failed"
+        self,
+        versioned: Versioned[AuthSession],
+        code: Code,
+        *,
+        event: EventType | None = "auth.failed",
+        words: Mapping[str, str] | None = None,
     ) -> bool:
         """End a session without a grant, in one write with its event. False if the record changed meanwhile; then
-        nothing is written."""
-        session = versioned.record
-        notice = session_event(session, event, self.clock.now(), code=code.value) if event is not None else None
+        nothing is written. `words` are those of the error, for the event."""
+        session, now = versioned.record, self.clock.now()
+        notice = session_event(session, event, now, code=code.value, **(words or {})) if event is not None else None
         async with self.repository.pair(session.key):
             return await to_its_end(asyncio.ensure_future(self._fail(versioned, code, notice)))
 
@@ -157,10 +181,18 @@ class Finish:
         await self._forget_waiting(session.app, session.subject, {session.locator})  # readers skip ended sessions
         return True
 
-    async def give_up(self, app: OAuthApp, versioned: Versioned[AuthSession], code: Code, issued: IssuedTokens) -> None:
+    async def give_up(
+        self,
+        app: OAuthApp,
+        versioned: Versioned[AuthSession],
+        code: Code,
+        issued: IssuedTokens,
+        *,
+        words: Mapping[str, str] | None = None,
+    ) -> None:
         """End a session without a grant, and drop the tokens received for it even if that fails."""
         try:
-            await self.fail(versioned, code)
+            await self.fail(versioned, code, words=words)
         finally:
             if issued:
                 await self.drop(app, versioned.record, code, issued)
@@ -253,12 +285,12 @@ class Finish:
 
     async def _complete_all(self, grant: Grant, versioned: Versioned[AuthSession]) -> None:
         """Complete all sessions. The one that created the grant is last: until then `recover` finds it."""
-        if not grant.revoked:
-            await self._complete_others(grant, versioned.record)
+        if not grant.revoked and not grant.needs_choice:
+            await self.complete_others(grant, versioned.record)
         done = versioned.record.completed(self.clock.now())
         await self.repository.save_session(done, expect=versioned.generation)
 
-    async def _complete_others(self, grant: Grant, first: AuthSession) -> None:
+    async def complete_others(self, grant: Grant, first: AuthSession) -> None:
         """Complete every other session of the pair that this grant satisfies. Its event is stored in its own record."""
         left = list[str]()  # no other session of the pair begins or ends under its lease
         for other in await self.repository.waiting(grant.app, grant.subject):
@@ -291,4 +323,5 @@ class Finish:
 def _carries(grant: Grant, session: AuthSession) -> bool:
     """Return whether this session's commit reached the grant, even if a later one replaced it."""
     granted = f"evt-{session.id}-auth.granted"
-    return grant.auth_session_id == session.id or any(event.id == granted for event in grant.outbox)
+    held = grant.open_facts.held if grant.open_facts is not None else ()
+    return grant.auth_session_id == session.id or any(event.id == granted for event in (*grant.outbox, *held))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +13,8 @@ from oauthbroker.model.owner_check import CheckedOwner
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant
 from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
-from oauthbroker.records.provider_data import kept_facts
+from oauthbroker.records.open_facts import Learnt
+from oauthbroker.records.provider_data import kept_facts, with_learnt
 from oauthbroker.records.unrevoked_tokens import passed_on
 
 
@@ -25,13 +26,14 @@ class Verified:
     owner: CheckedOwner
     scopes: tuple[str, ...]
     missing: tuple[str, ...]
+    learnt: Learnt = field(default_factory=Learnt)
 
 
 def next_grant(
     app: OAuthApp, session: AuthSession, verified: Verified, old: Grant | None, sent_at: datetime, now: datetime
 ) -> Grant:
     """Return the grant that replaces `old`, with its event. The token's lifetime counts from `sent_at`."""
-    tokens, before, unsent = verified.tokens, old, old.outbox if old is not None else ()
+    tokens, before = verified.tokens, old
     old = old if old is not None and old.registration == app.registration else None
     grant = Grant(
         app=app.name,
@@ -53,9 +55,19 @@ def next_grant(
         declined=_declined(old, session, verified),
         provider_data=kept_facts(app, tokens.facts),
     )
+    if app.facts.names:
+        grant = with_learnt(grant, verified.learnt, _same_account(old, verified), now)
     missing = {"scopesMissing": list(verified.missing)} if verified.missing else {}
-    event = granted_event(session, grant, now, **missing)
-    return passed_on(before, replace(grant, outbox=(*unsent, event)), app)
+    return passed_on(before, _with_event(grant, before, granted_event(session, grant, now, **missing)), app)
+
+
+def _with_event(grant: Grant, old: Grant | None, event: AgentEvent) -> Grant:
+    """Return the grant with its event and those of the old grant. While the user has to choose, the event waits."""
+    if grant.open_facts is None or not grant.needs_choice:
+        return replace(grant, outbox=(*(old.without_open_facts().outbox if old is not None else ()), event))
+    held = old.open_facts.held if old is not None and old.open_facts is not None else ()
+    waiting = replace(grant.open_facts, held=(*held, event))
+    return replace(grant, outbox=old.outbox if old is not None else (), open_facts=waiting)
 
 
 def granted_event(session: AuthSession, grant: Grant, at: datetime, **more: Any) -> AgentEvent:
@@ -84,6 +96,13 @@ def _declined(old: Grant | None, session: AuthSession, verified: Verified) -> di
     answered = {*session.scopes, *verified.scopes}
     kept = {scope: times for scope, times in before.items() if scope not in answered}
     return kept | {scope: before.get(scope, 0) + 1 for scope in verified.missing}
+
+
+def _same_account(old: Grant | None, verified: Verified) -> Grant | None:
+    """Return the living grant that is certainly the same account's."""
+    if old is None or old.revoked or old.pinned is None or old.pinned != verified.owner.account:
+        return None
+    return old
 
 
 def _kept_refresh(old: Grant | None, verified: Verified) -> Secret | None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from oauthbroker.authorization.broker_login import LoggedIn, Logins
 from oauthbroker.authorization.callback import Callback, CookieJar
+from oauthbroker.authorization.choices import Choices
 from oauthbroker.authorization.connect import Connect, Departure
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.authorization.pending_codes import PendingCodes
@@ -24,6 +25,7 @@ from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, parse_callback
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import AuthSession, PendingCode
+from oauthbroker.records.open_facts import Candidate
 
 NOTHING: Final[Mapping[str, str]] = {}
 
@@ -69,13 +71,16 @@ class AlreadyConnected(BrokerError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationEnd:
     """How an authorization ended: connected, or the error code. `scopes` and `account` are the grant's, as far as this
-    browser may see them."""
+    browser may see them. Its user has to choose one of the `candidates`, or has `chosen` the one with this label."""
 
     app: OAuthApp
     code: Code | None = None
     locale: Locale | None = None
     scopes: tuple[str, ...] | None = None
     account: str = ""
+    chosen: str = ""
+    candidates: tuple[Candidate, ...] = ()
+    locator: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,7 @@ class PagesService:
 
     apps: Mapping[str, OAuthApp]
     connect: Connect
+    choices: Choices
     callback: Callback
     logins: Logins
     pending_codes: PendingCodes
@@ -212,7 +218,18 @@ class PagesService:
         ending = replace(ending, code=None)
         account = grant.identity or ""
         is_own = cookie is not None and await self.connect.session_of(locator, cookie) is not None
-        return replace(ending, scopes=grant.scopes, account=account if is_own else "")
+        ending = replace(ending, scopes=grant.scopes, locator=locator)
+        candidates = grant.open_facts.candidates if grant.open_facts is not None else ()
+        return replace(ending, account=account, chosen=grant.chosen, candidates=candidates) if is_own else ending
+
+    async def choose(self, locator: str, cookie: str | None, number: int) -> OAuthApp:
+        """Keep the choice of the browser that was at the provider, and return the app. Raises `stateUnknown` for other
+        browsers, and `requestInvalid` for a number without a candidate."""
+        session = await self.connect.session_of(locator, cookie) if cookie is not None else None
+        if session is None or session.status != "completed":
+            raise BrokerError(Code.STATE_UNKNOWN)
+        await self.choices.choose(session, number)
+        return await self._app(session.app)
 
     async def depart(self, ticket: str, params: Mapping[str, str] = NOTHING, label: str = "") -> Departure:
         """Send this browser to the provider, or to the broker's own login first, with what its user typed. Raises

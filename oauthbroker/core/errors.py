@@ -54,6 +54,7 @@ class Code(StrEnum):
     ADMIN_CONSENT_NEEDED = "adminConsentNeeded", 403
     INTERACTION_NEEDED = "interactionNeeded", 403
     CONNECTION_UNFINISHED = "connectionUnfinished", 409
+    CALLBACK_FACT_INVALID = "callbackFactInvalid", 502
     EXCHANGE_FAILED = "exchangeFailed", 502
     EXCHANGE_UNCERTAIN = "exchangeUncertain", 504
     TOKEN_RESPONSE_INVALID = "tokenResponseInvalid", 502
@@ -73,6 +74,7 @@ class Code(StrEnum):
     MCP_PKCE_MISSING = "mcpPkceMissing", 500
     MCP_REGISTRATION_NEEDED = "mcpRegistrationNeeded", 500
     MCP_UNSUPPORTED = "mcpUnsupported", 500
+    FACT_MISSING = "factMissing", 503, _RETRY
     PROVIDER_UNREACHABLE = "providerUnreachable", 503, _RETRY
     PROVIDER_RATE_LIMITED = "providerRateLimited", 429, _RETRY
     STORE_LOCKED = "storeLocked", 503, _RETRY
@@ -143,7 +145,7 @@ class BrokerError(Exception):
 
     def message(self, locale: Locale = "en") -> str:
         """Return the sentence for a person or a model."""
-        return self.code.sentence(locale).format(**{"mode": "?", **self.words})
+        return self.code.sentence(locale).format(**{"mode": "?", "fact": "?", **self.words})
 
     def __str__(self) -> str:
         return f"{self.code.value}: {self.message()}" + (f" ({self.note})" if self.note else "")

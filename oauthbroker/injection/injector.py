@@ -117,7 +117,7 @@ class Injector:
         result = await source.token(target)
         if not isinstance(result, Ready):
             return result
-        answer = await self._sent(source, target, request, headers, result.access_token)
+        answer = await self._sent(source, target, request, headers, result)
         if answer.status != HTTPStatus.UNAUTHORIZED:
             return answer
         try:
@@ -129,16 +129,17 @@ class Injector:
             return answer
         await answer.aclose()
         if isinstance(again, Ready):
-            return await self._sent(source, target, request, headers, again.access_token)
+            return await self._sent(source, target, request, headers, again)
         return again
 
     async def _sent(
-        self, source: TokenSource, target: Target, request: ToolRequest, headers: Headers, token: Secret
+        self, source: TokenSource, target: Target, request: ToolRequest, headers: Headers, ready: Ready
     ) -> ForwardedAnswer:
+        token, path = ready.access_token, target.path_for(ready.provider_data)
         sent = [*headers, (b"Authorization", b"Bearer " + token.reveal().encode("utf-8"))]
         host, app, account = target.host, target.app, source.account(target)
         forwarded = ApiRequest(
-            method=target.method, scheme=host.scheme, host=host.name, port=host.port, path=target.path, headers=sent,
+            method=target.method, scheme=host.scheme, host=host.name, port=host.port, path=path, headers=sent,
             body=request.passed_on(), length=request.length, account=account, app=app.name, ca=app.provider_ca,
         )  # fmt: skip
         response = await self._transport.send(forwarded, self._limits)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, unquote
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
@@ -18,6 +19,7 @@ from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, Conn
 LONGEST_PATH = 8 * 1024
 _AUTHORITY = re.compile(r"([a-z0-9.-]{1,253})(?::([1-9][0-9]{0,4}))?")
 _URL = re.compile(r"(https?)://([^/?#\\@]*)((?:[/?][^#]*)?)(?:#.*)?")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _PATH = re.compile(r"[/?][!-\[\]-~]*")  # printable ASCII, no backslash
 
 
@@ -36,6 +38,27 @@ class Target:
         """Raise `apiHostForbidden` if the host belongs to another account."""
         if self.account is not None and self.account.host_in(provider_data) != self.host.name:
             raise BrokerError(Code.API_HOST_FORBIDDEN)
+
+    def path_for(self, provider_data: Mapping[str, Any]) -> str:
+        """Return the path below the app's base path, which a request may name itself. Raises `factMissing` where the
+        grant lacks a member of the base path, and `requestInvalid` for a path that could leave it."""
+        if not self.app.api.base_path:
+            return self.path
+        base = _PLACEHOLDER.sub(lambda found: _segment(found[1], provider_data), self.app.api.base_path)
+        path = self.path.partition("?")[0]
+        while (plain := unquote(path)) != path:
+            path = plain
+        if {".", ".."} & {each.partition(";")[0] for each in re.split(r"[/\\]", path)}:
+            raise BrokerError(Code.REQUEST_INVALID, note="path")
+        return self.path if self.path.startswith(base) else base + self.path[1:]
+
+
+def _segment(name: str, provider_data: Mapping[str, Any]) -> str:
+    """Return a member of the grant's data as one segment of a path."""
+    text = str(provider_data.get(name, ""))
+    if text in {"", ".", ".."}:
+        raise BrokerError(Code.FACT_MISSING, fact=name)
+    return quote(text, safe="")
 
 
 def target_of(app: OAuthApp, method: str, url: str) -> Target:

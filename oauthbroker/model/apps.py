@@ -9,10 +9,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, astuple, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.connect_params import ConnectParam, fill_slots, filled, texts_of
+from oauthbroker.model.connection_facts import ConnectionFacts
 from oauthbroker.model.forwarders import Forwarder
 from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.plugin_resources import PluginResources
@@ -35,11 +36,7 @@ ANYONE: Literal["anyone"] = "anyone"
 MOST_CONNECTED = 1_000  # connections of an app that are kept filled in
 LOGIN_NAME = "broker:login"  # in metrics, spans and findings; no app can be called so
 # Who brought the code is confirmed before it is redeemed: while it is pending, or by a login before there is one.
-CONFIRMATIONS: Mapping[str, OwnerConfirmation] = {
-    "runtimeConfirm": "runtimeConfirm",
-    "channelCode": "channelCode",
-    "brokerLogin": "brokerLogin",
-}
+CONFIRMATIONS: Mapping[str, OwnerConfirmation] = {each: each for each in get_args(OwnerConfirmation)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +154,7 @@ class OAuthApp:
     api: ApiAccess = field(default_factory=ApiAccess)
     several_accounts: bool = False
     connect_params: tuple[ConnectParam, ...] = ()
+    facts: ConnectionFacts = field(default_factory=ConnectionFacts)
     resource: tuple[str, ...] = ()
     pushed_authorization: Pushing = "auto"
     refresh_ahead_seconds: int = 0

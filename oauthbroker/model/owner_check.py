@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.strict_json import Json
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.grant_key import GrantKey
 
@@ -14,11 +15,14 @@ Account = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class OwnerFacts:
-    """What the provider said about who agreed. `account` is (issuer, sub) of a verified ID token."""
+    """What the provider said about who agreed. `account` is (issuer, sub) of a verified ID token,
+    `user_info` userinfo's answer where a rule needed it."""
 
     global_identity: str | None = None
     user_identity: str | None = None
     account: Account | None = None
+    _: KW_ONLY
+    user_info: Json = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return "OwnerFacts(...)"

@@ -83,13 +83,15 @@ def _pattern_of(template: str) -> re.Pattern[str]:
 @dataclass(frozen=True, slots=True)
 class ApiAccess:
     """Where a token may be injected. `injected`: it leaves the broker in no other way. `headers` are the names, in
-    lower case, of the only headers that a tool may send; None for all that are not always dropped."""
+    lower case, of the only headers that a tool may send; None for all that are not always dropped. `base_path` stands
+    before each path; `{names}` in it are members of the grant's data."""
 
     hosts: tuple[ApiHost | AccountHost | ConnectedHost, ...] = ()
     methods: tuple[ApiMethod, ...] = METHODS
     injected: bool = False
     _: KW_ONLY
     headers: frozenset[bytes] | None = None
+    base_path: str = ""
 
 
 def is_host_name(text: str) -> bool:

@@ -16,7 +16,7 @@ from oauthbroker.core.errors import BrokerError, Code, Locale, known_code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.words import SENTENCES
 
-Reason = Literal["noGrant", "revoked", "expired", "scopes", "scopesDeclined", "refreshUncertain"]
+Reason = Literal["noGrant", "revoked", "expired", "scopes", "scopesDeclined", "refreshUncertain", "choiceNeeded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

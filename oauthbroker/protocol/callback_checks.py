@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from urllib.parse import unquote_to_bytes
 
@@ -29,6 +30,7 @@ class CallbackParams:
     code: Secret | None
     issuer: str | None
     refused: BrokerError | None = None
+    query: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def locator(self) -> str:
@@ -38,9 +40,13 @@ class CallbackParams:
 @dataclass(frozen=True, slots=True)
 class ValidCallback:
     """A code that belongs to this session, app and browser. Only `check_response` (after all checks of a callback)
-    and `confirmed_callback` (for a code that passed them) create one."""
+    and `confirmed_callback` (for a code that passed them) create one. The app's facts are in `query`, or were read
+    before."""
 
     code: Secret
+    _: KW_ONLY
+    query: bytes = field(default=b"", compare=False, repr=False)
+    facts: Mapping[str, str] | None = None
 
 
 def parse_callback(query: bytes) -> CallbackParams:
@@ -61,10 +67,10 @@ def parse_callback(query: bytes) -> CallbackParams:
         error = REQUESTED
     if error is not None:
         refused = authorization_error(error, values.get("number", ""))
-        return CallbackParams(state=Secret(state), code=None, issuer=values.get("iss"), refused=refused)
+        return CallbackParams(state=Secret(state), code=None, issuer=values.get("iss"), refused=refused, query=query)
     if not code or len(code) > MAX_CODE or not _is_vschar(code):
         raise BrokerError(Code.CALLBACK_MALFORMED, note="code")
-    return CallbackParams(state=Secret(state), code=Secret(code), issuer=values.get("iss"))
+    return CallbackParams(state=Secret(state), code=Secret(code), issuer=values.get("iss"), query=query)
 
 
 def validate_callback(
@@ -119,7 +125,7 @@ def check_response(params: CallbackParams, issuer: str, *, promised: bool) -> Va
         raise params.refused or BrokerError(Code.PROVIDER_DENIED)
     if params.issuer is None and promised:
         raise BrokerError(Code.ISSUER_MISMATCH)
-    return ValidCallback(params.code)
+    return ValidCallback(params.code, query=params.query)
 
 
 def confirmed_callback(session: AuthSession, now: datetime) -> ValidCallback:
@@ -127,7 +133,7 @@ def confirmed_callback(session: AuthSession, now: datetime) -> ValidCallback:
     has expired."""
     if not session.open or session.pending_code is None or session.is_past(now):
         raise BrokerError(Code.STATE_UNKNOWN)
-    return ValidCallback(session.pending_code.code)
+    return ValidCallback(session.pending_code.code, facts=session.pending_code.facts)
 
 
 def needs_cookie(session: AuthSession) -> bool:
@@ -147,19 +153,20 @@ def _single_values(query: bytes) -> dict[str, str]:
     values: dict[str, str] = {}
     for pair in query.split(b"&"):
         raw_name, _, raw_value = pair.partition(b"=")
-        name = _text(raw_name)
+        name = decoded(raw_name)
         if name == "error_description":
             values["number"] = number_of(raw_value)
         if name not in _READ:
             continue
-        value = _text(raw_value)
+        value = decoded(raw_value)
         if name in values or value is None or (name == "error" and len(value) > MAX_ERROR):
             raise BrokerError(Code.CALLBACK_MALFORMED, note=name)
         values[name] = value
     return values
 
 
-def _text(raw: bytes) -> str | None:
+def decoded(raw: bytes) -> str | None:
+    """Decode a name or a value. None for text that is no printable UTF-8."""
     try:
         text = unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8")
     except UnicodeDecodeError:

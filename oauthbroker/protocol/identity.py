@@ -82,6 +82,7 @@ class OwnerReader:
             global_identity=_identity(app, app.owner.global_identity, known),
             user_identity=_identity(app, app.owner.user_identity, known),
             account=_account(claims),
+            user_info=known.get("userInfo"),
         )
 
     async def read_again(self, app: OAuthApp, tokens: TokenResponse, sent_at: datetime) -> OwnerFacts:

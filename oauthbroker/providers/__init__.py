@@ -17,6 +17,7 @@ from pydantic import Field
 from oauthbroker.core.shipped_yaml import shipped_yaml
 from oauthbroker.model.apps import AssertionAudience, AuthMethod, Flow, IdentitySource
 from oauthbroker.model.provider_habits import Habits, Revocation
+from oauthbroker.providers.connection_facts_form import ConnectionFactsForm
 from oauthbroker.providers.quirks import Data, Quirks
 
 HOST_WORD: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -134,6 +135,7 @@ class Preset(Quirks):
     token_params: Parameters = Field(default_factory=dict)
     refresh_params: Parameters = Field(default_factory=dict)
     identity: PresetIdentities = PresetIdentities()
+    connection_facts: ConnectionFactsForm = Field(default_factory=ConnectionFactsForm, alias="facts")
     api_hosts: Annotated[list[str], Field(max_length=20)] = Field(default_factory=list)
     notes: list[Annotated[str, Field(min_length=10, max_length=400)]] = Field(default_factory=list)
     modes: Modes | None = None
@@ -157,7 +159,7 @@ class Preset(Quirks):
         """Return every mode of it by name; one that has none is its own variant, named ""."""
         return {mode: self.in_mode(mode) for mode in self.modes.values} if self.modes else {"": self}
 
-    def facts(self) -> list[str]:
+    def fact_paths(self) -> list[str]:
         """Return the path of every fact: each field that is set, `endpoints.tokenUrl`, `modes.bot.tokenPath`,
         `notes.0`."""
         said = self.model_dump(by_alias=True, exclude_unset=True, exclude=_NO_FACTS)
@@ -171,7 +173,7 @@ class Preset(Quirks):
 
     def unverified(self) -> list[str]:
         """Return the paths of the facts without a written source."""
-        return [path for path in self.facts() if self.source(path).startswith("unverified")]
+        return [path for path in self.fact_paths() if self.source(path).startswith("unverified")]
 
     def _facts_of_modes(self) -> list[str]:
         modes = self.modes.values.items() if self.modes else ()

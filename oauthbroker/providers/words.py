@@ -43,7 +43,7 @@ class Fact:
 def facts(preset: Preset) -> list[Fact]:
     """Return all facts that are set, grouped for reading: an endpoint, an identity, a note, or a field each."""
     units: dict[str, list[str]] = {}
-    for path in preset.facts():
+    for path in preset.fact_paths():
         if not path.startswith("modes."):
             units.setdefault(_unit(path), []).append(path)
     return [_fact(preset, unit, paths) for unit, paths in sorted(units.items(), key=lambda it: _place(it[0]))]
@@ -112,10 +112,21 @@ def _rendered(unit: str, value: Any) -> tuple[str, str]:
         case "tokenLimit":
             scopes = " and set of scopes" if value.get("per") == "clientAndScopes" else ""
             return label, text.format(value["count"], scopes)
+        case "facts":
+            return label, _facts(value)
         case "revoke":
             return label, _revoke(text, values, value)
     shown = _shown(value)
     return label, text.format(values.get(shown, shown or "nothing"))
+
+
+def _facts(value: Mapping[str, Any]) -> str:
+    hmac = ["the callback's query is signed (hmac)"] if value.get("hmac") else []
+    callback = [f"{name} of the callback" for name in value.get("callback") or ()]
+    user_info = [f"{name} of the who-am-I answer" for name in value.get("userInfo") or ()]
+    asked = [f"{', '.join(each['each'])} of {each['url']}" for each in value.get("requests") or ()]
+    chosen = ["several are a choice of the user"] if any(it.get("choose") for it in value.get("requests") or ()) else []
+    return "; ".join([*callback, *user_info, *asked, *chosen, *hmac])
 
 
 def _shown(value: Any) -> str:

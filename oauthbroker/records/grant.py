@@ -13,6 +13,7 @@ from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, OPTIONAL, named
 from oauthbroker.records.event import AgentEvent
+from oauthbroker.records.open_facts import OpenFacts
 from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.records.retired_tokens import Retired, merged
 from oauthbroker.records.token import Token
@@ -61,6 +62,8 @@ class Grant:
     token_binding: str = field(default="", metadata=OPTIONAL)
     imported: str = field(default="", metadata=OPTIONAL)
     declined: Mapping[str, int] = field(default_factory=dict, metadata=OPTIONAL)
+    open_facts: OpenFacts | None = field(default=None, metadata=OPTIONAL)
+    chosen: str = field(default="", metadata=OPTIONAL)
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -98,8 +101,19 @@ class Grant:
     @property
     def unfinished(self) -> bool:
         """Tell whether background work is left: an event to queue, a token to revoke at the provider, an intent to
-        settle."""
-        return bool(self.outbox) or self.revocation_pending or self.refresh_state.intent is not None
+        settle, a fact to ask for."""
+        waits = self.outbox or self.revocation_pending or self.refresh_state.intent is not None or self.facts_missing
+        return bool(waits)
+
+    @property
+    def facts_missing(self) -> tuple[str, ...]:
+        """Return the names of the facts that the provider is still to be asked for."""
+        return self.open_facts.missing if self.open_facts is not None else ()
+
+    @property
+    def needs_choice(self) -> bool:
+        """Tell whether the user has to choose between several elements first."""
+        return self.open_facts is not None and bool(self.open_facts.candidates)
 
     @property
     def revocation_pending(self) -> bool:
@@ -207,10 +221,17 @@ class Grant:
         """Return the revoked grant. Its tokens, and those that it replaced, stay sealed until the provider has revoked
         them. The pin ends with it."""
         ended = replace(self, revoked=True, revocation="pending", pinned=None, updated_at=at, replaced=())
-        ended = replace(ended, refresh_state=replace(self.refresh_state, intent=None))
+        ended = replace(ended.without_open_facts(), refresh_state=replace(self.refresh_state, intent=None))
         for each in reversed(self.replaced):
             ended = ended.owing_by_account(replace(each, since=at))
         return ended
+
+    def without_open_facts(self) -> Grant:
+        """Return the grant with nothing open. The events that waited for a choice leave in a new order."""
+        if self.open_facts is None:
+            return self
+        held = [replace(event, order=0) for event in self.open_facts.held]
+        return replace(self, open_facts=None, outbox=(*self.outbox, *held))
 
     def owing_by_account(self, ended: Retired) -> Grant:
         """Return the grant with tokens to be revoked. Another account's stay apart: grants may share it."""

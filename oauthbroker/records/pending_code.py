@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from oauthbroker.core.clock import has_passed
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OwnerConfirmation
+from oauthbroker.records.codec import OPTIONAL
 
 PENDING_CODE_SECONDS = 60
 MAX_TRIES = 5  # channel codes that a conversation may try before the session ends
@@ -21,13 +23,14 @@ _LONGEST_CODE = 64
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class PendingCode:
     """A pending code. `proof` is the handle or the channel code to be returned. `until` is when it expires; `tries`
-    counts the channel codes tried."""
+    counts the channel codes tried. `facts` are those of the callback that brought it."""
 
     kind: OwnerConfirmation
     code: Secret
     proof: Secret
     until: datetime
     tries: int = 0
+    facts: Mapping[str, str] = field(default_factory=dict, metadata=OPTIONAL)
 
     def __repr__(self) -> str:
         return f"PendingCode({self.kind})"

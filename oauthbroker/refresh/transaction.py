@@ -17,6 +17,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.single_flight import InFlightCall, SingleFlight
 from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.located_app import located
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric
@@ -106,7 +107,7 @@ class RefreshTransaction:
     ) -> Refreshed:
         self.failures.check_pause(versioned.record, forced=job.forced)
         async with self._turn(job):  # (10) the app's circuit lets us ask
-            endpoints = await self._endpoints(job.app)
+            endpoints = await self._endpoints(located(job.app, versioned.record.provider_data))
             async with self.repository.reserve_for(versioned, now=False) as reservation:
                 # (4) space on the disk, (5) the intent is sealed
                 begun = await self.writeback.begin(versioned, reservation, forced=job.forced)

@@ -15,6 +15,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.core.single_flight import InFlightCall
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.located_app import located
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.protocol.issued_tokens import IssuedTokens
@@ -219,7 +220,7 @@ class Writeback:
         spare = refused.spare if refresh_state.ended else None  # while the grant may go on, it may be all it has
         unwanted = IssuedTokens.of(spare, refused.access)
         if unwanted and app.revocation.reach == "token":
-            await self.drop(app, unwanted)
+            await self.drop(located(app, begun.provider_data), unwanted)
 
     async def note(self, entry: TokenRefreshed | RefreshFailed, metric: Metric, label: str) -> None:
         """Enter a refresh in the audit log after it has happened: a log that cannot be written must not cost a stored

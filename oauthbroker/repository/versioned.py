@@ -62,6 +62,8 @@ class DueWork:
     has_events: bool
     intent: Intent | None
     revocations: tuple[PendingRevocation, ...]
+    _: KW_ONLY
+    ask_facts_after: datetime | None = None
 
     @classmethod
     def of(cls, grant: Grant) -> DueWork:
@@ -70,7 +72,8 @@ class DueWork:
             PendingRevocation(each.registration, each.pending_since, each.tell_after, params=each.params)
             for each in parts
         )
-        return cls(bool(grant.outbox), grant.refresh_state.intent, revocations)
+        ask_after = grant.open_facts.ask_after if grant.open_facts is not None and grant.facts_missing else None
+        return cls(bool(grant.outbox), grant.refresh_state.intent, revocations, ask_facts_after=ask_after)
 
 
 def place(key: Key) -> str:

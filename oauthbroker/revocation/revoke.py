@@ -14,6 +14,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.located_app import located
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.issued_tokens import IssuedTokens
@@ -207,6 +208,7 @@ class Revoke:
             self.circuits.check(app.name)
         except BrokerError:
             return "later", grant
+        app = located(app, grant.provider_data)
         try:
             alive = await self._with_a_living_token(app, grant)
             outcome: RevocationOutcome = "done"

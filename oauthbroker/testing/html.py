@@ -15,17 +15,19 @@ _Attributes = dict[str, str]
 
 @dataclass(slots=True, kw_only=True)
 class Form:
-    """A form with its initial values. `buttons` are its submit buttons with their pairs."""
+    """A form with its initial values. `buttons` are its submit buttons with their pairs, `choices` its radio buttons
+    and checkboxes."""
 
     action: str
     method: str
     fields: list[tuple[str, str]] = field(default_factory=list)
     buttons: list[tuple[str, str]] = field(default_factory=list)
+    choices: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def names(self) -> set[str]:
-        """Return all field and button names."""
-        return {name for name, _ in self.fields + self.buttons if name}
+        """Return the names of all fields, choices and buttons."""
+        return {name for name, _ in self.fields + self.choices + self.buttons if name}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,6 +85,7 @@ class _Reader(HTMLParser):
         elif (tag == "button" and kind in {"", "submit"}) or (tag == "input" and kind in {"submit", "image"}):
             form.buttons.append((name, found.get("value", "")))
         elif tag == "input" and kind in {"checkbox", "radio"}:
+            form.choices.append((name, found.get("value", "on")))
             if name and "checked" in present:
                 form.fields.append((name, found.get("value", "on")))
         elif tag in {"input", "textarea"} and name and kind not in {"button", "reset"}:

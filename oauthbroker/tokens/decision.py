@@ -74,6 +74,8 @@ def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
         return RequestConsent("revoked")
     if not need.scopes.issubset(grant.scopes):
         return RequestConsent("scopes" if need.scopes.isdisjoint(grant.declined) else "scopesDeclined")
+    if grant.open_facts is not None and grant.needs_choice:
+        return RequestConsent("choiceNeeded")
     if token.lives(need.enough(token), now) and not token.is_from_the_future(now, grant.updated_at):
         return _USE
     if _is_too_much(token, need) and not (grant.refresh_tokens and not token.lives(0, now)):

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 from oauthbroker.audit import TokenRejected
 from oauthbroker.audit.port import AuditWriter
+from oauthbroker.authorization.late_facts import LateFacts
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, place_of
@@ -63,6 +64,7 @@ class OAuthManager:
     repository: Repository
     consent_requests: ConsentRequests
     mcp_clients: McpClients
+    late_facts: LateFacts
     refresh: RefreshTransaction
     issuer: TokenIssuer
     clock: Clock
@@ -225,10 +227,10 @@ class OAuthManager:
             if not is_checked:
                 await caller.check_turn()
             match decision:
-                case Refuse(code, seconds):
-                    if is_replaced and not code.retryable:  # perhaps a pause that concerns the replaced grant
-                        code, seconds = Code.REFRESH_IN_PROGRESS, 1
-                    raise BrokerError(code, retry_after_seconds=seconds)
+                case Refuse():
+                    raise _refusal(decision, is_replaced=is_replaced)
+                case UseToken() if grant is not None and grant.open_facts is not None:
+                    await self.late_facts.learn(app, call.key)
                 case UseToken(degraded) if grant is not None:
                     version = versioned.entry if versioned is not None and versioned.record is grant else None
                     return issue(grant, version, degraded=degraded or self.repository.degraded)
@@ -288,6 +290,12 @@ class OAuthManager:
         """Return whether the grant still has the token that was reported."""
         token = grant.token if grant is not None else None
         return call.rejected is not None and token is not None and token.access_token == call.rejected
+
+
+def _refusal(refuse: Refuse, *, is_replaced: bool) -> BrokerError:
+    if is_replaced and not refuse.code.retryable:  # perhaps a pause that concerns the replaced grant
+        return BrokerError(Code.REFRESH_IN_PROGRESS, retry_after_seconds=1)
+    return BrokerError(refuse.code, retry_after_seconds=refuse.retry_after_seconds)
 
 
 def _outcome(result: TokenResult) -> str:

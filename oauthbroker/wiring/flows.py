@@ -6,11 +6,13 @@ from functools import cached_property
 
 from oauthbroker.authorization.broker_login import Logins
 from oauthbroker.authorization.callback import Callback
+from oauthbroker.authorization.choices import Choices
 from oauthbroker.authorization.code_exchange import Exchange
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.device_codes import DeviceCodes
 from oauthbroker.authorization.device_polling import Polling
 from oauthbroker.authorization.finish import Finish
+from oauthbroker.authorization.late_facts import LateFacts
 from oauthbroker.authorization.login_claims import LoginClaims
 from oauthbroker.authorization.pending_codes import PendingCodes
 from oauthbroker.authorization.session_opening import Opening
@@ -149,6 +151,7 @@ class Flows(Foundation):
         return Finish(
             repository=self.repository,
             owners=self.owners,
+            facts=self.fact_reader,
             clock=self.clock,
             audit=self.audit,
             metrics=self.metrics,
@@ -158,6 +161,14 @@ class Flows(Foundation):
             outbox=self.outbox,
             log=self.log,
         )
+
+    @cached_property
+    def choices(self) -> Choices:
+        return Choices(self.finish)
+
+    @cached_property
+    def late_facts(self) -> LateFacts:
+        return LateFacts(repository=self.repository, reader=self.fact_reader, apps=self.apps, clock=self.clock)
 
     @cached_property
     def sweep(self) -> Sweep:

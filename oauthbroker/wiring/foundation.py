@@ -25,6 +25,7 @@ from oauthbroker.observability.transcript_scrubber import Scrubber
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.fact_requests import FactReader
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.network.api_transport import ApiTransport
 from oauthbroker.protocol.network.instrumentation import Instrumentation
@@ -153,6 +154,10 @@ class Foundation:
     @cached_property
     def owners(self) -> OwnerReader:
         return OwnerReader(transport=self.transport, discovery=self.discovery, clock=self.clock, limits=self.limits)
+
+    @cached_property
+    def fact_reader(self) -> FactReader:
+        return FactReader(transport=self.transport, discovery=self.discovery, limits=self.limits, log=self.log)
 
     @cached_property
     def authorization_urls(self) -> AuthorizationUrls:

@@ -63,6 +63,7 @@ class Parts(Flows):
                 settings=self.settings,
             ),
             mcp_clients=self.mcp_clients,
+            late_facts=self.late_facts,
             refresh=self.refresh,
             issuer=self.token_issuer,
             clock=self.clock,
@@ -157,6 +158,7 @@ class Parts(Flows):
         return PagesService(
             apps=self.apps,
             connect=self.connect,
+            choices=self.choices,
             callback=self.callback,
             logins=self.logins,
             pending_codes=self.pending_codes,

@@ -187,6 +187,7 @@ class Running:
             "lost versions": refresh.restore,
             "refreshes left open": refresh.recover,
             "refreshes ahead": refresh.ahead,
+            "facts left open": parts.late_facts.run_pass,
         }
         soon = min(UPKEEP_SECONDS, seconds)  # a provider may forgive a second use for seconds only
         loops = [

@@ -330,6 +330,7 @@ def operations(here: World) -> dict[str, Callable[[], Awaitable[Any]]]:
         "refreshes left open": parts.background_refresh.recover,
         "refresh": refreshed,
         "refreshes ahead": parts.background_refresh.ahead,
+        "facts left open": parts.late_facts.run_pass,
         "turn ended": lambda: broker.turns.end(here.turns[ALICE].turn_id),
         "turn ended again": lambda: broker.turns.end(ended.turn_id),
         "API key removed": lambda: broker.api_keys.remove(f"key-{here.keyed[ALICE].reveal().split('.')[1]}"),

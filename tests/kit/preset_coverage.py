@@ -173,6 +173,7 @@ _SHOWN: dict[str, Shown] = {
     "user_info_token_scheme": lambda it, play: (
         f"{it.user_info_token_scheme} {{access}}" in play.expects.user_info.headers.values()
     ),
+    "connection_facts": lambda it, play: bool(play.result.facts),
     "keeps": lambda it, play: any(name in body for body in _bodies(play) for name in it.keeps),
     "tool_data": lambda it, play: any(name in body for body in _bodies(play) for name in it.tool_data),
     "revoke": lambda it, play: it.revocation().kind == "none" or play.expects.revoke is not None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import json
 import re
 from asyncio import StreamReader, StreamWriter
@@ -20,6 +21,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 
 from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.located_app import located
 from oauthbroker.protocol.discovery import relies_on_discovery
 from oauthbroker.testing import Canaries, TestClock
 from tests.kit.preset_demands import CLIENT_ID, Call, Inspector
@@ -75,6 +77,12 @@ class Player:
         back = {"code": CODE, "state": self.asked["state"]}
         if self.app.habits.issuer_promised:
             back["iss"] = self.app.endpoints.issuer
+        back |= self.play.answers.callback
+        if self.app.facts.hmac:
+            text = "&".join(f"{name}={back[name]}" for name in sorted(back))
+            secret = self.app.client.client_secret
+            assert secret is not None
+            back["hmac"] = hmac.new(secret.reveal().encode(), text.encode(), hashlib.sha256).hexdigest()
         return f"{self.app.redirect.uri}?{urlencode(back)}"
 
     # --- what the broker asks
@@ -96,6 +104,8 @@ class Player:
                 return self._device(call)
             case "user_info_url":
                 return self._userinfo(call)
+            case "facts":
+                return self._facts(call)
             case "jwks_url":
                 return Said(body=KeySet([self.key]).as_dict(private=False))
             case "revoke_url":
@@ -169,6 +179,13 @@ class Player:
             return Said(status=401, body={"error": "invalid_token"})
         return self.refusing.get("userInfo", self.play.answers.user_info)
 
+    def _facts(self, call: Call) -> Said:
+        self.calls.append("facts")
+        demand = Demand(method="GET", body="none", headers={"Authorization": "Bearer {access}"})
+        if not self.inspector.approves(demand, {}, call, "facts") or self.play.answers.facts is None:
+            return Said(status=401, body={"error": "invalid_token"})
+        return self.play.answers.facts
+
     def _revoke(self, call: Call) -> Said:
         demand = self.play.expects.revoke
         if demand is None:
@@ -226,7 +243,7 @@ class Player:
 
     def learned(self) -> Endpoints:
         """The endpoints with those that only discovery tells."""
-        own, issuer = self.app.endpoints, self.app.endpoints.issuer
+        own, issuer = located(self.app, self.play.answers.callback).endpoints, self.app.endpoints.issuer
         names = {"authorization_url": "authorize", "token_url": "token", "user_info_url": "me", "jwks_url": "jwks",
                  "revoke_url": "revoke", "device_authorization_url": "device"}  # fmt: skip
         return replace(own, **{slot: getattr(own, slot) or f"{issuer}/{name}" for slot, name in names.items()})
@@ -236,16 +253,24 @@ class Player:
         ends = self.learned()
         slots = [slot for slot in Endpoints.__slots__ if slot != "issuer" and getattr(ends, slot)]
         found = {urlsplit(getattr(ends, slot).replace("{client_id}", CLIENT_ID)).path: slot for slot in slots}
-        return found | {urlsplit(ends.issuer).path.rstrip("/") + "/.well-known/openid-configuration": "metadata"}
+        asked = {urlsplit(each.url).path: "facts" for each in self.app.facts.requests}
+        return (
+            asked | found | {urlsplit(ends.issuer).path.rstrip("/") + "/.well-known/openid-configuration": "metadata"}
+        )
 
 
 @asynccontextmanager
 async def playing(play: Play, app: OAuthApp, clock: TestClock, canaries: Canaries) -> AsyncIterator[Player]:
     """The play's provider at work. Its `app` is the one that a broker must be given: its endpoints lead here."""
     secrets = {name: canaries.mint(f"{name} of the play").reveal() for name in _SECRETS}
+    if play.answers.token_claims:
+        claims = base64.urlsafe_b64encode(json.dumps(play.answers.token_claims).encode()).rstrip(b"=").decode()
+        secrets["access"] = f"e30.{claims}.{secrets['access']}"
     player = Player(play, app, clock, secrets, _key(app.habits.id_token_algorithms[0]))
     async with player.server:
-        player.app = replace(app, endpoints=_moved(app, player.server.url))
+        requests = tuple(replace(it, url=_at(player.server.url, it.url)) for it in app.facts.requests)
+        facts = replace(app.facts, requests=requests)
+        player.app = replace(app, endpoints=_moved(app, player.server.url), facts=facts)
         yield player
 
 
@@ -253,9 +278,11 @@ def _moved(app: OAuthApp, base: str) -> Endpoints:
     """Every address on the player's server. An issuer is only a name, and stays, unless discovery has to ask it."""
     ends = {slot: getattr(app.endpoints, slot) for slot in Endpoints.__slots__}
     stays = set() if relies_on_discovery(app) else {"issuer"}
-    return Endpoints(
-        **{slot: url if slot in stays else url.replace("https://", f"{base}/", 1) for slot, url in ends.items()}
-    )
+    return Endpoints(**{slot: url if slot in stays else _at(base, url) for slot, url in ends.items()})
+
+
+def _at(base: str, url: str) -> str:
+    return url.replace("https://", f"{base}/", 1)
 
 
 @cache

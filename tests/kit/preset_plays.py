@@ -77,6 +77,9 @@ class Said(_Form):
 
 class Answers(_Form):
     token: Said
+    callback: dict[str, str] = {}
+    token_claims: dict[str, Any] = {}
+    facts: Said | None = None
     user_info: Said | None = None
     id_token: dict[str, Any] | None = None
     refresh: Said | None = None
@@ -95,6 +98,7 @@ class Result(_Form):
     scopes: list[str]
     lifetime_seconds: int | None = None
     refreshable: bool = False
+    facts: dict[str, Any] = {}
     after_refresh: AfterRefresh | None = None
 
 

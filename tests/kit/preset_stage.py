@@ -58,7 +58,10 @@ class Stage:
             assert play.result.refreshable == (bool(grant.token and grant.token.refresh_token))
             body = play.answers.token.body
             kept = {name for name in play.preset.keeps if isinstance(body, dict) and name in body}
-            assert kept == set(grant.provider_data)
+            facts = play.result.facts
+            assert kept | set(facts) == set(grant.provider_data)
+            assert facts == {name: grant.provider_data[name] for name in facts}
+            assert grant.open_facts is None
 
     async def refresh(self, play: Play) -> None:
         """Twice: the second request shows which refresh token was kept."""

@@ -211,7 +211,7 @@ async def test_an_answer_that_was_lost_before_is_settled_soon(
 
 
 LOOPS = {
-    "sweep", "relay", "turns", "browsersessions", "uses", "tombstones", "API keys", "revocations", "refreshes left open", "refreshes ahead",
+    "sweep", "relay", "turns", "browsersessions", "uses", "tombstones", "API keys", "revocations", "refreshes left open", "refreshes ahead", "facts left open",
     "markers", "checkpoint of the audit log",
 }  # fmt: skip
 

@@ -42,6 +42,7 @@ export type AuthorizationReason =
   | "scopes"
   | "scopesDeclined"
   | "refreshUncertain"
+  | "choiceNeeded"
   | (string & {});
 
 /** A person has to agree first: show `message` and `authorizationUrl`, end the turn, and wait for the event. */

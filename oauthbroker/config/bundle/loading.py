@@ -21,6 +21,7 @@ from oauthbroker.config.checks.app import (
 from oauthbroker.config.checks.branding import branding_of
 from oauthbroker.config.checks.broker import check_broker, settings_of
 from oauthbroker.config.checks.connect import check_connect_params, connect_params_of
+from oauthbroker.config.checks.facts import check_facts
 from oauthbroker.config.checks.flow import check_flow, check_pushing
 from oauthbroker.config.checks.forwarder import forwarder_drafts
 from oauthbroker.config.checks.login import as_app, check_login, operators_of
@@ -169,6 +170,7 @@ def _apps(
         check_quirks(app)
         check_api(app, reach)
         check_connect_params(app)
+        check_facts(app, reach)
         check_redirect(app, public_base_url=settings.public_base_url)
         check_pushing(app)
         check_options(app)
@@ -279,6 +281,7 @@ def _app(app: Merged, ca: str) -> OAuthApp:
         title=app.spec.title or _title_of(app),
         revocation=app.revocation,
         habits=app.habits,
+        facts=app.facts,
         api=api_of(app),
         resource=resource_of(app),
         mcp=server_of(app),

@@ -43,7 +43,7 @@ def api_of(app: Merged) -> ApiAccess:
     methods = METHODS if said.methods is None else tuple(said.methods)
     headers = None if said.headers is None else frozenset(spelled(name.encode()) for name in said.headers)
     kept = tuple(host for host in hosts if host is not None)
-    return ApiAccess(kept, methods, injected=said.delivery is not None, headers=headers)
+    return ApiAccess(kept, methods, injected=said.delivery is not None, headers=headers, base_path=said.base_path or "")
 
 
 def check_api(app: Merged, reach: ProviderNetworks) -> None:
@@ -123,6 +123,6 @@ def _account_problem(app: Merged, written: ApiHostSpec) -> ProblemText | None:
         return "half of a host that differs by account", "write {providerData: <member>, within: .example.com}"
     if not within.startswith(".") or "." not in within[1:] or not is_host_name(within[1:]):
         return "not a domain of its own", "write a dot and at least two labels, such as .my.example.com"
-    if data not in app.habits.tool_data:
+    if data not in {*app.habits.tool_data, *app.facts.names}:
         return "a member that tools do not get", "add it to quirks.toolData, so that tools know the host"
     return None

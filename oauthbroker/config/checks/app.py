@@ -13,6 +13,7 @@ from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.values.preset_endpoints import params_in, params_of_host, unused_parts
 from oauthbroker.config.values.preset_merge import MCP, Merged, provider_options
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES, ClientSpec
+from oauthbroker.model.connection_facts import host_in
 from oauthbroker.model.provider_api import is_address, is_host_name
 from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback
 from oauthbroker.providers import presets
@@ -124,7 +125,9 @@ def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
     written = app.spec.endpoints
     for slot, name in ENDPOINT_NAMES.items():
         said = getattr(written, slot) if written else None
-        if said is not None and (problem := _endpoint_problem(slot, sampled(app, said), reach)):
+        if said is None or app.facts.callback.keys() & set(params_in(said)):  # then `check_facts` looks at it
+            continue
+        if problem := endpoint_problem(slot, sampled(app, said), reach):
             app.written.refuse(("endpoints", name), *problem)
     _check_named_hosts(app, reach)
     if app.endpoints.issuer or app.spec.provider == MCP:
@@ -141,7 +144,19 @@ def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
             app.written.missing(("endpoints", ENDPOINT_NAMES[slot]), hint)
 
 
-def _endpoint_problem(slot: str, said: str, reach: ProviderNetworks) -> tuple[str, str] | None:
+def samples(app: Merged, url: str) -> list[str]:
+    """Return the addresses that facts of the callback make of a URL: one for each listed value, and for one name below
+    a suffix."""
+    urls = [url]
+    for name in params_in(url):
+        fact = app.facts.callback.get(name)
+        if fact is not None and fact.may_be_host:
+            values = fact.one_of or (f"a{fact.within}",)
+            urls = [each.replace(f"{{{name}}}", host_in(value)) for each in urls for value in values]
+    return urls
+
+
+def endpoint_problem(slot: str, said: str, reach: ProviderNetworks) -> tuple[str, str] | None:
     """Return (problem, remedy) for an endpoint in any form that presets have, else None."""
     if slot == "revoke_url":
         said = _CLIENT_ID.sub("client", said)

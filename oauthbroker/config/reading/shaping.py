@@ -37,6 +37,10 @@ _WORDS: dict[str, tuple[str, str]] = {
         "a secret as plain text",
         "write {valueFrom: {secretRef: {ref: Secret/<name>, key: <key>}}} or {valueFrom: {env: NAME}}",
     ),
+    "tool_data": ("a name like a secret's, which no tool is told", "use another name"),
+    "fact_name": ("a parameter of the protocol", "remove it: the broker reads it itself"),
+    "fact_pattern": ("not a regular expression", "write one that matches the whole value, such as [0-9]+"),
+    "fact_within": ("not a domain of its own", "write a dot and at least two labels, such as .my.example.com"),
     "header_name": ("not a header that may be set here", "write letters, digits and -; some are ours alone"),
     "header_value": ("not a header's value", "write one line of plain characters, at most 512"),
     "bound_token": (

@@ -38,7 +38,7 @@ def place_of(spec: OAuthAppSpec, preset: Preset | None) -> ProviderPlace:
     The page for browsers is then the preset's only at a host that the app names.
     """
     said = {slot: url for slot, url in (spec.endpoints or ()) if url is not None}
-    values = _values(spec, preset)
+    values = values_of(spec, preset)
     known = {slot: fill(url, values) for slot, url in (preset.endpoints if preset else ()) if url}
     hosts = tuple(fill(host, values) for host in (preset.api_hosts if preset else ()))
     if not _is_elsewhere(said, known, hosts):
@@ -50,6 +50,8 @@ def place_of(spec: OAuthAppSpec, preset: Preset | None) -> ProviderPlace:
         dropped.append("api.hosts")
     if preset is not None and preset.issuer_template and not (spec.quirks and spec.quirks.issuer_template):
         dropped.append("quirks.issuerTemplate")
+    if preset is not None and preset.connection_facts.names and not spec.facts:
+        dropped.append("facts")
     return ProviderPlace(endpoints=Endpoints(**said), is_elsewhere=True, dropped=tuple(dropped))
 
 
@@ -68,7 +70,8 @@ def params_of_host(preset: Preset) -> dict[str, str]:
     found: dict[str, str] = {}
     for slot, url in preset.endpoints:
         for name in params_in(urlsplit(url).netloc):  # names have upper case, hosts have none
-            found.setdefault(preset.derived[name].of if name in preset.derived else name, slot)
+            if name in preset.derived or name in preset.params:
+                found.setdefault(preset.derived[name].of if name in preset.derived else name, slot)
     return found
 
 
@@ -88,7 +91,7 @@ def _is_elsewhere(said: Mapping[str, str], known: Mapping[str, str], hosts: Iter
     return any(_host(said[slot]) not in named or (slot in known and slot != _PAGE) for slot in differs)
 
 
-def _values(spec: OAuthAppSpec, preset: Preset | None) -> dict[str, str]:
+def values_of(spec: OAuthAppSpec, preset: Preset | None) -> dict[str, str]:
     """Return the values of a preset's placeholders: the app's, else the usual ones, and what follows from them."""
     if preset is None:
         return {}

@@ -9,7 +9,7 @@ from typing import Final
 
 from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.reading.shape import Written
-from oauthbroker.config.values.preset_endpoints import ProviderPlace, place_of
+from oauthbroker.config.values.preset_endpoints import ProviderPlace, fill, place_of, values_of
 from oauthbroker.config.written.resource_specs import IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
 from oauthbroker.model.apps import (
     AssertionAudience,
@@ -20,6 +20,7 @@ from oauthbroker.model.apps import (
     IdentitySource,
     Redirect,
 )
+from oauthbroker.model.connection_facts import ConnectionFacts
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.providers import Preset, PresetIdentity, presets
@@ -58,6 +59,7 @@ class Merged:
     authorizers: tuple[str, ...]
     habits: Habits
     revocation: Revocation
+    facts: ConnectionFacts
 
     @property
     def spec(self) -> OAuthAppSpec:
@@ -102,6 +104,7 @@ def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
         authorizers=tuple(owner.authorizers or ()),
         habits=_known_habits(spec, preset, place),
         revocation=_revocation(spec, preset),
+        facts=_facts(spec, preset, place),
     )
     return dataclasses.replace(merged, habits=_habits(merged))
 
@@ -165,6 +168,25 @@ def _known_habits(spec: OAuthAppSpec, preset: Preset | None, place: ProviderPlac
     if place.is_elsewhere:
         habits = dataclasses.replace(habits, issuer_template="", issuer_promised=False)
     return spec.quirks.over(habits) if spec.quirks else habits
+
+
+def _facts(spec: OAuthAppSpec, preset: Preset | None, place: ProviderPlace) -> ConnectionFacts:
+    """Return the preset's facts with the app's parameters filled in; each part that the app writes wins. A preset's
+    requests would take the token to its own hosts, so that an app with endpoints elsewhere gets none of its facts."""
+    facts = ConnectionFacts()
+    if preset is not None and not place.is_elsewhere:
+        known, values = preset.connection_facts.over(facts), values_of(spec, preset)
+        facts = dataclasses.replace(
+            known,
+            callback={
+                name: dataclasses.replace(
+                    each, default=fill(each.default, values), one_of=tuple(fill(it, values) for it in each.one_of)
+                )
+                for name, each in known.callback.items()
+            },
+            requests=tuple(dataclasses.replace(each, url=fill(each.url, values)) for each in known.requests),
+        )
+    return spec.facts.over(facts) if spec.facts is not None else facts
 
 
 def _revocation(spec: OAuthAppSpec, preset: Preset | None) -> Revocation:

@@ -20,6 +20,7 @@ from oauthbroker.config.written.forwarder_spec import ForwarderSpec
 from oauthbroker.model.apps import ANYONE, Binding, Flow, IdentitySource, Link, Pushing
 from oauthbroker.model.provider_api import ApiMethod
 from oauthbroker.model.turn import SubjectMode
+from oauthbroker.providers.connection_facts_form import ConnectionFactsForm
 from oauthbroker.providers.quirks import Quirks
 
 
@@ -72,10 +73,15 @@ class ApiHostSpec(Strict):
     within: Text | None = None
 
 
+class FactsSpec(ConnectionFactsForm, Strict):
+    """The facts of a connection, in the words of the presets."""
+
+
 class ProviderApiSpec(Strict):
     hosts: Annotated[list[Annotated[ApiHostSpec, BeforeValidator(_host)]], Field(max_length=50)] | None = None
     methods: Annotated[list[ApiMethod], Field(max_length=10)] | None = None
     headers: Texts | None = None
+    base_path: Text | None = None
     delivery: Literal["injected"] | None = None
 
 
@@ -120,6 +126,7 @@ class OAuthAppSpec(Strict):
     refresh: RefreshSpec | None = None
     owner: OwnerSpec | None = None
     quirks: QuirksSpec | None = None
+    facts: FactsSpec | None = None
     api: ProviderApiSpec | None = None
     options: Annotated[dict[str, Annotated[dict[str, Text], Field(max_length=50)]], Field(max_length=10)] | None = None
 

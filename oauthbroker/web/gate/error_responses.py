@@ -42,7 +42,8 @@ def error_page(error: BrokerError, locale: Locale, *, reference: str = "", statu
     if isinstance(error, AlreadyConnected):
         return render_outcome("connected", error.code, error.app_name, locale, reference=reference, status=status)
     outcome = _OUTCOMES.get(error.code, "failed")
-    return render_outcome(outcome, error.code, None, locale, reference=reference, status=status)
+    sentence = error.message(locale)
+    return render_outcome(outcome, error.code, None, locale, reference=reference, status=status, sentence=sentence)
 
 
 def problem(

@@ -37,6 +37,7 @@ from oauthbroker.web.words import PAGES, Words
 Outcome = Literal["connected", "denied", "unfinished", "failed", "expired", "missing"]
 DECISION_FIELD = "decision"
 PARAM, LABEL, LONGEST_LABEL = "param.", "label", 40  # fields of the form
+CHOICE_FIELD = "choice"
 CONTINUE, CANCEL = "continue", "cancel"
 _SCOPES_SHOWN = 100
 _STATUS: dict[Outcome, int] = {
@@ -212,10 +213,28 @@ def render_done(ending: AuthorizationEnd, connections_url: str, locale: Locale) 
         title=plain_phrase(PAGES[locale].connected_title, app=app.display_name),
         app_name=app.display_name,
         account=ending.account,
+        chosen=ending.chosen,
         connections_url=connections_url,
         scopes=[scope_line(app.provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],
         more_scopes=max(0, len(scopes) - _SCOPES_SHOWN),
         is_known=ending.scopes is not None,
+    )
+
+
+def render_choice(ending: AuthorizationEnd, action: str, token: str, locale: Locale) -> Page:
+    """Render the elements that the provider lists for this account, none of them selected."""
+    app, text = ending.app.display_name, PAGES[locale]
+    shown = [(it.label, [str(fact) for fact in it.facts.values() if fact != it.label]) for it in ending.candidates]
+    return page(
+        "choice.html",
+        locale,
+        referrer_policy="same-origin",
+        kind="unfinished",
+        title=plain_phrase(text.choice_title, app=app),
+        app_name=app,
+        action=action,
+        token=token,
+        candidates=shown,
     )
 
 
@@ -227,13 +246,15 @@ def render_outcome(
     *,
     status: int | None = None,
     reference: str = "",
+    sentence: str = "",
 ) -> Page:
     """Render the outcome. With a code, its sentence and status; without, the same fixed words for every cause.
 
-    `reference` is the request id, shown on `failed` pages to quote when asking for help. `status` overrides.
+    `reference` is the request id, shown on `failed` pages to quote when asking for help. `status` overrides,
+    and so does `sentence`, which fills in the words of an error.
     """
     titles, lead = _ending(outcome, app_name, locale)
-    lead = BrokerError(code).message(locale) if code else lead
+    lead = sentence or (BrokerError(code).message(locale) if code else lead)
     status = status or (BrokerError(code).status if code else _STATUS[outcome])
     return page("outcome.html", locale, status=status, kind=outcome, **titles, lead=lead, reference=reference)
 

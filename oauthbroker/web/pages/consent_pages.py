@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +28,7 @@ from oauthbroker.web.gate.browsers import Browsers, is_prefetch
 from oauthbroker.web.html import consent_html as views
 from oauthbroker.web.html.consent_html import (
     CANCEL,
+    CHOICE_FIELD,
     CONTINUE,
     DECISION_FIELD,
     ConnectView,
@@ -40,6 +42,8 @@ from oauthbroker.web.pages.retry_pages import AGAIN, RetryPages
 
 TRUTH_SECONDS = 3600  # that a session's cookie outlives its link, so that its browser can be told the outcome
 NEXT = "/next"
+CHOICE = "/next/{session}/choice"
+_NUMBER = re.compile(r"[0-9]{1,3}")
 # The refusals of a session that is over. Only the browser of the session is told which of these it is.
 OVER = frozenset({Code.STATE_UNKNOWN, Code.STATE_USED, Code.STATE_EXPIRED})
 
@@ -65,6 +69,7 @@ class ConsentPages:
             route("/connect", self.show_private, "GET"),
             route("/clients/{app}.json", self.show_client, "GET"),
             route(AGAIN, self.retry.again, "POST"),
+            route(CHOICE, self.choose, "POST"),
             *([route(login.app.redirect.callback_path, self.log_in, "GET")] if login is not None else []),
             *(route(app.redirect.callback_path, self.callback_of(app), "GET") for app in with_callback),
         ]
@@ -177,7 +182,21 @@ class ConsentPages:
         """Show the result at a clean address after the callback, so that no code stays in the history (case 92)."""
         ending = await self._just_ended(request, None)
         connections, locale = self.browsers.url("/connections"), self.browsers.locale(request, ending.locale)
-        return views.render_done(ending, connections, locale).response()
+        if not ending.candidates:
+            return views.render_done(ending, connections, locale).response()
+        path, key = CHOICE.format(session=f"as-{ending.locator}"), self.browsers.key(request)
+        page = views.render_choice(ending, self.browsers.url(path), self.browsers.field(key, path), locale)
+        return page.response(set_cookies=[self.browsers.key_cookie(key)])
+
+    async def choose(self, request: Request) -> Response:
+        """Handle the user's choice, and show the result anew. Without a choice the page comes again."""
+        session = request.path_params["session"]
+        fields = await self.browsers.form(request, self.browsers.key(request), CHOICE.format(session=session))
+        locator, said = locator_of(session), fields.get(CHOICE_FIELD, "")
+        if not _NUMBER.fullmatch(said):
+            raise BrokerError(Code.REQUEST_INVALID, note="choice")
+        app = await self.consent.choose(locator, self.browsers.session(request, locator), int(said))
+        return self.browsers.arrived(f"/connected/{app.name}", locator)
 
     async def show_declined(self, request: Request) -> Response:
         ending = await self._just_ended(request, Code.PROVIDER_DENIED)

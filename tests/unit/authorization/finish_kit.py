@@ -77,7 +77,7 @@ class FinishWorld:
         self.revoked, self.is_revoked = list[IssuedTokens](), True
         others: Any = self
         self.finish = Finish(
-            repository=self.repository, owners=others, clock=self.clock, audit=self.audit, metrics=self.metrics,
+            repository=self.repository, owners=others, facts=others, clock=self.clock, audit=self.audit, metrics=self.metrics,
             open_sessions=self.open_sessions, clients=self.clients, revoke=others, outbox=self.outbox, log=self.log,
         )  # fmt: skip
 

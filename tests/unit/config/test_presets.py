@@ -81,8 +81,8 @@ def test_the_first_set_is_there():
 @pytest.mark.parametrize("preset", presets().values(), ids=presets())
 def test_every_fact_says_where_it_was_learnt(preset: Preset):
     for variant in (preset, *preset.variants().values()):
-        assert [] == [fact for fact in variant.facts() if not variant.source(fact)]
-    facts = preset.facts()
+        assert [] == [fact for fact in variant.fact_paths() if not variant.source(fact)]
+    facts = preset.fact_paths()
     about_nothing = [path for path in preset.evidence if not any(f"{fact}.".startswith(f"{path}.") for fact in facts)]
     assert [] == about_nothing, "evidence of something that is not set"
 
@@ -90,7 +90,8 @@ def test_every_fact_says_where_it_was_learnt(preset: Preset):
 @pytest.mark.parametrize("preset", ALL)
 def test_every_preset_keeps_the_rules_that_apps_have_to_keep(preset: Preset):
     for name, url in preset.endpoints:
-        filled = url.format(**dict.fromkeys([*preset.params, *preset.derived, "client_id"], "word"))
+        known = [*preset.params, *preset.derived, *preset.connection_facts.callback, "client_id"]
+        filled = url.format(**dict.fromkeys(known, "word"))
         assert not url or (url_checks.problem(filled) is None and filled.startswith("https://")), name
     for rule in (preset.identity.global_, preset.identity.user):
         assert rule is None or not rule.template or template_problem(rule.template) is None
@@ -109,6 +110,7 @@ def test_every_preset_keeps_the_rules_that_apps_have_to_keep(preset: Preset):
 def test_a_preset_has_exactly_the_parameters_its_endpoints_need(preset: Preset):
     used = {name for _, url in preset.endpoints for _, name, _, _ in Formatter().parse(url) if name}
     used -= {"client_id"}  # of the app's client, where a revocation endpoint names it
+    used -= set(preset.connection_facts.callback) - set(preset.params)
     assert used == {*preset.params, *preset.derived}
     assert {each.of for each in preset.derived.values()} <= set(preset.params)
     assert all(list(each.values)[-1] == ".+" for each in preset.derived.values()), "a value without a text"

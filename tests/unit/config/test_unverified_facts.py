@@ -159,7 +159,7 @@ def test_what_its_flow_never_uses_is_no_doubt(
     text = edited(BARE, ("flow: authorizationCode", f"flow: {flow}"))
     if flow == "clientCredentials":
         text = edited(text, ("subjectMode: user", "subjectMode: global"))
-    facts = {it for it in UNVERIFIED_FACTS.facts() if not it.startswith("identity.global")} - {"flows"}
+    facts = {it for it in UNVERIFIED_FACTS.fact_paths() if not it.startswith("identity.global")} - {"flows"}
     assert facts - unused == unverified_of(tmp_path, text) - {"flows"}
 
 

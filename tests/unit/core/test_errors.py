@@ -26,7 +26,7 @@ SPECIFICATION = {
     "scopeNotAllowed",
     "deviceCodeUnsupported",
 }
-PLACEHOLDERS = {"mode"}
+PLACEHOLDERS = {"mode", "fact"}
 HANGUL = re.compile(r"[가-힣]")
 # A sentence says what to do by one of these; a new one is a decision, not an accident.
 DO = re.compile(
@@ -89,6 +89,7 @@ def test_what_can_be_tried_again_says_so_and_nothing_else_does() -> None:
     assert {
         Code.REFRESH_IN_PROGRESS,
         Code.REFRESH_REFUSED,
+        Code.FACT_MISSING,
         Code.PROVIDER_UNREACHABLE,
         Code.PROVIDER_RATE_LIMITED,
         Code.STORE_LOCKED,

@@ -97,7 +97,7 @@ def preset(**said: Any) -> Preset:
 
 def test_evidence_of_the_longest_prefix_counts():
     found = preset()
-    assert ["endpoints.tokenUrl", "endpoints.revokeUrl"] == found.facts()
+    assert ["endpoints.tokenUrl", "endpoints.revokeUrl"] == found.fact_paths()
     assert "documentation (docs.example/b, read 2026-11-21)" == found.source("endpoints.tokenUrl")
     assert ["endpoints.revokeUrl"] == found.unverified()
 
@@ -119,7 +119,7 @@ def test_notes_and_single_parameters_are_facts_of_their_own():
             "authorizeParams.prompt": "unverified (c)",
         },
     )
-    assert {"notes.0", "notes.1", "authorizeParams.prompt", "authorizeParams.access_type"} <= set(found.facts())
+    assert {"notes.0", "notes.1", "authorizeParams.prompt", "authorizeParams.access_type"} <= set(found.fact_paths())
     assert ["authorizeParams.prompt", "endpoints.revokeUrl", "notes.1"] == sorted(found.unverified())
 
 
@@ -136,8 +136,8 @@ def test_a_mode_brings_its_own_facts_and_leaves_the_others_behind():
         evidence={"modes.a": "unverified (x)", "modes.b": "documentation (docs.example/y, read 2026-11-21)"},
     )
     found = base.in_mode("a")
-    assert {"modes.a.scopeParam", "modes.a.endpoints.revokeUrl", "modes.b.keeps"} < set(base.facts())
-    assert ["scopeParam", "endpoints.tokenUrl", "endpoints.revokeUrl"] == found.facts()
+    assert {"modes.a.scopeParam", "modes.a.endpoints.revokeUrl", "modes.b.keeps"} < set(base.fact_paths())
+    assert ["scopeParam", "endpoints.tokenUrl", "endpoints.revokeUrl"] == found.fact_paths()
     assert ("https://a.example/t", "https://a.example/other") == (
         found.endpoints.token_url,
         found.endpoints.revoke_url,

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from oauthbroker.config import load
+from oauthbroker.model.located_app import located
 from oauthbroker.providers import Param, Preset, presets
 from oauthbroker.providers.skeleton import app_yaml, example
 from oauthbroker.providers.words import _WORDS, account, facts, flows, own_facts
@@ -37,7 +38,7 @@ def test_every_fact_is_one_row_with_its_source_and_its_doubt(preset: Preset, mod
     variant = preset.in_mode(mode) if mode else preset
     reported = facts(variant)
     assert len({fact.path for fact in reported}) == len(reported)
-    own = [path for path in variant.facts() if not path.startswith("modes.")]
+    own = [path for path in variant.fact_paths() if not path.startswith("modes.")]
     assert all(any(f"{path}.".startswith(f"{fact.path}.") for fact in reported) for path in own)
     doubted = {path for path in variant.unverified() if not path.startswith("modes.")}
     assert {fact.path for fact in reported if not fact.is_sure} == {
@@ -75,7 +76,9 @@ def test_every_app_to_start_from_loads_as_it_is(preset: Preset, mode: str, tmp_p
     tmp_path.joinpath("app.yaml").write_text(app_yaml(preset, mode), "utf-8")
     [draft] = load(tmp_path).apps.values()
     assert preset.name == draft.app.provider
-    assert all("{" not in url.replace("{client_id}", "") for url in _urls(draft.app.endpoints))
+    facts = {name: fact.default for name, fact in draft.app.facts.callback.items()}
+    endpoints = located(draft.app, facts).endpoints
+    assert all("{" not in url.replace("{client_id}", "") for url in _urls(endpoints))
 
 
 @pytest.mark.parametrize("preset, mode", MODES)

@@ -6,8 +6,10 @@ from datetime import timedelta, timezone
 
 import pytest
 
+from oauthbroker.authorization.pages_service import AuthorizationEnd
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.web.html.consent_html import Outcome, render_connect, render_leaving, render_outcome
+from oauthbroker.records.open_facts import Candidate
+from oauthbroker.web.html.consent_html import Outcome, render_choice, render_connect, render_leaving, render_outcome
 from oauthbroker.web.html.rendering import Page
 from oauthbroker.web.middleware.security_headers import stylesheet
 from tests.unit.web.kit import HOSTILE_TEXTS, NOW, Document, a_view, tags_and_attributes
@@ -194,7 +196,7 @@ def test_an_ending_has_the_status_of_its_code(outcome, code, status):
 @pytest.mark.parametrize("code", list(Code))
 def test_a_failure_is_reported_in_the_readers_language(code):
     said = Document(render_outcome("failed", code, None, "ko").html)
-    assert code.sentence("ko").format(mode="?") in said.text
+    assert code.sentence("ko").format(mode="?", fact="?") in said.text
     assert said.one("html").attributes["lang"] == "ko"
 
 
@@ -213,3 +215,15 @@ def test_neither_the_form_token_nor_the_page_shows_in_a_repr():
 def test_cookies_are_set_as_given_each_on_its_own_line():
     response = render_connect(a_view(), "en").response(set_cookies=["a=1; Path=/", "b=2; Path=/"])
     assert [value for name, value in response.raw_headers if name == b"set-cookie"] == [b"a=1; Path=/", b"b=2; Path=/"]
+
+
+def test_a_choice_is_a_labelled_group_of_radio_buttons_with_none_selected():
+    sites = tuple(Candidate(label=text, facts={"id": str(number)}) for number, text in enumerate(HOSTILE_TEXTS))
+    ending = AuthorizationEnd(app=a_view().asked.app, candidates=sites, locator="L" * 22)
+    for locale in ("en", "ko"):
+        page = Document(render_choice(ending, "https://broker.example/next/x/choice", "token", locale).html)
+        radios = [each for each in page.all("input") if each.attributes.get("type") == "radio"]
+        assert [str(number) for number in range(len(sites))] == [each.attributes["value"] for each in radios]
+        assert all("checked" not in each.attributes and "required" in each.attributes for each in radios)
+        assert page.one("legend").text
+        assert len(radios) == len(page.all("label"))
