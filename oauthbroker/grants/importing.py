@@ -1,5 +1,5 @@
-"""Grants of another system, taken over as if users had consented here. The author of the file confirms it, until
-the provider's own answers say whose they are.
+"""Grants of another system, taken over as if users had consented here. The provider is asked whose they are, where it
+can be; else the author of the file confirms it, and the grant is marked as unverified until an answer says so.
 
 Idempotent by design: a grant remembers the line it came from. So a run that was killed is simply repeated.
 """
@@ -17,7 +17,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.owner_check import pin_of
+from oauthbroker.model.owner_check import CheckedOwner, check_owner, pin_of
+from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.records import Grant, Token
 from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
 from oauthbroker.records.unrevoked_tokens import forgotten, passed_on
@@ -37,27 +38,58 @@ class Importing:
     apps: Mapping[str, OAuthApp]
     repository: Repository
     refresh: RefreshTransaction
+    owners: OwnerReader
     clock: Clock
     audit: AuditWriter
 
     async def import_grant(self, incoming: Incoming, *, replace: bool = False) -> ImportOutcome:
-        """Stores it, unless there is a grant that should stay. Raises store codes and `oauthAppNotFound`."""
+        """Store it, unless there is a grant that should stay. The provider is asked first, and under no lock.
+
+        Raises store codes, `oauthAppNotFound`, and for a line that is not written: `subjectMismatch` and
+        `subjectForbidden` for the token of another account, `subjectUnverifiable`, `reauthRequired` for a token that
+        the provider does not accept, and the codes of a provider that is away.
+        """
         app = self._app(incoming)
+        versioned = await self.repository.grant(app.name, incoming.subject)
+        left = self._left_alone(versioned.record if versioned is not None else None, incoming, replace=replace)
+        owner = await self._owner(app, incoming) if left is None else None
         async with self.repository.pair(app.name, incoming.subject):
             versioned = await self.repository.grant(app.name, incoming.subject)
             old = versioned.record if versioned is not None else None
-            if old is not None and not old.revoked and old.imported == incoming.mark:
+            left = self._left_alone(old, incoming, replace=replace) or left
+            if left is not None:
                 await self.repository.sync("grants")
-                return "there"
-            if old is not None and not replace:
-                return "revoked" if old.revoked else "kept"
-            grant = self._grant(app, incoming, old)
+                return left
+            grant = self._grant(app, incoming, old, owner)
             entry = GrantImported(app=app.name, grant=grant.id, replaced=old is not None)
             self.audit.write(entry, self.clock.now())  # no entry, no grant
             if forgotten(old, grant, app):
                 self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider="none"), self.clock.now())
             await self.repository.save_grant(grant, expect=versioned.generation if versioned is not None else 0)
         return "imported" if old is None else "replaced"
+
+    @staticmethod
+    def _left_alone(old: Grant | None, incoming: Incoming, *, replace: bool) -> ImportOutcome | None:
+        if old is not None and not old.revoked and old.imported == incoming.mark:
+            return "there"
+        if old is not None and not replace:
+            return "revoked" if old.revoked else "kept"
+        return None
+
+    async def _owner(self, app: OAuthApp, incoming: Incoming) -> CheckedOwner | None:
+        """Ask the provider whose the access token is. None where it cannot be asked: the line has no living access
+        token, or the app reads its accounts from other answers. A refused token with a refresh token beside it may
+        simply have ended."""
+        access, ends = incoming.access_token, incoming.expires_at
+        if access is None or (ends is not None and ends <= self.clock.now()):
+            return None
+        try:
+            facts = await self.owners.ask(app, access)
+        except BrokerError as error:
+            if error.code is not Code.REAUTH_REQUIRED or incoming.refresh_token is None:
+                raise
+            return None
+        return None if facts is None else check_owner(app, incoming.subject, facts, confirmed=True)
 
     async def verify(self, incoming: Incoming) -> Code | None:
         """Refresh it once, now, unless that has happened before: it shows that the token lives and, where the answer
@@ -83,26 +115,31 @@ class Importing:
             raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
         return app
 
-    def _grant(self, app: OAuthApp, incoming: Incoming, old: Grant | None) -> Grant:
-        """Build the grant of a line. A token with an unknown end counts as ended: then the first use refreshes it."""
-        now = self.clock.now()
-        known = incoming.access_token is not None and incoming.expires_at is not None
-        expires = incoming.expires_at if known else LONG_AGO
-        access, refresh = incoming.access_token or Secret(""), incoming.refresh_token
+    def _grant(self, app: OAuthApp, incoming: Incoming, old: Grant | None, owner: CheckedOwner | None) -> Grant:
+        """Build the grant of a line. Beside a refresh token, an access token with an unknown end counts as ended: then
+        the first use refreshes it."""
+        now, refresh, access = self.clock.now(), incoming.refresh_token, incoming.access_token
+        expires = incoming.expires_at if access is not None else None
+        if refresh is not None and expires is None:
+            expires = LONG_AGO
         person = incoming.subject if app.subject_mode == "user" and app.owner.user_identity is not None else None
+        token = Token(
+            access_token=access or Secret(""), token_type="Bearer", refresh_token=refresh, expires_at=expires
+        )
         grant = Grant(
             app=app.name,
             provider=app.provider,
             subject=incoming.subject,
             flow=DEVICE_FLOW if app.flow == "deviceCode" else "authorization_code",
             scopes=incoming.scopes,
-            token=Token(access_token=access, token_type="Bearer", refresh_token=refresh, expires_at=expires),
+            token=token,
             created_at=incoming.granted_at or now,
             updated_at=now,
             account=pin_of(app, incoming.subject, incoming.account),
-            authorized_by=person,
+            authorized_by=owner.authorized_by if owner is not None else person,
             registration=app.registration,
             outbox=old.outbox if old is not None else (),
             imported=incoming.mark,
+            unverified=owner is None,
         )
         return passed_on(old, grant, app, is_apart=False)  # the line may hold a later token of the same consent

@@ -42,6 +42,7 @@ LOCAL = replace(
 )
 APPS = {app.name: app for app in (MAIL, TEAM, ROBOT, LOCAL)}
 GOOD = {"app": "mail", "subject": "idp:user:U1", "refreshToken": "r-1"}
+ALONE = {"app": "mail", "subject": "idp:user:U1", "accessToken": "a-1"}
 
 
 def validated(
@@ -110,7 +111,9 @@ BAD: dict[str, tuple[Any, str]] = {
     "a NUL": (GOOD | {"subject": "idp:user:\x00"}, "unprintable"),
     "an unknown field": (GOOD | {"refresh_token": "r"}, "a field that is not known"),
     "no subject": ({"app": "mail", "refreshToken": "r"}, "subject is missing"),
-    "no token": ({"app": "mail", "subject": "idp:user:U1"}, "refreshToken is missing"),
+    "no token": ({"app": "mail", "subject": "idp:user:U1"}, "refreshToken and accessToken are missing"),
+    "an ended token alone": (ALONE | {"expiresAt": "2026-02-01T09:00:00Z"}, "the access token has ended"),
+    "an end alone": ({"app": "mail", "subject": "idp:user:U1", "expiresAt": "2026-02-01T11:00:00Z"}, "are missing"),
     "no app": ({"subject": "idp:user:U1", "refreshToken": "r"}, "app is missing"),
     "a number": (GOOD | {"subject": 1}, "subject is not text"),
     "null": (GOOD | {"accessToken": None}, "accessToken is not text"),
