@@ -7,7 +7,7 @@ Idempotent by design: a grant remembers the line it came from. So a run that was
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from oauthbroker.audit import GrantImported, GrantRevoked
@@ -24,7 +24,7 @@ from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
 from oauthbroker.records.unrevoked_tokens import forgotten, passed_on
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.transaction import RefreshTransaction
-from oauthbroker.repository.repository import Repository
+from oauthbroker.repository.repository import Repository, Versioned
 
 ImportOutcome = Literal["imported", "replaced", "there", "kept", "revoked"]
 """What became of a line: written; written over another grant; this very line had been taken before; a living grant was
@@ -43,57 +43,34 @@ class Importing:
     audit: AuditWriter
 
     async def import_grant(self, incoming: Incoming, *, replace: bool = False) -> ImportOutcome:
-        """Store it, unless there is a grant that should stay. The provider is asked first, and under no lock.
+        """Store it, unless there is a grant that should stay. The provider is asked first, and under no lock; a grant
+        that is there and unverified is asked for again.
 
-        Raises store codes, `oauthAppNotFound`, and for a line that is not written: `subjectMismatch` and
-        `subjectForbidden` for the token of another account, `subjectUnverifiable`, `reauthRequired` for a token that
-        the provider does not accept, and the codes of a provider that is away.
+        Raises store codes, `oauthAppNotFound`, and for a line that is refused: `subjectMismatch` and `subjectForbidden`
+        for the token of another account, `subjectUnverifiable`, `reauthRequired` for a token that is not accepted.
         """
         app = self._app(incoming)
         versioned = await self.repository.grant(app.name, incoming.subject)
-        left = self._left_alone(versioned.record if versioned is not None else None, incoming, replace=replace)
-        owner = await self._owner(app, incoming) if left is None else None
-        async with self.repository.pair(app.name, incoming.subject):
-            versioned = await self.repository.grant(app.name, incoming.subject)
-            old = versioned.record if versioned is not None else None
-            left = self._left_alone(old, incoming, replace=replace) or left
-            if left is not None:
-                await self.repository.sync("grants")
-                return left
-            grant = self._grant(app, incoming, old, owner)
-            entry = GrantImported(app=app.name, grant=grant.id, replaced=old is not None)
-            self.audit.write(entry, self.clock.now())  # no entry, no grant
-            if forgotten(old, grant, app):
-                self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider="none"), self.clock.now())
-            await self.repository.save_grant(grant, expect=versioned.generation if versioned is not None else 0)
-        return "imported" if old is None else "replaced"
-
-    @staticmethod
-    def _left_alone(old: Grant | None, incoming: Incoming, *, replace: bool) -> ImportOutcome | None:
-        if old is not None and not old.revoked and old.imported == incoming.mark:
-            return "there"
-        if old is not None and not replace:
-            return "revoked" if old.revoked else "kept"
-        return None
-
-    async def _owner(self, app: OAuthApp, incoming: Incoming) -> CheckedOwner | None:
-        """Ask the provider whose the access token is. None where it cannot be asked: the line has no living access
-        token, or the app reads its accounts from other answers. A refused token with a refresh token beside it may
-        simply have ended."""
-        access, ends = incoming.access_token, incoming.expires_at
-        if access is None or (ends is not None and ends <= self.clock.now()):
-            return None
+        left = _left_alone(versioned, incoming, replace=replace)
+        asks = left is None or (left == "there" and not _is_verified(versioned))
         try:
-            facts = await self.owners.ask(app, access)
+            owner = await self._owner(app, incoming) if asks else None
         except BrokerError as error:
-            if error.code is not Code.REAUTH_REQUIRED or incoming.refresh_token is None:
-                raise
-            return None
-        return None if facts is None else check_owner(app, incoming.subject, facts, confirmed=True)
+            refused = error.with_traceback(None)
+        else:
+            return await self._written(app, incoming, owner, replace=replace)
+        if refused.code is Code.SUBJECT_MISMATCH:
+            await self._quarantine(app, incoming)
+        raise refused
+
+    async def is_unverified(self, incoming: Incoming) -> bool:
+        """Tell whether the provider has not said yet whose the line's grant is."""
+        return not _is_verified(await self.repository.grant(incoming.app, incoming.subject))
 
     async def verify(self, incoming: Incoming) -> Code | None:
         """Refresh it once, now, unless that has happened before: it shows that the token lives and, where the answer
-        tells, whose it is. Return None when all is well, else the code."""
+        tells, whose it is. Return None when all is well, else the code: `subjectUnverifiable` for an access token alone
+        whose provider has not named its account."""
         app = self._app(incoming)
         versioned = await self.repository.grant(app.name, incoming.subject)
         grant = versioned.record if versioned is not None else None
@@ -102,12 +79,60 @@ class Importing:
         if grant.refresh_state.ended:
             return Code.SUBJECT_MISMATCH if grant.refresh_state.ended == "quarantined" else Code.REAUTH_REQUIRED
         token = grant.token
+        if token is not None and token.refresh_token is None:
+            return Code.SUBJECT_UNVERIFIABLE if grant.unverified else None
         if token is None or token.access_token != (incoming.access_token or Secret("")):
             return None
         early = token.lives(0, self.clock.now())
         job = RefreshJob(app=app, subject=incoming.subject, seen=versioned, early=early)
         error = (await self.refresh.refresh(job)).error
         return error.code if error is not None else None
+
+    async def _owner(self, app: OAuthApp, incoming: Incoming) -> CheckedOwner | None:
+        """Ask the provider whose the access token is. None where it cannot be asked: the line has no living access
+        token, the app reads its accounts from other answers, or the provider is away. A refused token with a refresh
+        token beside it may simply have ended."""
+        access, ends = incoming.access_token, incoming.expires_at
+        if access is None or (ends is not None and ends <= self.clock.now()):
+            return None
+        try:
+            facts = await self.owners.ask(app, access)
+        except BrokerError as error:
+            may_have_ended = error.code is Code.REAUTH_REQUIRED and incoming.refresh_token is not None
+            if not (error.retryable or may_have_ended):
+                raise
+            return None
+        return None if facts is None else check_owner(app, incoming.subject, facts, confirmed=True)
+
+    async def _written(
+        self, app: OAuthApp, incoming: Incoming, owner: CheckedOwner | None, *, replace: bool
+    ) -> ImportOutcome:
+        async with self.repository.pair(app.name, incoming.subject):
+            versioned = await self.repository.grant(app.name, incoming.subject)
+            left, old = _left_alone(versioned, incoming, replace=replace), versioned.record if versioned else None
+            if left is not None and old is not None:
+                if left == "there" and old.unverified and owner is not None:
+                    await self._save(_verified(old, owner), versioned)
+                await self.repository.sync("grants")
+                return left
+            grant = self._grant(app, incoming, old, owner)
+            entry = GrantImported(app=app.name, grant=grant.id, replaced=old is not None)
+            self.audit.write(entry, self.clock.now())  # no entry, no grant
+            if forgotten(old, grant, app):
+                self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider="none"), self.clock.now())
+            await self._save(grant, versioned)
+        return "imported" if old is None else "replaced"
+
+    async def _quarantine(self, app: OAuthApp, incoming: Incoming) -> None:
+        """End the use of a grant that was written before its provider named another account."""
+        async with self.repository.pair(app.name, incoming.subject):
+            versioned = await self.repository.grant(app.name, incoming.subject)
+            if versioned is not None and _left_alone(versioned, incoming, replace=False) == "there":
+                state = versioned.record.refresh_state.over("quarantined")
+                await self._save(replace(versioned.record, refresh_state=state), versioned)
+
+    async def _save(self, grant: Grant, over: Versioned[Grant] | None) -> None:
+        await self.repository.save_grant(grant, expect=over.generation if over is not None else 0)
 
     def _app(self, incoming: Incoming) -> OAuthApp:
         app = self.apps.get(incoming.app)
@@ -136,10 +161,29 @@ class Importing:
             created_at=incoming.granted_at or now,
             updated_at=now,
             account=pin_of(app, incoming.subject, incoming.account),
-            authorized_by=owner.authorized_by if owner is not None else person,
+            authorized_by=person,
             registration=app.registration,
             outbox=old.outbox if old is not None else (),
             imported=incoming.mark,
-            unverified=owner is None,
+            unverified=True,
         )
+        grant = grant if owner is None else _verified(grant, owner)
         return passed_on(old, grant, app, is_apart=False)  # the line may hold a later token of the same consent
+
+
+def _left_alone(versioned: Versioned[Grant] | None, incoming: Incoming, *, replace: bool) -> ImportOutcome | None:
+    """Return why the grant that is there stays; None if the line is written."""
+    old = versioned.record if versioned is not None else None
+    if old is not None and not old.revoked and old.imported == incoming.mark:
+        return "there"
+    if old is not None and not replace:
+        return "revoked" if old.revoked else "kept"
+    return None
+
+
+def _is_verified(versioned: Versioned[Grant] | None) -> bool:
+    return versioned is not None and not versioned.record.unverified
+
+
+def _verified(grant: Grant, owner: CheckedOwner) -> Grant:
+    return replace(grant, unverified=False, authorized_by=owner.authorized_by)

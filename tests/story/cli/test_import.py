@@ -208,7 +208,7 @@ def test_refreshed_grants_are_not_set_back_by_a_repeated_run(desk: Desk, idp: Id
 
 def test_verifying_refreshes_each_one_once(desk: Desk, idp: IdentityProvider, lines: list[Line]):
     reported = imported(desk, lines, "--verify")
-    assert (2, 0) == (reported["verified"], reported["notRefreshed"])
+    assert (2, 0) == (reported["verified"], reported["notVerified"])
     assert 2 == idp.count("refresh_token")
     assert lines[0]["accessToken"] != served(ALICE).access_token.reveal()
     again = imported(desk, lines, "--verify")
@@ -226,7 +226,7 @@ def test_verifying_finds_dead_tokens_and_those_of_another_account(desk: Desk, id
     again = imported(desk, swapped, "--verify", code=1)
     assert ["subjectMismatch", "reauthRequired"] == [it["code"] for it in again["grants"]]
     done = desk.type("grants", "import", "-", "--verify", stdin=written(swapped))
-    assert f"line 1: mail {ALICE}: written, not refreshed: subjectMismatch" in done.err
+    assert f"line 1: mail {ALICE}: written, not verified: subjectMismatch" in done.err
 
 
 def test_an_account_that_came_along_is_held_against_the_first_refresh(desk: Desk, lines: list[Line]):
@@ -239,7 +239,7 @@ def test_an_account_that_came_along_is_held_against_the_first_refresh(desk: Desk
 def test_a_provider_that_is_down_leaves_them_to_be_verified_later(desk: Desk, idp: IdentityProvider, lines: list[Line]):
     idp.script.refresh.answer(503, times=FOREVER)
     reported = imported(desk, lines, "--verify", code=1)
-    assert (0, 2) == (reported["verified"], reported["notRefreshed"])
+    assert (0, 2) == (reported["verified"], reported["notVerified"])
     idp.script.reset()
     assert 2 == imported(desk, lines, "--verify")["verified"]
 
