@@ -148,9 +148,7 @@ class Importing:
         if refresh is not None and expires is None:
             expires = LONG_AGO
         person = incoming.subject if app.subject_mode == "user" and app.owner.user_identity is not None else None
-        token = Token(
-            access_token=access or Secret(""), token_type="Bearer", refresh_token=refresh, expires_at=expires
-        )
+        token = Token(access_token=access or Secret(""), token_type="Bearer", refresh_token=refresh, expires_at=expires)
         grant = Grant(
             app=app.name,
             provider=app.provider,

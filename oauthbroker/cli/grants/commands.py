@@ -145,7 +145,7 @@ def erase_command(
 
 
 @app.command("import")
-def import_command(  # noqa: PLR0913, PLR0917  (one for each option)
+def import_command(
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines; - is stdin.")],
     app_name: OfApp = None,
     dry_run: Annotated[

@@ -88,9 +88,7 @@ def run(config: Path, file: str, wanted: Wanted) -> int:
     return STOPPED if stopped else CRASHED if checked.problems or figures.failed or figures.unsound else 0
 
 
-def _run(
-    config: Path, loaded: Loaded, incoming: Sequence[Incoming], figures: ImportFigures, wanted: Wanted
-) -> bool:
+def _run(config: Path, loaded: Loaded, incoming: Sequence[Incoming], figures: ImportFigures, wanted: Wanted) -> bool:
     """Write the lines, or predict what would be written. True if Ctrl-C ended it before."""
     if wanted.dry_run:
         asyncio.run(_foresee(loaded, incoming, figures, replace=wanted.replace))

@@ -23,7 +23,8 @@ TARGET_LIMIT = 8 * 1024  # bytes of path, and of query
 REFUSAL_LIMIT = 32 * 1024  # of a query with an `error`: some providers send a whole page as its description (case 8)
 BODY_LIMIT = 64 * 1024
 PROXIED = "/v1/proxy/"
-PROXY_BODY_LIMIT = 64 * 1024 * 1024  # of a body that goes on to a provider's API; nothing of it is read for a stranger
+IMPORTED = ("POST", "/v1/grants")
+STREAM_LIMIT = 64 * 1024 * 1024  # of a body that is passed on or read as it comes; nothing of it is read for a stranger
 PEER = "oauthbroker.peer"  # in scope["extensions"] of what came over our Unix socket: {"uid": 1000}
 PROBES = frozenset({"/healthz", "/readyz"})
 _DEADLINE = "deadline"
@@ -32,7 +33,8 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 def may_take_long(request: Request) -> None:
-    """Lift the time limit of a route that waits for something. Its caller's body has been read by then."""
+    """Lift the time limit of a route that waits for something. Its caller's body has been read by then, or has limits
+    of its own."""
     limit = request.scope.get("state", {}).get(_DEADLINE)
     if limit is not None:
         limit.reschedule(None)
@@ -197,8 +199,8 @@ class _Exchange:
 
 
 def _body_limit(scope: Scope) -> int:
-    path: str = scope["path"]
-    return PROXY_BODY_LIMIT if path.removeprefix(scope.get("root_path", "")).startswith(PROXIED) else BODY_LIMIT
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    return STREAM_LIMIT if path.startswith(PROXIED) or (scope["method"], path) == IMPORTED else BODY_LIMIT
 
 
 def _body_refusal(announced: list[bytes], *, coded: bool, most: int) -> Code | None:
