@@ -245,9 +245,10 @@ async def test_what_operators_do_is_the_same_over_the_api(stage: Stage) -> None:
 
 async def test_both_clients_import_grants(stage: Stage, canaries: Canaries) -> None:
     token = canaries.mint("access token")
-    line = {"app": "mail", "subject": ALICE, "accessToken": token, "expiresAt": "2099-01-01T00:00:00Z"}
+    line: dict[str, Any] = {"app": "mail", "subject": ALICE, "accessToken": token, "expiresAt": "2099-01-01T00:00:00Z"}
+    lines = [line, {"app": "mail"}]
     async with Runtime(stage.url, stage.key) as runtime:
-        found = await runtime.import_grants([line, {"app": "mail"}], key="key-1")
+        found = await runtime.import_grants(lines, key="key-1")
         assert (1, 1, [2]) == (found["imported"], found["refused"], [each["line"] for each in found["problems"]])
         with pytest.raises(BrokerError) as refused:
             await runtime.import_grants([line], key="key-1")
@@ -255,7 +256,7 @@ async def test_both_clients_import_grants(stage: Stage, canaries: Canaries) -> N
         [grant] = [grant async for grant in runtime.grants(app="mail")]
         assert grant.unverified
     blocking = await asyncio.to_thread(SyncRuntime, stage.url, stage.key)
-    assert found == await asyncio.to_thread(blocking.import_grants, iter([line, {"app": "mail"}]), key="key-1")
+    assert found == await asyncio.to_thread(blocking.import_grants, iter(lines), key="key-1")
     await asyncio.to_thread(blocking.close)
 
 

@@ -58,7 +58,9 @@ async def grants(harness: Harness) -> set[str]:
 
 
 async def test_good_lines_are_imported_and_bad_ones_are_named_by_number(harness: Harness, api: Callers) -> None:
-    lines = [line_of(1), b"{", line_of(3), b"", line_of(5, app="other"), line_of(1), line_of(7, subject=7)]
+    third = line_of(3)
+    bad = [line_of(5, app="other"), line_of(1), line_of(7, subject=7)]
+    lines: list[Line | bytes] = [line_of(1), b"{", third, b"", *bad]
     found = await imported(api.operator, lines)
     counts = {name: count for name, count in found.items() if name != "problems" and count}
     assert {"lines": 6, "imported": 2, "refused": 4, "unverified": 2} == counts
@@ -67,7 +69,7 @@ async def test_good_lines_are_imported_and_bad_ones_are_named_by_number(harness:
     assert {"idp:user:N1", "idp:user:N3"} == await grants(harness)
     ready = await harness.ask("mail", of=turn(user="idp:user:N3"))
     assert isinstance(ready, Ready)
-    assert lines[2]["accessToken"] == ready.access_token.reveal()  # type: ignore[index]
+    assert third["accessToken"] == ready.access_token.reveal()
 
 
 async def test_the_audit_log_knows_the_call_and_each_grant(harness: Harness, api: Callers) -> None:
@@ -81,7 +83,7 @@ async def test_the_audit_log_knows_the_call_and_each_grant(harness: Harness, api
 async def test_the_same_key_with_the_same_lines_answers_the_same_and_writes_nothing(
     harness: Harness, api: Callers
 ) -> None:
-    lines = [line_of(1), b"{", *(line_of(number) for number in range(2, 3 * AT_ONCE))]
+    lines: list[Line | bytes] = [line_of(1), b"{", *(line_of(number) for number in range(2, 3 * AT_ONCE))]
     first = await imported(api.operator, lines)
     before = written(harness)
     assert first == await imported(api.operator, lines)
