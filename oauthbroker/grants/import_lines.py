@@ -103,7 +103,7 @@ class LineChecks:
         self._seen = dict[bytes, int]()  # digests: 200,000 subjects of a kilobyte would be a lot of memory
 
     def check(self, number: int, data: bytes) -> Incoming | list[str]:
-        """Return the grant that the line may become, or what is wrong with it."""
+        """Return the grant that the line may become, or its problems."""
         found = _read(number, data, self._apps, self._now, self._app)
         if not isinstance(found, Incoming):
             return found

@@ -77,7 +77,7 @@ class ImportRequests:
         caller has keys of its own. `still` is asked before each batch.
 
         Raises `storeLocked` while another import is under way, `idempotencyConflict` for a key that came with other
-        lines, store codes, and what `still` and `pieces` raise. What was written before that stays.
+        lines, store codes, and what `still` and `pieces` raise. Lines written before that stay.
         """
         place = PREFIX + hashlib.sha256(f"{caller} {key}".encode()).hexdigest()
         async with self.values.store.lease(self.values.store.key("plugin", PLUGIN, "import"), wait=0):

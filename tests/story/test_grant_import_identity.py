@@ -1,4 +1,4 @@
-"""Imported tokens: the provider is asked whose they are. What it has not said is marked, and never called verified."""
+"""Imported tokens: the provider is asked whose they are. Other grants are marked, and never called verified."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ def test_more_problems_than_are_shown_are_all_in_the_file(desk: Desk, lines: lis
     assert 2 == len(grants(desk))
 
 
-def test_access_tokens_alone_are_imported_and_the_lists_say_what_they_are(desk: Desk, lines: list[Line]):
+def test_access_tokens_alone_are_imported_and_the_lists_say_so(desk: Desk, lines: list[Line]):
     bare = [{name: it for name, it in line.items() if name != "refreshToken"} for line in lines]
     del bare[1]["expiresAt"]
     reported = imported(desk, bare)
