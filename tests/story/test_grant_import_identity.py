@@ -18,7 +18,8 @@ from oauthbroker.grants.import_lines import Incoming, LineChecks
 from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
-from tests.kit.running_broker import ALICE, BOB, TEAM, Harness, global_app, running, turn, user_app
+from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, Harness, global_app, running, turn, user_app
+from tests.story.signed_in import connections_browser, operator_browser
 
 BY_USERINFO = Owner(user_identity=IdentityRule("userInfo", "idp:user:{sub}"))
 NAMES = {"alice": ALICE, "bob": BOB}
@@ -226,3 +227,15 @@ async def test_a_provider_that_comes_back_and_names_another_account_ends_its_use
     assert isinstance(await world.harness.ask(), Ready), "the author of the file has confirmed it so far"
     assert Code.SUBJECT_MISMATCH is await world.refused(line)
     assert isinstance(await world.harness.ask(), AuthorizationRequired)
+
+
+async def test_pages_say_so_too(world: World) -> None:
+    """Those of operators, and that of the user whose connection it is."""
+    tokens = await world.tokens("files")
+    await world.imported(alone(tokens, "files", expiresAt=to_iso(world.harness.clock.now() + timedelta(days=9))))
+    operator = await operator_browser(world.harness)
+    [grant] = [each async for each in world.harness.broker.grants.list()]
+    assert "unverified" in (await operator.open(f"{BASE}/admin/grants")).text
+    assert "has not named the account" in (await operator.open(f"{BASE}/admin/grants/{grant.grantId}")).text
+    person = await connections_browser(world.harness, {"user": ALICE})
+    assert "not confirmed by the service yet" in (await person.open(f"{BASE}/connections")).text
