@@ -35,13 +35,14 @@ def next_grant(
     """Return the grant that replaces `old`, with its event. The token's lifetime counts from `sent_at`."""
     tokens, before = verified.tokens, old
     old = old if old is not None and old.registration == app.registration else None
+    kept = _kept_refresh(old, verified) if tokens.refresh_token is None else None
     grant = Grant(
         app=app.name,
         provider=app.provider,
         subject=session.subject,
         flow="authorization_code" if session.device is None else DEVICE_FLOW,
         scopes=verified.scopes,
-        token=tokens.token(sent_at, tokens.refresh_token or _kept_refresh(old, verified)),
+        token=tokens.token(sent_at, tokens.refresh_token or kept),
         created_at=old.created_at if old is not None and not old.revoked else now,
         updated_at=now,
         account=session.account,
@@ -51,6 +52,7 @@ def next_grant(
         authorized_by=verified.owner.authorized_by,
         auth_session_id=session.id,
         registration=app.registration,
+        unverified=kept is not None and old is not None and old.unverified,
         resume=session.resume,
         declined=_declined(old, session, verified),
         provider_data=kept_facts(app, tokens.facts),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from oauthbroker.client.client_call import (
@@ -16,11 +16,13 @@ from oauthbroker.client.client_call import (
     segment,
     understood,
 )
-from oauthbroker.client.retries import OnWire
+from oauthbroker.client.retries import OnWire, written
 from oauthbroker.client.tool_requests import AppInfo, apps
 from oauthbroker.core.errors import Code
 from oauthbroker.model.token_request import AppRef, app_name
 from oauthbroker.records.grant_summary import GrantSummary
+
+IMPORT_PATIENCE = 3600.0
 
 
 class OperatorCalls(OnWire):
@@ -38,6 +40,18 @@ class OperatorCalls(OnWire):
         """Yield the grants, page by page. For operators. `app`: any form of a reference; `state`: `live`, `revoked`."""
         async for each in self._pages("/v1/grants", "grants", app, subject=subject, state=state):
             yield _grant(each)
+
+    async def import_grants(self, lines: Iterable[Mapping[str, Any]], *, key: str) -> dict[str, Any]:
+        """Take over grants of another system. For operators. Returns the number of lines by outcome, and `problems`:
+        the first refused lines, numbered from 1.
+
+        Repeatable: the same `key`, 1 to 128 visible characters, with the same lines imports nothing twice. Raises
+        `idempotencyConflict` for a key that came with other lines.
+        """
+        content = b"".join(written(line) + b"\n" for line in lines)
+        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": key}
+        call = ClientCall("POST", "/v1/grants", members_of, content=content, headers=headers, patience=IMPORT_PATIENCE)
+        return await self._send(call)
 
     async def revoke(self, grant_id: str) -> str | None:
         """Revoke a grant at once. For operators. Returns the provider's state so far: `done`, `refused`, `none`,

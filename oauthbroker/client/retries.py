@@ -76,7 +76,7 @@ class Wire:
             headers["Accept-Language"] = asked
         if bearer is not None:
             headers["Authorization"] = f"Bearer {bearer.reveal()}"
-        body = _written(call.body) if call.content is None else call.content
+        body = call.content if call.content is not None or call.body is None else written(call.body)
         if call.body is not None:
             headers["Content-Type"] = "application/json"
         if call.headers:
@@ -123,10 +123,8 @@ def _wait(pause: float, reply: Reply | None) -> float:
     return pause if asked is None else max(pause, float(asked))
 
 
-def _written(body: Mapping[str, Any] | None) -> bytes | None:
+def written(body: Mapping[str, Any]) -> bytes:
     """Encode the body as JSON; reveals secrets. Raises `requestInvalid` for a value that JSON cannot express."""
-    if body is None:
-        return None
     said = {name: value.reveal() if isinstance(value, Secret) else value for name, value in body.items()}
     try:
         return json.dumps(said, ensure_ascii=False, allow_nan=False).encode()

@@ -123,6 +123,7 @@ class SyncRuntime(SyncClient[Runtime]):
     connections_link = waits(Runtime.connections_link)
     apps = waits(Runtime.apps)
     grants = collects(Runtime.grants)
+    import_grants = waits(Runtime.import_grants)
     revoke = waits(Runtime.revoke)
     grant_record = waits(Runtime.grant_record)
     sessions = collects(Runtime.sessions)

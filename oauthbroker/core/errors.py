@@ -92,6 +92,7 @@ class Code(StrEnum):
     UNAUTHENTICATED = "unauthenticated", 401
     TURN_ENDED = "turnEnded", 401
     LEASE_LOST = "leaseLost", 409
+    IDEMPOTENCY_CONFLICT = "idempotencyConflict", 409
     AGENT_FORWARDED = "agentForwarded", 409
     GRANT_NOT_FOUND = "grantNotFound", 404
     NOT_FOUND = "notFound", 404

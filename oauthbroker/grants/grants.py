@@ -13,6 +13,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.dead_letters import DeadLetters
 from oauthbroker.grants.grant_pages import GrantFilter, GrantPages
+from oauthbroker.grants.import_requests import ImportRequests
 from oauthbroker.grants.importing import Importing
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.connect_links import locator_of
@@ -112,6 +113,7 @@ class Grants(GrantList):
         self._revoke = revoke
         self._revocations = revocations
         self.importing = importing
+        self.import_requests = ImportRequests(importing=importing, values=repository.plugin_values)
         self.pages = GrantPages(self.views, clock)
 
     async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantSummary], bool]:

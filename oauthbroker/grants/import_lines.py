@@ -15,8 +15,10 @@ from typing import Any, BinaryIO
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_object
+from oauthbroker.model.accounts import is_account
 from oauthbroker.model.apps import IdentityRule, OAuthApp
-from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.connect_params import values_of
+from oauthbroker.model.grant_key import GrantKey, grant_id
 from oauthbroker.model.owner_check import knows_by_sub
 from oauthbroker.model.subject import is_subject
 from oauthbroker.model.token_request import app_name
@@ -27,8 +29,8 @@ MOST_PROBLEMS = 500
 MOST_SCOPES = 1000
 BOM = b"\xef\xbb\xbf"
 SLACK = timedelta(minutes=5)
-_TEXTS = ("app", "subject", "refreshToken", "accessToken", "expiresAt", "account", "grantedAt")
-_NEEDED = frozenset({"subject", "refreshToken"})
+_TEXTS = ("app", "subject", "refreshToken", "accessToken", "expiresAt", "account", "connection", "grantedAt")
+_NEEDED = frozenset({"app", "subject"})
 _TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
@@ -52,7 +54,7 @@ class Incoming:
     line: int
     app: str
     subject: str
-    refresh_token: Secret
+    refresh_token: Secret | None = None
     access_token: Secret | None = None
     expires_at: datetime | None = None
     scopes: tuple[str, ...] = ()
@@ -74,42 +76,84 @@ class CheckedLines:
     problems: list[LineProblem] = field(default_factory=list)
 
 
-def validate(stream: BinaryIO, apps: Mapping[str, OAuthApp], now: datetime, *, app: str | None = None) -> CheckedLines:
-    """Reads the stream to its end. `app` is that of every line; a line may repeat it, or leave it out then.
+def validate(
+    stream: BinaryIO,
+    apps: Mapping[str, OAuthApp],
+    now: datetime,
+    *,
+    app: str | None = None,
+    most_problems: int = MOST_PROBLEMS,
+) -> CheckedLines:
+    """Read the stream to its end, and check every line."""
+    checked, checks = CheckedLines(), LineChecks(apps, now, app)
+    for number, data in _lines(stream):
+        if len(checked.problems) >= most_problems:
+            checked.problems.append(LineProblem(number, f"more than {most_problems} problems. Fix these first."))
+            break
+        found = checks.check(number, data)
+        if isinstance(found, Incoming):
+            checked.incoming.append(found)
+        else:
+            checked.problems += [LineProblem(number, what) for what in found]
+    return checked
+
+
+class LineChecks:
+    """Checks the lines of one import. `app` is that of every line; a line may repeat it, or leave it out then.
 
     (1) one JSON object a line, with known fields only (2) an app that people connect, named as token calls name it
     (3) a subject as the app's owner rule spells them (4) scopes within the app's (5) tokens and times of a sane form
     (6) each grant once.
     """
-    validated, seen = CheckedLines(), dict[GrantKey, int]()
-    for number, data in _lines(stream):
-        if len(validated.problems) >= MOST_PROBLEMS:
-            validated.problems.append(LineProblem(number, f"more than {MOST_PROBLEMS} problems. Fix these first."))
-            break
-        found = _read(number, data, apps, now, app)
-        if isinstance(found, Incoming):
-            first = seen.setdefault(found.key, number)
-            if first == number:
-                validated.incoming.append(found)
-                continue
-            found = [f"the same app and subject as line {first}. Keep one."]
-        validated.problems += [LineProblem(number, what) for what in found]
-    return validated
+
+    def __init__(self, apps: Mapping[str, OAuthApp], now: datetime, app: str | None = None) -> None:
+        self._apps, self._now, self._app = apps, now, app
+        self._seen = dict[bytes, int]()  # digests: 200,000 subjects of a kilobyte would be a lot of memory
+
+    def check(self, number: int, data: bytes) -> Incoming | list[str]:
+        """Return the grant that the line may become, or its problems."""
+        found = _read(number, data, self._apps, self._now, self._app)
+        if not isinstance(found, Incoming):
+            return found
+        first = self._seen.setdefault(bytes.fromhex(grant_id(*found.key).removeprefix("sha256:")), number)
+        return found if first == number else [f"the same app, subject and connection as line {first}. Keep one."]
+
+
+class LineCutter:
+    """Cuts the pieces of a stream into numbered lines without their ends; empty ones are skipped. One that is too long
+    comes cut, and is longer than allowed."""
+
+    def __init__(self) -> None:
+        self._number, self._begun = 0, bytearray()
+
+    def cut(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines that end in this piece."""
+        *ended, rest = piece.split(b"\n")
+        for part in ended:
+            self._keep(part)
+            yield from self._line()
+        self._keep(rest)
+
+    def end(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the last line, if it has no end."""
+        return self._line()
+
+    def _keep(self, part: bytes) -> None:
+        self._begun += part[: MOST_BYTES + 2 - len(self._begun)]
+
+    def _line(self) -> Iterator[tuple[int, bytes]]:
+        self._number += 1
+        data, self._begun = bytes(self._begun), bytearray()
+        data = (data.removeprefix(BOM) if self._number == 1 else data).rstrip(b"\r\n")
+        if data.strip():
+            yield self._number, data
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield lines without their ends; empty ones are skipped. One that is too long comes cut, and is longer than
-    allowed."""
-    number = 0
-    while line := stream.readline(MOST_BYTES + 2):
-        number += 1
-        whole = line
-        while not line.endswith(b"\n") and (line := stream.readline(MOST_BYTES)):
-            """The rest of a line that is too long is let go."""
-        data = whole.removeprefix(BOM) if number == 1 else whole
-        data = data.rstrip(b"\r\n")
-        if data.strip():
-            yield number, data
+    cutter = LineCutter()
+    while piece := stream.read(MOST_BYTES):
+        yield from cutter.cut(piece)
+    yield from cutter.end()
 
 
 def _read(
@@ -140,7 +184,9 @@ def _problems_of_form(members: Mapping[str, Any]) -> list[str]:
     problems = []
     if set(members) - {*_TEXTS, "scopes"}:
         problems.append(f"a field that is not known. Use {', '.join(_TEXTS)}, scopes.")
-    problems += [f"{name} is missing" for name in sorted({"app", *_NEEDED} - set(members))]
+    problems += [f"{name} is missing" for name in sorted(_NEEDED - set(members))]
+    if members.keys().isdisjoint(("refreshToken", "accessToken")):
+        problems.append("refreshToken and accessToken are missing. Give one of them, or both.")
     problems += [f"{name} is not text" for name in _TEXTS if name in members and not isinstance(members[name], str)]
     scopes = members.get("scopes", [])
     if not (isinstance(scopes, list) and len(scopes) <= MOST_SCOPES and all(isinstance(it, str) for it in scopes)):
@@ -160,20 +206,23 @@ def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datet
         problems.append(f"{foreign} scopes that the app does not have, or that are named twice")
     if moments.get("grantedAt", now) > now + SLACK:
         problems.append("grantedAt is in the future")
+    if "refreshToken" not in members and moments.get("expiresAt", now + SLACK) <= now:
+        problems.append("the access token has ended, and there is no refreshToken. Leave the line out.")
     if problems:
         return problems
-    access = members.get("accessToken")
+    refresh, access = members.get("refreshToken"), members.get("accessToken")
     return Incoming(
         line=number,
         app=app.name,
         subject=members["subject"],
-        refresh_token=Secret(members["refreshToken"]),
+        refresh_token=Secret(refresh) if refresh is not None else None,
         access_token=Secret(access) if access is not None else None,
         expires_at=moments.get("expiresAt"),
         scopes=scopes,
         account=members.get("account"),
         granted_at=moments.get("grantedAt"),
         mark=_mark(members),
+        connection=members.get("connection", ""),
     )
 
 
@@ -185,11 +234,26 @@ def _problems_of_owner(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[st
         yield "subject is empty, too long or unprintable"
     elif rule is not None and not _shape(rule.template).fullmatch(subject):
         yield f"subject is not spelt as the app's owner.identity.{app.subject_mode} spells them: {rule.template}"
+    if problem := _problem_of_connection(app, members.get("connection", "")):
+        yield problem
     account = members.get("account")
     if account is not None and not knows_by_sub(app):
         yield "account is of no use for this app, which knows its accounts by their subject. Leave it out."
     elif account is not None and not (0 < len(account) <= 512 and account.isprintable()):
         yield "account is empty, too long or unprintable"
+
+
+def _problem_of_connection(app: OAuthApp, connection: str) -> str:
+    """Return what is wrong with the account that a line is for, empty if nothing is."""
+    if app.connect_params:
+        try:
+            values_of(app.connect_params, connection)
+        except BrokerError:
+            return f"connection is no value of connectParams: {', '.join(it.name for it in app.connect_params)}"
+        return ""
+    if connection and not app.several_accounts:
+        return "connection is of no use for this app, which has one account for each subject. Leave it out."
+    return "" if not connection or is_account(connection) else "connection is too long or unprintable"
 
 
 def _problems_of_tokens(members: Mapping[str, Any]) -> Iterator[str]:

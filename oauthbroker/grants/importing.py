@@ -1,5 +1,5 @@
-"""Grants of another system, taken over as if users had consented here. The author of the file confirms it, until
-the provider's own answers say whose they are.
+"""Grants of another system, taken over as if users had consented here. The provider is asked whose they are, where it
+can be; else the author of the file confirms it, and the grant is marked as unverified until an answer says so.
 
 Idempotent by design: a grant remembers the line it came from. So a run that was killed is simply repeated.
 """
@@ -7,7 +7,7 @@ Idempotent by design: a grant remembers the line it came from. So a run that was
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from oauthbroker.audit import GrantImported, GrantRevoked
@@ -17,13 +17,15 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.owner_check import pin_of
+from oauthbroker.model.connect_params import values_of
+from oauthbroker.model.owner_check import CheckedOwner, check_owner, pin_of
+from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.records import Grant, Token
 from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
 from oauthbroker.records.unrevoked_tokens import forgotten, passed_on
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.transaction import RefreshTransaction
-from oauthbroker.repository.repository import Repository
+from oauthbroker.repository.repository import Repository, Versioned
 
 ImportOutcome = Literal["imported", "replaced", "there", "kept", "revoked"]
 """What became of a line: written; written over another grant; this very line had been taken before; a living grant was
@@ -37,31 +39,39 @@ class Importing:
     apps: Mapping[str, OAuthApp]
     repository: Repository
     refresh: RefreshTransaction
+    owners: OwnerReader
     clock: Clock
     audit: AuditWriter
 
     async def import_grant(self, incoming: Incoming, *, replace: bool = False) -> ImportOutcome:
-        """Stores it, unless there is a grant that should stay. Raises store codes and `oauthAppNotFound`."""
+        """Store it, unless there is a grant that should stay. The provider is asked first, and under no lock; a grant
+        that is there and unverified is asked for again.
+
+        Raises store codes, `oauthAppNotFound`, and for a line that is refused: `subjectMismatch` and `subjectForbidden`
+        for the token of another account, `subjectUnverifiable`, `reauthRequired` for a token that is not accepted.
+        """
         app = self._app(incoming)
-        async with self.repository.pair(incoming.key):
-            versioned = await self.repository.grant(incoming.key)
-            old = versioned.record if versioned is not None else None
-            if old is not None and not old.revoked and old.imported == incoming.mark:
-                await self.repository.sync("grants")
-                return "there"
-            if old is not None and not replace:
-                return "revoked" if old.revoked else "kept"
-            grant = self._grant(app, incoming, old)
-            entry = GrantImported(app=app.name, grant=grant.id, replaced=old is not None)
-            self.audit.write(entry, self.clock.now())  # no entry, no grant
-            if forgotten(old, grant, app):
-                self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider="none"), self.clock.now())
-            await self.repository.save_grant(grant, expect=versioned.generation if versioned is not None else 0)
-        return "imported" if old is None else "replaced"
+        versioned = await self.repository.grant(incoming.key)
+        left = _left_alone(versioned, incoming, replace=replace)
+        asks = left is None or (left == "there" and not _is_verified(versioned))
+        try:
+            owner = await self._owner(app, incoming) if asks else None
+        except BrokerError as error:
+            refused = error.with_traceback(None)
+        else:
+            return await self._written(app, incoming, owner, replace=replace)
+        if refused.code is Code.SUBJECT_MISMATCH:
+            await self._quarantine(incoming)
+        raise refused
+
+    async def is_unverified(self, incoming: Incoming) -> bool:
+        """Tell whether the provider has not said yet whose the line's grant is."""
+        return not _is_verified(await self.repository.grant(incoming.key))
 
     async def verify(self, incoming: Incoming) -> Code | None:
         """Refresh it once, now, unless that has happened before: it shows that the token lives and, where the answer
-        tells, whose it is. Return None when all is well, else the code."""
+        tells, whose it is. Return None when all is well, else the code: `subjectUnverifiable` for an access token alone
+        whose provider has not named its account."""
         app = self._app(incoming)
         versioned = await self.repository.grant(incoming.key)
         grant = versioned.record if versioned is not None else None
@@ -70,6 +80,8 @@ class Importing:
         if grant.refresh_state.ended:
             return Code.SUBJECT_MISMATCH if grant.refresh_state.ended == "quarantined" else Code.REAUTH_REQUIRED
         token = grant.token
+        if token is not None and token.refresh_token is None:
+            return Code.SUBJECT_UNVERIFIABLE if grant.unverified else None
         if token is None or token.access_token != (incoming.access_token or Secret("")):
             return None
         early = token.lives(0, self.clock.now())
@@ -77,32 +89,107 @@ class Importing:
         error = (await self.refresh.refresh(job)).error
         return error.code if error is not None else None
 
+    async def _owner(self, app: OAuthApp, incoming: Incoming) -> CheckedOwner | None:
+        """Ask the provider whose the access token is. None where it cannot be asked: the line has no living access
+        token, the app reads its accounts from other answers, or the provider is away. A refused token with a refresh
+        token beside it may simply have ended."""
+        access, ends = incoming.access_token, incoming.expires_at
+        if access is None or (ends is not None and ends <= self.clock.now()):
+            return None
+        try:
+            facts = await self.owners.ask(app, access)
+        except BrokerError as error:
+            may_have_ended = error.code is Code.REAUTH_REQUIRED and incoming.refresh_token is not None
+            if not (error.retryable or may_have_ended):
+                raise
+            return None
+        return (
+            None
+            if facts is None
+            else check_owner(app, incoming.subject, facts, confirmed=True, account=incoming.connection)
+        )
+
+    async def _written(
+        self, app: OAuthApp, incoming: Incoming, owner: CheckedOwner | None, *, replace: bool
+    ) -> ImportOutcome:
+        async with self.repository.pair(incoming.key):
+            versioned = await self.repository.grant(incoming.key)
+            left, old = _left_alone(versioned, incoming, replace=replace), versioned.record if versioned else None
+            if left is not None and old is not None:
+                if left == "there" and old.unverified and owner is not None:
+                    await self._save(_verified(old, owner), versioned)
+                await self.repository.sync("grants")
+                return left
+            grant = self._grant(app, incoming, old, owner)
+            entry = GrantImported(app=app.name, grant=grant.id, replaced=old is not None)
+            self.audit.write(entry, self.clock.now())  # no entry, no grant
+            if forgotten(old, grant, app):
+                self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider="none"), self.clock.now())
+            await self._save(grant, versioned)
+        return "imported" if old is None else "replaced"
+
+    async def _quarantine(self, incoming: Incoming) -> None:
+        """End the use of a grant that was written before its provider named another account."""
+        async with self.repository.pair(incoming.key):
+            versioned = await self.repository.grant(incoming.key)
+            if versioned is not None and _left_alone(versioned, incoming, replace=False) == "there":
+                state = versioned.record.refresh_state.over("quarantined")
+                await self._save(replace(versioned.record, refresh_state=state), versioned)
+
+    async def _save(self, grant: Grant, over: Versioned[Grant] | None) -> None:
+        await self.repository.save_grant(grant, expect=over.generation if over is not None else 0)
+
     def _app(self, incoming: Incoming) -> OAuthApp:
         app = self.apps.get(incoming.app)
         if app is None:
             raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
-        return app
+        return app.at(values_of(app.connect_params, incoming.connection)) if app.connect_params else app
 
-    def _grant(self, app: OAuthApp, incoming: Incoming, old: Grant | None) -> Grant:
-        """Build the grant of a line. A token with an unknown end counts as ended: then the first use refreshes it."""
-        now = self.clock.now()
-        known = incoming.access_token is not None and incoming.expires_at is not None
-        expires = incoming.expires_at if known else LONG_AGO
-        access, refresh = incoming.access_token or Secret(""), incoming.refresh_token
-        person = incoming.subject if app.subject_mode == "user" and app.owner.user_identity is not None else None
+    def _grant(self, app: OAuthApp, incoming: Incoming, old: Grant | None, owner: CheckedOwner | None) -> Grant:
+        """Build the grant of a line. Beside a refresh token, an access token with an unknown end counts as ended: then
+        the first use refreshes it."""
+        now, refresh, access = self.clock.now(), incoming.refresh_token, incoming.access_token
+        expires = incoming.expires_at if access is not None else None
+        if refresh is not None and expires is None:
+            expires = LONG_AGO
+        is_subject = not incoming.connection and app.subject_mode == "user" and app.owner.user_identity is not None
+        person = incoming.subject if is_subject else None
+        token = Token(access_token=access or Secret(""), token_type="Bearer", refresh_token=refresh, expires_at=expires)
         grant = Grant(
             app=app.name,
             provider=app.provider,
             subject=incoming.subject,
+            account=incoming.connection,
+            params=app.params,
             flow=DEVICE_FLOW if app.flow == "deviceCode" else "authorization_code",
             scopes=incoming.scopes,
-            token=Token(access_token=access, token_type="Bearer", refresh_token=refresh, expires_at=expires),
+            token=token,
             created_at=incoming.granted_at or now,
             updated_at=now,
-            pinned=pin_of(app, incoming.subject, incoming.account),
+            pinned=None if incoming.connection else pin_of(app, incoming.subject, incoming.account),
             authorized_by=person,
             registration=app.registration,
             outbox=old.outbox if old is not None else (),
             imported=incoming.mark,
+            unverified=True,
         )
+        grant = grant if owner is None else _verified(grant, owner)
         return passed_on(old, grant, app, is_apart=False)  # the line may hold a later token of the same consent
+
+
+def _left_alone(versioned: Versioned[Grant] | None, incoming: Incoming, *, replace: bool) -> ImportOutcome | None:
+    """Return why the grant that is there stays; None if the line is written."""
+    old = versioned.record if versioned is not None else None
+    if old is not None and not old.revoked and old.imported == incoming.mark:
+        return "there"
+    if old is not None and not replace:
+        return "revoked" if old.revoked else "kept"
+    return None
+
+
+def _is_verified(versioned: Versioned[Grant] | None) -> bool:
+    return versioned is not None and not versioned.record.unverified
+
+
+def _verified(grant: Grant, owner: CheckedOwner) -> Grant:
+    return replace(grant, unverified=False, authorized_by=owner.authorized_by)

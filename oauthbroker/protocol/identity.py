@@ -76,7 +76,7 @@ class OwnerReader:
         if claims is not None:
             known["idToken"] = claims
         if any(rule.source == "userInfo" for rule in _deciding(app)):  # (2)
-            userinfo = known["userInfo"] = await self._userinfo(app, tokens)
+            userinfo = known["userInfo"] = await self._userinfo(app, tokens.access_token)
             _check_same_person(app, claims, userinfo)  # (3)
         return OwnerFacts(  # (4)
             global_identity=_identity(app, app.owner.global_identity, known),
@@ -112,6 +112,28 @@ class OwnerReader:
             refused = BrokerError(Code.SUBJECT_MISMATCH, note=f"the ID token's {refused.note}")
         raise refused.with_traceback(None)
 
+    async def ask(self, app: OAuthApp, access_token: Secret) -> OwnerFacts | None:
+        """Return the account of an access token that came from elsewhere, as userinfo names it. None if a deciding rule
+        reads another answer, which only a consent or a refresh brings.
+
+        Raises `reauthRequired` where userinfo does not answer with facts, `subjectUnverifiable` for facts that name no
+        account, and what discovery and the transport raise.
+        """
+        if {rule.source for rule in _deciding(app)} != {"userInfo"}:
+            return None
+        try:
+            known: dict[IdentitySource, Json] = {"userInfo": await self._userinfo(app, access_token)}
+        except BrokerError as error:
+            refused = error.with_traceback(None)
+        else:
+            return OwnerFacts(
+                global_identity=_identity(app, app.owner.global_identity, known),
+                user_identity=_identity(app, app.owner.user_identity, known),
+            )
+        if refused.code is Code.SUBJECT_UNVERIFIABLE:
+            refused = BrokerError(Code.REAUTH_REQUIRED, note=refused.note)
+        raise refused
+
     async def claims(self, app: OAuthApp, tokens: TokenResponse, nonce: Secret, sent_at: datetime) -> VerifiedClaims:
         """Return the claims of a login's ID token. Raises `idTokenInvalid`, `subjectUnverifiable` for an answer
         without one, and what fetching the keys raises."""
@@ -145,8 +167,8 @@ class OwnerReader:
             raise refused
         return verified(keys=newer)
 
-    async def _userinfo(self, app: OAuthApp, tokens: TokenResponse) -> Json:
-        request = userinfo_request(app, await self.discovery.endpoints(app), tokens.access_token)
+    async def _userinfo(self, app: OAuthApp, access_token: Secret) -> Json:
+        request = userinfo_request(app, await self.discovery.endpoints(app), access_token)
         answer = await send_for(app, request, "userinfo", self.transport, self.limits)
         return userinfo_response(answer, lists=app.habits.user_info_kind == "own")
 

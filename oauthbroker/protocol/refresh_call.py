@@ -11,7 +11,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints, OAuthApp
-from oauthbroker.model.owner_check import check_same_owner
+from oauthbroker.model.owner_check import OwnerFacts, check_owner, check_same_owner
 from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.identity import OwnerReader
@@ -27,12 +27,13 @@ from oauthbroker.records.provider_data import kept_facts
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redeemed:
     """The changes of one valid answer to a grant. `refresh_token` is the one in the answer, or None; if the result
-    is not used, revoke it with the access token."""
+    is not used, revoke it with the access token. `verified`: the provider named the owner of an unverified grant."""
 
     token: Token
     scopes: tuple[str, ...]
     refresh_token: Secret | None
     provider_data: Mapping[str, Any]
+    verified: bool = False
 
 
 class MaySend(Protocol):
@@ -100,6 +101,7 @@ class Redeemer:
             check_same_owner(app, grant.key, grant.pinned, grant.authorized_by, facts)  # (1)
             scopes, _ = granted_scopes(app, grant.scopes, tokens.scopes)  # (2)
             _check_not_ended(old, tokens, sent_at)  # (3)
+            verified = grant.unverified and await self._verifies(app, grant, tokens, facts)
         except BrokerError as error:
             refused = _refused(tokens, error)
         except Exception as error:  # noqa: BLE001 - the tokens that came along must not be lost with it
@@ -109,8 +111,25 @@ class Redeemer:
                 tokens = replace(tokens, lifetime_seconds=old.lifetime_seconds)
             token = tokens.token(sent_at, tokens.refresh_token or sent)
             data = kept_facts(app, tokens.facts, grant.provider_data)
-            return Redeemed(token=token, scopes=scopes, refresh_token=tokens.refresh_token, provider_data=data)
+            fresh = tokens.refresh_token
+            return Redeemed(token=token, scopes=scopes, refresh_token=fresh, provider_data=data, verified=verified)
         raise refused
+
+    async def _verifies(self, app: OAuthApp, grant: Grant, tokens: TokenResponse, facts: OwnerFacts) -> bool:
+        """Tell whether the provider names the owner of an unverified grant: in its answer, which was compared, or asked
+        now. A provider that cannot say it now is asked again at the next refresh. Raises `subjectMismatch`."""
+        if (facts.global_identity if app.subject_mode == "global" else facts.user_identity) is not None:
+            return True
+        try:
+            asked = await self.owners.ask(app, tokens.access_token)
+            if asked is None:
+                return False
+            check_owner(app, grant.subject, asked, confirmed=True)
+        except BrokerError as error:
+            if error.code is Code.SUBJECT_MISMATCH:
+                raise
+            return False
+        return True
 
 
 def _refused(tokens: TokenResponse, error: BrokerError) -> RefreshRefused:

@@ -32,8 +32,9 @@ class Grant:
     those of other registrations, or of another account, one set each; `replaced` are earlier tokens that may
     share this grant at the provider, so that they are revoked when it ends; `token_binding` is reserved for
     sender-constrained tokens (RFC 9449). `imported` is the mark of the imported line; an imported grant may have
-    an empty access token until its first refresh. `declined` are scopes that were requested and not granted,
-    with the number of consents in a row."""
+    an empty access token until its first refresh. `unverified`: the provider has not said whose it is.
+    `declined` are scopes that were requested and not granted, with the number of consents in a row. `chosen` is
+    the label of the element whose facts it has, where a provider listed several."""
 
     app: str = field(metadata=APART)
     provider: str
@@ -61,6 +62,7 @@ class Grant:
     tell_after: datetime | None = field(default=None, metadata=OPTIONAL)
     token_binding: str = field(default="", metadata=OPTIONAL)
     imported: str = field(default="", metadata=OPTIONAL)
+    unverified: bool = field(default=False, metadata=OPTIONAL)
     declined: Mapping[str, int] = field(default_factory=dict, metadata=OPTIONAL)
     open_facts: OpenFacts | None = field(default=None, metadata=OPTIONAL)
     chosen: str = field(default="", metadata=OPTIONAL)
@@ -144,14 +146,22 @@ class Grant:
         return replace(self, outbox=tuple(event for event in self.outbox if event.id != event_id))
 
     def refreshed(
-        self, token: Token, scopes: tuple[str, ...], at: datetime, provider_data: Mapping[str, Any] | None = None
+        self,
+        token: Token,
+        scopes: tuple[str, ...],
+        at: datetime,
+        provider_data: Mapping[str, Any] | None = None,
+        *,
+        verified: bool = False,
     ) -> Grant:
-        """Return the grant with a new token and no intent. `provider_data` None: unchanged."""
+        """Return the grant with a new token and no intent. `provider_data` None: unchanged. `verified`: the provider
+        has named its owner."""
         data = self.provider_data if provider_data is None else provider_data
         refresh_state = RefreshState(asked=self.refresh_state.asked, forced=self.refresh_state.forced, worked=True)
         declined = {scope: times for scope, times in self.declined.items() if scope not in scopes}
         changed = replace(self, token=token, scopes=scopes, declined=declined, provider_data=data)
-        return replace(changed, refresh_state=refresh_state, updated_at=at)
+        unverified = self.unverified and not verified
+        return replace(changed, refresh_state=refresh_state, updated_at=at, unverified=unverified)
 
     def adopting(self, begun: Grant, token: Token) -> Grant | None:
         """Return the grant with the refresh token of a refresh that a new login overtook, if that login kept the

@@ -21,7 +21,8 @@ class GrantSummary:
 
     `needs` is the step before a tool can get a token: `consent`, the user consents again; `refresh`, the next call
     refreshes it; None, none. `expiresAt` is None for a token that never expires and for an unknown end; the latter
-    needs a refresh. `refreshable`: there is a refresh token or another way to refresh.
+    needs a refresh. `refreshable`: there is a refresh token or another way to refresh. `unverified`: it was imported,
+    and the provider has not said whose it is.
     """
 
     grantId: str
@@ -41,6 +42,7 @@ class GrantSummary:
     eventsToSend: int
     providerToTell: bool
     providerData: Mapping[str, Any]
+    unverified: bool = False
     created_at: datetime = field(compare=False, repr=False)  # exact, for sorting
 
     @property
@@ -59,11 +61,12 @@ class GrantSummary:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GrantSummary:
         """Parse the form of `to_json`, for the client. Raises KeyError."""
-        apart = {"created_at", "providerData", *_LEFT_OUT}
-        said = {name: data[name] for name in cls.__slots__ if name not in apart}
+        later = {"created_at", "providerData", "unverified", *_LEFT_OUT}  # an older broker lacks them
+        said = {name: data[name] for name in cls.__slots__ if name not in later}
         return cls(
             **{**said, "scopes": tuple(said["scopes"])},
             providerData=data.get("providerData", {}),
+            unverified=data.get("unverified", False),
             **{name: data.get(name, "") for name in _LEFT_OUT},
             created_at=from_iso(said["createdAt"]),
         )
@@ -89,6 +92,7 @@ class GrantSummary:
             eventsToSend=view.unsent,
             providerToTell=view.revocation_pending,
             providerData=view.provider_data,
+            unverified=view.unverified,
             created_at=view.created_at,
         )
 

@@ -27,7 +27,8 @@ class GrantView:
     `until` is the end of a token that nothing refreshes, None where it has no end or an unknown one. `identity` is the
     provider's name for the user, `agent` the agent that asked last. `alone` marks a client's own grant, without a user.
     `lost` counts answers to refreshes that never came. `clients_to_tell` are registrations with tokens to revoke.
-    `used_at` is only set by readers that look it up. `given_up`: its refresh token is kept, and the user is asked.
+    `unverified`: imported, and the provider has not said whose it is. `used_at` is only set by readers that look it up.
+    `given_up`: its refresh token is kept, and the user is asked.
     """
 
     id: str
@@ -51,6 +52,7 @@ class GrantView:
     refreshable: bool
     alone: bool
     imported: bool
+    unverified: bool
     revoked: bool
     revocation_pending: bool
     unsent: int
@@ -92,6 +94,7 @@ class GrantView:
             refreshable=_is_refreshable(grant),
             alone=grant.flow == "client_credentials",
             imported=bool(grant.imported),
+            unverified=grant.unverified and not grant.revoked,
             revoked=grant.revoked,
             revocation_pending=grant.revocation_pending,
             unsent=len(grant.outbox),

@@ -34,7 +34,7 @@ from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.writeback import Refreshed, Writeback
 from oauthbroker.repository.repository import Lease, Repository, Versioned
 
-PROVIDER_CALLS = 4  # discovery, two refresh tokens, keys: how long a refresh may last, and so how long to wait for one
+PROVIDER_CALLS = 5  # discovery, two refresh tokens, keys, userinfo: how long a refresh may last, and is waited for
 
 
 @dataclass(slots=True, kw_only=True)

@@ -153,7 +153,8 @@ class Writeback:
         return versioned.record if versioned is not None else None
 
     def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
-        return grant.refreshed(redeemed.token, redeemed.scopes, self.clock.now(), redeemed.provider_data)
+        token, scopes, data = redeemed.token, redeemed.scopes, redeemed.provider_data
+        return grant.refreshed(token, scopes, self.clock.now(), data, verified=redeemed.verified)
 
     async def refuse(
         self,

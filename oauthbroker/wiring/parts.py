@@ -189,6 +189,7 @@ class Parts(Flows):
             apps=self.apps,
             repository=self.repository,
             refresh=self.refresh,
+            owners=self.owners,
             clock=self.clock,
             audit=self.audit,
         )

@@ -148,7 +148,7 @@ async def looked_at(w: World, s: Side, d: Random) -> None:
         pass
 
 
-@action("grants.importing.import_grant", "grants.importing.verify")
+@action("grants.importing.import_grant", "grants.importing.is_unverified", "grants.importing.verify")
 async def imported(w: World, s: Side, d: Random) -> None:
     number = d.randrange(50)
     line = Incoming(
@@ -159,6 +159,7 @@ async def imported(w: World, s: Side, d: Random) -> None:
         mark=f"line-{number}",
     )
     await s.broker.grants.importing.import_grant(line, replace=d.random() < 0.3)
+    await s.broker.grants.importing.is_unverified(line)
     if d.random() < 0.5:
         await s.broker.grants.importing.verify(line)
 

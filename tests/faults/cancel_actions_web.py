@@ -153,10 +153,11 @@ class Telling(asyncio.Queue[bytes]):
 
 async def call(w: World, caller: Caller, method: str, path: str, body: Any = None, **more: Any) -> tuple[int, Any]:
     exchange = Exchange(parts=more.pop("parts", None) or asyncio.Queue())
-    sent = b"" if body is None else json.dumps(body).encode()
+    sent = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     await caller._run(exchange, method, path, body=sent, **more)
     parts = b"".join(exchange.parts.get_nowait() for _ in range(exchange.parts.qsize()))
-    if exchange.status >= 500 and path != "/readyz":  # which says so of a machine that is busy for two seconds
+    alone = path == "/v1/grants" and b'"storeLocked"' in parts  # one import at a time
+    if exchange.status >= 500 and path != "/readyz" and not alone:  # which says so of a machine that is busy for 2 s
         w.model.problems.append(f"{exchange.status} for {method} {path.partition('?')[0]}: {parts[:200]!r}")
     kind = exchange.headers.get("content-type", "")
     return exchange.status, json.loads(parts) if parts and "json" in kind else None
@@ -266,6 +267,13 @@ async def grants_over_http(w: World, s: Side, d: Random) -> None:
             status, _ = await call(w, s.api.operator, "DELETE", path)
             if status == 200:
                 w.model.revoked(pair, known)
+
+
+@action("http importGrants")
+async def imported_over_http(w: World, s: Side, d: Random) -> None:
+    line = {"app": "old", "subject": person(d.randrange(3)), "refreshToken": f"refresh-{d.randrange(50)}"}
+    body, headers = json.dumps(line).encode() + b"\n{", {"Idempotency-Key": f"key-{d.randrange(8)}"}
+    await call(w, s.api.operator, "POST", "/v1/grants", body, headers=headers, kind="application/x-ndjson")
 
 
 @action("http eraseSubject", weight=1)

@@ -6,7 +6,7 @@ surface, so that an operation without a story fails a test.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,6 +133,30 @@ async def nothing(process: Process, _: IdentityProvider) -> Any:
 async def is_imported(process: Process, _: Any) -> bool:
     grant = await process.grant("mail", ALICE)
     return grant is not None and not grant.revoked and grant.imported == "the-line"
+
+
+REQUEST = [b'{"app":"mail","subject":"%b","refreshToken":"r"}\n' % ALICE.encode(), b"{\n"]
+
+
+async def imported_by_request(process: Process, answers: list[Any]) -> None:
+    """A finished request is answered again, without a second import."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for each in REQUEST:
+            yield each
+
+    async def still() -> None:
+        """The caller may still call."""
+
+    answers.append(await process.broker.grants.import_requests.run("key-id", "key-1", pieces(), still))
+
+
+async def is_imported_once(process: Process, answers: list[Any]) -> bool:
+    grant = await process.grant("mail", ALICE)
+    await imported_by_request(process, answers)
+    again = await process.grant("mail", ALICE)
+    counts = {each["imported"] + each["there"] for each in answers}
+    return grant is not None and not grant.revoked and grant == again and counts == {1}
 
 
 async def erased(process: Process, _: Any) -> None:
@@ -522,6 +546,7 @@ STORIES = {
         is_imported,
         ("Importing.import_grant",),
     ),
+    "an import over the API": Story(nothing, imported_by_request, is_imported_once, ("ImportRequests.run",)),
     "an import over a grant": Story(
         connected,
         lambda it, _: it.broker.grants.importing.import_grant(line("the-line"), replace=True),

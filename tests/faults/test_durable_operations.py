@@ -37,7 +37,7 @@ READS = frozenset({
     "ApiKeys.check", "ApiKeys.list", "AuditTrail.tail", "Broker.links", "Broker.pending", "Broker.wait",
     "Connections.find", "Connections.overview", "PagesService.ending", "PagesService.invitation", "PagesService.login_endpoint",
     "PagesService.next_step", "PagesService.outcome", "PagesService.truth", "Erasure.find_records", "Events.dead", "Events.settled",
-    "Events.unsettled", "FileTrail.tail", "FileTrail.verify", "GrantList.find", "GrantList.record",
+    "Events.unsettled", "FileTrail.tail", "FileTrail.verify", "GrantList.find", "GrantList.record", "Importing.is_unverified",
     "Grants.find", "Grants.page", "McpClients.sync", "DeadLetters.dead", "DeadLetters.has", "DeadLetters.states", "Outcomes.concern", "Outcomes.now", "Outcomes.wait",
     "Pending.block", "Pending.block_or_none", "Pending.links", "RetryService.offer", "Secrets.names", "SessionList.find",
     "SessionList.list", "Turns.admit", "Uses.last", "BrowserSessions.invited", "Admin.is_welcome",
@@ -99,6 +99,7 @@ LISTENERS = {
     "confirmAuthSession": "Broker.confirm",
     "linkConnections": "Connections.link",
     "endGrant": "Grants.revoke",
+    "importGrants": "ImportRequests.run",
     "eraseSubject": "Broker.erase",
     "narrowTurn": None,  # signs, and keeps nothing
 }
@@ -151,7 +152,7 @@ ROOTS = (
     RetryService,
 )
 PARTS = frozenset({
-    "AuthorizationUrls", "Callback", "ClientRegistrations", "Clock", "Connect", "Discovery", "Finish", "LoginClaims", "Logins", "Opening", "PendingCodes", "ProtectedResources", "Transport", "Queues", "RefreshTransaction", "Repository", "SharedGrants", "BulkRevocation", "RecordStore", "Overview",
+    "AuthorizationUrls", "Callback", "ClientRegistrations", "Clock", "Connect", "Discovery", "Finish", "LoginClaims", "Logins", "Opening", "OwnerReader", "PendingCodes", "ProtectedResources", "Transport", "Queues", "RefreshTransaction", "Repository", "SharedGrants", "BulkRevocation", "RecordStore", "Overview",
     "Sweep", "Troubles",
 })  # fmt: skip
 """Reservations below the surface that its objects hold; no caller outside reaches them."""

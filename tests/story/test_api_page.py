@@ -26,6 +26,7 @@ pytestmark = [
 ]
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text("utf-8")
 BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+LINE = {"app": "slack-bot", "subject": "idp:team:T222", "accessToken": "elsewhere", "refreshToken": "r"}
 _OURS = {"slack:team:": "idp:team:", "slack:user:T111:": "idp:user:"}
 _END = "---- the end of a block"
 
@@ -52,6 +53,7 @@ class Shell:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         self.run("trap 'echo FAILED' ERR")
+        self.run(f"export-from-there() {{ printf '%s\\n' '{json.dumps(LINE)}' '{{}}'; }}")
 
     def run(self, block: str) -> str:
         """The output of a block. A command that fails unexpectedly fails the test."""
@@ -137,6 +139,8 @@ def _check(shell: Shell, reported: list[str]) -> None:
     assert any(text.startswith(":\n") for text in reported), "the stream"
     refused = of('api "$RUNTIME_KEY" POST /v1/auth-sessions/confirm')
     assert ["stateUnknown"] * 2 == [each["code"] for each in refused]
+    [imported] = of("api_import()")
+    assert (1, 1, 2) == (imported["imported"], imported["refused"], imported["problems"][0]["line"])
     record, ended, healthy, ready = of("grant=")
     assert ("<secret>", "slack-bot") == (record["token"]["accessToken"], record["oauthAppRef"]["name"])
     assert ("done", "ok", "ready") == (ended["provider"], healthy["status"], ready["status"])

@@ -46,6 +46,11 @@ HOLDERS = {"runtimeKey": "runtime", "operatorKey": "operator", "turnToken": "tur
 OPERATIONS = [f"{method.upper()} {path}" for path, methods in document()["paths"].items() for method in methods]
 
 
+@schemathesis.serializer("application/x-ndjson")
+def as_it_stands(_: schemathesis.SerializationContext, value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+
+
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     with api_server() as served:
@@ -78,7 +83,8 @@ def _check(case: Any, served: Served) -> None:
     for holder in _holders(case):
         headers = {"Authorization": f"Bearer {getattr(served, holder)}"} if holder else {}
         answer = case.call(base_url=served.url, headers=headers, timeout=60)
-        is_refused = answer.status_code in TOO_LARGE or _spoils_a_header(case)
+        is_line = case.media_type == "application/x-ndjson"  # a bad line is a count of the answer
+        is_refused = answer.status_code in TOO_LARGE or _spoils_a_header(case) or is_line
         checks = [check for check in CHECKS if check is not negative_data_rejection or not is_refused]
         case.validate_response(answer, checks=checks, headers=headers)
         assert [] == served.canaries.search(_without_its_token(case, answer), f"{case.method} {case.path}")

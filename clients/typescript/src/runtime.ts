@@ -4,8 +4,10 @@ import { BrokerError, knownLocale } from "./errors.js";
 import { narrow } from "./narrow.js";
 import { environment, listOf, needed, type OAuth, TurnOAuth } from "./oauth.js";
 import { appName } from "./refs.js";
-import type { AgentEvent, AppInfo, AuthPendingBlock, Erased, GrantSummary, Locale, ObjectRefLike, PrivateLink, SessionOutcome, ToolAuth, TurnInfo } from "./types.js";
-import { type Call, type CallOptions, checkedBearer, type ClientOptions, isObject, membersOf, part, sleep, Wire } from "./wire.js";
+import type { AgentEvent, AppInfo, AuthPendingBlock, Erased, GrantSummary, Imported, ImportLine, Locale, ObjectRefLike, PrivateLink, SessionOutcome, ToolAuth, TurnInfo } from "./types.js";
+import { type Call, type CallOptions, checkedBearer, type ClientOptions, isObject, membersOf, part, sleep, Wire, written } from "./wire.js";
+
+const IMPORT_PATIENCE_MS = 3_600_000;
 
 export interface RuntimeOptions extends ClientOptions {
   /** An API key of role `runtime`; left out over a Unix socket that knows our user. */
@@ -155,6 +157,14 @@ export class Runtime {
       const { next } = membersOf(reply);
       after = typeof next === "string" ? next : undefined;
     } while (after !== undefined);
+  }
+
+  /** For operators: takes over grants of another system. The same `key` with the same lines imports nothing twice. */
+  async importGrants(lines: Iterable<ImportLine>, key: string, options: CallOptions = {}): Promise<Imported> {
+    const content = new TextEncoder().encode([...lines].map((line) => `${written(line)}\n`).join(""));
+    const headers = { "content-type": "application/x-ndjson", "idempotency-key": key };
+    const call = { method: "POST", path: "/v1/grants", content, headers, patienceMs: IMPORT_PATIENCE_MS, signal: options.signal };
+    return membersOf(await this.#send(call, 200)) as unknown as Imported;
   }
 
   /** For operators: ends a grant here at once; what its provider knows by now. Null when no such grant was alive. */

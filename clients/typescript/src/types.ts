@@ -192,6 +192,23 @@ export interface GrantSummary {
   eventsToSend: number;
   providerToTell: boolean;
   providerData: Record<string, string | number | boolean>;
+  /** Imported, and its provider has not said whose it is. */
+  unverified: boolean;
+}
+
+/** A line of an import, as docs/operations.md lists its members. */
+export type ImportLine = Record<string, unknown>;
+
+/** How many lines had each outcome, and the first refused ones, numbered from 1. */
+export interface Imported {
+  lines: number;
+  imported: number;
+  there: number;
+  kept: number;
+  revoked: number;
+  refused: number;
+  unverified: number;
+  problems: { line: number; reasons: string[]; code: string | null }[];
 }
 
 /** What there was of a subject. `erased` is false while a provider has to be told, a browser is connecting, or a run has to end. */

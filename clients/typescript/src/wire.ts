@@ -121,7 +121,7 @@ function mayPass(reply: Reply, repeatable: boolean): boolean {
 }
 
 /** Throws `requestInvalid` for what JSON cannot say: a cycle, a bigint, an object whose own code throws. */
-function written(body: unknown): string | undefined {
+export function written(body: unknown): string | undefined {
   try {
     return JSON.stringify(body);
   } catch {

@@ -120,6 +120,11 @@ test("what operators do", { skip }, async () => {
   assert.equal(grants.length, 1);
   assert.equal(await runtime.revoke(String(grants[0]?.grantId)), "done");
   assert.equal(await runtime.revoke(String(grants[0]?.grantId)), null);
+  const line = { app: "mail", subject: "idp:user:TS1", accessToken: "an-access-token", expiresAt: "2099-01-01T00:00:00Z" };
+  const imported = await runtime.importGrants([line, { app: "mail" }], "ts-1");
+  assert.deepEqual([imported.imported, imported.refused, imported.problems[0]?.line], [1, 1, 2]);
+  assert.deepEqual(await runtime.importGrants([line, { app: "mail" }], "ts-1"), imported);
+  await assert.rejects(runtime.importGrants([line], "ts-1"), (error: BrokerError) => error.code === "idempotencyConflict");
   const dry = await runtime.erase("idp:user:U234567", { dryRun: true });
   assert.deepEqual([dry.erased, dry.grants >= 1], [false, true]);
   const { url } = await runtime.connectionsLink({ user: "idp:user:U234567" });

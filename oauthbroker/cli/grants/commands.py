@@ -153,19 +153,28 @@ def import_command(
     ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Also where there is a grant, alive or revoked.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Refresh each one at its provider at once.")] = False,
+    refused: Annotated[
+        Path | None,
+        typer.Option(
+            "--refused",
+            metavar="FILE",
+            help="Import the good lines, and write the numbers and reasons of the others into a new file.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     config: ConfigPath = CONFIG,
 ) -> None:
-    """Take over refresh tokens of another system.
+    """Take over tokens of another system.
 
-    One JSON object a line: {app, subject, refreshToken, accessToken?, expiresAt?, scopes?, account?, grantedAt?}. The
+    One JSON object a line: {app, subject, refreshToken?, accessToken?, expiresAt?, scopes?, account?, grantedAt?}. The
     whole file is checked before any write. Repeat a run that was stopped: nothing is done twice.
     """
     from oauthbroker.cli.grants import grants_import
 
-    raise typer.Exit(
-        grants_import.run(config, file, app_name, dry_run=dry_run, replace=replace, verify=verify, as_json=as_json)
+    wanted = grants_import.Wanted(
+        app=app_name, dry_run=dry_run, replace=replace, verify=verify, refused=refused, as_json=as_json
     )
+    raise typer.Exit(grants_import.run(config, file, wanted))
 
 
 def _one(grants: list[GrantSummary], grant_id: str) -> GrantSummary:
@@ -175,13 +184,14 @@ def _one(grants: list[GrantSummary], grant_id: str) -> GrantSummary:
 def _row(grant: GrantSummary) -> tuple[str, ...]:
     short = grant.grantId.removeprefix("sha256:")[:12]
     state = "must agree again" if grant.needs == "consent" else grant.state
+    state += ", unverified" if grant.unverified else ""
     state += ", provider to tell" if grant.providerToTell else ""
     whose = f"{grant.subject} {grant.account}" if grant.account else grant.subject
     return short, grant.app, whose, state, _expires(grant), " ".join(grant.scopes) or "none"
 
 
 def _expires(grant: GrantSummary) -> str:
-    """Return when the token expires, with a note if it will be refreshed."""
+    """Return when the token expires, and whether it can be refreshed."""
     if grant.state == "revoked":
         return "-"
     ends = (grant.expiresAt or "").removesuffix("Z")
@@ -189,7 +199,9 @@ def _expires(grant: GrantSummary) -> str:
         return ends or "-"
     if not ends and grant.needs == "refresh":
         return "refreshed on first use"
-    return (ends or "never") + (" (refreshable)" if grant.refreshable else "")
+    if grant.refreshable:
+        return f"{ends or 'never'} (refreshable)"
+    return f"{ends} (cannot be refreshed)" if ends else "never"
 
 
 def _list(config: Path, app_name: str | None, subject: str | None) -> list[GrantSummary]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import stat
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 import typer
 
@@ -20,7 +22,7 @@ from oauthbroker.config import Loaded, load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused
-from oauthbroker.grants.import_lines import CheckedLines, Incoming, validate
+from oauthbroker.grants.import_lines import MOST_LINES, MOST_PROBLEMS, CheckedLines, Incoming, LineProblem, validate
 from oauthbroker.grants.importing import Importing, ImportOutcome
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import grant_id
@@ -39,10 +41,12 @@ OUTCOME_TEXTS: dict[ImportOutcome, str] = {
 
 @dataclass(slots=True, kw_only=True)
 class ImportFigures:
-    """The progress of a run, by line. `unsound` are the lines that the provider did not refresh, with the error."""
+    """The progress of a run, by line. `unsound` are the lines that could not be verified, with the error; `unverified`
+    those whose provider has not said whose they are."""
 
     outcomes: dict[int, ImportOutcome] = field(default_factory=dict)
     failed: dict[int, Code] = field(default_factory=dict)
+    unverified: set[int] = field(default_factory=set)
     verified: set[int] = field(default_factory=set)
     unsound: dict[int, Code] = field(default_factory=dict)
     on_change: Callable[[str, int], None] = lambda _name, _done: None
@@ -51,39 +55,82 @@ class ImportFigures:
         return Counter(self.outcomes.values())[outcome]
 
 
-def run(config: Path, file: str, app: str | None, *, dry_run: bool, replace: bool, verify: bool, as_json: bool) -> int:
-    """Import the file and return the exit status. Raises Refused, with every problem of the file, before any write."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The options of the command. `refused` is a new file for the lines that are not written, by number and reason: the
+    lines themselves hold tokens, and are in no file but the operator's."""
+
+    app: str | None = None
+    dry_run: bool = False
+    replace: bool = False
+    verify: bool = False
+    refused: Path | None = None
+    as_json: bool = False
+
+
+def run(config: Path, file: str, wanted: Wanted) -> int:
+    """Import the file and return the exit status. Without `refused`, one problem and nothing is written."""
     loaded = load(config)
-    validated = _validated(file, loaded, app)
-    if validated.problems:
-        _refuse(validated)
-    incoming, figures = validated.incoming, ImportFigures()
-    if not incoming:
-        typer.echo("There are no lines in it.", err=True)
-    if dry_run:
-        asyncio.run(_foresee(loaded, incoming, figures, replace=replace))
-        _tell(incoming, figures, dry_run=True, verify=False, as_json=as_json)
-        return 0
-    stopped = False
+    with _created(wanted.refused) if wanted.refused is not None else nullcontext() as refused:
+        checked = _validated(file, loaded, wanted)
+        if refused is not None:
+            _write(refused, checked.problems)
+        elif checked.problems:
+            _refuse(checked)
+        figures = ImportFigures()
+        if not checked.incoming:
+            typer.echo("There are no lines to import in it.", err=True)
+        stopped = _run(config, loaded, checked.incoming, figures, wanted)
+        if refused is not None:
+            codes = sorted({**figures.unsound, **figures.failed}.items())
+            _write(refused, [LineProblem(line, code.value) for line, code in codes])
+    _tell(checked, figures, wanted)
+    return STOPPED if stopped else CRASHED if checked.problems or figures.failed or figures.unsound else 0
+
+
+def _run(config: Path, loaded: Loaded, incoming: Sequence[Incoming], figures: ImportFigures, wanted: Wanted) -> bool:
+    """Write the lines, or predict what would be written. True if Ctrl-C ended it before."""
+    if wanted.dry_run:
+        asyncio.run(_foresee(loaded, incoming, figures, replace=wanted.replace))
+        return False
+    names = ["written", "verified"] if wanted.verify else ["written"]
     try:
-        with progress(dict.fromkeys(["written", "verified"] if verify else ["written"], len(incoming))) as show:
+        with progress(dict.fromkeys(names, len(incoming))) as show:
             figures.on_change = show
-            asyncio.run(_import(config, incoming, figures, replace=replace, verify=verify))
+            asyncio.run(_import(config, incoming, figures, replace=wanted.replace, verify=wanted.verify))
     except KeyboardInterrupt:
-        stopped = True
-    _tell(incoming, figures, dry_run=False, verify=verify, as_json=as_json)
-    return STOPPED if stopped else CRASHED if figures.failed or figures.unsound else 0
+        return True
+    return False
 
 
-def _validated(file: str, loaded: Loaded, app: str | None) -> CheckedLines:
+@contextmanager
+def _created(path: Path) -> Iterator[TextIO]:
+    """Create a file that only this user can read."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        fault = "exists. Name a new file"
+    except OSError:
+        fault = "cannot be created"
+    else:
+        with os.fdopen(fd, "w", encoding="utf-8") as stream:
+            yield stream
+        return
+    raise Refused(f"{shown(str(path))} {fault}. Nothing was changed.")
+
+
+def _write(refused: TextIO, problems: Sequence[LineProblem]) -> None:
+    refused.writelines(f"{json.dumps(problem.to_json())}\n" for problem in problems)
+    refused.flush()
+
+
+def _validated(file: str, loaded: Loaded, wanted: Wanted) -> CheckedLines:
     apps: dict[str, OAuthApp] = {name: draft.app for name, draft in loaded.apps.items()}
-    if app is not None and app not in apps:
-        raise Refused(f"No OAuthApp is called {shown(app)}. Nothing was changed.")
-    now = SystemClock().now()
-    if file == "-":
-        return validate(sys.stdin.buffer, apps, now, app=app)
-    with _opened(Path(file)) as stream:
-        return validate(stream, apps, now, app=app)
+    if wanted.app is not None and wanted.app not in apps:
+        raise Refused(f"No OAuthApp is called {shown(wanted.app)}. Nothing was changed.")
+    most = MOST_PROBLEMS if wanted.refused is None else MOST_LINES
+    with nullcontext(sys.stdin.buffer) if file == "-" else _opened(Path(file)) as stream:
+        return validate(stream, apps, SystemClock().now(), app=wanted.app, most_problems=most)
 
 
 @contextmanager
@@ -125,9 +172,10 @@ async def _import(
     async with open_broker(config, background=False, only=only) as broker:
         importing = broker.grants.importing
         await _each(incoming, WRITTEN_AT_ONCE, lambda line: _take(importing, line, figures, replace=replace))
+        ours = [line for line in incoming if figures.outcomes.get(line.line) in {"imported", "replaced", "there"}]
         if verify:
-            ours = [line for line in incoming if figures.outcomes.get(line.line) in {"imported", "replaced", "there"}]
             await _each(ours, VERIFIED_AT_ONCE, lambda line: _verify(importing, line, figures))
+        figures.unverified = {line.line for line in ours if await importing.is_unverified(line)}
 
 
 async def _each(lines: Sequence[Incoming], at_once: int, work: Callable[[Incoming], Awaitable[None]]) -> None:
@@ -162,38 +210,45 @@ async def _verify(importing: Importing, line: Incoming, figures: ImportFigures) 
     figures.on_change("verified", len(figures.verified) + len(figures.unsound))
 
 
-def _tell(incoming: Sequence[Incoming], figures: ImportFigures, *, dry_run: bool, verify: bool, as_json: bool) -> None:
-    if as_json:
-        answer(_as_json(incoming, figures, dry_run=dry_run, verify=verify))
+def _tell(checked: CheckedLines, figures: ImportFigures, wanted: Wanted) -> None:
+    incoming = checked.incoming
+    if wanted.as_json:
+        answer(_as_json(checked, figures, wanted))
         return
-    rows = [("lines", len(incoming)), *((OUTCOME_TEXTS[outcome], figures.count(outcome)) for outcome in OUTCOME_TEXTS)]
-    if verify:
-        rows += [("refreshed by their provider", len(figures.verified)), ("not refreshed", len(figures.unsound))]
+    refused = len({problem.line for problem in checked.problems})
+    rows = [("lines", len(incoming) + refused), ("refused", refused)]
+    rows += [(OUTCOME_TEXTS[outcome], figures.count(outcome)) for outcome in OUTCOME_TEXTS]
+    rows.append(("unverified: the provider has not said whose they are", len(figures.unverified)))
+    if wanted.verify:
+        rows += [("verified by their provider", len(figures.verified)), ("not verified", len(figures.unsound))]
     facts((text, str(count)) for text, count in rows if count or text == "lines")
-    problems = {**figures.unsound, **figures.failed}
-    by_line = {line.line: line for line in incoming}
-    for number in sorted(problems)[:MOST_SHOWN]:
-        line, what = by_line[number], "NOT written" if number in figures.failed else "written, not refreshed"
-        typer.echo(
-            f"line {number}: {shown(line.app)} {shown(line.subject)}: {what}: {problems[number].value}", err=True
-        )
-    if len(problems) > MOST_SHOWN:
-        typer.echo(f"{len(problems) - MOST_SHOWN} more; --json has all.", err=True)
-    if dry_run:
+    texts = [f"line {problem.line}: {problem.what}" for problem in checked.problems]
+    problems, by_line = {**figures.unsound, **figures.failed}, {line.line: line for line in incoming}
+    for number in sorted(problems):
+        line, what = by_line[number], "NOT written" if number in figures.failed else "written, not verified"
+        texts.append(f"line {number}: {shown(line.app)} {shown(line.subject)}: {what}: {problems[number].value}")
+    for text in texts[:MOST_SHOWN]:
+        typer.echo(text, err=True)
+    if len(texts) > MOST_SHOWN:
+        typer.echo(f"{len(texts) - MOST_SHOWN} more; --refused FILE and --json have all.", err=True)
+    if wanted.dry_run:
         typer.echo("Nothing was changed.", err=True)
     elif figures.failed or len(figures.outcomes) < len(incoming):
         typer.echo("Type this again: lines already done are not repeated.", err=True)
 
 
-def _as_json(incoming: Sequence[Incoming], figures: ImportFigures, *, dry_run: bool, verify: bool) -> dict[str, Any]:
+def _as_json(checked: CheckedLines, figures: ImportFigures, wanted: Wanted) -> dict[str, Any]:
+    incoming = checked.incoming
     return {
-        "dryRun": dry_run,
-        "lines": len(incoming),
+        "dryRun": wanted.dry_run,
+        "lines": len(incoming) + len({problem.line for problem in checked.problems}),
         **{outcome: figures.count(outcome) for outcome in OUTCOME_TEXTS},
         "failed": len(figures.failed),
-        "verified": len(figures.verified) if verify else None,
-        "notRefreshed": len(figures.unsound) if verify else None,
+        "unverified": len(figures.unverified),
+        "verified": len(figures.verified) if wanted.verify else None,
+        "notVerified": len(figures.unsound) if wanted.verify else None,
         "grants": [_one_as_json(line, figures) for line in incoming],
+        "refused": [problem.to_json() for problem in checked.problems],
     }
 
 

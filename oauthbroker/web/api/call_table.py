@@ -124,6 +124,10 @@ OPERATIONS = (
     ),
     Operation("listGrants", "GET", "/v1/grants", handler=grants.list_grants, who=("operator",), query=m.GrantsQuery),
     Operation(
+        "importGrants", "POST", "/v1/grants", handler=grants.import_grants, who=("operator",),
+        codes=(Code.IDEMPOTENCY_CONFLICT, Code.REQUEST_TOO_LARGE, Code.UNSUPPORTED_MEDIA_TYPE),
+    ),
+    Operation(
         "getGrantRecord", "GET", "/v1/grants/{grantId}/record", handler=grants.grant_record, who=("operator",),
         parameters=m.GrantPath, codes=(Code.GRANT_NOT_FOUND,),
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from starlette.responses import Response
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -9,8 +11,13 @@ from oauthbroker.grants.found_records import Erased
 from oauthbroker.grants.grant_pages import GrantFilter
 from oauthbroker.model.token_request import app_name
 from oauthbroker.records import specification_form
-from oauthbroker.web.api.handler_call import ApiCall, reply
+from oauthbroker.web.api.authentication import id_of
+from oauthbroker.web.api.handler_call import AnyCall, ApiCall, reply
+from oauthbroker.web.api.proxied_body import ProxiedBody
 from oauthbroker.web.api.request_models import EraseSubject, GrantPath, GrantsQuery, NoParameters
+from oauthbroker.web.gate.request_limits import may_take_long
+
+_LINES, _KEY = b"application/x-ndjson", re.compile(rb"[\x21-\x7e]{1,128}")
 
 
 async def list_grants(call: ApiCall[NoParameters, GrantsQuery, NoParameters]) -> Response:
@@ -22,6 +29,25 @@ async def list_grants(call: ApiCall[NoParameters, GrantsQuery, NoParameters]) ->
     page, goes_on = await call.services.grants.page(wanted, asked.limit)
     more = {"next": page[-1].grantId} if goes_on else {}
     return reply({"grants": [summary.to_json() for summary in page], **more})
+
+
+async def import_grants(call: AnyCall) -> Response:
+    """Import grants, JSON lines that are written as they come. Nothing of a line is stored but the grant it becomes."""
+    kind, key = _header(call, b"content-type"), _header(call, b"idempotency-key")
+    if kind.partition(b";")[0].strip().lower() != _LINES:
+        raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
+    if not _KEY.fullmatch(key) or call.caller is None:
+        raise BrokerError(Code.REQUEST_INVALID, note="no Idempotency-Key of 1 to 128 visible characters")
+    await call.made()
+    may_take_long(call.request)  # each piece of the body has a limit
+    pieces = ProxiedBody(call.request).pieces()
+    return reply(await call.services.grants.import_requests.run(id_of(call.caller), key.decode(), pieces, call.still))
+
+
+def _header(call: AnyCall, wanted: bytes) -> bytes:
+    """Return the one value of a header; empty for none or several."""
+    values = [value for name, value in call.request.scope["headers"] if name == wanted]
+    return values[0] if len(values) == 1 else b""
 
 
 async def grant_record(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> Response:

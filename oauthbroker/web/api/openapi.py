@@ -33,7 +33,7 @@ _ENUMS = {
     "Code": tuple(Code), "Flow": get_args(Flow), "Locale": LOCALES,
     "Needs": get_args(Needs), "Reason": get_args(Reason), "SubjectMode": get_args(SubjectMode),
 }  # fmt: skip
-_JSON, _PROBLEM = "application/json", "application/problem+json"
+_JSON, _PROBLEM, _LINES = "application/json", "application/problem+json", "application/x-ndjson"
 _ALWAYS = (Code.RATE_LIMITED, Code.HOST_NOT_ALLOWED, Code.REQUEST_INVALID, Code.STORE_UNAVAILABLE, Code.STORE_LOCKED,
            Code.REQUEST_TIMEOUT, Code.SERVER_BUSY)  # fmt: skip
 _ALSO = {Code.REQUEST_TIMEOUT: (503,)}  # it was we who took too long
@@ -156,8 +156,13 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if "description" in words:
         made["description"] = words["description"]
     said = words.get("parameters", {})
-    if parameters := [*_parameters(operation.parameters, "path", said), *_parameters(operation.query, "query", said)]:
+    sent = [{"name": name, "in": "header", "required": True, **more} for name, more in words.get("headers", {}).items()]
+    if parameters := [
+        *_parameters(operation.parameters, "path", said), *_parameters(operation.query, "query", said), *sent
+    ]:  # fmt: skip
         made["parameters"] = parameters
+    if "lines" in words:
+        made["requestBody"] = {"required": True, "content": {_LINES: words["lines"]}}
     if operation.bodies:
         found = [schema_of(kind.__name__) for kind in operation.bodies.values()]
         content = {"schema": found[0] if len(found) == 1 else {"oneOf": found}}

@@ -1,4 +1,4 @@
-"""The body of a tool's request: a short one is kept, a longer one passes through as it comes."""
+"""A body that is read as it comes. Of a tool's request a short one is kept, and a longer one passes through."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ProxiedBody:
         headers = self._request.scope["headers"]
         if self._over.is_set():
             return ToolRequest(headers=headers)
-        pieces, kept = self._pieces(), bytearray()
+        pieces, kept = self.pieces(), bytearray()
         if self._length is None or self._length <= KEPT_BODY:
             async for piece in pieces:
                 kept += piece
@@ -73,7 +73,8 @@ class ProxiedBody:
             pass
         limit.reschedule(asyncio.get_running_loop().time())
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the pieces of the body as they come. Raises `requestTooLarge`, `requestTimeout`, ClientDisconnect."""
         while not self._over.is_set():
             try:
                 async with asyncio.timeout(STALL_SECONDS):

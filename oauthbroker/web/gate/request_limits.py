@@ -23,7 +23,8 @@ TARGET_LIMIT = 8 * 1024  # bytes of path, and of query
 REFUSAL_LIMIT = 32 * 1024  # of a query with an `error`: some providers send a whole page as its description (case 8)
 BODY_LIMIT = 64 * 1024
 PROXIED = "/v1/proxy/"
-PROXY_BODY_LIMIT = 64 * 1024 * 1024  # of a body that goes on to a provider's API; nothing of it is read for a stranger
+IMPORTED = ("POST", "/v1/grants")
+STREAM_LIMIT = 64 * 1024 * 1024  # of a body that is passed on or read as it comes; nothing of it is read for a stranger
 PEER = "oauthbroker.peer"  # in scope["extensions"] of what came over our Unix socket: {"uid": 1000}
 PROBES = frozenset({"/healthz", "/readyz"})
 _DEADLINE = "deadline"
@@ -32,7 +33,8 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 def may_take_long(request: Request) -> None:
-    """Lift the time limit of a route that waits for something. Its caller's body has been read by then."""
+    """Lift the time limit of a route that waits for something. Its caller's body has been read by then, or has limits
+    of its own."""
     limit = request.scope.get("state", {}).get(_DEADLINE)
     if limit is not None:
         limit.reschedule(None)
@@ -105,7 +107,8 @@ class Guard:
         announced = [value for name, value in scope["headers"] if name == b"content-length"]
         coded = b"transfer-encoding" in dict(scope["headers"])
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        most = PROXY_BODY_LIMIT if path.startswith(PROXIED) else BODY_LIMIT
+        streams = path.startswith(PROXIED) or (scope["method"], path) == IMPORTED
+        most = STREAM_LIMIT if streams else BODY_LIMIT
         bodiless = not coded and announced in ([], [b"0"])
         exchange = _Exchange(receive, send, bodiless=bodiless, most=most, headers=self.security_headers)
         response = self._refusal(scope, path, announced, coded=coded, most=most)

@@ -29,10 +29,17 @@ EVERY = (*OPERATIONS, DOCUMENT, *PROBES)
 SAID = described()["operations"]
 BODIES = {operation.id: SAID[operation.id].get("bodies", {}) for operation in EVERY}
 PARAMETERS = {operation.id: SAID[operation.id].get("parameters", {}) for operation in EVERY}
+LINES = {operation.id: SAID[operation.id]["lines"] for operation in EVERY if "lines" in SAID[operation.id]}
 ANSWERS = {operation.id: SAID[operation.id]["answers"] for operation in EVERY}
 Json = Any
 Part = Callable[[], Awaitable[bytes]]
 """A part of a body that comes when it likes."""
+
+
+def sent_with(operation: Operation) -> dict[str, Any]:
+    """Return the headers that a call needs beside its caller's, as `Caller.send` takes them."""
+    headers = {name: said["example"] for name, said in SAID[operation.id].get("headers", {}).items()}
+    return {"headers": headers, "kind": "application/x-ndjson" if operation.id in LINES else "application/json"}
 
 
 def validator(schema: Json) -> Json:

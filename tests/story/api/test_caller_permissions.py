@@ -23,7 +23,7 @@ from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.api.call_table import OPERATIONS, Operation
 from oauthbroker.web.gate.request_limits import PEER
 from tests.kit.running_broker import BASE, Harness, public, running, user_app
-from tests.story.api.kit import ANSWERS, BODIES, TOOLS, Answer, Caller, Callers, a_turn, admits, path_of
+from tests.story.api.kit import ANSWERS, BODIES, TOOLS, Answer, Caller, Callers, a_turn, admits, path_of, sent_with
 
 MAY_SHOW = ("turn token", "access token", "ticket")
 KINDS = ("stranger", "runtime", "operator", "turn", "tool")
@@ -34,7 +34,7 @@ async def call(operation: Operation, caller: Caller, kind: str = "runtime") -> A
     mine = ("turn", "wholeTurn") if kind in {"turn", "tool"} else (kind,)
     body = next((bodies[who] for who in mine if who in bodies), next(iter(bodies.values()), None))
     if operation.method == "POST":
-        return await caller.post(path_of(operation), body, allow=MAY_SHOW)
+        return await caller.post(path_of(operation), body, allow=MAY_SHOW, **sent_with(operation))
     return await caller.send(operation.method, path_of(operation), allow=MAY_SHOW)
 
 

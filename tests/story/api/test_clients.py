@@ -243,6 +243,23 @@ async def test_what_operators_do_is_the_same_over_the_api(stage: Stage) -> None:
         assert until > stage.harness.clock.now()
 
 
+async def test_both_clients_import_grants(stage: Stage, canaries: Canaries) -> None:
+    token = canaries.mint("access token")
+    line: dict[str, Any] = {"app": "mail", "subject": ALICE, "accessToken": token, "expiresAt": "2099-01-01T00:00:00Z"}
+    lines = [line, {"app": "mail"}]
+    async with Runtime(stage.url, stage.key) as runtime:
+        found = await runtime.import_grants(lines, key="key-1")
+        assert (1, 1, [2]) == (found["imported"], found["refused"], [each["line"] for each in found["problems"]])
+        with pytest.raises(BrokerError) as refused:
+            await runtime.import_grants([line], key="key-1")
+        assert Code.IDEMPOTENCY_CONFLICT is refused.value.code
+        [grant] = [grant async for grant in runtime.grants(app="mail")]
+        assert grant.unverified
+    blocking = await asyncio.to_thread(SyncRuntime, stage.url, stage.key)
+    assert found == await asyncio.to_thread(blocking.import_grants, iter(lines), key="key-1")
+    await asyncio.to_thread(blocking.close)
+
+
 async def test_an_operators_client_settles_dead_letters(stage: Stage) -> None:
     first, second = [await planted_records.dead_letter(stage.harness, number) for number in (1, 2)]
     async with Runtime(stage.url, stage.key) as runtime:

@@ -16,7 +16,7 @@ from oauthbroker.web.api.call_table import OPERATIONS, Operation
 from oauthbroker.web.api.openapi import codes_of, described, document
 from tests.kit import planted_records
 from tests.kit.running_broker import global_app, running, turn
-from tests.story.api.kit import ANSWERS, BODIES, EVERY, PARAMETERS, Answer, Callers, validator
+from tests.story.api.kit import ANSWERS, BODIES, EVERY, LINES, PARAMETERS, Answer, Callers, sent_with, validator
 
 EVENT, SESSION = PARAMETERS["ackEvent"]["eventId"], PARAMETERS["getAuthSession"]["id"]
 GRANT, TURN, LEASE = (
@@ -152,9 +152,10 @@ async def _send(operation: Operation, who: str, caller: Any, names: dict[str, st
     path = operation.path.format(**said)
     query = "&".join(f"{name}={value}" for name, value in said.items() if f"{{{name}}}" not in operation.path)
     body = _renamed(json.dumps(BODIES[operation.id].get(who)), names).encode()
-    answer: Answer = await caller.send(
-        operation.method, f"{path}?{query}" if query else path, body=body, allow=MAY_SHOW
-    )
+    if operation.id in LINES:
+        body = next(iter(LINES[operation.id]["examples"].values()))["value"].encode()
+    target = f"{path}?{query}" if query else path
+    answer: Answer = await caller.send(operation.method, target, body=body, allow=MAY_SHOW, **sent_with(operation))
     return answer
 
 

@@ -14,7 +14,7 @@ from oauthbroker.audit import AuditEntry, CallRefused, InjectedAnswer, TokenInje
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.web.api import proxied_body, proxy
-from oauthbroker.web.gate.request_limits import PROXY_BODY_LIMIT
+from oauthbroker.web.gate.request_limits import STREAM_LIMIT
 from tests.story.api.kit import Answer
 from tests.story.api.proxy_kit import ALL, STATUS, Handler, Stage, stage
 from tests.unit.protocol.kit import RawServer, raw_answer, says
@@ -404,7 +404,7 @@ async def test_an_ended_turn_ends_its_streams(
 async def test_a_body_without_end_is_cut_off(
     identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oauthbroker.web.gate.request_limits.PROXY_BODY_LIMIT", 300_000)
+    monkeypatch.setattr("oauthbroker.web.gate.request_limits.STREAM_LIMIT", 300_000)
 
     async def take(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         while await reader.read(65536):
@@ -418,7 +418,7 @@ async def test_a_body_without_end_is_cut_off(
 
 @pytest.mark.case("108")
 async def test_a_body_that_announces_too_much_is_refused_unread(here: Stage) -> None:
-    answer = await here.send("POST", headers={"Content-Length": str(PROXY_BODY_LIMIT + 1)})
+    answer = await here.send("POST", headers={"Content-Length": str(STREAM_LIMIT + 1)})
     assert (413, []) == (answer.status, here.sent)
 
 

@@ -17,7 +17,7 @@ from oauthbroker.serving.connection_slots import Terms
 from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.server import served
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.web.gate.request_limits import PROXY_BODY_LIMIT
+from oauthbroker.web.gate.request_limits import STREAM_LIMIT
 from tests.kit.raw_http import Said, Site
 from tests.story.api.proxy_kit import Handler, Stage, stage
 from tests.unit.protocol.kit import says
@@ -181,7 +181,7 @@ async def test_an_offer_of_another_protocol_stays_here(here: Line) -> None:
 
 @pytest.mark.case("108")
 async def test_a_huge_body_is_refused_before_a_byte_of_it(here: Line) -> None:
-    said = await here.say(here.head("Expect: 100-continue", f"Content-Length: {PROXY_BODY_LIMIT + 1}"))
+    said = await here.say(here.head("Expect: 100-continue", f"Content-Length: {STREAM_LIMIT + 1}"))
     assert ([413], []) == (said.statuses, here.sent)
 
 
@@ -189,7 +189,7 @@ async def test_a_huge_body_is_refused_before_a_byte_of_it(here: Line) -> None:
 async def test_a_body_without_end_is_cut_off_on_both_sides(
     identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oauthbroker.web.gate.request_limits.PROXY_BODY_LIMIT", 300_000)
+    monkeypatch.setattr("oauthbroker.web.gate.request_limits.STREAM_LIMIT", 300_000)
     taken, ended = bytearray(), asyncio.Event()
 
     async def take(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -208,7 +209,7 @@ def test_refreshed_grants_are_not_set_back_by_a_repeated_run(desk: Desk, idp: Id
 
 def test_verifying_refreshes_each_one_once(desk: Desk, idp: IdentityProvider, lines: list[Line]):
     reported = imported(desk, lines, "--verify")
-    assert (2, 0) == (reported["verified"], reported["notRefreshed"])
+    assert (2, 0) == (reported["verified"], reported["notVerified"])
     assert 2 == idp.count("refresh_token")
     assert lines[0]["accessToken"] != served(ALICE).access_token.reveal()
     again = imported(desk, lines, "--verify")
@@ -226,7 +227,7 @@ def test_verifying_finds_dead_tokens_and_those_of_another_account(desk: Desk, id
     again = imported(desk, swapped, "--verify", code=1)
     assert ["subjectMismatch", "reauthRequired"] == [it["code"] for it in again["grants"]]
     done = desk.type("grants", "import", "-", "--verify", stdin=written(swapped))
-    assert f"line 1: mail {ALICE}: written, not refreshed: subjectMismatch" in done.err
+    assert f"line 1: mail {ALICE}: written, not verified: subjectMismatch" in done.err
 
 
 def test_an_account_that_came_along_is_held_against_the_first_refresh(desk: Desk, lines: list[Line]):
@@ -239,7 +240,7 @@ def test_an_account_that_came_along_is_held_against_the_first_refresh(desk: Desk
 def test_a_provider_that_is_down_leaves_them_to_be_verified_later(desk: Desk, idp: IdentityProvider, lines: list[Line]):
     idp.script.refresh.answer(503, times=FOREVER)
     reported = imported(desk, lines, "--verify", code=1)
-    assert (0, 2) == (reported["verified"], reported["notRefreshed"])
+    assert (0, 2) == (reported["verified"], reported["notVerified"])
     idp.script.reset()
     assert 2 == imported(desk, lines, "--verify")["verified"]
 
@@ -257,6 +258,71 @@ def test_one_bad_line_and_nothing_is_written(desk: Desk, canaries: Canaries, lin
     error = json.loads(desk.type("grants", "import", "-", "--json", stdin=written(bad)).out)["error"]
     assert [2, 3] == [problem["line"] for problem in error["lines"]]
     assert before == tree(desk.folder)
+
+
+def test_refused_lines_go_into_a_file_of_numbers_and_reasons(desk: Desk, canaries: Canaries, lines: list[Line]):
+    """The good lines are imported. The file holds no token and no value: the lines are in the operator's own file."""
+    secret, path = canaries.mint("refresh token").reveal(), desk.folder / "refused.jsonl"
+    bad = [{"app": "mail", "subject": secret, "refreshToken": secret}, lines[1], {"app": "mail", secret: secret}]
+    done = desk.type("grants", "import", "-", "--refused", str(path), stdin=written([lines[0], *bad]))
+    assert 1 == done.code
+    assert {ALICE, BOB} == set(grants(desk))
+    assert "line 2: subject is not spelt" in done.err
+    assert ["lines", "4"] == done.out.splitlines()[0].split()
+    assert ["refused", "2"] == done.out.splitlines()[1].split()
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {2, 4} == {it["line"] for it in found}
+    assert {"line", "what"} == {name for it in found for name in it}
+    assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+    canaries.look(path.read_text(), "the file of refused lines")
+
+
+def test_the_file_of_refused_lines_is_new(desk: Desk, lines: list[Line]):
+    path = desk.folder / "refused.jsonl"
+    path.write_text("mine\n")
+    done = desk.type("grants", "import", "-", "--refused", str(path), stdin=written(lines))
+    assert (2, "mine\n", {}) == (done.code, path.read_text(), grants(desk))
+    assert "exists. Name a new file." in done.err
+    link = desk.folder / "link"
+    link.symlink_to(desk.folder / "elsewhere")
+    assert 2 == desk.type("grants", "import", "-", "--refused", str(link), stdin=written(lines)).code
+    assert not (desk.folder / "elsewhere").exists()
+    none = desk.folder / "none" / "refused.jsonl"
+    assert 2 == desk.type("grants", "import", "-", "--refused", str(none), stdin=written(lines)).code
+
+
+def test_lines_that_their_provider_refuses_are_in_the_file_too(desk: Desk, lines: list[Line]):
+    path = desk.folder / "refused.jsonl"
+    swapped = [lines[0] | {"refreshToken": lines[1]["refreshToken"]}]
+    desk.type("grants", "import", "-", "--verify", "--refused", str(path), stdin=written(swapped))
+    assert [{"line": 1, "what": "subjectMismatch"}] == [json.loads(it) for it in path.read_text().splitlines()]
+
+
+def test_more_problems_than_are_shown_are_all_in_the_file(desk: Desk, lines: list[Line]):
+    path = desk.folder / "refused.jsonl"
+    bad = "{\n" * 700 + written(lines)
+    done = desk.type("grants", "import", "-", "--refused", str(path), stdin=bad)
+    assert (1, 700) == (done.code, len(path.read_text().splitlines()))
+    assert "650 more; --refused FILE and --json have all." in done.err
+    assert 2 == len(grants(desk))
+
+
+def test_access_tokens_alone_are_imported_and_the_lists_say_so(desk: Desk, lines: list[Line]):
+    bare = [{name: it for name, it in line.items() if name != "refreshToken"} for line in lines]
+    del bare[1]["expiresAt"]
+    reported = imported(desk, bare)
+    assert (["imported", "imported"], 2) == (outcomes(reported), reported["unverified"])
+    assert bare[0]["accessToken"] == served(ALICE).access_token.reveal()
+    assert bare[1]["accessToken"] == served(BOB).access_token.reveal()
+    grant, rows = reported_of(desk, ALICE)
+    assert (None, False, True) == (grant["needs"], grant["refreshable"], grant["unverified"])
+    assert "(cannot be refreshed)" in rows
+    assert "live, unverified" in rows
+    _, rows = reported_of(desk, BOB)
+    assert "never" in rows
+    said = desk.type("doctor", "--offline", "--forecast").out
+    assert "the token ends and there is no refresh token" in said
+    assert ["subjectUnverifiable"] * 2 == [it["code"] for it in imported(desk, bare, "--verify", code=1)["grants"]]
 
 
 def test_a_dry_run_says_what_would_happen(desk: Desk, idp: IdentityProvider, lines: list[Line]):

@@ -79,6 +79,15 @@ def test_a_refresh_token_is_kept_only_for_the_same_account_and_client(
     assert expected == refresh_of(consented(old, came, **owner))
 
 
+@pytest.mark.parametrize(("came", "expected"), [("rt-new", False), (None, True)])
+def test_a_consent_verifies_a_grant_unless_it_keeps_the_unverified_refresh_token(
+    came: str | None, expected: bool
+) -> None:
+    """Of an imported grant: nothing has shown yet whose that token is. The next refresh does."""
+    assert expected is consented(replace(OLD, unverified=True), came).unverified
+    assert not consented(OLD, came).unverified
+
+
 @pytest.mark.parametrize(
     ("old", "expected"),
     [(OLD, NOW), (replace(OLD, revoked=True), LATER), (replace(OLD, registration="another"), LATER), (None, LATER)],

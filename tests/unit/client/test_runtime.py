@@ -51,6 +51,7 @@ EVENT = {
 }
 LEASED = {"event": EVENT, "lease": "lease-1", "attempt": 2, "leaseExpiresAt": "2026-02-01T10:01:00Z"}
 GRANT = {
+    "unverified": False,
     "grantId": "sha256:1",
     "app": "mail",
     "provider": "idp",

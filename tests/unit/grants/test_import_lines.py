@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.grants.import_lines import MOST_BYTES, MOST_LINES, MOST_PROBLEMS, CheckedLines, Incoming, validate
+from oauthbroker.core.secret import Secret
+from oauthbroker.grants.import_lines import (
+    BOM,
+    MOST_BYTES,
+    MOST_LINES,
+    MOST_PROBLEMS,
+    CheckedLines,
+    Incoming,
+    LineCutter,
+    validate,
+)
 from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.protocol.identity import render
@@ -42,6 +52,7 @@ LOCAL = replace(
 )
 APPS = {app.name: app for app in (MAIL, TEAM, ROBOT, LOCAL)}
 GOOD = {"app": "mail", "subject": "idp:user:U1", "refreshToken": "r-1"}
+ALONE = {"app": "mail", "subject": "idp:user:U1", "accessToken": "a-1"}
 
 
 def validated(
@@ -85,9 +96,30 @@ def test_what_names_no_app_is_a_problem(ref: Any):
 
 def test_the_least_that_a_line_may_say():
     incoming = one(GOOD)
-    assert ("mail", "idp:user:U1", "r-1", None, ("read", "write")) == (
-        incoming.app, incoming.subject, incoming.refresh_token.reveal(), incoming.access_token, incoming.scopes,
+    assert ("mail", "idp:user:U1", Secret("r-1"), None, ("read", "write")) == (
+        incoming.app, incoming.subject, incoming.refresh_token, incoming.access_token, incoming.scopes,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("ends", [None, "2026-02-01T09:00:01Z", "2030-01-01T00:00:00+09:00"])
+def test_an_access_token_alone_is_enough(ends: str | None):
+    incoming = one(ALONE | ({} if ends is None else {"expiresAt": ends}))
+    assert (None, Secret("a-1")) == (incoming.refresh_token, incoming.access_token)
+    assert ends is None or datetime.fromisoformat(ends) == incoming.expires_at
+
+
+def test_an_ended_access_token_beside_a_refresh_token_is_no_problem():
+    assert one(GOOD | {"accessToken": "a-1", "expiresAt": "2020-01-01T00:00:00Z"}).refresh_token == Secret("r-1")
+
+
+@given(st.lists(st.binary(max_size=40).map(lambda it: it.replace(b"\n", b"")), max_size=8), st.data())
+def test_a_stream_that_is_cut_anywhere_has_the_same_lines(lines: list[bytes], data: st.DataObject):
+    body, cutter = b"\n".join(lines), LineCutter()
+    places = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=6)))
+    pieces = [body[start:end] for start, end in zip([0, *places], [*places, len(body)], strict=True)]
+    found = [each for piece in pieces for each in cutter.cut(piece)] + [*cutter.end()]
+    bare = [line.removeprefix(BOM) if number == 0 else line for number, line in enumerate(lines)]
+    assert [(number, line.rstrip(b"\r")) for number, line in enumerate(bare, 1) if line.strip()] == found
 
 
 def test_all_that_a_line_may_say():
@@ -110,7 +142,9 @@ BAD: dict[str, tuple[Any, str]] = {
     "a NUL": (GOOD | {"subject": "idp:user:\x00"}, "unprintable"),
     "an unknown field": (GOOD | {"refresh_token": "r"}, "a field that is not known"),
     "no subject": ({"app": "mail", "refreshToken": "r"}, "subject is missing"),
-    "no token": ({"app": "mail", "subject": "idp:user:U1"}, "refreshToken is missing"),
+    "no token": ({"app": "mail", "subject": "idp:user:U1"}, "refreshToken and accessToken are missing"),
+    "an ended token alone": (ALONE | {"expiresAt": "2026-02-01T09:00:00Z"}, "the access token has ended"),
+    "an end alone": ({"app": "mail", "subject": "idp:user:U1", "expiresAt": "2026-02-01T11:00:00Z"}, "are missing"),
     "no app": ({"subject": "idp:user:U1", "refreshToken": "r"}, "app is missing"),
     "a number": (GOOD | {"subject": 1}, "subject is not text"),
     "null": (GOOD | {"accessToken": None}, "accessToken is not text"),

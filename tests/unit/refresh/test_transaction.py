@@ -257,9 +257,9 @@ async def test_the_intent_is_stored_and_the_space_taken_before_the_token_is_sent
     assert "at-2" == access_of(await world.refresh())
 
 
-async def test_the_lease_of_the_pair_is_awaited_for_four_provider_calls_and_the_turn_for_one(world: World) -> None:
+async def test_the_lease_of_the_pair_is_awaited_for_five_provider_calls_and_the_turn_for_one(world: World) -> None:
     await world.refresh()
-    assert [(KEY, 4 * 7)] == world.repository.waited
+    assert [(KEY, 5 * 7)] == world.repository.waited
     assert [7] == world.circuits.waits
 
 
