@@ -65,7 +65,7 @@ async def test_good_lines_are_imported_and_bad_ones_are_named_by_number(harness:
     counts = {name: count for name, count in found.items() if name != "problems" and count}
     assert {"lines": 6, "imported": 2, "refused": 4, "unverified": 2} == counts
     assert [2, 5, 6, 7] == [each["line"] for each in found["problems"]]
-    assert ["the same app and subject as line 1. Keep one."] == found["problems"][2]["reasons"]
+    assert ["the same app, subject and connection as line 1. Keep one."] == found["problems"][2]["reasons"]
     assert {"idp:user:N1", "idp:user:N3"} == await grants(harness)
     ready = await harness.ask("mail", of=turn(user="idp:user:N3"))
     assert isinstance(ready, Ready)
