@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
 from oauthbroker.tools.calling.journal import CallJournal
 from oauthbroker.tools.types.catalog import Catalog
-from oauthbroker.tools.types.messages import Message
+from oauthbroker.tools.types.results import Message
 
 REQUEST_SECONDS: Final = 60.0  # how long a request waits for its answer, unless it says else
 Json = Any

@@ -22,13 +22,12 @@ from oauthbroker.tools.changesets.activation import Activation
 from oauthbroker.tools.orchestration.agent_calls import AgentCalls, CallingTurn
 from oauthbroker.tools.orchestration.agent_user import AgentUser, agents_containment
 from oauthbroker.tools.orchestration.bundle_changes import BundleChanges
-from oauthbroker.tools.orchestration.failed_turns import FailedTurns, is_final
+from oauthbroker.tools.orchestration.failed_turns import FailedTurns, UnservedQueues, is_final
 from oauthbroker.tools.orchestration.instances import Instance, Instances, TurnLost
 from oauthbroker.tools.orchestration.ipc import OUTDATED, IpcRefused, PeerGone
 from oauthbroker.tools.orchestration.journal_calls import journaled, with_output
 from oauthbroker.tools.orchestration.plan import SwarmPlan, plans_from
 from oauthbroker.tools.orchestration.processes import Processes, ProcessSlot, StartFailed
-from oauthbroker.tools.orchestration.unserved import UnservedQueues
 from oauthbroker.tools.types.agent_event import UnifiedEvent, normalised
 from oauthbroker.tools.types.failures import ToolFailure
 from oauthbroker.tools.types.output_limits import NAME

@@ -15,7 +15,7 @@ CHILD = """
 import os, sys
 from pathlib import Path
 from oauthbroker.tools.changesets import changesets, git, revisions, worktrees
-from oauthbroker.tools.changesets.allowed import AllowedFiles
+from oauthbroker.tools.changesets.differences import AllowedFiles
 
 repository, root, work, changeset, left = sys.argv[1:]
 opened = changesets.open_changesets(Path(repository), Path(root), lambda _: [])
