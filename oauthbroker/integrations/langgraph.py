@@ -18,9 +18,8 @@ from langgraph.types import Command, interrupt
 
 from oauthbroker import AuthorizationRequired, Broker, InjectionError, Turn
 from oauthbroker.integrations.consent import Missing, consent_for
-from oauthbroker.integrations.kept_answers import Streams, streamed
 from oauthbroker.integrations.paused_runs import PausedRun, PausedRuns, pause, shown
-from oauthbroker.integrations.resuming import PauseEnd, TakesOther, resume
+from oauthbroker.integrations.resuming import PauseEnd, Streams, TakesOther, resume, streamed
 
 MOST_STEPS: Final = 1024
 MODES: Final = ["updates", "messages"]

@@ -16,17 +16,18 @@ from pydantic_core import to_jsonable_python
 
 from oauthbroker import AuthorizationRequired, Broker, InjectionError, Turn
 from oauthbroker.integrations.consent import Missing, consent_for
-from oauthbroker.integrations.kept_answers import (
+from oauthbroker.integrations.paused_runs import shown
+from oauthbroker.integrations.resuming import (
     DeliversAnswer,
+    PauseEnd,
     Reached,
     RunAnswer,
     Streams,
+    TakesOther,
     kept,
     resume_kept,
     streamed,
 )
-from oauthbroker.integrations.paused_runs import shown
-from oauthbroker.integrations.resuming import PauseEnd, TakesOther
 
 TurnAgent = Agent[Turn, Any]
 _MARK: Final = "oauthbroker"  # in the metadata of our calls: their session, and the arguments that a person approved

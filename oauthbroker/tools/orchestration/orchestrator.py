@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -130,7 +130,9 @@ class Orchestrator:
         queued, fault = delivery.to_json(), ""
         self._failed.taken(queued)
         try:
-            await self._while_leased(delivery, self._turn(normalised(queued)))
+            pause = self._broker.bundle.settings.limits.queue_lease_seconds / 3
+            if not await delivery.extended_during(self._turn(normalised(queued)), pause):
+                fault = "another consumer has the event"
         except IpcRefused as refused:
             fault = refused.message
         except PeerGone:
@@ -147,26 +149,6 @@ class Orchestrator:
             else:
                 await (self._failed.settle(delivery, queued, fault) if fault else delivery.ack())
         self._calls.turn_ended()
-
-    async def _while_leased(self, delivery: EventLease, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work, which ends with the lease of its event. Raises TurnLost if the lease is lost first."""
-        tasks = [asyncio.create_task(work), asyncio.create_task(self._extend(delivery))]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if not tasks[0].done():
-                raise TurnLost
-            tasks[0].result()
-        finally:
-            await _ended(tasks)
-
-    async def _extend(self, delivery: EventLease) -> None:
-        """Extend a lease until it is lost."""
-        pause = self._broker.bundle.settings.limits.queue_lease_seconds / 3
-        lost = False
-        while not lost:
-            await asyncio.sleep(pause)
-            with suppress(BrokerError):
-                lost = not await delivery.extend()
 
     async def _turn(self, event: UnifiedEvent) -> None:
         if not self._failed.has_agent(event.turn):
