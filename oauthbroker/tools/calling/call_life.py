@@ -34,15 +34,16 @@ class CallLife:
         self.is_over = False
         self._clients = WeakSet[Any]()
 
-    async def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
-        """Return the value of a handler. Raises its exceptions, and ToolFailure if it takes longer than `seconds`."""
+    async def within(self, seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
+        """Return the value of a handler, or of work that goes on after its call. It has a task of its own, which its
+        code may cancel. Raises its exceptions, and ToolFailure if it takes longer than `seconds`."""
         task = asyncio.create_task(self._end_of(work))
         try:
             await asyncio.wait([task], timeout=seconds)
         finally:
             if not task.done():
                 await self._give_up(task, work)
-        if self.is_over:
+        if seconds is not None and self.is_over:
             raise ToolFailure.of(timed_out(seconds))
         value, error = task.result()
         if error is not None:
