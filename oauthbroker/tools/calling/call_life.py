@@ -16,7 +16,7 @@ from functools import wraps
 from typing import Any, Final, TypeVar, cast
 from weakref import WeakSet
 
-from oauthbroker.tools.types.failures import ToolFailure, timed_out
+from oauthbroker.tools.types.failures import ToolCode, ToolFailure, usual_error
 from oauthbroker.tools.types.results import GoesOn
 
 SECONDS: Final = 60.0  # of a tool that declares no other time
@@ -44,7 +44,7 @@ class CallLife:
             if not task.done():
                 await self._give_up(task, work)
         if seconds is not None and self.is_over:
-            raise ToolFailure.of(timed_out(seconds))
+            raise ToolFailure.of(usual_error(ToolCode.TIMEOUT, seconds))
         value, error = task.result()
         if error is not None:
             raise error

@@ -26,8 +26,8 @@ from oauthbroker.tools.types.failures import (
     error_from,
     error_of,
     is_cancellation,
-    not_in_catalog,
     refused,
+    usual_error,
     visible_error,
 )
 from oauthbroker.tools.types.foreign_values import plain_text, text_of
@@ -65,9 +65,10 @@ class ToolCalls:
         call, problem = _known(call)
         tool = self._registry.find(call.name)
         if tool is None or not (call.name in scope.catalog or self._outside_catalog):
-            call, problem = replace(call, name=shown_name(call.name)), problem or not_in_catalog(call.name)
+            call = replace(call, name=shown_name(call.name))
+            problem = problem or usual_error(ToolCode.NOT_IN_CATALOG, call.name)
         if tool is None or problem is not None:
-            return self.refuse(call, problem or not_in_catalog(call.name), scope)
+            return self.refuse(call, problem or usual_error(ToolCode.NOT_IN_CATALOG, call.name), scope)
         perform = partial(self._through, call, tool, scope, around)
         if scope.journal is None:
             return await perform()
@@ -156,8 +157,7 @@ class ToolCalls:
         try:
             end = self._accepted(result, call)
         except NotPlainJson as problem:
-            text = f"The output is refused: {problem}."
-            end = ToolError(message=text, name="OutputError", code=ToolCode.OUTPUT)
+            end = usual_error(ToolCode.OUTPUT, problem)
         except BaseException as failure:  # noqa: BLE001  (code of the tool or of a middleware)
             end = error_of(failure)
         if isinstance(end, ToolCallResult):

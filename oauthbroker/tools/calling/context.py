@@ -29,7 +29,7 @@ changeset_folders: ContextVar[Callable[[ToolContext], Sequence[Path]]] = Context
 
 
 class AgentRuntime:
-    """`ctx.runtime` of a tool call: how the tools of `agents` reach other agents (002 section 11). Arguments and answers
+    """`ctx.runtime` of a call: how the tools of `agents` reach other agents (002 section 11). Arguments and answers
     are the members that it prints. `ask` asks the orchestrator, and raises `ToolFailure` with a code. The call's id and
     a count make repeats recognisable."""
 
