@@ -25,7 +25,7 @@ from typing import Any, Final
 from oauthbroker.client import OAuth
 from oauthbroker.plugins import type_name
 from oauthbroker.tools.bundle.entries import EntryRefused
-from oauthbroker.tools.bundle.loading import Isolate, ModelConfig, load_agent, load_model
+from oauthbroker.tools.bundle.loading import Isolate, load_agent, load_model
 from oauthbroker.tools.bundle.spec import ToolResourceSpec
 from oauthbroker.tools.calling.calls import ToolCalls
 from oauthbroker.tools.calling.context import ToolContext
@@ -136,7 +136,7 @@ async def parts_of(
     calls of isolated tools a turn token. Raises one of REFUSALS."""
     folder = Path(config["folder"])
     tools = {name: ToolResourceSpec.model_validate(spec) for name, spec in config["tools"].items()}
-    model = load_model(ModelConfig(**config["model"]), folder)
+    model = load_model(folder, **config["model"])
     isolate = _isolates(config, lend)
     registry, pipeline = await load_agent(tools, config["extensions"], folder, values=values, isolate=isolate)
     return AgentParts(
