@@ -1,4 +1,4 @@
-"""An agent process as the orchestrator holds it, and the user of all of them, with what they see of the machine."""
+"""An agent process as the orchestrator holds it, and the user of all of them, with the files that they see."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ EVERY = 0.001
 
 
 class Extensions:
-    """A queue that answers `extend` with what it was given, and then with True."""
+    """A queue that answers `extend` with the given values, and then with True."""
 
     def __init__(self, *answers: bool | Exception) -> None:
         self.answers, self.asked = list(answers), asyncio.Event()
