@@ -8,7 +8,8 @@ can be leased, so a poisoned event delays its own conversation and no other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -49,6 +50,21 @@ class EventLease(DeliveredEvent):
         cancelled."""
         work = self._queues.give_back(self.event.target.agent_name, self.event.id, self.lease)
         return await to_its_end(asyncio.ensure_future(work))
+
+    async def extended_during(self, work: Coroutine[Any, Any, None], every: float) -> bool:
+        """Do the work, and extend the lease once in `every` seconds. Raises what the work raises. False when the lease
+        was lost before its end: then the work has been cancelled, and another consumer has the event."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=every))[0]:
+                with suppress(BrokerError):
+                    if not await self.extend():
+                        return False
+            task.result()
+            return True
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from oauthbroker.integrations.consent import consent_for
     from oauthbroker.integrations.google_adk import OAuthProvider, resume_google_adk, run_google_adk, say_refusal
     from oauthbroker.integrations.google_adk_mcp import OAuthMcpTools
-    from oauthbroker.integrations.kept_answers import RunAnswer
     from oauthbroker.integrations.langgraph import OAuthMiddleware, resume_langgraph
     from oauthbroker.integrations.langgraph_mcp import OAuthMcpMiddleware
     from oauthbroker.integrations.mcp_servers import OAuthMcp
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from oauthbroker.integrations.paused_runs import PausedRun, pause
     from oauthbroker.integrations.pydantic_ai import OAuthToolset, resume_pydantic_ai, run_pydantic_ai
     from oauthbroker.integrations.pydantic_ai_mcp import OAuthMcpToolset
-    from oauthbroker.integrations.resuming import PauseEnd, resume
+    from oauthbroker.integrations.resuming import PauseEnd, RunAnswer, resume
     from oauthbroker.integrations.versions import UnfitFramework
 
 __all__ = [
@@ -34,10 +33,9 @@ __all__ = [
 PLUGIN = Plugin(name="integrations", open="oauthbroker.integrations.paused_runs:open_plugin")
 _PLACES: Final = {  # the file, which without `_mcp` is also the extra of an adapter: its names
     "consent": {"consent_for"},
-    "kept_answers": {"RunAnswer"},
     "mcp_servers": {"OAuthMcp"},
     "paused_runs": {"PausedRun", "pause"},
-    "resuming": {"PauseEnd", "resume"},
+    "resuming": {"PauseEnd", "RunAnswer", "resume"},
     "versions": {"UnfitFramework"},
     "google_adk": {"OAuthProvider", "resume_google_adk", "run_google_adk", "say_refusal"},
     "google_adk_mcp": {"OAuthMcpTools"},

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-from oauthbroker import AuthorizationRequired, Broker, Failed, Turn
+from oauthbroker import AuthorizationRequired, Broker, Failed, InjectionError, Turn
 
 Missing = AuthorizationRequired | str | None
 _refused: ContextVar[Mapping[str, str]] = ContextVar("refused", default=MappingProxyType({}))
@@ -31,6 +31,11 @@ async def app_consent(oauth: Any, app: str, scopes: Sequence[str] | None = None)
         return sentence
     result: AuthorizationRequired | Failed | None = await oauth.missing_consent(app, scopes)
     return result.message if isinstance(result, Failed) else result
+
+
+def lacked(error: InjectionError) -> AuthorizationRequired | str:
+    """Return what a call lacks whose token the provider refused, or whose request the broker refused."""
+    return error.result if isinstance(error.result, AuthorizationRequired) else error.for_model
 
 
 def refuse(app: str, sentence: str) -> None:

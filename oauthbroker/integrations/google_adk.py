@@ -15,17 +15,18 @@ from pydantic import Field
 
 from oauthbroker import Broker, InjectionError, Turn
 from oauthbroker.integrations.consent import consent_for
-from oauthbroker.integrations.kept_answers import (
+from oauthbroker.integrations.mcp_servers import OAuthMcp
+from oauthbroker.integrations.resuming import (
     DeliversAnswer,
+    PauseEnd,
     Reached,
     RunAnswer,
     Streams,
+    TakesOther,
     kept,
     resume_kept,
     streamed,
 )
-from oauthbroker.integrations.mcp_servers import OAuthMcp
-from oauthbroker.integrations.resuming import PauseEnd, TakesOther
 
 _REQUEST = "adk_request_credential"
 

@@ -17,10 +17,9 @@ from langgraph.errors import GraphInterrupt
 from langgraph.types import Command, interrupt
 
 from oauthbroker import AuthorizationRequired, Broker, InjectionError, Turn
-from oauthbroker.integrations.consent import Missing, consent_for
-from oauthbroker.integrations.kept_answers import Streams, streamed
+from oauthbroker.integrations.consent import Missing, consent_for, lacked
 from oauthbroker.integrations.paused_runs import PausedRun, PausedRuns, pause, shown
-from oauthbroker.integrations.resuming import PauseEnd, TakesOther, resume
+from oauthbroker.integrations.resuming import PauseEnd, Streams, TakesOther, resume, streamed
 
 MOST_STEPS: Final = 1024
 MODES: Final = ["updates", "messages"]
@@ -54,7 +53,7 @@ class OAuthMiddleware(AgentMiddleware[Any, Turn, Any]):
                 if missing is None:
                     return await handler(request)
             except InjectionError as error:
-                missing = _lacks(error)
+                missing = lacked(error)
             if isinstance(missing, str):
                 return _refusal(request.tool_call, missing)
             await self._keep(request, missing)
@@ -67,7 +66,7 @@ class OAuthMiddleware(AgentMiddleware[Any, Turn, Any]):
                 if missing is None:
                     return handler(request)
             except InjectionError as error:
-                missing = _lacks(error)
+                missing = lacked(error)
             if isinstance(missing, str):
                 return _refusal(request.tool_call, missing)
             self.wait(self._keep(request, missing))
@@ -99,11 +98,6 @@ def _interrupt(asked: AuthorizationRequired) -> None:
     """Leave the node. Return only if it was resumed and the user has to consent to another app."""
     while interrupt(shown(asked)) != asked.auth_session_id:
         pass  # an earlier interrupt of this call, for another session
-
-
-def _lacks(error: InjectionError) -> AuthorizationRequired | str:
-    """Return what a call lacks whose token the provider refused, or whose request the broker refused."""
-    return error.result if isinstance(error.result, AuthorizationRequired) else error.for_model
 
 
 def _refusal(call: Any, sentence: str) -> ToolMessage:

@@ -10,17 +10,18 @@ from pydantic_core import to_jsonable_python
 
 from oauthbroker import Broker, Turn
 from oauthbroker.integrations.consent import Missing, consent_for
-from oauthbroker.integrations.kept_answers import (
+from oauthbroker.integrations.paused_runs import shown
+from oauthbroker.integrations.resuming import (
     DeliversAnswer,
+    PauseEnd,
     Reached,
     RunAnswer,
     Streams,
+    TakesOther,
     kept,
     resume_kept,
     streamed,
 )
-from oauthbroker.integrations.paused_runs import shown
-from oauthbroker.integrations.resuming import PauseEnd, TakesOther
 
 
 async def consent_first(_context: Any, _arguments: dict[str, Any], _call_id: str) -> bool:

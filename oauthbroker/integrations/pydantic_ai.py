@@ -14,19 +14,20 @@ from pydantic_ai.tools import RunContext
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 from pydantic_core import to_jsonable_python
 
-from oauthbroker import AuthorizationRequired, Broker, InjectionError, Turn
-from oauthbroker.integrations.consent import Missing, consent_for
-from oauthbroker.integrations.kept_answers import (
+from oauthbroker import Broker, InjectionError, Turn
+from oauthbroker.integrations.consent import Missing, consent_for, lacked
+from oauthbroker.integrations.paused_runs import shown
+from oauthbroker.integrations.resuming import (
     DeliversAnswer,
+    PauseEnd,
     Reached,
     RunAnswer,
     Streams,
+    TakesOther,
     kept,
     resume_kept,
     streamed,
 )
-from oauthbroker.integrations.paused_runs import shown
-from oauthbroker.integrations.resuming import PauseEnd, TakesOther
 
 TurnAgent = Agent[Turn, Any]
 _MARK: Final = "oauthbroker"  # in the metadata of our calls: their session, and the arguments that a person approved
@@ -68,7 +69,7 @@ class OAuthToolset(WrapperToolset[Turn]):
             metadata = {**(asked.metadata or {}), _MARK: {"session": None, "args": args}}
             raise ApprovalRequired(metadata=metadata) from None
         except InjectionError as error:  # the provider refused the token, or the broker the request
-            missing = error.result if isinstance(error.result, AuthorizationRequired) else error.for_model
+            missing = lacked(error)
         if isinstance(missing, str):
             return missing
         mark = {"session": missing.auth_session_id, "args": args}

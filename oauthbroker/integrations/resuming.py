@@ -1,12 +1,15 @@
-"""Resume paused runs: consume an agent's events, go on with the run that waits, settle the event last."""
+"""Resume paused runs: consume an agent's events, go on with the run that waits, settle the event last. For frameworks
+without checkpoints, the broker's store keeps a run's history, and then its answer."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from oauthbroker import Broker, BrokerError, Code, Turn
@@ -26,6 +29,19 @@ class PauseEnd:
     sentence: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAnswer:
+    """The result of a run, in JSON: its `output`, or the `pauses` to show. `history` is the framework's."""
+
+    output: Any = None
+    pauses: list[dict[str, str]] = field(default_factory=list)
+    history: Any = None
+
+
+Reached = tuple[RunAnswer, Any]  # an answer; or pauses, and the state to go on from
+GoesOnFrom = Callable[[Turn, Any, PauseEnd], Awaitable[Reached]]
+DeliversAnswer = Callable[[Turn, RunAnswer], Awaitable[None]]
+Streams = Callable[[Turn, Any], Awaitable[None]] | None  # gets the framework's events of a run
 GoesOn = Callable[[PausedRun, PauseEnd], Awaitable[None]]
 TakesOther = Callable[[Mapping[str, Any]], Awaitable[None]] | None
 
@@ -66,31 +82,21 @@ class _Consumer:
 
     async def _settled(self, delivery: EventLease) -> None:
         """Handle an event while its lease is extended. One that is not settled comes again after its lease."""
-        work = asyncio.create_task(self._take(delivery))
-        extending = asyncio.create_task(self._extend(delivery, work))
+        pause, settle = self._broker.bundle.settings.limits.queue_lease_seconds / 3, delivery.ack
         try:
             with suppress(BrokerError):
-                await asyncio.wait({work})
-                if not work.cancelled():
-                    if (error := work.exception()) is not None:
-                        _LOG.error("a paused run did not go on: %s", type(error).__name__)
-                    await (delivery.ack() if error is None else delivery.nack())
+                try:
+                    if not await delivery.extended_during(self._take(delivery), pause):
+                        return
+                except Exception as error:  # noqa: BLE001  (code of the host and of the framework)
+                    _LOG.error("a paused run did not go on: %s", type(error).__name__)
+                    settle = delivery.nack
+                await settle()
         except asyncio.CancelledError:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
             await delivery.give_back()
             raise
         finally:
-            extending.cancel()
             self._free.release()
-
-    async def _extend(self, delivery: EventLease, work: asyncio.Task[None]) -> None:
-        """Extend a lease. Work whose lease is lost is cancelled: another consumer has it."""
-        while True:
-            await asyncio.sleep(self._broker.bundle.settings.limits.queue_lease_seconds / 3)
-            with suppress(BrokerError):
-                if not await delivery.extend():
-                    work.cancel()
 
     async def _take(self, delivery: EventLease) -> None:
         event, turn = delivery.to_json(), delivery.event.turn
@@ -116,3 +122,38 @@ class _Consumer:
             code, granted = outcome.code, outcome.status == "completed"
         locale = turn.locale or self._broker.bundle.settings.locale
         return None if granted else BrokerError(code or Code.STATE_EXPIRED).message(locale)
+
+
+async def kept(broker: Broker, turn: Turn, reached: Reached, *, run: str = "") -> RunAnswer:
+    """Keep a run that paused, by default as a new one, and return its answer."""
+    answer, state = reached
+    if answer.pauses:
+        run = run or hashlib.sha256(json.dumps(state).encode()).hexdigest()
+        await PausedRuns(broker).add(turn, run, [each["sessionId"] for each in answer.pauses], state)
+    return answer
+
+
+def resume_kept(
+    broker: Broker, agent: str, go_on_from: GoesOnFrom, *, deliver: DeliversAnswer, other: TakesOther
+) -> AbstractAsyncContextManager[None]:
+    """Resume runs while the block runs. An answer is kept before it is delivered: no finished run runs again."""
+
+    async def go_on(run: PausedRun, end: PauseEnd) -> None:
+        if "answer" in run.state:
+            answer = RunAnswer(**run.state["answer"])
+        else:
+            answer = await kept(broker, run.turn, await go_on_from(run.turn, run.state, end), run=run.name)
+            with suppress(BrokerError):  # an answer that is too large to keep is delivered, too
+                if not answer.pauses:
+                    await PausedRuns(broker).keep(run, {"answer": asdict(answer)})
+        await deliver(run.turn, answer)
+
+    return resume(broker, agent, go_on, other=other)
+
+
+async def streamed(events: AsyncIterable[Any], turn: Turn, stream: Streams) -> AsyncIterator[Any]:
+    """Yield the events of a run, each after `stream` has got it."""
+    async for event in events:
+        if stream is not None:
+            await stream(turn, event)
+        yield event

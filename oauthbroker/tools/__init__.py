@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from oauthbroker.tools.calling.journal import DurableJournal
     from oauthbroker.tools.calling.registry import Registry
     from oauthbroker.tools.changesets.activation import Activation, allowed_files
-    from oauthbroker.tools.changesets.allowed import AllowedFiles
     from oauthbroker.tools.changesets.changesets import Changesets, open_changesets
+    from oauthbroker.tools.changesets.differences import AllowedFiles
     from oauthbroker.tools.changesets.editor import SwarmBundleTool
     from oauthbroker.tools.isolation.containment import CallLimits, Containment, detect_containment
     from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, TurnAccess
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from oauthbroker.tools.turns.extension_api import ExtensionApi
     from oauthbroker.tools.types.catalog import ToolCatalogItem
     from oauthbroker.tools.types.failures import ToolFailure
-    from oauthbroker.tools.types.messages import Message
-    from oauthbroker.tools.types.results import GoesOn, Submitted, ToolCall, ToolCallResult
+    from oauthbroker.tools.types.results import GoesOn, Message, Submitted, ToolCall, ToolCallResult
 
 __all__ = [
     "PLUGIN",
@@ -83,7 +82,7 @@ _PLACES: Final = {
     "calling.calls": {"ToolCalls"},
     "types.catalog": {"ToolCatalogItem"},
     "changesets.activation": {"Activation", "allowed_files"},
-    "changesets.allowed": {"AllowedFiles"},
+    "changesets.differences": {"AllowedFiles"},
     "changesets.changesets": {"Changesets", "open_changesets"},
     "changesets.editor": {"SwarmBundleTool"},
     "calling.context": {"CallScope", "ToolContext", "changeset_folders"},
@@ -93,13 +92,12 @@ _PLACES: Final = {
     "isolation.process_tool": {"LendsAccess", "ProcessTool", "TurnAccess"},
     "calling.journal": {"DurableJournal"},
     "bundle.loading": {"register_tools"},
-    "types.messages": {"Message"},
     "models.port": {"Model", "ModelAnswer", "ModelRequest", "ScriptedModel"},
     "orchestration.instances": {"Instance", "Instances"},
     "orchestration.orchestrator": {"Orchestrator"},
     "orchestration.plan": {"plans_from"},
     "calling.registry": {"Registry"},
-    "types.results": {"GoesOn", "Submitted", "ToolCall", "ToolCallResult"},
+    "types.results": {"GoesOn", "Message", "Submitted", "ToolCall", "ToolCallResult"},
 }
 
 

@@ -19,8 +19,8 @@ from oauthbroker.model.settings import ApiSocket, SocketCaller
 from oauthbroker.tools.calling.registry import RegistrationRefused
 from oauthbroker.tools.isolation.containment import Containment, detect_containment
 from oauthbroker.tools.isolation.places import agent_mounts, opened_folder, user_named
-from oauthbroker.tools.orchestration.agent_parts import parts_of
 from oauthbroker.tools.orchestration.agent_user import agents_containment
+from oauthbroker.tools.orchestration.agent_worker import parts_of
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
 from tests.kit.agent_bundle import AGENTS, FILES, USER, plan, written
@@ -180,7 +180,9 @@ async def test_without_a_sandbox_isolated_tools_are_refused_unless_the_operator_
         with pytest.raises(ValueError, match="needs a sandbox, and bubblewrap cannot make one here"):
             Orchestrator(broker, plans, tmp_path / "workspaces", user=USER)
         (agent, _other) = next(iter(plans.values())).agents.values()
-        monkeypatch.setattr("oauthbroker.tools.orchestration.agent_parts.detect_containment", lambda **_: Containment())
+        monkeypatch.setattr(
+            "oauthbroker.tools.orchestration.agent_worker.detect_containment", lambda **_: Containment()
+        )
         with pytest.raises(RegistrationRefused, match="needs a sandbox"):
             await parts_of({**agent, "extensions": []}, tmp_path, values=SimpleNamespace())
 

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
+from oauthbroker.tools.calling.context import AgentRuntime
 from oauthbroker.tools.orchestration import processes
 from oauthbroker.tools.orchestration.instances import NAMED, Instance, _digest
-from oauthbroker.tools.orchestration.worker_host import IpcAgentRuntime
 from oauthbroker.tools.turns import conversation
 from tests.kit.agent_bundle import plan
 from tests.kit.forms import is_long
@@ -190,12 +190,11 @@ async def test_each_request_message_and_instance_of_one_call_is_its_own(here, mo
 async def test_a_handler_that_is_repeated_names_its_requests_as_before():
     asked: list[Any] = []
 
-    class Asked:
-        async def ask(self, kind: str, payload: Any) -> None:
-            asked.append((kind, payload))
+    async def ask(kind: str, payload: Any) -> None:
+        asked.append((kind, payload))
 
     for _ in range(2):
-        runtime = IpcAgentRuntime(Asked(), "call-1")  # type: ignore[arg-type]
+        runtime = AgentRuntime(ask, "call-1")
         await runtime.request("writer", "one", instance_key=None, timeout=1)
         await runtime.send("writer", "one", instance_key=None)
     assert asked[:2] == asked[2:]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.tools.orchestration.agent_process import AgentProcess
+from oauthbroker.tools.orchestration.agent_user import AgentProcess
 from tests.kit.processes import ended
 from tests.story.agent_world import agent_world
 

@@ -22,8 +22,8 @@ from oauthbroker.flowtools.specification.spec import load_tool
 from oauthbroker.plugins import SystemClock
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from oauthbroker.tools import CallScope, Registry, ToolCall, ToolCallResult, ToolCalls, ToolContext
-from oauthbroker.tools.types.messages import Message
 from oauthbroker.tools.types.names import is_export_name
+from oauthbroker.tools.types.results import Message
 from tests.kit.running_broker import turn
 from tests.story.flow_kit import ALICE, ConsentWorld, consent_world
 from tests.unit.flowtools.kit import chain, written

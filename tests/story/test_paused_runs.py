@@ -11,8 +11,8 @@ import pytest
 
 from oauthbroker import AuthorizationRequired, BrokerError, Turn
 from oauthbroker.integrations import PausedRun, PauseEnd, RunAnswer, consent_for, pause, paused_runs, resume
-from oauthbroker.integrations.kept_answers import kept, resume_kept
 from oauthbroker.integrations.paused_runs import LOOK_SECONDS, PausedRuns, shown
+from oauthbroker.integrations.resuming import kept, resume_kept
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.model.settings import Limits

@@ -24,8 +24,7 @@ from oauthbroker.tools.calling.journal import MOST_OPEN, DurableJournal
 from oauthbroker.tools.calling.registry import Handler, Registry
 from oauthbroker.tools.types.audit_types import ToolCalled
 from oauthbroker.tools.types.catalog import ToolCatalogItem
-from oauthbroker.tools.types.messages import Message
-from oauthbroker.tools.types.results import GoesOn, ToolCall, ToolCallResult
+from oauthbroker.tools.types.results import GoesOn, Message, ToolCall, ToolCallResult
 from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
 
 CALL = ToolCall("turn-1.0.0", "mail__send", {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oauthbroker.tools.base.given_arguments import needed
+from oauthbroker.tools.base.texts import needed
 from oauthbroker.tools.calling.context import REQUEST_SECONDS, AgentRuntime, Json, ToolContext
 from oauthbroker.tools.types.failures import ToolFailure
 

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from oauthbroker.tools.base.answer_texts import cut_to_output, decoded
 from oauthbroker.tools.base.confined_files import confined, opened_file
-from oauthbroker.tools.base.given_arguments import needed
+from oauthbroker.tools.base.texts import cut_to_output, decoded, needed
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.isolation.containment import MIB, CallLimits, Containment
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from oauthbroker.tools.base.answer_texts import cut_to_output, decoded
 from oauthbroker.tools.base.confined_files import Confined, confined, opened_file, replace_file
-from oauthbroker.tools.base.given_arguments import needed
+from oauthbroker.tools.base.texts import cut_to_output, decoded, needed
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.types.failures import ToolFailure
 from oauthbroker.tools.types.output_limits import VALUE

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.plugins import PublicWeb
-from oauthbroker.tools.base.answer_texts import cut_to_output, decoded
-from oauthbroker.tools.base.given_arguments import needed
+from oauthbroker.tools.base.texts import cut_to_output, decoded, needed
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.types.failures import ToolFailure
 

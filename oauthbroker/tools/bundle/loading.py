@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,16 +66,6 @@ class LibraryMissing(EntryRefused):
     """The library of a model's provider is not installed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
-    """A model: its provider, its name there, its key, and what goes into each request."""
-
-    provider: str
-    name: str
-    api_key: str | None = field(repr=False)
-    params: Mapping[str, Any]
-
-
 async def load_agent(
     tools: Mapping[str, ToolResourceSpec],
     extensions: Sequence[tuple[str, str, Config]],
@@ -97,22 +86,20 @@ async def load_agent(
     return registry, pipeline
 
 
-def load_model(config: ModelConfig, folder: Path) -> Model:
-    """Return a model; one of the provider `python` by running its file. Raises EntryRefused, of which LibraryMissing
-    is the fault of the machine."""
-    if config.provider != PYTHON:
+def load_model(folder: Path, *, provider: str, name: str, api_key: str | None, params: Mapping[str, Any]) -> Model:
+    """Return a model by its name at a provider; one of the provider `python` by running its file. `params` go into each
+    request. Raises EntryRefused, of which LibraryMissing is the fault of the machine."""
+    if provider != PYTHON:
         from oauthbroker.tools.models.adapter import adapted
 
         try:
-            return adapted(config.provider, config.name, config.api_key, config.params)
+            return adapted(provider, name, api_key, params)
         except ImportError:
             raise LibraryMissing(
-                f"the provider {config.provider!r} needs a library: install its extra of pydantic-ai"
+                f"the provider {provider!r} needs a library: install its extra of pydantic-ai"
             ) from None
         except Exception as error:  # noqa: BLE001  (of the library, whose text may hold the key)
-            fault = f"the provider {config.provider!r} has no usable model {config.name!r}: {type(error).__name__}"
+            fault = f"the provider {provider!r} has no usable model {name!r}: {type(error).__name__}"
         raise EntryRefused(fault)
-    found: Model = entry_object(
-        "the model", config.name, folder, "model", lambda it: callable(getattr(it, "complete", None))
-    )
+    found: Model = entry_object("the model", name, folder, "model", lambda it: callable(getattr(it, "complete", None)))
     return found

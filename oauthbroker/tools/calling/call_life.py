@@ -16,7 +16,7 @@ from functools import wraps
 from typing import Any, Final, TypeVar, cast
 from weakref import WeakSet
 
-from oauthbroker.tools.types.failures import ToolFailure, timed_out
+from oauthbroker.tools.types.failures import ToolCode, ToolFailure, usual_error
 from oauthbroker.tools.types.results import GoesOn
 
 SECONDS: Final = 60.0  # of a tool that declares no other time
@@ -34,16 +34,17 @@ class CallLife:
         self.is_over = False
         self._clients = WeakSet[Any]()
 
-    async def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
-        """Return the value of a handler. Raises its exceptions, and ToolFailure if it takes longer than `seconds`."""
+    async def within(self, seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
+        """Return the value of a handler, or of work that goes on after its call. It has a task of its own, which its
+        code may cancel. Raises its exceptions, and ToolFailure if it takes longer than `seconds`."""
         task = asyncio.create_task(self._end_of(work))
         try:
             await asyncio.wait([task], timeout=seconds)
         finally:
             if not task.done():
                 await self._give_up(task, work)
-        if self.is_over:
-            raise ToolFailure.of(timed_out(seconds))
+        if seconds is not None and self.is_over:
+            raise ToolFailure.of(usual_error(ToolCode.TIMEOUT, seconds))
         value, error = task.result()
         if error is not None:
             raise error

@@ -6,7 +6,6 @@ No error of a tool is raised here (specification 002, section 2.4): the model ge
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Any
 
 from oauthbroker import AuthorizationRequired, Failed
 from oauthbroker.plugins import NotPlainJson, plain_json, type_name
+from oauthbroker.tools.calling.call_life import CallLife
 from oauthbroker.tools.calling.context import CallScope
 from oauthbroker.tools.calling.handler_call import handled
 from oauthbroker.tools.calling.journal import CallJournal, interrupted
@@ -26,8 +26,8 @@ from oauthbroker.tools.types.failures import (
     error_from,
     error_of,
     is_cancellation,
-    not_in_catalog,
     refused,
+    usual_error,
     visible_error,
 )
 from oauthbroker.tools.types.foreign_values import plain_text, text_of
@@ -65,9 +65,10 @@ class ToolCalls:
         call, problem = _known(call)
         tool = self._registry.find(call.name)
         if tool is None or not (call.name in scope.catalog or self._outside_catalog):
-            call, problem = replace(call, name=shown_name(call.name)), problem or not_in_catalog(call.name)
+            call = replace(call, name=shown_name(call.name))
+            problem = problem or usual_error(ToolCode.NOT_IN_CATALOG, call.name)
         if tool is None or problem is not None:
-            return self.refuse(call, problem or not_in_catalog(call.name), scope)
+            return self.refuse(call, problem or usual_error(ToolCode.NOT_IN_CATALOG, call.name), scope)
         perform = partial(self._through, call, tool, scope, around)
         if scope.journal is None:
             return await perform()
@@ -138,7 +139,7 @@ class ToolCalls:
         return Submitted(call.id)
 
     async def _complete(self, call: ToolCall, scope: CallScope, journal: CallJournal, more: GoesOn) -> None:
-        done = self._visible(await _ended(call, _in_own_task(more.work)), call, scope)
+        done = self._visible(await _ended(call, CallLife(call.name).within(None, more.work)), call, scope)
         try:
             await journal.complete(call.id, done.to_json())
         except Exception as error:  # noqa: BLE001  (`recover` ends it at the next start)
@@ -156,8 +157,7 @@ class ToolCalls:
         try:
             end = self._accepted(result, call)
         except NotPlainJson as problem:
-            text = f"The output is refused: {problem}."
-            end = ToolError(message=text, name="OutputError", code=ToolCode.OUTPUT)
+            end = usual_error(ToolCode.OUTPUT, problem)
         except BaseException as failure:  # noqa: BLE001  (code of the tool or of a middleware)
             end = error_of(failure)
         if isinstance(end, ToolCallResult):
@@ -186,26 +186,6 @@ async def _ended(call: ToolCall, work: Awaitable[Any]) -> ToolCallResult:
         return _result_of(call, await work)
     except BaseException as error:  # noqa: BLE001  (002 section 2.4: no exception of a tool is raised)
         return _failed(call, error)
-
-
-async def _in_own_task(work: Awaitable[Any]) -> Any:
-    """Return the value of work that goes on, or raise its exception. Its code may cancel the task that it runs in, as
-    that of a handler may, which `CallLife` gives a task."""
-
-    async def ended() -> tuple[Any, BaseException | None]:
-        try:
-            return await work, None
-        except BaseException as error:  # noqa: BLE001  (an event loop ends with a SystemExit of a task)
-            return None, error
-
-    try:
-        value, error = await asyncio.ensure_future(ended())
-    finally:
-        if inspect.iscoroutine(work):
-            work.close()  # a task that is cancelled at once never awaits it
-    if error is not None:
-        raise error
-    return value
 
 
 def _result_of(call: ToolCall, value: Any) -> ToolCallResult:

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
 from oauthbroker.tools.calling.journal import CallJournal
 from oauthbroker.tools.types.catalog import Catalog
-from oauthbroker.tools.types.messages import Message
+from oauthbroker.tools.types.results import Message
 
 REQUEST_SECONDS: Final = 60.0  # how long a request waits for its answer, unless it says else
 Json = Any
@@ -28,23 +28,38 @@ changeset_folders: ContextVar[Callable[[ToolContext], Sequence[Path]]] = Context
 """Returns the folders of the open changesets of a call's agent. A runtime with changesets sets it once."""
 
 
-class AgentRuntime(Protocol):
-    """`ctx.runtime`: how the tools of `agents` reach other agents (002 section 11). Arguments and answers are the
-    members that it prints; each raises `ToolFailure` with a code."""
+class AgentRuntime:
+    """`ctx.runtime` of a call: how the tools of `agents` reach other agents (002 section 11). Arguments and answers
+    are the members that it prints. `ask` asks the orchestrator, and raises `ToolFailure` with a code. The call's id and
+    a count make repeats recognisable."""
+
+    def __init__(self, ask: Callable[[str, Mapping[str, Json]], Awaitable[Json]], tool_call_id: str) -> None:
+        self._ask_orchestrator, self._tool_call_id, self._asked = ask, tool_call_id, 0
 
     async def request(
         self, target: str, text: str, *, instance_key: str | None = None, timeout: float = REQUEST_SECONDS
-    ) -> Json: ...
+    ) -> Json:
+        """Ask an agent and return its answer: `{target, instanceKey, response}`."""
+        return await self._ask("request", target=target, input=text, instanceKey=instance_key, timeout=timeout)
 
-    async def send(self, target: str, text: str, *, instance_key: str | None = None) -> None: ...
+    async def send(self, target: str, text: str, *, instance_key: str | None = None) -> None:
+        await self._ask("send", target=target, input=text, instanceKey=instance_key)
 
-    async def spawn(
-        self, target: str, *, instance_key: str | None = None, cwd: str | None = None
-    ) -> Mapping[str, Json]: ...
+    async def spawn(self, target: str, *, instance_key: str | None = None, cwd: str | None = None) -> Json:
+        """Prepare an instance: `{target, instanceKey, cwd, created}`."""
+        return await self._ask("spawn", target=target, instanceKey=instance_key, cwd=cwd)
 
-    async def list(self, *, include_all: bool = False) -> list[Mapping[str, Json]]: ...
+    async def list(self, *, include_all: bool = False) -> Json:
+        """List the instances that this agent has spawned; with `include_all`, all of the conversation."""
+        return await self._ask("list", includeAll=include_all)
 
-    async def catalog(self) -> Mapping[str, Json]: ...
+    async def catalog(self) -> Json:
+        return await self._ask("catalog")
+
+    async def _ask(self, call: str, **arguments: Json) -> Json:
+        self._asked += 1
+        asked = {"requestId": f"{self._tool_call_id}.{self._asked}", **arguments}
+        return await self._ask_orchestrator(f"agents.{call}", asked)
 
 
 class OAuthOf(Protocol):

@@ -26,7 +26,7 @@ from oauthbroker.tools.calling.context import (
     ToolHandler,
 )
 from oauthbroker.tools.calling.registry import Handler, RegisteredTool
-from oauthbroker.tools.types.failures import ToolFailure, unusable_arguments
+from oauthbroker.tools.types.failures import ToolCode, ToolFailure, usual_error
 from oauthbroker.tools.types.parameters import plain_object
 from oauthbroker.tools.types.results import ToolCall
 
@@ -57,7 +57,7 @@ def _checked(call: ToolCall, tool: RegisteredTool) -> dict[str, Json]:
         problems = [str(problem)]
     if not problems:
         return args
-    raise ToolFailure.of(unusable_arguments(call.name, "; ".join(problems)))
+    raise ToolFailure.of(usual_error(ToolCode.ARGUMENTS, call.name, "; ".join(problems)))
 
 
 async def _context(call: ToolCall, tool: RegisteredTool, scope: CallScope, life: CallLife) -> ToolContext:

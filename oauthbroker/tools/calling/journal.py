@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from oauthbroker.plugins import NotPlainJson, plain_json
-from oauthbroker.tools.types.failures import ToolCode, ToolFailure
+from oauthbroker.tools.types.failures import ToolCode, ToolFailure, usual_error
 from oauthbroker.tools.types.output_limits import IN_EVENT
-from oauthbroker.tools.types.results import ToolCall, ToolCallResult, ToolError
+from oauthbroker.tools.types.results import ToolCall, ToolCallResult
 
 if TYPE_CHECKING:  # an agent's process passes its calls on, and starts without a broker
     from oauthbroker import Broker, Turn
@@ -130,5 +130,4 @@ def _fits(payload: Mapping[str, Any]) -> bool:
 
 def interrupted(call: ToolCall) -> ToolCallResult:
     """Return the result of a call whose process ended before it."""
-    text = "The process ended during this call. It may have taken effect."
-    return ToolCallResult.failed(call, ToolError(message=text, name="ToolInterruptedError", code=ToolCode.INTERRUPTED))
+    return ToolCallResult.failed(call, usual_error(ToolCode.INTERRUPTED))

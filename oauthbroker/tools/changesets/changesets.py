@@ -9,12 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from oauthbroker.tools.changesets.allowed import AllowedFiles
-from oauthbroker.tools.changesets.differences import Changes, ambiguous, changes, conflicts
+from oauthbroker.tools.changesets.differences import AllowedFiles, Changes, ambiguous, changes, conflicts
 from oauthbroker.tools.changesets.files import Folder, Rejected, read_folder, shown, unfit_name
 from oauthbroker.tools.changesets.git import Busy, Git, GitFailed
-from oauthbroker.tools.changesets.revisions import Revision, Revisions, files_at
-from oauthbroker.tools.changesets.worktrees import Gives, Worktree, Worktrees, keep
+from oauthbroker.tools.changesets.revisions import Gives, Revision, Revisions, Worktree, Worktrees, files_at, keep
 from oauthbroker.tools.isolation.containment import detect_containment
 
 MOST_OPEN: Final = 8  # changesets of one owner

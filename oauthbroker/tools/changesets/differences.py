@@ -1,10 +1,13 @@
-"""The difference between a revision and the files of a changeset. No work tree is involved."""
+"""The difference between a revision and the files of a changeset, and which of them an agent may change. No work tree
+is involved."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from pathspec import GitIgnoreSpec
 
 from oauthbroker.tools.changesets.files import File, Rejected, shown
 
@@ -60,3 +63,24 @@ def ambiguous(paths: Iterable[str]) -> list[Rejected]:
 
 def _folded(name: str) -> str:
     return unicodedata.normalize("NFKC", name).casefold()
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedFiles:
+    """The files that an agent may change: those in the lists of its Swarm and of its Agent, both. An empty list allows
+    no file.
+
+    A pattern is a line of a `.gitignore` file, with its meaning there: `prompts/*.md` is one level, `prompts/**` is all
+    below, `*.md` is in any folder, `!` takes back. Capital letters count."""
+
+    swarm: Sequence[str]
+    agent: Sequence[str]
+
+    def rejected(self, paths: Iterable[str]) -> list[Rejected]:
+        """Return the paths that one of the lists does not allow, with the name of that list."""
+        lists = [("Swarm", GitIgnoreSpec.from_lines(self.swarm)), ("Agent", GitIgnoreSpec.from_lines(self.agent))]
+        return [
+            Rejected(shown(path), f"not in the allow list of the {' and of the '.join(missing)}")
+            for path in paths
+            if (missing := [name for name, spec in lists if not spec.match_file(path)])
+        ]

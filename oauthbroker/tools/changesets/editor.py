@@ -14,10 +14,10 @@ from typing import Final
 from oauthbroker.plugins import PluginAuditEntry, harmless_text
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.calling.registry import Registry
-from oauthbroker.tools.changesets.allowed import AllowedFiles
 from oauthbroker.tools.changesets.changesets import Changesets, ref
+from oauthbroker.tools.changesets.differences import AllowedFiles
+from oauthbroker.tools.changesets.revisions import ID, Gives, keep
 from oauthbroker.tools.changesets.tool import register_exports
-from oauthbroker.tools.changesets.worktrees import ID, Gives, keep
 from oauthbroker.tools.types.audit_types import ChangesetChanged
 
 MOST_MESSAGE: Final = 500

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from oauthbroker.tools.calling.context import ToolHandler
 from oauthbroker.tools.calling.registry import Registry
@@ -12,37 +12,22 @@ from oauthbroker.tools.types.names import SWARM_BUNDLE, ToolName
 CHANGESET_SECONDS: Final = 600.0  # of a call: a commit loads the whole bundle
 _SOURCE: Final = ToolSource(type="config", name=SWARM_BUNDLE)
 
-OPEN: Final = ToolCatalogItem(
-    name=str(ToolName(SWARM_BUNDLE, "openChangeset")),
-    description="Open a copy of the bundle. Edit the files in its `workdir`, then commit the changeset.",
-    parameters={"type": "object", "properties": {}, "additionalProperties": False},
-    source=_SOURCE,
-)
-COMMIT: Final = ToolCatalogItem(
-    name=str(ToolName(SWARM_BUNDLE, "commitChangeset")),
-    description="Commit a changeset. The step under way keeps its files. Correct a rejected one and commit again.",
-    parameters={
-        "type": "object",
-        "properties": {
-            "changesetId": {"type": "string"},
-            "message": {"type": "string", "description": "What changes, for the history"},
-        },
-        "required": ["changesetId"],
-        "additionalProperties": False,
-    },
-    source=_SOURCE,
-)
-DISCARD: Final = ToolCatalogItem(
-    name=str(ToolName(SWARM_BUNDLE, "discardChangeset")),
-    description="Close a changeset without a commit. Its changes are lost.",
-    parameters={
-        "type": "object",
-        "properties": {"changesetId": {"type": "string"}},
-        "required": ["changesetId"],
-        "additionalProperties": False,
-    },
-    source=_SOURCE,
-)
+
+def _item(export: str, description: str, *required: str, **properties: Any) -> ToolCatalogItem:
+    parameters = {"type": "object", "properties": properties, "additionalProperties": False}
+    parameters |= {"required": [*required]} if required else {}
+    name = str(ToolName(SWARM_BUNDLE, export))
+    return ToolCatalogItem(name=name, description=description, parameters=parameters, source=_SOURCE)
+
+
+_TEXT: Final = {"type": "string"}
+_MESSAGE: Final = {"type": "string", "description": "What changes, for the history"}
+_OPENS: Final = "Open a copy of the bundle. Edit the files in its `workdir`, then commit the changeset."
+_COMMITS: Final = "Commit a changeset. The step under way keeps its files. Correct a rejected one and commit again."
+_DISCARDS: Final = "Close a changeset without a commit. Its changes are lost."
+OPEN: Final = _item("openChangeset", _OPENS)
+COMMIT: Final = _item("commitChangeset", _COMMITS, "changesetId", changesetId=_TEXT, message=_MESSAGE)
+DISCARD: Final = _item("discardChangeset", _DISCARDS, "changesetId", changesetId=_TEXT)
 
 
 def register_exports(registry: Registry, opens: ToolHandler, commits: ToolHandler, discards: ToolHandler) -> None:

@@ -23,7 +23,6 @@ from oauthbroker.tools.bundle.loading import (
     REFUSALS,
     Isolate,
     LibraryMissing,
-    ModelConfig,
     load_agent,
     load_model,
     register_tools,
@@ -94,9 +93,8 @@ class LoadingProblems:
     def _try_model(self, spec: Any) -> None:
         """Load a model, unless the library of its provider is not installed here."""
         key = None if spec.api_key is None else _NO_KEY
-        config = ModelConfig(provider=spec.provider, name=spec.name, api_key=key, params=spec.params)
         with suppress(LibraryMissing):
-            load_model(config, self._folder)
+            load_model(self._folder, provider=spec.provider, name=spec.name, api_key=key, params=spec.params)
 
 
 class _Values:

@@ -16,10 +16,9 @@ from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
 from oauthbroker.plugins import type_name
 from oauthbroker.tools.types.agent_event import UnifiedEvent
 from oauthbroker.tools.types.catalog import Catalog
-from oauthbroker.tools.types.error_texts import described
 from oauthbroker.tools.types.failures import ToolFailure, is_cancellation
-from oauthbroker.tools.types.messages import Message
-from oauthbroker.tools.types.results import ToolCallResult, ToolError
+from oauthbroker.tools.types.foreign_values import described
+from oauthbroker.tools.types.results import Message, ToolCallResult, ToolError
 
 MiddlewareType = Literal["turn", "step", "toolCall"]
 Metadata = dict[str, Any]

@@ -21,7 +21,7 @@ from oauthbroker import AuthorizationRequired
 from oauthbroker.plugins import ValueCounter
 from oauthbroker.tools.calling.context import Json, ToolContext, changeset_folders
 from oauthbroker.tools.isolation.containment import Access, CallLimits, Containment
-from oauthbroker.tools.types.failures import ToolCode, ToolFailure, timed_out
+from oauthbroker.tools.types.failures import ToolCode, ToolFailure, error_from, usual_error
 from oauthbroker.tools.types.output_limits import VALUE
 from oauthbroker.tools.types.results import Submitted
 
@@ -72,7 +72,7 @@ class ProcessTool:
                 async with asyncio.timeout(self.limits.seconds):
                     return _end(await self._answer(call, context.workdir, access), may_ask=lent is not None)
             except TimeoutError:
-                raise ToolFailure.of(timed_out(self.limits.seconds)) from None
+                raise ToolFailure.of(usual_error(ToolCode.TIMEOUT, self.limits.seconds)) from None
 
     def _sockets(self, lent: TurnAccess | None) -> Sequence[Path]:
         """Return the broker's socket, the one way out of a sandbox without network. Raises ToolFailure."""
@@ -149,17 +149,11 @@ def _end(line: bytes, *, may_ask: bool) -> Any:
             with suppress(ValueError):
                 return AuthorizationRequired.from_json(asked)
         case {"refused": str(problem)}:
-            raise ToolFailure(f"The output is refused: {problem}.", name="OutputError", code=ToolCode.OUTPUT)
-        case {"error": {"name": str(name), "message": str(message)} as error}:
-            code, suggestion, help_url = map(error.get, ("code", "suggestion", "helpUrl"))
-            own = isinstance(code, str) and code not in set(ToolCode)  # the codes of the runtime are not for a tool
-            raise ToolFailure(
-                message,
-                name=name,
-                code=code if own else ToolCode.TOOL,
-                suggestion=suggestion if isinstance(suggestion, str) else None,
-                help_url=help_url if isinstance(help_url, str) else None,
-            )
+            raise ToolFailure.of(usual_error(ToolCode.OUTPUT, problem))
+        case {"error": {"name": str(), "message": str()} as members}:
+            error = error_from({name: text for name, text in members.items() if isinstance(text, str)})
+            own = error.code not in set(ToolCode)  # the codes of the runtime are not for a tool
+            raise ToolFailure.of(error if own else replace(error, code=ToolCode.TOOL))
     raise ToolFailure("the process wrote something else than a result", name="ToolAnswerInvalid")
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from oauthbroker.tools.models.port import Model, ModelAnswer, ModelRequest
 from oauthbroker.tools.types.catalog import ToolCatalogItem
-from oauthbroker.tools.types.messages import Message
-from oauthbroker.tools.types.results import ToolCall
+from oauthbroker.tools.types.results import Message, ToolCall
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ToolCallPart

@@ -11,13 +11,12 @@ from typing import Any, Final, Protocol
 
 from oauthbroker.plugins import NotPlainJson, plain_json
 from oauthbroker.tools.types.catalog import ToolCatalogItem
-from oauthbroker.tools.types.error_texts import described
-from oauthbroker.tools.types.failures import too_many, unusable_arguments
-from oauthbroker.tools.types.messages import Message
+from oauthbroker.tools.types.failures import ToolCode, usual_error
+from oauthbroker.tools.types.foreign_values import described
 from oauthbroker.tools.types.names import shown_name
 from oauthbroker.tools.types.output_limits import VALUE
 from oauthbroker.tools.types.parameters import plain_object
-from oauthbroker.tools.types.results import ToolCall
+from oauthbroker.tools.types.results import Message, ToolCall
 
 _LOG: Final = logging.getLogger("oauthbroker.tools.model")
 MOST_CALLS: Final = 64  # performed of one answer
@@ -110,7 +109,7 @@ def _usable(call: object, index: int) -> ToolCall:
         raise AnswerRefused("The model gave no answer that can be used.")
     name = shown_name(call.name) if isinstance(call.name, str) else ""
     try:
-        refused = None if index < MOST_CALLS else too_many(MOST_CALLS)
+        refused = None if index < MOST_CALLS else usual_error(ToolCode.TOO_MANY, MOST_CALLS)
         return ToolCall(call.id, name, plain_object(call.args), refused=refused)
     except NotPlainJson as problem:
-        return ToolCall(call.id, name, refused=unusable_arguments(name, str(problem)))
+        return ToolCall(call.id, name, refused=usual_error(ToolCode.ARGUMENTS, name, problem))

@@ -7,36 +7,45 @@ orchestrator is gone, the whole process group ends.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import select
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
+from functools import cache
+from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from oauthbroker.client import OAuth
 from oauthbroker.plugins import type_name
 from oauthbroker.tools.bundle.entries import EntryRefused
+from oauthbroker.tools.bundle.loading import Isolate, load_agent, load_model
+from oauthbroker.tools.bundle.spec import ToolResourceSpec
+from oauthbroker.tools.calling.calls import ToolCalls
 from oauthbroker.tools.calling.context import ToolContext
 from oauthbroker.tools.calling.registry import RegistrationRefused
 from oauthbroker.tools.extensions.pipeline import PipelineError, TurnResult
-from oauthbroker.tools.isolation.process_tool import TurnAccess
+from oauthbroker.tools.isolation.containment import NO_SANDBOX, CallLimits, Containment, detect_containment
+from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, TurnAccess, no_access
 from oauthbroker.tools.models.port import ModelFailed
 from oauthbroker.tools.orchestration.agent_output import send_output
-from oauthbroker.tools.orchestration.agent_parts import parts_of
 from oauthbroker.tools.orchestration.ipc import MOST_LINE, OUTDATED, IpcRefused, Peer
 from oauthbroker.tools.orchestration.worker_host import IpcValues, WorkerHost, register_swarm_bundle
 from oauthbroker.tools.turns.conversation import Conversation
-from oauthbroker.tools.turns.extension_api import ExtensionFailed
+from oauthbroker.tools.turns.extension_api import ExtensionFailed, InstanceValues
 from oauthbroker.tools.turns.turn_loop import AgentParts, ConfigurationChanged, TurnLoop, turn_id_of
 from oauthbroker.tools.types.agent_event import UnifiedEvent
 from oauthbroker.tools.types.failures import is_cancellation
-from oauthbroker.tools.types.messages import Message
+from oauthbroker.tools.types.results import Message
 
-NOT_RUN = "E_TURN_NOT_RUN"
+NOT_RUN: Final = "E_TURN_NOT_RUN"
+LOG: Final = logging.getLogger("oauthbroker.tools.agent")
 
 
 class AgentWorker:
@@ -118,6 +127,54 @@ class AgentWorker:
         """Return the broker's address and the token of an isolated call. It ends with the turn."""
         oauth = getattr(ctx, "oauth", None)
         return nullcontext(None if oauth is None else TurnAccess(self._address, oauth.turn_token.reveal()))
+
+
+async def parts_of(
+    config: Mapping[str, Any], workdir: Path, values: InstanceValues, lend: LendsAccess = no_access
+) -> AgentParts:
+    """Return the parts of an agent from its configuration. Runs the modules of its tools and extensions. `lend` gives
+    calls of isolated tools a turn token. Raises one of REFUSALS."""
+    folder = Path(config["folder"])
+    tools = {name: ToolResourceSpec.model_validate(spec) for name, spec in config["tools"].items()}
+    model = load_model(folder, **config["model"])
+    isolate = _isolates(config, lend)
+    registry, pipeline = await load_agent(tools, config["extensions"], folder, values=values, isolate=isolate)
+    return AgentParts(
+        name=config["name"],
+        system_prompt=config["systemPrompt"],
+        model=model,
+        tools=config["shown"],
+        registry=registry,
+        # The orchestrator removes tokens before it keeps a message.
+        calls=ToolCalls(registry, scrub=lambda value: value, outside_catalog=config["outsideCatalog"]),
+        pipeline=pipeline,
+        max_steps=config["maxSteps"],
+        workdir=workdir,
+    )
+
+
+def _isolates(config: Mapping[str, Any], lend: LendsAccess) -> Isolate:
+    """Return what makes the handler of a tool with `isolation: process`. The containment is looked up once."""
+
+    @cache
+    def containment() -> Containment:
+        found = detect_containment(hidden=[Path(each) for each in (*config["hidden"], *config["configuration"])])
+        LOG.info("%s", found.summary)
+        return found
+
+    def isolated(entry: Path, spec: ToolResourceSpec, seconds: float) -> ProcessTool:
+        if not (containment().bubblewrap or config["weakIsolation"]):
+            raise RegistrationRefused(NO_SANDBOX)
+        limits, network = _limits(seconds), spec.network == "open"
+        return ProcessTool(entry=entry, containment=containment(), limits=limits, lend=lend, network=network)
+
+    return isolated
+
+
+def _limits(seconds: float) -> CallLimits:
+    """Return the usual limits for a call of so many seconds, which may use a processor all the time."""
+    usual = CallLimits()
+    return replace(usual, seconds=seconds, cpu_seconds=max(usual.cpu_seconds, ceil(seconds)))
 
 
 def _to_json(result: TurnResult) -> dict[str, Any]:

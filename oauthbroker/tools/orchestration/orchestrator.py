@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,13 +23,11 @@ from oauthbroker.tools.changesets.activation import Activation
 from oauthbroker.tools.orchestration.agent_calls import AgentCalls, CallingTurn
 from oauthbroker.tools.orchestration.agent_user import AgentUser, agents_containment
 from oauthbroker.tools.orchestration.bundle_changes import BundleChanges
-from oauthbroker.tools.orchestration.failed_turns import FailedTurns, is_final
+from oauthbroker.tools.orchestration.failed_turns import FailedTurns, UnservedQueues, is_final
 from oauthbroker.tools.orchestration.instances import Instance, Instances, TurnLost
 from oauthbroker.tools.orchestration.ipc import OUTDATED, IpcRefused, PeerGone
-from oauthbroker.tools.orchestration.journal_calls import journaled, with_output
 from oauthbroker.tools.orchestration.plan import SwarmPlan, plans_from
 from oauthbroker.tools.orchestration.processes import Processes, ProcessSlot, StartFailed
-from oauthbroker.tools.orchestration.unserved import UnservedQueues
 from oauthbroker.tools.types.agent_event import UnifiedEvent, normalised
 from oauthbroker.tools.types.failures import ToolFailure
 from oauthbroker.tools.types.output_limits import NAME
@@ -131,7 +130,9 @@ class Orchestrator:
         queued, fault = delivery.to_json(), ""
         self._failed.taken(queued)
         try:
-            await self._while_leased(delivery, self._turn(normalised(queued)))
+            pause = self._broker.bundle.settings.limits.queue_lease_seconds / 3
+            if not await delivery.extended_during(self._turn(normalised(queued)), pause):
+                fault = "another consumer has the event"
         except IpcRefused as refused:
             fault = refused.message
         except PeerGone:
@@ -149,26 +150,6 @@ class Orchestrator:
                 await (self._failed.settle(delivery, queued, fault) if fault else delivery.ack())
         self._calls.turn_ended()
 
-    async def _while_leased(self, delivery: EventLease, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work, which ends with the lease of its event. Raises TurnLost if the lease is lost first."""
-        tasks = [asyncio.create_task(work), asyncio.create_task(self._extend(delivery))]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if not tasks[0].done():
-                raise TurnLost
-            tasks[0].result()
-        finally:
-            await _ended(tasks)
-
-    async def _extend(self, delivery: EventLease) -> None:
-        """Extend a lease until it is lost."""
-        pause = self._broker.bundle.settings.limits.queue_lease_seconds / 3
-        lost = False
-        while not lost:
-            await asyncio.sleep(pause)
-            with suppress(BrokerError):
-                lost = not await delivery.extend()
-
     async def _turn(self, event: UnifiedEvent) -> None:
         if not self._failed.has_agent(event.turn):
             await self._take_newest()  # which may have it
@@ -177,7 +158,7 @@ class Orchestrator:
         self._plan_of(instance)
         journal = DurableJournal(self._broker, event.turn)
         if not is_final(await self._instances.outcome(event.id)):
-            outcome = await self._ran(instance, await with_output(event, journal))
+            outcome = await self._ran(instance, await _with_output(event, journal))
             await self._instances.end_turn(event.id, self._broker.scrubber.json(outcome), event.turn)
             await journal.forget(await self._instances.call_ids(event.id))  # the conversation has their results
         if event.type == COMPLETED:
@@ -269,7 +250,7 @@ class Orchestrator:
                 return await self._kept(note_call(self._broker, event.turn, tool, self._broker.scrub(call[:NAME])))
         if kind.startswith("journal."):
             journal = DurableJournal(self._broker, event.turn)
-            return await self._kept(journaled(journal, kind, self._broker.scrubber.json(asked)))
+            return await self._kept(_journaled(journal, kind, self._broker.scrubber.json(asked)))
         if kind.startswith("swarmBundle."):
             return await self._changes.answer(instance, kind, asked)
         return await self._calls.answer(caller, kind, asked)
@@ -293,3 +274,26 @@ async def _ended(tasks: Any) -> None:
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def _with_output(event: UnifiedEvent, journal: DurableJournal) -> UnifiedEvent:
+    """Return an event with the output of work that has ended, where that was too large for the queue."""
+    handle = str(event.payload.get("handle"))
+    found = await journal.look(handle) if event.type == COMPLETED else None
+    if found is None or "toolName" not in found:
+        return event
+    return replace(event, payload={"handle": handle, **found})
+
+
+async def _journaled(journal: DurableJournal, kind: str, asked: Mapping[str, Any]) -> Any:
+    """Answer one call. Raises IpcRefused, and what the journal raises."""
+    match kind, asked:
+        case "journal.begin", {"call": str(call)}:
+            return await journal.begin(call)
+        case "journal.end", {"call": str(call), "result": dict(result)}:
+            return await journal.end(call, result)
+        case "journal.submit", {"handle": str(handle), "call": dict(facts)}:
+            return await journal.submit(handle, facts)
+        case "journal.complete", {"handle": str(handle), "result": dict(result)}:
+            return await journal.complete(handle, result)
+    raise IpcRefused("E_IPC", "the journal does not know this call")

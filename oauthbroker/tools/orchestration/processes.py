@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker.tools.orchestration.agent_output import AgentOutput
-from oauthbroker.tools.orchestration.agent_process import AgentProcess
-from oauthbroker.tools.orchestration.agent_user import AgentUser
+from oauthbroker.tools.orchestration.agent_user import AgentProcess, AgentUser
 from oauthbroker.tools.orchestration.instances import Instance
 from oauthbroker.tools.orchestration.ipc import IpcRefused, PeerGone, Serve
 from oauthbroker.tools.orchestration.plan import SwarmPlan

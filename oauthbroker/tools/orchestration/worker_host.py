@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
 from oauthbroker.client import OAuth, SyncOAuth
 from oauthbroker.tools.calling.context import (
-    REQUEST_SECONDS,
     AgentRuntime,
     Json,
     ToolContext,
@@ -52,39 +52,6 @@ class IpcValues:
 
     async def put(self, key: str, value: Any) -> None:
         await self._peer.ask("state.set", {"owner": key, "value": value})
-
-
-class IpcAgentRuntime:
-    """The other agents, for one tool call (specification 002, section 11). The call's id and a count make repeats
-    recognisable."""
-
-    def __init__(self, peer: Peer, tool_call_id: str) -> None:
-        self._peer, self._tool_call_id, self._asked = peer, tool_call_id, 0
-
-    async def request(
-        self, target: str, text: str, *, instance_key: str | None = None, timeout: float = REQUEST_SECONDS
-    ) -> Any:
-        """Ask an agent and return its answer: `{target, instanceKey, response}`."""
-        return await self._ask("request", target=target, input=text, instanceKey=instance_key, timeout=timeout)
-
-    async def send(self, target: str, text: str, *, instance_key: str | None = None) -> None:
-        await self._ask("send", target=target, input=text, instanceKey=instance_key)
-
-    async def spawn(self, target: str, *, instance_key: str | None = None, cwd: str | None = None) -> Any:
-        """Prepare an instance: `{target, instanceKey, cwd, created}`."""
-        return await self._ask("spawn", target=target, instanceKey=instance_key, cwd=cwd)
-
-    async def list(self, *, include_all: bool = False) -> Any:
-        """List the instances that this agent has spawned; with `include_all`, all of the conversation."""
-        return await self._ask("list", includeAll=include_all)
-
-    async def catalog(self) -> Any:
-        return await self._ask("catalog")
-
-    async def _ask(self, call: str, **arguments: Json) -> Any:
-        self._asked += 1
-        asked = {"requestId": f"{self._tool_call_id}.{self._asked}", **arguments}
-        return await _tool_asks(self._peer, f"agents.{call}", asked, "AgentCallFailed")
 
 
 def register_swarm_bundle(registry: Registry, peer: Peer) -> None:
@@ -141,4 +108,4 @@ class WorkerHost:
         return None if self._oauth is None else await self._oauth.pending()
 
     def runtime_of(self, tool_call_id: str) -> AgentRuntime | None:
-        return IpcAgentRuntime(self._peer, tool_call_id)
+        return AgentRuntime(partial(_tool_asks, self._peer, name="AgentCallFailed"), tool_call_id)

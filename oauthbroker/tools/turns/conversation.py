@@ -12,8 +12,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
-from oauthbroker.tools.types.messages import Message
-from oauthbroker.tools.types.results import ToolCall, ToolCallResult
+from oauthbroker.tools.types.results import Message, ToolCall, ToolCallResult
 
 Record = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
 ID_CHARACTERS: Final = 24  # of a call's id after its prefix: providers take at most 40

@@ -34,9 +34,8 @@ from oauthbroker.tools.models.port import AnswerRefused, Model, ModelRequest, as
 from oauthbroker.tools.turns.conversation import Conversation
 from oauthbroker.tools.types.agent_event import UnifiedEvent
 from oauthbroker.tools.types.failures import error_from, visible_error
-from oauthbroker.tools.types.messages import Message
 from oauthbroker.tools.types.output_limits import MESSAGE, STATE, VALUE
-from oauthbroker.tools.types.results import ToolCall, ToolCallResult, ToolError
+from oauthbroker.tools.types.results import Message, ToolCall, ToolCallResult, ToolError
 
 MOST_STEPS: Final = "E_MAX_STEPS"
 MODEL: Final = "E_MODEL"

@@ -14,7 +14,6 @@ from typing import Any, Final, Self
 from oauthbroker import AuthorizationRequired, AuthorizationRequiredError, BrokerError, Failed, RequestRefusedError
 from oauthbroker.plugins import type_name
 from oauthbroker.tools.types.foreign_values import cause_of, text_of
-from oauthbroker.tools.types.names import shown_name
 from oauthbroker.tools.types.output_limits import NAME, SUGGESTION
 from oauthbroker.tools.types.results import ToolError, truncated
 
@@ -59,28 +58,24 @@ class ToolFailure(Exception):
         return failure
 
 
-def not_in_catalog(name: str) -> ToolError:
-    """Return the error of a call that the catalog does not allow (002 section 9.2)."""
-    message = f"Tool '{shown_name(name)}' is not available in the current Tool Catalog."
-    return ToolError(message=message, name="ToolNotInCatalogError", code=ToolCode.NOT_IN_CATALOG)
+_USUAL: Final = {
+    ToolCode.NOT_IN_CATALOG: ("ToolNotInCatalogError", "Tool '{}' is not available in the current Tool Catalog."),
+    ToolCode.ARGUMENTS: ("ToolArgumentsError", "The arguments do not fit the parameters of '{}': {}"),
+    ToolCode.OUTPUT: ("OutputError", "The output is refused: {}."),
+    ToolCode.INTERRUPTED: ("ToolInterruptedError", "The process ended during this call. It may have taken effect."),
+    ToolCode.TOO_MANY: (
+        "ToolTooManyCallsError",
+        "An answer may ask for {} calls. This one came after them and was not performed.",
+    ),
+    ToolCode.TIMEOUT: ("ToolTimeout", "The tool gave no result in {:g} seconds. It may have taken effect."),
+}
 
 
-def unusable_arguments(name: str, problems: str) -> ToolError:
-    """Return the error of a call whose arguments cannot be used."""
-    message = f"The arguments do not fit the parameters of '{shown_name(name)}': {problems}"
-    return ToolError(message=message, name="ToolArgumentsError", code=ToolCode.ARGUMENTS)
-
-
-def too_many(most: int) -> ToolError:
-    """Return the error of a call that comes after the most calls of one answer."""
-    message = f"An answer may ask for {most} calls. This one came after them and was not performed."
-    return ToolError(message=message, name="ToolTooManyCallsError", code=ToolCode.TOO_MANY)
-
-
-def timed_out(seconds: float) -> ToolError:
-    """Return the error of a call that had no result in its time."""
-    message = f"The tool gave no result in {seconds:g} seconds. It may have taken effect."
-    return ToolError(message=message, name="ToolTimeout", code=ToolCode.TIMEOUT)
+def usual_error(code: ToolCode, *facts: object) -> ToolError:
+    """Return the error that the runtime itself has for a call, such as 002 section 9.2 prints it. `facts` are the parts
+    of its message: a name that a model made up as `shown_name` returns it."""
+    name, message = _USUAL[code]
+    return ToolError(message=message.format(*facts), name=name, code=code)
 
 
 def error_of(error: BaseException) -> ToolError:

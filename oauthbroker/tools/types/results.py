@@ -1,12 +1,14 @@
-"""Tool calls and their results, as JSON at the edges (specification 002, sections 8.2 and 10)."""
+"""Tool calls, their results, and the messages of a conversation, as JSON at the edges (specification 002, sections 8.2
+and 10). The members of messages are ours: neither document prints them."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Literal
 
 TRUNCATED: Final = "... (truncated)"
+Role = Literal["system", "user", "assistant", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +102,27 @@ def truncated(message: str, limit: int) -> str:
     if len(message) <= limit:
         return message
     return (message[: max(0, limit - len(TRUNCATED))] + TRUNCATED)[:limit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message. `calls` belong to an assistant's message, `result` to a tool's."""
+
+    id: str
+    role: Role
+    text: str = ""
+    calls: Sequence[ToolCall] = ()
+    result: ToolCallResult | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        members: dict[str, Any] = {"id": self.id, "role": self.role}
+        if self.result is not None:
+            return members | {"result": self.result.to_json()}
+        calls = {"toolCalls": [call.to_json() for call in self.calls]} if self.calls else {}
+        return members | {"text": self.text} | calls
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Message:
+        calls = [ToolCall.from_json(call) for call in data.get("toolCalls", ())]
+        result = ToolCallResult.from_json(data["result"]) if "result" in data else None
+        return cls(id=data["id"], role=data["role"], text=data.get("text", ""), calls=calls, result=result)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.tools.calling.context import ToolContext
-from oauthbroker.tools.types.messages import Message
+from oauthbroker.tools.types.results import Message
 
 BLANK = ToolContext(
     agent_name="planner",

@@ -11,8 +11,7 @@ from oauthbroker.tools.calling.calls import ToolCalls
 from oauthbroker.tools.calling.context import CallScope, OAuthOf
 from oauthbroker.tools.calling.registry import Handler, Registry
 from oauthbroker.tools.types.catalog import ToolCatalogItem
-from oauthbroker.tools.types.messages import Message
-from oauthbroker.tools.types.results import ToolCall, ToolCallResult
+from oauthbroker.tools.types.results import Message, ToolCall, ToolCallResult
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOKEN = "tok-canary-5dQ0sY2xWv"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.tools.types.error_texts import described
+from oauthbroker.tools.types.foreign_values import described
 
 
 class Hidden(ValueError):

@@ -11,8 +11,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from oauthbroker.tools.models.adapter import AdaptedModel, adapted, messages_of
 from oauthbroker.tools.models.port import ModelRequest
 from oauthbroker.tools.types.catalog import ToolCatalogItem
-from oauthbroker.tools.types.messages import Message
-from oauthbroker.tools.types.results import ToolCall, ToolCallResult
+from oauthbroker.tools.types.results import Message, ToolCall, ToolCallResult
 
 ASKED = ToolCall("call-1", "notes__add", {"text": "a"})
 REQUEST = ModelRequest(

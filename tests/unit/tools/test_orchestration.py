@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pytest
 
-from oauthbroker.tools.orchestration.agent_process import MODULE
+from oauthbroker.tools.orchestration.agent_user import MODULE
 from oauthbroker.tools.orchestration.ipc import MOST_LINE, IpcRefused, Peer, PeerGone
 from oauthbroker.tools.orchestration.processes import pause_ms
 

@@ -17,9 +17,8 @@ from oauthbroker.tools.turns.conversation import in_order
 from oauthbroker.tools.turns.turn_loop import ConfigurationChanged
 from oauthbroker.tools.types.catalog import ToolCatalogItem
 from oauthbroker.tools.types.failures import ToolFailure
-from oauthbroker.tools.types.messages import Message
 from oauthbroker.tools.types.output_limits import VALUE
-from oauthbroker.tools.types.results import ToolCall, ToolCallResult, ToolError
+from oauthbroker.tools.types.results import Message, ToolCall, ToolCallResult, ToolError
 from tests.kit.hostile_values import ERRORS, PLAIN, VALUES, made
 from tests.unit.tools.turn_kit import Crashed, World, calls, event
 

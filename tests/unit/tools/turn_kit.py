@@ -18,8 +18,7 @@ from oauthbroker.tools.turns.conversation import Conversation
 from oauthbroker.tools.turns.turn_loop import AgentParts, ConfigurationChanged, TurnLoop, turn_id_of
 from oauthbroker.tools.types.agent_event import UnifiedEvent
 from oauthbroker.tools.types.catalog import ToolCatalogItem
-from oauthbroker.tools.types.messages import Message
-from oauthbroker.tools.types.results import ToolCall
+from oauthbroker.tools.types.results import Message, ToolCall
 
 SUBJECTS = {"user": "slack:user:T1:U1"}
 

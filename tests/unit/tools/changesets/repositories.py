@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oauthbroker.audit import AuditEntry
-from oauthbroker.tools.changesets.allowed import AllowedFiles
 from oauthbroker.tools.changesets.changesets import Changesets, Commit, open_changesets
+from oauthbroker.tools.changesets.differences import AllowedFiles
 
 OWNER = "planner/thread-1"
 EVERYTHING = AllowedFiles(["**"], ["**"])

@@ -14,8 +14,8 @@ from tests.unit.tools.changesets.repositories import OWNER, Desk
 CHILD = """
 import os, sys
 from pathlib import Path
-from oauthbroker.tools.changesets import changesets, git, revisions, worktrees
-from oauthbroker.tools.changesets.allowed import AllowedFiles
+from oauthbroker.tools.changesets import changesets, git, revisions
+from oauthbroker.tools.changesets.differences import AllowedFiles
 
 repository, root, work, changeset, left = sys.argv[1:]
 opened = changesets.open_changesets(Path(repository), Path(root), lambda _: [])
@@ -31,9 +31,8 @@ def dying(real):
     return called
 
 git.Git.__call__ = dying(git.Git.__call__)
-worktrees.write_folder = dying(worktrees.write_folder)
 revisions.write_folder = dying(revisions.write_folder)
-worktrees.shutil.rmtree = dying(worktrees.shutil.rmtree)
+revisions.shutil.rmtree = dying(revisions.shutil.rmtree)
 if work == "open":
     print(opened.open("planner/thread-1").id)
 else:

@@ -1,12 +1,15 @@
-"""Texts in the answers of base tools: bytes of any kind, within what an output of a call may have."""
+"""Texts of base tools: the arguments that they need, and answers from bytes of any kind, within what an output of a
+call may have."""
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_right
 from codecs import getincrementaldecoder
+from collections.abc import Mapping
 
 from oauthbroker.tools.calling.context import Json
+from oauthbroker.tools.types.failures import ToolCode, ToolFailure
 from oauthbroker.tools.types.output_limits import VALUE
 
 
@@ -30,3 +33,12 @@ def cut_to_output(answer: dict[str, Json], member: str, mark: str = "") -> bool:
     fits = bisect_right(lengths, VALUE.size, key=lambda length: size(text[:length] + mark)) - 1
     answer[member] = text[: max(fits, 0)] + mark
     return True
+
+
+def needed(given: Mapping[str, object], name: str) -> str:
+    """Return an argument that is a text. Raises ToolFailure without it: a Tool resource of one's own may declare no
+    `parameters`, so that nothing checks them."""
+    if isinstance(value := given.get(name), str):
+        return value
+    problem = "is not a text" if name in given else "is missing"
+    raise ToolFailure(f"The argument {name!r} {problem}.", name="ToolArgumentsError", code=ToolCode.ARGUMENTS)
