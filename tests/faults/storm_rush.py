@@ -66,7 +66,7 @@ async def _rush_report(provider: Provider, reported: list[list[str]], total: int
     }
     problems = [
         *([] if words == {"ready": total} else [f"not every task was served: {dict(words)}"]),
-        *([] if pause <= PAUSE else [f"nobody was served for {pause:.1f} seconds"]),
+        *([] if pause <= PAUSE else [f"no task was served for {pause:.1f} seconds"]),
         *([] if tokens == 1 else [f"{tokens} different tokens"]),
         *([] if requests == 1 else [f"{requests} refresh requests"]),
         *([] if authorized == 1 else ["a person was asked to consent again"]),
