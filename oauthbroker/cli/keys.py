@@ -13,6 +13,7 @@ from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer, say
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.output.tables import counted, table
+from oauthbroker.cli.stored_records import within
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -100,13 +101,7 @@ def _run(config: Path, work: Callable[[StoreKeys], Awaitable[T]]) -> T:
     from oauthbroker.config import load
     from oauthbroker.wiring.store_keys import open_keys
 
-    settings = load(config).settings
-
-    async def run() -> T:
-        async with open_keys(settings) as keys:
-            return await work(keys)
-
-    return asyncio.run(run())
+    return asyncio.run(within(open_keys(load(config).settings), work))
 
 
 def _advice(found: dict[str, Any]) -> str:

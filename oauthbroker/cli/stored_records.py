@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SHORTEST_ID = 6
 T = TypeVar("T")
+Opened = TypeVar("Opened")
 
 
 @asynccontextmanager
@@ -35,12 +36,12 @@ async def vault_of(config: Path | Loaded) -> AsyncIterator[Vault]:
 
 def in_vault(config: Path | Loaded, work: Callable[[Vault], Awaitable[T]]) -> T:
     """Run `work` on the store of a configuration."""
+    return asyncio.run(within(vault_of(config), work))
 
-    async def run() -> T:
-        async with vault_of(config) as vault:
-            return await work(vault)
 
-    return asyncio.run(run())
+async def within(opened: AbstractAsyncContextManager[Opened], work: Callable[[Opened], Awaitable[T]]) -> T:
+    async with opened as it:
+        return await work(it)
 
 
 def by_id(found: Iterable[tuple[str, T]], typed: str, prefixes: Sequence[str], what: str, command: str) -> T:

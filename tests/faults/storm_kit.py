@@ -110,10 +110,15 @@ class Nursery:
         assert self._process.stdin
         self._process.stdin.write(line.encode() + b"\n")
 
-    async def until(self, claim: Callable[[], bool]) -> None:
-        """Returns once something that was heard made `claim` true. Raises TimeoutError."""
-        async with asyncio.timeout(PATIENCE):
+    async def until(self, claim: Callable[[], bool], progress: Callable[[], object] = lambda: None) -> None:
+        """Returns once something that was heard made `claim` true. Raises TimeoutError after `PATIENCE` seconds in which
+        `progress` returned the same."""
+        before = progress()
+        async with asyncio.timeout(PATIENCE) as limit:
             while not claim():
+                if (now := progress()) != before:
+                    before = now
+                    limit.reschedule(asyncio.get_running_loop().time() + PATIENCE)
                 if self._listening.done():
                     self._listening.result()
                     raise AssertionError("the nursery ended")

@@ -122,7 +122,7 @@ async def test_a_child_of_a_killed_broker_does_not_keep_its_lease(store, start):
 async def test_a_store_that_came_over_a_fork_refuses_to_work(store):
     """Its threads stayed behind and its lock descriptors are closed; another file may bear their numbers by now."""
     key = store.key("grants", "a")
-    store._pid += 1
+    store._opened_here.pid += 1
     assert Code.STORE_UNAVAILABLE == await take(store, store.key("provider", "a"), 1)
     for call in (store.get(key), store.put(key, b"", expect=0), store.delete(key, expect=1), store.count("grants")):
         with pytest.raises(BrokerError) as caught:

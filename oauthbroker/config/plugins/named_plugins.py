@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker.config.problems.problems import Problems
-from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.reading.files import documents_of, read_files
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.reading.yaml_reader import YamlDocument
@@ -70,16 +69,15 @@ def plugins_of(names: Collection[str]) -> NamedPlugins:
         if name in seen:
             problems.append((index, "the same plug-in twice", "remove one"))
         elif name not in known:
-            problems.append((index, "no plug-in of this name is installed", _to_install(name, known)))
+            problems.append((index, "no plug-in of this name is installed", _to_install(known)))
         elif problem := _add(name, readers):
             problems.append((index, problem, _REMEDY))
         seen.add(name)
     return NamedPlugins(OURS if readers == OURS.readers else kinds_by(readers), problems)
 
 
-def _to_install(name: str, known: Collection[str]) -> str:
-    close = nearest(name, known)
-    return f"the nearest known one is {close}" if close else "install the package that has it, or remove the name"
+def _to_install(known: Collection[str]) -> str:
+    return f"name an installed one ({', '.join(sorted(known))}), or install the package that has it"
 
 
 def _add(name: str, readers: dict[str, tuple[Reader, ...]]) -> str:

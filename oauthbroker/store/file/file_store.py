@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -17,10 +16,10 @@ from oauthbroker.store.file.locked_writes import Writer
 from oauthbroker.store.file.locks import Locks
 from oauthbroker.store.file.sealed_files import DAMAGED, SealedFiles
 from oauthbroker.store.file.versioned_entries import EntryFiles, Taken
-from oauthbroker.store.format.entry_names import check_key, check_kinds, check_tags, is_name
+from oauthbroker.store.format.entry_names import check_key, check_tags, is_name
 from oauthbroker.store.format.port import Damage, Entry, Key, Lease, Reservation, Tag, log_damage
+from oauthbroker.store.keys.keyed_store import KeyedStore, OpenedHere
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.store.keys.live_keyring import LiveKeyring
 from oauthbroker.store.posix.atomic_files import remove_left
 from oauthbroker.store.posix.folders import open_folders
 from oauthbroker.store.posix.system_calls import Fs, failure
@@ -36,7 +35,7 @@ def _used_up(key: Key, reservation: Reservation) -> Taken | None:
     return taken if isinstance(taken, Taken) else None
 
 
-class FileStore:
+class FileStore(KeyedStore):
     """A `Store` in a folder. Belongs to one event loop; open another one for another thread or process.
 
     Reads run on the caller's thread: they take microseconds from the page cache. Writes run on their own threads. After
@@ -56,15 +55,13 @@ class FileStore:
     ) -> None:
         """Open the store below `root`, create missing folders (0700), and probe it.
 
-        `kinds` have entries, `lease_kinds` only leases. `on_damage` is called with each entry that a scan skips.
-        Raises `storePermissions` or `storeUnavailable` (see `open_folders`).
+        `on_damage` is called with each entry that a scan skips. Raises `storePermissions` or `storeUnavailable` (see
+        `open_folders`).
         """
-        check_kinds(*kinds, *lease_kinds)
+        super().__init__(keyring, OpenedHere(), kinds=kinds, lease_kinds=lease_kinds, damage=on_damage)
         fs = fs or Fs()
         folders = open_folders(fs, root, kinds)
-        self._fs, self._folders, self._on_damage = fs, folders, on_damage
-        self._kinds, self._lease_kinds = folders.by_kind, frozenset(lease_kinds)
-        self.keyring = LiveKeyring(keyring)
+        self._fs, self._folders = fs, folders
         self._entries = EntryFiles(fs=fs, folders=folders, keyring=self.keyring)
         self._locks = Locks(fs, folders.locks, clock)
         self.back = Notifier()  # a disk does not come back by itself
@@ -77,24 +74,6 @@ class FileStore:
             writer=self._writer,
             keys=self._keys,
         )
-        self._closed = False
-        self._pid = os.getpid()
-
-    def __repr__(self) -> str:
-        return f"FileStore({self.keyring!r}, {len(self._kinds)} kinds)"
-
-    def key(self, kind: str, *parts: str) -> Key:
-        if kind not in self._kinds and kind not in self._lease_kinds:
-            raise ValueError(f"this store keeps no {kind!r}")
-        return Key(kind, self.keyring.ring.name(kind, *parts))
-
-    def mac(self, label: str, *parts: str) -> bytes:
-        """Return 32 bytes that only brokers with this store's keyring can compute (for CSRF tokens and the like)."""
-        return self.keyring.ring.mac(label, *parts)
-
-    def tag(self, kind: str, label: str, *parts: str) -> Tag:
-        self._check_kind(kind)
-        return self.keyring.ring.tag(kind, label, *parts)
 
     async def get(self, key: Key) -> Entry | None:
         self._check_open(key)
@@ -113,9 +92,9 @@ class FileStore:
         raise failed.with_traceback(None)
 
     def unchanged(self, entry: Entry) -> bool:
-        if self._closed or not isinstance(entry.stamp, Stamp):
+        if self._opened_here.closed or not isinstance(entry.stamp, Stamp):
             return False
-        return entry.stamp.holds(self._fs, self._kinds[entry.key.kind], entry.key.name)
+        return entry.stamp.holds(self._fs, self._folders.by_kind[entry.key.kind], entry.key.name)
 
     async def is_current(self, entry: Entry) -> bool:
         return self.unchanged(entry)
@@ -223,7 +202,7 @@ class FileStore:
     @asynccontextmanager
     async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
         check_key(key, self._lease_kinds)
-        self._check_usable()
+        self._opened_here.check_open()
         async with self._locks.hold(f"{key.kind}-{key.name}", wait) as held:
             yield held
 
@@ -234,9 +213,9 @@ class FileStore:
         return False
 
     async def close(self) -> None:
-        if self._closed:
+        if self._opened_here.closed:
             return
-        self._closed = True
+        self._opened_here.closed = True
         try:
             await self._writer.drain()
         finally:
@@ -248,19 +227,7 @@ class FileStore:
     def _check_open(self, key: Key) -> None:
         if key.kind not in self._kinds or not is_name(key.name):
             check_key(key, self._kinds)  # raises
-        if self._closed or os.getpid() != self._pid:
-            self._check_usable()
-
-    def _check_kind(self, kind: str) -> None:
-        if kind not in self._kinds:
-            raise ValueError(f"this store keeps no {kind!r}")
-        self._check_usable()
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
-        if os.getpid() != self._pid:  # after a fork, threads and locks stay with the parent
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="a store does not survive a fork: open it again")
+        self._opened_here.check_open()
 
     async def _keys(self, kind: str, after: str = "") -> list[Key]:
         """Return the keys of a kind after the name `after`, in the order of names."""
@@ -275,5 +242,5 @@ class FileStore:
         except BrokerError as exc:
             if exc.code not in DAMAGED and exc.note != "EIO":
                 raise
-            self._on_damage(f"{key.kind}/{key.name[:8]}", exc.code)
+            self._report_damage(key, exc)
         return None

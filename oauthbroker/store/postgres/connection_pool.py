@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
 import psycopg
@@ -14,38 +13,31 @@ from psycopg_pool import PoolTimeout
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
+from oauthbroker.store.keys.keyed_store import OpenedHere
 from oauthbroker.store.postgres.contact import Contact
 from oauthbroker.store.postgres.pools import Pools
 
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
 _MIGRATE: Final = "run `oauthbroker store migrate`"
 NO_FUNCTION: Final = "the database lacks a function of PostgreSQL"
-_READ_ONLY: Final = "the database is read-only, perhaps a standby"
+READ_ONLY: Final = "the database is read-only, perhaps a standby"
 
 Values = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
 """The values of a statement, or what makes them right before it is sent."""
 
 
-class ConnectionPool:
-    """The connections of one process to one database. `contact` is for
-    leases. Belongs to one event loop."""
+class ConnectionPool(OpenedHere):
+    """The connections of one process to one database. `contact` is for leases. Belongs to one event loop."""
 
     def __init__(self, url: Secret) -> None:
+        super().__init__()
         self.url, self.contact = url, Contact()
         self._pools = Pools(url, patience=PATIENCE_SECONDS)
-        self.closed, self._pid = False, os.getpid()
 
     @property
     def back(self) -> Notifier:
         """Notifies when the database is back after it was away."""
         return self._pools.back
-
-    def check_open(self) -> None:
-        """Raises `storeUnavailable` for a store that is closed, or belongs to the parent process."""
-        if self.closed:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
-        if os.getpid() != self._pid:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="a store does not survive a fork: open it again")
 
     async def read(self, statement: str, values: Values = None) -> list[tuple[Any, ...]]:
         """Run a statement that changes nothing, and return its rows. Runs it twice if the connection was lost."""
@@ -129,7 +121,23 @@ def failure(error: psycopg.Error) -> BrokerError:
         case psycopg.errors.UndefinedFunction() | psycopg.errors.FeatureNotSupported():
             return BrokerError(Code.STORE_UNAVAILABLE, note=NO_FUNCTION)
         case psycopg.errors.ReadOnlySqlTransaction():
-            return BrokerError(Code.STORE_UNAVAILABLE, note=_READ_ONLY)
+            return BrokerError(Code.STORE_UNAVAILABLE, note=READ_ONLY)
         case psycopg.errors.DiskFull():
             return BrokerError(Code.STORE_UNAVAILABLE, note="the database's disk is full")
     return BrokerError(Code.STORE_UNAVAILABLE, note=f"database: {error.sqlstate or type(error).__name__}")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise the store code of what fails in the body, on a connection of its own."""
+    failed: BrokerError
+    try:
+        yield
+        return
+    except psycopg.errors.LockNotAvailable:
+        failed = BrokerError(Code.STORE_LOCKED, note="statements of brokers are under way: stop the brokers first")
+    except psycopg.ProgrammingError as error:
+        failed = failure(error) if error.sqlstate else BrokerError(Code.STORE_UNAVAILABLE, note="not a database's URL")
+    except psycopg.Error as error:
+        failed = failure(error)
+    raise failed

@@ -35,7 +35,7 @@ SET_ASIDE: Final = """
 with gone as (
     delete from oauthbroker.entry
     where kind = %(kind)s and name = %(name)s and version = %(version)s
-    and (select count(*) from oauthbroker.set_aside) < %(most)s
+    and (select count(*) from oauthbroker.set_aside) < 256
     returning kind, name, record
 )
 insert into oauthbroker.set_aside (kind, name, record) select kind, name, record from gone returning true
@@ -62,6 +62,7 @@ with still as (
 delete from oauthbroker.tag using still, unnest(%(labels)s::text[], %(values)s::bytea[]) as given (label, value)
 where tag.kind = still.kind and tag.name = still.name and tag.label = given.label and tag.value = given.value
 """
+COUNT: Final = "select count(*) from oauthbroker.entry where kind = %(kind)s"
 LEASES: Final = """
 select count(*) filter (where until >= clock_timestamp()), count(*) filter (where until < clock_timestamp())
 from oauthbroker.lease

@@ -6,17 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, on_thread, to_its_end
-from oauthbroker.store.format.entry_names import check_key, check_kinds, check_tags
+from oauthbroker.store.format.entry_names import check_key, check_tags
 from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Lease, Leases, Reservation, Tag, log_damage
 from oauthbroker.store.format.seal import MAX_BODY, UNOPENED
+from oauthbroker.store.keys.keyed_store import KeyedStore
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.store.keys.live_keyring import LiveKeyring
 from oauthbroker.store.postgres import entry_statements as statements
-from oauthbroker.store.postgres.connection_pool import ConnectionPool
+from oauthbroker.store.postgres.connection_pool import READ_ONLY, ConnectionPool
 from oauthbroker.store.postgres.contact import LEASE_SECONDS, Contact
 from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.freshness import Freshness
@@ -25,10 +26,9 @@ from oauthbroker.store.postgres.sealed_rows import SealedRows
 from oauthbroker.store.postgres.timeline import Timeline
 
 _PAGE: Final = 64  # entries that a scan reads at a time
-_MOST_ASIDE: Final = 256
 
 
-class PostgresStore:
+class PostgresStore(KeyedStore):
     """A `Store` in one database, for any number of processes and hosts. Belongs to one event loop.
 
     `unchanged` is uncertain unless the `feed` is trusted: then a version is current by the word of the database, which
@@ -49,18 +49,14 @@ class PostgresStore:
         feed: Feed | None = None,
         degraded_seconds: float = 0.0,
     ) -> None:
-        check_kinds(*kinds, *lease_kinds)
-        self.keyring, self.connections, self._on_damage = LiveKeyring(keyring), connections, on_damage
-        self._kinds, self._lease_kinds = tuple(kinds), frozenset(lease_kinds)
+        super().__init__(keyring, connections, kinds=kinds, lease_kinds=lease_kinds, damage=on_damage)
+        self.connections = connections
         self.sealed = SealedRows(connections, self.keyring, kinds=self._kinds, report_damage=self._report_damage)
         connections.contact = Contact(lease_seconds)
         self._timeline, self._history = Timeline(connections, lease_seconds), ""
         self._leases = LeaseRows(connections, self._timeline, seconds=lease_seconds)
         self.feed = feed or Feed(connections.url)
         self._freshness = Freshness(connections, self.feed, degraded_seconds=degraded_seconds)
-
-    def __repr__(self) -> str:
-        return f"PostgresStore({self.keyring!r}, {len(self._kinds)} kinds)"
 
     @property
     def back(self) -> Notifier:
@@ -77,18 +73,6 @@ class PostgresStore:
         if not self._timeline.name:
             await self._timeline.look()
         return isinstance(entry.stamp, int) and entry.stamp < self._timeline.first
-
-    def key(self, kind: str, *parts: str) -> Key:
-        if kind not in self._kinds and kind not in self._lease_kinds:
-            raise ValueError(f"this store keeps no {kind!r}")
-        return Key(kind, self.keyring.ring.name(kind, *parts))
-
-    def mac(self, label: str, *parts: str) -> bytes:
-        return self.keyring.ring.mac(label, *parts)
-
-    def tag(self, kind: str, label: str, *parts: str) -> Tag:
-        self._check_kind(kind)
-        return self.keyring.ring.tag(kind, label, *parts)
 
     async def get(self, key: Key) -> Entry | None:
         try:
@@ -129,11 +113,10 @@ class PostgresStore:
         ahead: Reservation | None = None,
         tags: Collection[Tag] | None = None,
     ) -> Entry:
-        place = self._place(key)
         check_tags(key, tags or ())
+        values = {**self._place(key), "expect": expect, **_columns(tags or ())}
         if reservation is not None and reservation.key == key:
             reservation.held = None
-        values = {**place, "expect": expect, **_columns(tags or ())}
         written = await to_its_end(asyncio.ensure_future(self._write(key, expect, bytes(body), values)))
         if ahead is not None:
             ahead.held = ahead.size
@@ -166,17 +149,13 @@ class PostgresStore:
         return rows
 
     async def take_new_epoch(self) -> None:
-        document = await self.sealed.document()
-        if not self.keyring.seals(document):
-            await self._adopt(document)
+        """Take the stored keyring if another seed is the active one there."""
+        if not self.keyring.seals(await self.sealed.document()):
+            await self.adopt_newest()
 
     async def adopt_newest(self) -> None:
-        """Take the stored keyring, which may have seeds that this one lacks."""
-        await self._adopt(await self.sealed.document())
-
-    async def _adopt(self, document: bytes | None) -> None:
-        """Take a newer keyring, on a thread, because it may ask a key service."""
-        await on_thread(partial(self.keyring.adopt, document))
+        """Take the stored keyring, which may have seeds that this one lacks, on a thread: it may ask a key service."""
+        await on_thread(partial(self.keyring.adopt, await self.sealed.document()))
 
     @asynccontextmanager
     async def reserve(self, key: Key, size: int, *, now: bool = True) -> AsyncIterator[Reservation]:
@@ -190,7 +169,7 @@ class PostgresStore:
         """Raise `storeUnavailable` for a database that does not answer or is read-only. Writes take no lock."""
         self._place(key)
         if not (await self.connections.read(statements.WRITABLE))[0][0]:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="the database is read-only, perhaps a standby")
+            raise BrokerError(Code.STORE_UNAVAILABLE, note=READ_ONLY)
 
     async def delete(self, key: Key, *, expect: int) -> None:
         values = {**self._place(key), "expect": expect}
@@ -206,7 +185,7 @@ class PostgresStore:
     async def sync(self, kind: str) -> None:
         self._check_kind(kind)  # a write is durable when it is answered
 
-    async def scan(
+    def scan(
         self,
         kind: str,
         *,
@@ -214,30 +193,24 @@ class PostgresStore:
         limit: int | None = None,
         skip: Callable[[Key], bool] = lambda _: False,
     ) -> AsyncIterator[Entry]:
-        self._check_kind(kind)
-        async for entry in self._pages(statements.SCAN, {"kind": kind}, after, limit, skip):
-            yield entry
+        return self._pages(statements.SCAN, {"kind": kind}, after, limit, skip)
 
-    async def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
-        self._check_kind(tag.kind)
+    def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
         values = {"kind": tag.kind, "label": tag.label, "value": bytes.fromhex(tag.value)}
-        async for entry in self._pages(statements.FIND, values, after, limit, lambda _: False):
-            yield entry
+        return self._pages(statements.FIND, values, after, limit, lambda _: False)
 
     async def _pages(
         self, statement: str, values: dict[str, Any], after: str, limit: int | None, skip: Callable[[Key], bool]
     ) -> AsyncIterator[Entry]:
-        name = bytes.fromhex(after)
-        while limit is None or limit > 0:
+        self._check_kind(values["kind"])
+        name, left = bytes.fromhex(after), inf if limit is None else limit
+        while left > 0:
             rows = await self.connections.read(statement, {**values, "after": name, "limit": _PAGE})
             for name, *row in rows:
                 key = Key(values["kind"], name.hex())
-                entry = None if skip(key) else await self._found(key, row)
-                if entry is not None:
+                if left and not skip(key) and (entry := await self._found(key, row)) is not None:
                     yield entry
-                    limit = None if limit is None else limit - 1
-                if limit == 0:
-                    return
+                    left -= 1
             if len(rows) < _PAGE:
                 return
 
@@ -260,10 +233,7 @@ class PostgresStore:
 
     async def count(self, kind: str) -> int:
         self._check_kind(kind)
-        rows = await self.connections.read(
-            "select count(*) from oauthbroker.entry where kind = %(kind)s", {"kind": kind}
-        )
-        return int(rows[0][0])
+        return int((await self.connections.read(statements.COUNT, {"kind": kind}))[0][0])
 
     @asynccontextmanager
     async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
@@ -289,16 +259,8 @@ class PostgresStore:
         self.connections.check_open()
         return {"kind": key.kind, "name": bytes.fromhex(key.name)}
 
-    def _check_kind(self, kind: str) -> None:
-        if kind not in self._kinds:
-            raise ValueError(f"this store keeps no {kind!r}")
-        self.connections.check_open()
-
     def _opened(self, key: Key, generation: int, version: int, record: bytes) -> Entry:
-        sealed, body = self.keyring.ring.unseal(key.kind, key.name, record, kinds=self._kinds)
-        if sealed != generation:
-            raise BrokerError(Code.RECORD_CORRUPT, note="the generation beside the record is not its own")
-        return Entry(key, generation, body, stamp=version)
+        return Entry(key, generation, self.sealed.opened(key, generation, record), stamp=version)
 
     async def _found(self, key: Key, row: Sequence[Any]) -> Entry | None:
         """Return the entry of a row; None after reporting why it cannot be opened. Reads it again first: keys may have
@@ -312,9 +274,6 @@ class PostgresStore:
                 raise
             self._report_damage(key, error)
         return None
-
-    def _report_damage(self, key: Key, error: BrokerError) -> None:
-        self._on_damage(f"{key.kind}/{key.name[:8]}", error.code)
 
     async def _damage(self, key: Key) -> tuple[BrokerError, int] | None:
         """Return why an entry cannot be opened, and its version; None if it can, or is gone."""
@@ -333,8 +292,7 @@ class PostgresStore:
         return found is not None and found[0].code is Code.RECORD_CORRUPT and await self._moved_aside(key, found[1])
 
     async def _moved_aside(self, key: Key, version: int) -> bool:
-        values = {**self._place(key), "version": version, "most": _MOST_ASIDE}
-        return bool(await self.connections.write(statements.SET_ASIDE, values))
+        return bool(await self.connections.write(statements.SET_ASIDE, {**self._place(key), "version": version}))
 
 
 def _columns(tags: Collection[Tag]) -> dict[str, list[Any]]:

@@ -7,8 +7,8 @@ meanwhile. The schema's comment is the mark of the move.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 import psycopg
@@ -20,7 +20,7 @@ from oauthbroker.store.format.seal import generation_of
 from oauthbroker.store.keys.keyring_document import readable_epoch
 from oauthbroker.store.migration.raw import LAST, RawRecord
 from oauthbroker.store.posix.migration_marker import MigrationMarker
-from oauthbroker.store.postgres.connection_pool import failure
+from oauthbroker.store.postgres.connection_pool import translated
 from oauthbroker.store.postgres.migration_schemas import SCHEMAS, mark_of
 from oauthbroker.store.postgres.pools import TERMS
 from oauthbroker.store.postgres.schema import check_server, migrate
@@ -30,28 +30,23 @@ _EVENTS: Final = "events"
 _PATIENCE: Final = "10s"  # for the tables, while statements of brokers end
 _LOOKS: Final = 20  # for the sessions of brokers that have closed their connections
 
-_RECORDS = """
-select encode(name, 'hex'), record, array(
+_TAGS = """array(
     select label || ' ' || encode(value, 'hex') from {schema}.tag where tag.kind = entry.kind and tag.name = entry.name
-)
-from {schema}.entry
-where kind = %(kind)s and name > decode(%(after)s, 'hex') and (%(upto)s = '' or name <= decode(%(upto)s, 'hex'))
-order by name limit %(limit)s
-"""
-_PAUSE = "select pg_sleep(0.1)"
+) as tags"""
+_RANGE = """name > decode(%(after)s, 'hex') and (%(upto)s = '' or name <= decode(%(upto)s, 'hex'))
+order by name limit %(limit)s"""
+_RECORDS = f"""
+select encode(name, 'hex'), record, {_TAGS} from {{schema}}.entry where kind = %(kind)s and {_RANGE}
+"""  # noqa: S608  (of constants)
 # A copy takes events that wait as rows of a queue as entries. Brokers make queues of these when they first look.
-_WITH_QUEUED = """
+_WITH_QUEUED = f"""
 select encode(name, 'hex'), record, tags from (
-    select name, record, array(
-        select label || ' ' || encode(value, 'hex') from {schema}.tag
-        where tag.kind = entry.kind and tag.name = entry.name
-    ) as tags from {schema}.entry where kind = 'events'
-    union all select id, record, '{{}}' from {schema}.queued
-    where record is not null and not exists (select from {schema}.entry where kind = 'events' and name = id)
-) as event
-where name > decode(%(after)s, 'hex') and (%(upto)s = '' or name <= decode(%(upto)s, 'hex'))
-order by name limit %(limit)s
-"""
+    select name, record, {_TAGS} from {{schema}}.entry where kind = 'events'
+    union all select id, record, '{{{{}}}}' from {{schema}}.queued
+    where record is not null and not exists (select from {{schema}}.entry where kind = 'events' and name = id)
+) as event where {_RANGE}
+"""  # noqa: S608  (of constants)
+_PAUSE = "select pg_sleep(0.1)"
 _REMOVE_QUEUED = "delete from {schema}.queued where id = decode(%(name)s, 'hex')"
 _TRIGGERS = "alter table {} {} trigger user"
 _WRITE = """
@@ -80,21 +75,9 @@ class RawRows:
     def __init__(self, url: Secret, word: str, *, make: bool = False) -> None:
         self._url, self.word, self._make = url, word, make
         terms = {**TERMS, "application_name": "oauthbroker-move", "tcp_user_timeout": 60_000}
-        failed: BrokerError
-        try:
+        with translated():
             self._connection = psycopg.connect(url.reveal(), **terms)
-        except psycopg.ProgrammingError:
-            failed = BrokerError(Code.STORE_UNAVAILABLE, note="not a database's URL")
-        except psycopg.Error as error:
-            failed = failure(error)
-        else:
-            self._take()
-            return
-        raise failed
-
-    def _take(self) -> None:
-        """Take the lock of commands and find the schema. Closes the connection if that fails."""
-        with ExitStack() as failing, self._translated():
+        with ExitStack() as failing, translated():
             failing.callback(self._connection.close)
             check_server(self._connection)
             rows = self._connection.execute("select pg_try_advisory_lock(%s)", [_ONE_AT_A_TIME]).fetchall()
@@ -121,12 +104,12 @@ class RawRows:
         if not self._schema and self._make:
             migrate(self._url)
             self._schema = SCHEMAS[None]
-        with self._translated():
+        with translated():
             found = mark_of(self._connection)
         if found != (self._schema, expect):
             raise BrokerError(Code.STORE_LOCKED, note="another command has changed the mark of the move")
         schema = SCHEMAS[mark.state if mark is not None else None]
-        with self._translated(), self._connection.transaction():
+        with translated(), self._connection.transaction():
             self._rename(schema)
             comment = mark.encoded().decode().strip() if mark is not None else None
             self._connection.execute(
@@ -195,25 +178,12 @@ class RawRows:
         self._connection.close()
 
     def _run(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        with self._translated():
+        with translated():
             cursor = self._connection.execute(self._of_schema(statement), values or {})
             return cursor.fetchall() if cursor.description is not None else []
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Raise the store code of a failing statement."""
-        failed: BrokerError
-        try:
-            yield
-            return
-        except psycopg.errors.LockNotAvailable:
-            failed = BrokerError(Code.STORE_LOCKED, note="statements of brokers are under way: stop the brokers first")
-        except psycopg.Error as error:
-            failed = failure(error)
-        raise failed
-
     def _many(self, work: Mapping[str, list[dict[str, Any]]]) -> None:
-        with self._translated(), self._connection.transaction(), self._connection.cursor() as cursor:
+        with translated(), self._connection.transaction(), self._connection.cursor() as cursor:
             for statement, values in work.items():
                 cursor.executemany(self._of_schema(statement), values)
 

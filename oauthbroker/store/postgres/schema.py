@@ -18,7 +18,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.store.keys.keyring import KeyProvider, Keyring
 from oauthbroker.store.keys.keyring_document import made_by_development
 from oauthbroker.store.keys.keyring_home import KeyringHome
-from oauthbroker.store.postgres.connection_pool import failure
+from oauthbroker.store.postgres.connection_pool import translated
 from oauthbroker.store.postgres.migration_schemas import SCHEMAS, mark_of
 from oauthbroker.store.postgres.pools import TERMS
 
@@ -139,13 +139,5 @@ def _migrations() -> dict[int, str]:
 
 @contextmanager
 def _connection(url: Secret) -> Iterator[psycopg.Connection[Any]]:
-    failed: BrokerError
-    try:
-        with psycopg.connect(url.reveal(), **TERMS) as connection:
-            yield connection
-        return
-    except psycopg.ProgrammingError as error:
-        failed = failure(error) if error.sqlstate else BrokerError(Code.STORE_UNAVAILABLE, note="not a database's URL")
-    except psycopg.Error as error:
-        failed = failure(error)
-    raise failed
+    with translated(), psycopg.connect(url.reveal(), **TERMS) as connection:
+        yield connection

@@ -24,21 +24,15 @@ select substring(record from 6 for 16), count(*) from (
 ) as sealed group by 1
 """
 _OTHER_SEED = """
-select name, generation, record from oauthbroker.entry
-where kind = %(kind)s and name > %(after)s and substring(record from 6 for 16) <> %(seed)s order by name limit %(limit)s
+select {name}, {generation}, record from oauthbroker.{table}
+where {kind} and {name} > %(after)s and substring(record from 6 for 16) <> %(seed)s order by {name} limit %(limit)s
 """
 _RESEAL = """
-update oauthbroker.entry set record = %(record)s from oauthbroker.keyring
-where kind = %(kind)s and name = %(name)s and record = %(before)s and epoch = %(epoch)s returning true
+update oauthbroker.{table} set record = %(record)s from oauthbroker.keyring
+where {kind} and {name} = %(name)s and record = %(before)s and epoch = %(epoch)s returning true
 """
-_QUEUED_OTHER_SEED = """
-select id, 1, record from oauthbroker.queued
-where id > %(after)s and substring(record from 6 for 16) <> %(seed)s order by id limit %(limit)s
-"""
-_RESEAL_QUEUED = """
-update oauthbroker.queued set record = %(record)s from oauthbroker.keyring
-where id = %(name)s and record = %(before)s and epoch = %(epoch)s returning true
-"""
+_ENTRIES = {"table": "entry", "name": "name", "generation": "generation", "kind": "kind = %(kind)s"}
+_EVENTS = {"table": "queued", "name": "id", "generation": "1", "kind": "record is not null"}
 _DOCUMENT = "select document from oauthbroker.keyring"
 _REPORT = """
 with gone as (delete from oauthbroker.process where until < clock_timestamp() and id <> %(id)s)
@@ -68,6 +62,13 @@ class SealedRows:
         rows = await self._connections.read(_DOCUMENT)
         return bytes(rows[0][0]) if rows else None
 
+    def opened(self, key: Key, generation: int, record: bytes) -> bytes:
+        """Return the body of a record. Raises `recordCorrupt` also if the generation beside it is another one."""
+        sealed, body = self._keyring.ring.unseal(*key, record, kinds=self.kinds)
+        if sealed != generation:
+            raise BrokerError(Code.RECORD_CORRUPT, note="the generation beside the record is not its own")
+        return body
+
     async def report(self, mark: bytes) -> None:
         """Keep the mark in a row that lapses by itself, by the clock of the database."""
         self._reported = True
@@ -90,9 +91,8 @@ class SealedRows:
         return Counter({bytes(seed): number for seed, number in rows})
 
     async def reseal(self, kind: str) -> AsyncIterator[bool | None]:
-        statements = [(_OTHER_SEED, _RESEAL), *([(_QUEUED_OTHER_SEED, _RESEAL_QUEUED)] if kind == _QUEUED else [])]
-        for find, replace in statements:
-            name, more = b"", True
+        for rows_of in (_ENTRIES, _EVENTS) if kind == _QUEUED else (_ENTRIES,):
+            find, replace, name, more = _OTHER_SEED.format(**rows_of), _RESEAL.format(**rows_of), b"", True
             while more:
                 values = {"kind": kind, "after": name, "seed": self._keyring.ring.active.kid, "limit": _PAGE}
                 rows = await self._connections.read(find, values)
@@ -103,13 +103,10 @@ class SealedRows:
     async def _resealed(self, replace: str, key: Key, generation: int, before: bytes) -> bool | None:
         """Replace the bytes of a version, which stays current: its body is the same."""
         ring = self._keyring.ring
-        failed = BrokerError(Code.RECORD_CORRUPT, note="the generation beside the record is not its own")
         try:
-            sealed, body = ring.unseal(*key, before, kinds=self.kinds)
+            body = self.opened(key, generation, before)
         except BrokerError as error:
-            sealed, failed = None, error
-        if sealed != generation:
-            self._report_damage(key, failed)
+            self._report_damage(key, error)
             return None
         place = {"kind": key.kind, "name": bytes.fromhex(key.name)}
         values = {"record": ring.seal(*key, generation, body), "before": before, "epoch": ring.epoch}

@@ -155,13 +155,20 @@ def test_plain_secrets_for_development_reach_a_plugin(tmp_path: Path):
     assert [Secret("plain")] == list(bundle.plugins["sample"].resources[0].secrets.values())
 
 
+INSTALLED = (
+    "name an installed one (flowtools, gateway, integrations, mcp, sample, tools), or install the package that has it"
+)
 NAMES = {
     "unknown": (
         "absent",
         "no plug-in of this name is installed",
-        "install the package that has it, or remove the name",
+        INSTALLED,
     ),
-    "a slip": ("smaple", "no plug-in of this name is installed", "the nearest known one is sample"),
+    "an older name": (
+        "actions",  # near to `integrations` by its letters, and no slip of it
+        "no plug-in of this name is installed",
+        INSTALLED,
+    ),
     "twice": ("sample, sample", "the same plug-in twice", "remove one"),
 }
 
