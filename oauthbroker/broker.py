@@ -222,7 +222,7 @@ class Broker:
         """Return the durable values of a plug-in. Raises `requestInvalid` for a plug-in that the configuration does
         not name."""
         if plugin not in self.bundle.settings.plugins:
-            raise BrokerError(Code.REQUEST_INVALID, note="a plug-in that the configuration does not name")
+            raise BrokerError(Code.REQUEST_INVALID, note=f"spec.plugins of the Broker does not name {plugin[:64]!r}")
         return self._plugin_state(plugin)
 
     def health(self) -> Health:

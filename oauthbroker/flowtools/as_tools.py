@@ -45,17 +45,10 @@ class FlowTools:
         self._registry, self._versions, self._runs, self._actor_of = registry, versions, runs, actor_of
         self._ready: dict[str, ReadyFlow] = {}  # by the full name of a tool
 
-    def follow(self) -> tuple[str, ...]:
+    async def follow(self) -> tuple[str, ...]:
         """Register each flow as its serving version is now, and return why others are left out: a version is refused,
         or its name is too long. Call it where a step begins, before its catalog is made."""
-        problems, serving = [], dict[str, DeployedFlow]()
-        for name in self._versions.names():
-            try:
-                deployed = self._versions.deployed(name)
-                if not deployed.withdrawn:
-                    serving[tool_name(name)] = deployed
-            except FlowRefused as refused:
-                problems.append(str(refused))
+        serving, problems = await to_its_end(self._serving)
         for name in self._ready.keys() - serving.keys():
             self._registry.remove(name, owner=OWNER)
             del self._ready[name]
@@ -65,6 +58,18 @@ class FlowTools:
             except (FlowRefused, ValueError) as refused:
                 problems.append(str(refused))
         return tuple(problems)
+
+    def _serving(self) -> tuple[dict[str, DeployedFlow], list[str]]:
+        """Return the versions that serve, by the names that a model sees, and why others do not."""
+        problems, serving = list[str](), dict[str, DeployedFlow]()
+        for name in self._versions.names():
+            try:
+                deployed = self._versions.deployed(name)
+                if not deployed.withdrawn:
+                    serving[tool_name(name)] = deployed
+            except FlowRefused as refused:
+                problems.append(str(refused))
+        return serving, problems
 
     def _register(self, name: str, deployed: DeployedFlow) -> None:
         known = self._ready.get(name)

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.cli.command_inputs import Config, Database, database_url
+from oauthbroker.flowtools.cli.command_inputs import CONFIG, Config, Database, database_url
 
 _DUMP: Final = (
     "the database is PostgreSQL: back it up whole with pg_dump --format=custom, and restore it into an empty one with "
@@ -17,7 +17,7 @@ _DUMP: Final = (
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(help="A new file.")], database: Database = "", config: Config = None
+    file: Annotated[Path, typer.Argument(help="A new file.")], database: Database = "", config: Config = CONFIG
 ) -> None:
     """Copy the database of flows in SQLite into a new file: entities, runs and audit log, of one moment.
 
@@ -31,7 +31,7 @@ def backup(
 def restore(
     file: Annotated[Path, typer.Argument(help="A file of `flow backup`.")],
     database: Database = "",
-    config: Config = None,
+    config: Config = CONFIG,
 ) -> None:
     """Make the database of flows of a copy. Its place has to be empty, and no broker may run.
 

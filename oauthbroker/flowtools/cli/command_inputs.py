@@ -1,4 +1,4 @@
-"""The entities and adapters that a command names: by its options, and by the FlowService of `--config`."""
+"""What a command works with: the broker's store, and entities and adapters by its options and the FlowService."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 import typer
 
 from oauthbroker import BrokerError, Code, Secret, open_broker
+from oauthbroker.flowtools.deployment.versions import FlowVersions, versions_of
 from oauthbroker.flowtools.serving.data import urls_of
 from oauthbroker.plugins import PluginResources
 
@@ -30,7 +31,8 @@ Database = Annotated[
         envvar="OAUTHBROKER_FLOWS_DATABASE", help="The database as a URL. Else the configured one, or flows.db."
     ),
 ]
-Config = Annotated[Path | None, typer.Option(help="The broker's configuration: its apps and its FlowService.")]
+Config = Annotated[Path, typer.Option(help="The broker's configuration: its store, its apps and its FlowService.")]
+CONFIG: Final = Path("config")
 Sandbox = Annotated[bool, typer.Option("--sandbox", help="Play payments and SMS, which reach nothing.")]
 Mail = Annotated[
     str, typer.Option(help="The server of email nodes: smtps://user@smtp.example.com?from=shop@example.com")
@@ -38,47 +40,46 @@ Mail = Annotated[
 MailPassword = Annotated[str, typer.Option(envvar="OAUTHBROKER_FLOWS_MAIL_PASSWORD", hidden=True)]
 
 
-def database_url(url: str, config: Path | None) -> str:
-    """Return the URL of the database that a command names, else that of the FlowService, else of a file here."""
-    return url or (with_broker(config, _configured) if config else "") or _SQLITE
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Where a flow is deployed and runs."""
 
-
-async def _configured(broker: Broker) -> str:
-    return next(iter(urls_of(broker.bundle)), "")
+    versions: FlowVersions
+    entities: list[Entity]
+    ports: Ports
+    database: str
 
 
 @dataclass(frozen=True)
 class CommandInputs:
-    """Where a flow runs, as the options of a command say. Options win over the FlowService."""
+    """What a command is told. Options win over the FlowService."""
 
     entities: Sequence[Path]
-    config: Path | None
+    config: Path
     _: KW_ONLY
+    database: str = ""
     sandbox: bool
     mail: str
     mail_password: str = field(repr=False)
 
-    def use(self, work: Callable[[list[Entity], Ports], T]) -> T:
-        """Return what work makes of the entities and ports. With a configuration, the broker is open meanwhile. Raises
-        FlowRefused and ValueError for what cannot be used."""
-        from oauthbroker.flowtools.running.ports import Ports
-
-        if self.config is None:
-            return work(self._entities(), self._with_options(Ports()))
+    def use(self, work: Callable[[World], T]) -> T:
+        """Return what work makes of it, in a thread, while the broker is open. Raises FlowRefused and ValueError for
+        what cannot be used."""
         return with_broker(self.config, lambda broker: self._with(broker, work))
 
-    async def _with(self, broker: Broker, work: Callable[[list[Entity], Ports], T]) -> T:
+    async def _with(self, broker: Broker, work: Callable[[World], T]) -> T:
         from oauthbroker.flowtools.running.resuming import to_its_end
+        from oauthbroker.flowtools.serving.entity_files import entities_in
 
         resources = broker.bundle.plugins.get("flowtools", PluginResources())
         folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
-        entities, ports = self._entities(*folders), self._with_options(_ports(broker, resources))
-        return await to_its_end(lambda: work(entities, ports))
-
-    def _entities(self, *others: Path) -> list[Entity]:
-        from oauthbroker.flowtools.serving.entity_files import entities_in
-
-        return entities_in(self.entities or others)
+        world = World(
+            versions=versions_of(broker),
+            entities=entities_in(self.entities or folders),
+            ports=self._with_options(_ports(broker, resources)),
+            database=self.database or _configured(broker),
+        )
+        return await to_its_end(lambda: work(world))
 
     def _with_options(self, ports: Ports) -> Ports:
         from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
@@ -90,13 +91,36 @@ class CommandInputs:
         return with_sandbox(ports) if self.sandbox else ports
 
 
-def opened(database: str, config: Path | None, *, absent: Absent = "refused") -> Opened:
-    """Open the database that a command names, else that of the FlowService. A file that is absent is refused with
-    BrokerError, made, or read as an empty database."""
+def with_versions(config: Path, work: Callable[[FlowVersions], T]) -> T:
+    """Return what work makes of the versions in the broker's store, in a thread."""
+
+    async def done(broker: Broker) -> T:
+        from oauthbroker.flowtools.running.resuming import to_its_end
+
+        versions = versions_of(broker)
+        return await to_its_end(lambda: work(versions))
+
+    return with_broker(config, done)
+
+
+def database_url(url: str, config: Path) -> str:
+    """Return the URL of the database that a command names, else that of the FlowService, else of a file here."""
+
+    async def configured(broker: Broker) -> str:
+        return _configured(broker)
+
+    return url or with_broker(config, configured)
+
+
+def _configured(broker: Broker) -> str:
+    return next(iter(urls_of(broker.bundle)), _SQLITE)
+
+
+def opened(url: str, *, absent: Absent = "refused") -> Opened:
+    """Open a database. A file that is absent is refused with BrokerError, made, or read as an empty database."""
     from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.entities.database import sqlite_file
 
-    url = database_url(database, config)
     file = sqlite_file(url)
     is_absent = file is not None and not file.exists()
     if is_absent and absent == "refused":

@@ -12,6 +12,7 @@ import typer
 
 from oauthbroker import BrokerError, Code, Turn, TurnAuth
 from oauthbroker.flowtools.cli.command_inputs import (
+    CONFIG,
     CommandInputs,
     Config,
     Database,
@@ -19,30 +20,27 @@ from oauthbroker.flowtools.cli.command_inputs import (
     Mail,
     MailPassword,
     Sandbox,
+    World,
+    database_url,
     opened,
 )
 from oauthbroker.flowtools.cli.deploying_commands import (
     AsJson,
     By,
-    Flows,
     account,
     problems_printed,
     refusals_printed,
     say,
 )
-from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.risk.acknowledgements import person
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.input_files import read_input
 from oauthbroker.flowtools.specification.source import MOST_BYTES, printable
-from oauthbroker.plugins import SystemClock, decode_json
+from oauthbroker.plugins import decode_json
 
 if TYPE_CHECKING:
-    from oauthbroker.flowtools.entities.database import Database as Opened
-    from oauthbroker.flowtools.entities.definition import Entity
     from oauthbroker.flowtools.running.contract import FlowRuns
     from oauthbroker.flowtools.running.overview import RunLine
-    from oauthbroker.flowtools.running.ports import Ports
     from oauthbroker.flowtools.running.result import RunResult
 
 _ASK_A_PERSON: Final = 75  # EX_TEMPFAIL of sysexits.h
@@ -60,9 +58,8 @@ def run(  # noqa: PLR0913  (options)
     role: Annotated[list[str], typer.Option("--role", help="A role of the caller.")] = [],  # noqa: B006
     user: Annotated[str, typer.Option(help="The subject of the caller's own tokens, such as slack:user:T1:U1.")] = "",
     team: Annotated[str, typer.Option(help="The subject of tokens for all, such as slack:team:T1.")] = "",
-    config: Config = None,
+    config: Config = CONFIG,
     resume: Annotated[str | None, typer.Option(help="Go on with this run; --input and the caller are its own.")] = None,
-    flows: Flows = Path("flows"),
     apply: Annotated[bool, typer.Option("--apply", help="Make the tables fit the entities; no data is lost.")] = False,
     sandbox: Sandbox = False,
     mail: Mail = "",
@@ -73,18 +70,19 @@ def run(  # noqa: PLR0913  (options)
     subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject}
     turn = Turn("flowtools", "command", auth=TurnAuth(subjects=subjects)) if subjects else None
     with problems_printed(as_json=as_json), refusals_printed():
-        deployed, data = FlowVersions(flows, SystemClock()).deployed(name), _input(given)
-        actor = Actor(id=caller or account(), roles=frozenset(role), turn=turn)
-        here = opened(database, config, absent="made" if apply else "refused")
-        world = CommandInputs(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
+        data, actor = _input(given), Actor(id=caller or account(), roles=frozenset(role), turn=turn)
+        inputs = CommandInputs(
+            entities, config, database=database, sandbox=sandbox, mail=mail, mail_password=mail_password
+        )
 
-        def call(found: list[Entity], ports: Ports) -> RunResult:
-            runs = _runs(here, found, ports, apply=apply)
+        def call(world: World) -> RunResult:
+            deployed = world.versions.deployed(name)
+            runs = _runs(world, apply=apply)
             flow = runs.ready(deployed.tool, deployed.policies)
             flow = replace(flow, withdrawn=deployed.withdrawn is not None)
             return runs.resume(flow, resume) if resume else runs.call(flow, data, actor)
 
-        result = world.use(call)
+        result = inputs.use(call)
     _tell(result, as_json=as_json)
     raise typer.Exit({"succeeded": 0, "waiting": _ASK_A_PERSON}.get(result.state, 1))
 
@@ -95,7 +93,7 @@ def runs(
     state: Annotated[str, typer.Option(help="Runs in this state, such as failed, waiting, unknown or escalated.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="So many at most, the newest first.")] = 100,
     database: Database = "",
-    config: Config = None,
+    config: Config = CONFIG,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -107,7 +105,7 @@ def runs(
             Code.REQUEST_INVALID, note=f"no state of runs; --state is one of {', '.join(overview.STATES)}"
         )
     where: dict[str, Any] = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
-    with refusals_printed(), opened(database, config).transaction() as connection:
+    with refusals_printed(), opened(database_url(database, config)).transaction() as connection:
         there = tables.exist(connection)
         rows = [_row(each) for each in overview.run_lines(connection, limit=limit, **where)] if there else []
         detail = overview.run_detail(connection, run_id) if run_id and rows else None
@@ -142,13 +140,13 @@ Run = Annotated[
 AnyRun = Annotated[str, typer.Argument(metavar="RUN", help="A run: flow runs lists them.")]
 
 
-def approve(run_id: Run, by: By = "", database: Database = "", config: Config = None) -> None:
+def approve(run_id: Run, by: By = "", database: Database = "", config: Config = CONFIG) -> None:
     """Let a stopped run pass the policy that asks; not for its own caller. It goes on by itself where flows are served,
     or with flow run --resume."""
     from oauthbroker.flowtools.running import approvals
 
     with refusals_printed():
-        approvals.approve(opened(database, config), run_id, by=person(by or account()), account=account())
+        approvals.approve(opened(database_url(database, config)), run_id, by=person(by or account()), account=account())
     typer.echo(f"run {run_id}: approved; it goes on where flows are served, or with flow run NAME --resume {run_id}")
 
 
@@ -157,14 +155,14 @@ def decline(
     by: By = "",
     why: Annotated[str, typer.Option(help="A reason for those who look at the run.")] = "",
     database: Database = "",
-    config: Config = None,
+    config: Config = CONFIG,
 ) -> None:
     """End a stopped run. Its commits stay."""
     from oauthbroker.flowtools.running import approvals
 
     with refusals_printed():
         given = {"by": person(by or account()), "account": account()}
-        approvals.decline(opened(database, config), run_id, **given, why=printable(why))
+        approvals.decline(opened(database_url(database, config)), run_id, **given, why=printable(why))
     typer.echo(f"run {run_id}: declined")
 
 
@@ -172,7 +170,7 @@ def retry(
     run_id: AnyRun,
     by: By = "",
     database: Database = "",
-    config: Config = None,
+    config: Config = CONFIG,
     *,
     happened: Annotated[
         bool | None,
@@ -185,17 +183,17 @@ def retry(
 
     with refusals_printed():
         given = {"by": person(by or account()), "account": account()}
-        approvals.retry(opened(database, config), run_id, **given, happened=happened)
+        approvals.retry(opened(database_url(database, config)), run_id, **given, happened=happened)
     typer.echo(f"run {run_id}: it goes on where flows are served, or with flow run NAME --resume {run_id}")
 
 
-def cancel(run_id: AnyRun, by: By = "", database: Database = "", config: Config = None) -> None:
+def cancel(run_id: AnyRun, by: By = "", database: Database = "", config: Config = CONFIG) -> None:
     """End a run that has not ended. Its commits stay, and its charges are refunded."""
     from oauthbroker.flowtools.running import approvals
 
     with refusals_printed():
         given = {"by": person(by or account()), "account": account()}
-        state = approvals.cancel(opened(database, config), run_id, **given)
+        state = approvals.cancel(opened(database_url(database, config)), run_id, **given)
     later = f"; it ends where flows are served, or with flow run NAME --resume {run_id}"
     typer.echo(f"run {run_id}: cancelled{'' if state == 'failed' else later}")
 
@@ -203,7 +201,7 @@ def cancel(run_id: AnyRun, by: By = "", database: Database = "", config: Config 
 def plan(
     entities: Annotated[list[Path], typer.Argument(metavar="ENTITY...", help="Entities: files, or folders of them.")],
     database: Database = "",
-    config: Config = None,
+    config: Config = CONFIG,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -212,7 +210,7 @@ def plan(
     from oauthbroker.flowtools.serving.entity_files import entities_in
 
     with problems_printed(as_json=as_json), refusals_printed():
-        changes = tables.plan(opened(database, config, absent="empty"), entities_in(entities))
+        changes = tables.plan(opened(database_url(database, config), absent="empty"), entities_in(entities))
     answer = {"changes": [{"what": each.what, "refused": each.refused or None} for each in changes]}
     say(answer, map(str, changes) if changes else ["the tables fit the entities"], as_json=as_json)
     raise typer.Exit(1 if any(each.refused for each in changes) else 0)
@@ -227,13 +225,14 @@ def _input(given: str) -> Any:
     return decode_json(raw, Code.REQUEST_INVALID, most_values=MOST_BYTES)
 
 
-def _runs(database: Opened, entities: list[Entity], ports: Ports, *, apply: bool) -> FlowRuns:
+def _runs(world: World, *, apply: bool) -> FlowRuns:
     from oauthbroker.flowtools.entities import tables
     from oauthbroker.flowtools.running.contract import FlowRuns
 
+    database = opened(world.database, absent="made" if apply else "refused")
     if apply:
-        tables.apply(database, entities)
-    return FlowRuns(database, entities, ports)
+        tables.apply(database, world.entities)
+    return FlowRuns(database, world.entities, world.ports)
 
 
 def _row(run: RunLine) -> dict[str, Any]:

@@ -69,7 +69,6 @@ class FlowServiceSpec(Strict):
     out, it does so for that SQLite alone. Files are relative to the folder of the bundle. An ended run keeps its input,
     result and steps for `retention_days`."""
 
-    flows: File = "flows"
     entities: Annotated[list[File], Field(max_length=100)] = Field(default_factory=list)
     database: SecretSource | None = None
     apply_changes: bool | None = None

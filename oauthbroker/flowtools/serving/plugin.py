@@ -82,6 +82,7 @@ class _Following:
 
 
 def _service(broker: Broker, resources: PluginResources) -> FlowService:
+    from oauthbroker.flowtools.deployment.versions import versions_of
     from oauthbroker.flowtools.serving.adapters import ports_of
     from oauthbroker.flowtools.serving.service import FlowService
 
@@ -89,10 +90,10 @@ def _service(broker: Broker, resources: PluginResources) -> FlowService:
     if ("database",) not in resource.secrets and settings.store_url_env:
         note = "a broker whose store is in PostgreSQL needs FlowService.spec.database: its hosts share one"
         raise BrokerError(Code.CONFIG_INVALID, note=note)
-    store = Path(settings.store_root)
+    store, versions = Path(settings.store_root), versions_of(broker)
     try:
         ports = ports_of(resource, broker)
-        return FlowService(resource, resources.folder or Path(), store=store, ports=ports)
+        return FlowService(resource, resources.folder or Path(), store=store, ports=ports, versions=versions)
     except ValueError as error:
         note = str(error)
     raise BrokerError(Code.CONFIG_INVALID, note=note)

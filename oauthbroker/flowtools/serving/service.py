@@ -31,8 +31,8 @@ from oauthbroker.flowtools.serving.data import database_url
 from oauthbroker.flowtools.serving.entity_files import entities_in
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.specification.failures import Actor
-from oauthbroker.flowtools.specification.source import FlowRefused, printable
-from oauthbroker.plugins import PluginFinding, PluginResource, SystemClock
+from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.plugins import PluginFinding, PluginResource
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 THREADS: Final = 12  # of runs; the pool of connections has 15
@@ -44,11 +44,12 @@ T = TypeVar("T")
 class FlowService:
     """One service of a running broker. Its methods that block are called from its threads."""
 
-    def __init__(self, resource: PluginResource, folder: Path, *, store: Path, ports: Ports) -> None:
+    def __init__(
+        self, resource: PluginResource, folder: Path, *, store: Path, ports: Ports, versions: FlowVersions
+    ) -> None:
         """Raises ValueError for a database that can never work."""
         self.spec: FlowServiceSpec = resource.spec
-        self.folder = folder
-        self.versions = FlowVersions(folder / self.spec.flows, SystemClock())
+        self.versions = versions
         self._own = ("database",) not in resource.secrets
         if self._own:
             store.parent.mkdir(parents=True, exist_ok=True)
@@ -167,11 +168,7 @@ class FlowService:
         except SQLAlchemyError as error:
             return self.serving, (_finding("databaseAway", f"The database: {type(error).__name__}.", "Start it."),)
         except (ValueError, BrokerError) as error:
-            return self.serving, (_finding("notServing", str(error), "Apply the changes, or correct the folder."),)
-        kept = self.folder / self.spec.flows
-        if "flows" in self.spec.model_fields_set and not kept.is_dir():  # the default is made by the first deployment
-            text = f"No folder of deployed versions: {printable(str(kept))}. No tool is served."
-            problems.append(_finding("flowsMissing", text, "Deploy a version, or correct FlowService.spec.flows."))
+            return self.serving, (_finding("notServing", str(error), "Apply the changes, or correct the entities."),)
         for name in names:
             try:
                 found[name] = self.flow(name)

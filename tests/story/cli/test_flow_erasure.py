@@ -12,7 +12,7 @@ from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import journal
 from tests.kit import postgres
 from tests.kit.cli import BROKER, Desk, serving
-from tests.kit.flow_bundle import SERVICE, bundle, deploy, jwt, note_tool
+from tests.kit.flow_bundle import SERVICE, bundle, deploy_in_store, jwt, note_tool
 from tests.kit.served_api import Service, make_key, until
 
 pytestmark = [pytest.mark.rule("run-erasure"), pytest.mark.slow]
@@ -36,7 +36,7 @@ def url(request: pytest.FixtureRequest, desk: Desk, idp: Any, monkeypatch: pytes
         monkeypatch.setenv(ENVIRONMENT, url)
         more = {"database": {"valueFrom": {"env": ENVIRONMENT}}}
     bundle(desk.folder / "config", issuers=[issuer], **more)
-    deploy(desk.folder / "config", note_tool("note", {"type": "http"}))
+    deploy_in_store(desk.folder / "config", note_tool("note", {"type": "http"}))
     return url
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import hashlib
 import json
 import threading
 from collections.abc import AsyncIterator
@@ -17,7 +16,6 @@ import pytest
 import sqlalchemy as sa
 
 from oauthbroker import BrokerError, Code, Secret, Turn, TurnAuth
-from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.running.journal import AUDIT, META, RUN
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.result import RunResult
@@ -28,8 +26,9 @@ from oauthbroker.flowtools.serving.schedules import FIRED, Schedules
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.flowtools.specification.source import FlowRefused
-from oauthbroker.plugins import PluginResource, SystemClock
+from oauthbroker.plugins import PluginResource
 from tests.kit.flow_bundle import NIGHTLY, SERVICE, bundle, call, deploy, note_tool
+from tests.kit.flow_versions import damage, on_loop_of, state_of, store_of, versions_in
 
 pytestmark = pytest.mark.rule("000-trigger-http", "000-trigger-as", "run-serves")
 CRON = {"type": "cron", "schedule": "0 3 * * *"}
@@ -49,22 +48,11 @@ def opened(folder: Path, url: str = "", **more: Any) -> FlowService:
     resource = PluginResource(
         "FlowService", "flows", FlowServiceSpec.model_validate({**SERVICE, **more}), secrets=secrets
     )
-    return FlowService(resource, folder, store=folder / "store", ports=Ports())
+    return FlowService(resource, folder, store=folder / "store", ports=Ports(), versions=versions_in(folder))
 
 
 def codes(service: FlowService) -> list[str]:
     return [each.code for each in service.problems]
-
-
-async def test_a_folder_of_versions_that_is_not_there_is_a_finding_until_a_version_is_deployed(tmp_path: Path) -> None:
-    service = opened(tmp_path, flows="flowz")
-    await service.look()
-    (finding,) = service.problems
-    assert ("flowsMissing", True) == (finding.code, str(tmp_path / "flowz") in finding.text)
-    (tmp_path / "flowz").mkdir()
-    await service.look()
-    await service.close()
-    assert [] == codes(service)
 
 
 def test_two_serving_tools_of_one_method_and_path_are_refused_with_both_names(tmp_path: Path) -> None:
@@ -73,7 +61,7 @@ def test_two_serving_tools_of_one_method_and_path_are_refused_with_both_names(tm
     deploy(tmp_path, note_tool("other", {**here, "method": "PUT"}))
     with pytest.raises(FlowRefused, match=r"The tool second has the method and path of first version 1, which serves"):
         deploy(tmp_path, note_tool("second", {**here, "method": "POST"}))
-    assert [] == FlowVersions(tmp_path / "flows", SystemClock()).numbers("second")
+    assert [] == versions_in(tmp_path).numbers("second")
     moved = {**note_tool("other", here), "version": 2}
     deploy(tmp_path, moved)
     with pytest.raises(FlowRefused, match=r"The tool other has the method and path of first"):
@@ -290,19 +278,24 @@ async def test_a_name_of_another_form_is_not_found(service: FlowService, tmp_pat
     assert Code.NOT_FOUND is refused.value.code
 
 
-async def test_a_damaged_version_is_reported_by_its_place_in_the_folder_alone(
-    service: FlowService, tmp_path: Path
+async def test_a_version_that_cannot_be_used_is_reported_by_its_name(service: FlowService, tmp_path: Path) -> None:
+    deploy(tmp_path, note_tool("note", {"type": "http"}))
+    deploy(tmp_path, note_tool("other", {"type": "http"}))
+    on_loop_of(damage(state_of(store_of(tmp_path)), "note", 1))
+    await service.look()
+    assert (["other"], ["toolCannotRun"]) == ([*service.serving], codes(service))
+    assert "note: note@1:1:1: Damaged." in service.problems[0].text
+
+
+async def test_a_store_that_is_away_is_a_finding_and_what_serves_goes_on(
+    service: FlowService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deploy(tmp_path, note_tool("note", {"type": "http"}))
-    (tmp_path / "flows/note/versions/1.json").write_text("{}")
-    deploy(tmp_path, note_tool("other", {"type": "http"}))
-    raw = json.dumps({"no": "tool"})
-    there = json.loads((tmp_path / "flows/other/versions/1.json").read_text())
-    there |= {"specification": raw, "digest": hashlib.sha256(raw.encode()).hexdigest()}
-    (tmp_path / "flows/other/versions/1.json").write_text(json.dumps(there))
     await service.look()
-    reported = " ".join(each.text for each in service.problems)
-    assert "note/versions/1.json" in reported
-    assert "other@1.json" in reported
-    assert str(tmp_path) not in reported
-    assert ".json.json" not in reported
+
+    async def away(_key: str) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    monkeypatch.setattr(service.versions._records._state, "get", away)
+    await service.look()
+    assert (["note"], ["notServing"]) == ([*service.serving], codes(service))
