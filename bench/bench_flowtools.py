@@ -113,7 +113,7 @@ def main(*, quick: bool) -> None:
 
         database = Database(f"sqlite:///{folder / 'flows.db'}")
         apply(database, entities)
-        runs, given = FlowRuns(database, entities), bookings()
+        runs, given = FlowRuns(database, entities, audit=list[object]().append), bookings()
         with database.transaction() as connection:
             known = {each.name: each for each in entities}
             Rows(connection, known, CALLER).create("Vehicle", {"dailyRate": 40}, VEHICLE)

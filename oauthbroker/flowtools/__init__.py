@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.definition import load_entity
     from oauthbroker.flowtools.entities.tables import apply
     from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
+    from oauthbroker.flowtools.running.auditing import audit_from_threads
     from oauthbroker.flowtools.running.contract import FlowRuns
     from oauthbroker.flowtools.running.ports import Adapter, AnswerLost, Effect, EffectRefused, NotSent
     from oauthbroker.flowtools.running.resuming import resuming
@@ -39,6 +40,7 @@ __all__ = [
     "RiskAssessment",
     "apply",
     "assess",
+    "audit_from_threads",
     "load_entity",
     "load_policy",
     "load_tool",
@@ -53,6 +55,7 @@ _PARTS = {
     "entities.definition": {"load_entity"},
     "entities.tables": {"apply"},
     "risk.assessment": {"RiskAssessment", "assess"},
+    "running.auditing": {"audit_from_threads"},
     "running.contract": {"FlowRuns"},
     "running.ports": {"Adapter", "AnswerLost", "Effect", "EffectRefused", "NotSent"},
     "running.resuming": {"resuming"},
@@ -69,6 +72,7 @@ PLUGIN = Plugin(
             help="Flow tools: check, deploy, draw, run.", app="oauthbroker.flowtools.cli.commands:app"
         )
     },
+    audit_types="oauthbroker.flowtools.running.auditing:TYPES",
     kinds="oauthbroker.flowtools.serving.kinds:KINDS",
     open="oauthbroker.flowtools.serving.plugin:open_plugin",
     erase="oauthbroker.flowtools.serving.data:erase_subject",

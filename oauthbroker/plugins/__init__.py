@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from oauthbroker.core.lazy import lazily
 
 if TYPE_CHECKING:
-    from oauthbroker.audit.plugin_entry import PluginAuditEntry
+    from oauthbroker.audit.plugin_entry import PluginAudit, PluginAuditEntry
     from oauthbroker.config.plugin_files import read_json, read_resources, read_yaml
     from oauthbroker.config.problems.problems import ConfigProblem, SourcePlace
     from oauthbroker.config.reading.yaml_reader import YamlDocument
@@ -59,6 +59,7 @@ __all__ = [
     "NotPlainJson",
     "PinnedTexts",
     "Plugin",
+    "PluginAudit",
     "PluginAuditEntry",
     "PluginCall",
     "PluginCommand",
@@ -104,7 +105,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "audit.plugin_entry": {"PluginAuditEntry"},
+        "audit.plugin_entry": {"PluginAudit", "PluginAuditEntry"},
         "config.plugin_files": {"read_json", "read_resources", "read_yaml"},
         "config.problems.problems": {"ConfigProblem", "SourcePlace"},
         "config.reading.yaml_reader": {"YamlDocument"},

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.flowtools.cli.command_inputs import with_versions
+from oauthbroker.flowtools.cli.command_inputs import at_broker
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.serving.service import FlowService
@@ -61,7 +61,7 @@ def deploy(folder: Path, document: dict[str, Any], **more: Any) -> None:
 
 def deploy_in_store(config: Path, document: dict[str, Any], **more: Any) -> None:
     """Deploy a version as a command does."""
-    with_versions(config, lambda versions: deploy_to(versions, document, **more))
+    at_broker(config, lambda here: deploy_to(here.versions, document, **more))
 
 
 def deploy_to(versions: FlowVersions, document: dict[str, Any], *, activate: bool = False, by: str = "Ada") -> None:

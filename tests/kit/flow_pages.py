@@ -21,7 +21,7 @@ from oauthbroker.store.format.port import Store
 from tests.kit.flow_bundle import INPUT, OUTPUT, SERVICE, STAFF, bundle, call, deploy_to, note_tool
 from tests.kit.flow_versions import state_of
 from tests.unit.flowtools.kit import chain, written
-from tests.unit.flowtools.run_kit import BEGIN, COMMIT
+from tests.unit.flowtools.run_kit import BEGIN, COMMIT, Entries
 
 MARKER = "M4RKER-of-a-value"
 HOSTILE = "<script>alert('x')</script>"
@@ -61,7 +61,8 @@ def resources_of(folder: Path) -> PluginResources:
 @asynccontextmanager
 async def flow_service(folder: Path, versions: FlowVersions) -> AsyncIterator[FlowService]:
     resources = resources_of(folder)
-    service = FlowService(resources.resources[0], folder, store=folder / "store", ports=Ports(), versions=versions)
+    given: dict[str, Any] = {"store": folder / "store", "ports": Ports(), "versions": versions, "audit": Entries()}
+    service = FlowService(resources.resources[0], folder, **given)
     try:
         await service.look()
         yield service

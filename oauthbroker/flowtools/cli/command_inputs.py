@@ -1,4 +1,4 @@
-"""What a command works with: the broker's store, and entities and adapters by its options and the FlowService."""
+"""What a command works with: the broker of `--config`, and entities and adapters by its options and its FlowService."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from oauthbroker import BrokerError, Code, Secret, open_broker
 from oauthbroker.flowtools.deployment.versions import FlowVersions, versions_of
 from oauthbroker.flowtools.serving.data import urls_of
-from oauthbroker.plugins import PluginResources
+from oauthbroker.plugins import PluginAudit, PluginResources
 
 if TYPE_CHECKING:
     from oauthbroker import Broker
@@ -31,7 +31,7 @@ Database = Annotated[
         envvar="OAUTHBROKER_FLOWS_DATABASE", help="The database as a URL. Else the configured one, or flows.db."
     ),
 ]
-Config = Annotated[Path, typer.Option(help="The broker's configuration: its store, its apps and its FlowService.")]
+Config = Annotated[Path, typer.Option(help="The broker's configuration: its store, apps and FlowService.")]
 CONFIG: Final = Path("config")
 Sandbox = Annotated[bool, typer.Option("--sandbox", help="Play payments and SMS, which reach nothing.")]
 Mail = Annotated[
@@ -40,14 +40,17 @@ Mail = Annotated[
 MailPassword = Annotated[str, typer.Option(envvar="OAUTHBROKER_FLOWS_MAIL_PASSWORD", hidden=True)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """Where a flow is deployed and runs."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command works: the versions, the audit log and the database of the configured broker."""
 
     versions: FlowVersions
-    entities: list[Entity]
-    ports: Ports
-    database: str
+    audit: PluginAudit
+    url: str
+
+    def database(self, absent: Absent = "refused") -> Opened:
+        """Open the database. A file that is absent is refused with BrokerError, made, or read as an empty one."""
+        return opened(self.url, absent=absent)
 
 
 @dataclass(frozen=True)
@@ -62,24 +65,20 @@ class CommandInputs:
     mail: str
     mail_password: str = field(repr=False)
 
-    def use(self, work: Callable[[World], T]) -> T:
-        """Return what work makes of it, in a thread, while the broker is open. Raises FlowRefused and ValueError for
-        what cannot be used."""
+    def use(self, work: Callable[[Place, list[Entity], Ports], T]) -> T:
+        """Return what work makes of the broker, the entities and the ports, in a thread, while the broker is open.
+        Raises FlowRefused and ValueError for what cannot be used."""
         return with_broker(self.config, lambda broker: self._with(broker, work))
 
-    async def _with(self, broker: Broker, work: Callable[[World], T]) -> T:
+    async def _with(self, broker: Broker, work: Callable[[Place, list[Entity], Ports], T]) -> T:
         from oauthbroker.flowtools.running.resuming import to_its_end
         from oauthbroker.flowtools.serving.entity_files import entities_in
 
         resources = broker.bundle.plugins.get("flowtools", PluginResources())
         folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
-        world = World(
-            versions=versions_of(broker),
-            entities=entities_in(self.entities or folders),
-            ports=self._with_options(_ports(broker, resources)),
-            database=self.database or _configured(broker),
-        )
-        return await to_its_end(lambda: work(world))
+        found, ports = entities_in(self.entities or folders), self._with_options(_ports(broker, resources))
+        place = _place(broker, self.database)
+        return await to_its_end(lambda: work(place, found, ports))
 
     def _with_options(self, ports: Ports) -> Ports:
         from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
@@ -91,16 +90,22 @@ class CommandInputs:
         return with_sandbox(ports) if self.sandbox else ports
 
 
-def with_versions(config: Path, work: Callable[[FlowVersions], T]) -> T:
-    """Return what work makes of the versions in the broker's store, in a thread."""
+def at_broker(config: Path, work: Callable[[Place], T], database: str = "") -> T:
+    """Return what work makes of the configured broker, in a thread, while the broker is open."""
 
     async def done(broker: Broker) -> T:
         from oauthbroker.flowtools.running.resuming import to_its_end
 
-        versions = versions_of(broker)
-        return await to_its_end(lambda: work(versions))
+        place = _place(broker, database)
+        return await to_its_end(lambda: work(place))
 
     return with_broker(config, done)
+
+
+def _place(broker: Broker, database: str) -> Place:
+    from oauthbroker.flowtools.running.auditing import audit_from_threads
+
+    return Place(versions_of(broker), audit_from_threads(broker.audit), database or _configured(broker))
 
 
 def database_url(url: str, config: Path) -> str:

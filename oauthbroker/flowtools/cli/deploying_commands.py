@@ -8,7 +8,7 @@ import pwd
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,9 +20,9 @@ from oauthbroker.flowtools.cli.command_inputs import (
     Entities,
     Mail,
     MailPassword,
+    Place,
     Sandbox,
-    World,
-    with_versions,
+    at_broker,
 )
 from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
 from oauthbroker.flowtools.risk.acknowledgements import finding_key
@@ -33,6 +33,10 @@ from oauthbroker.flowtools.specification.policies import Policy
 from oauthbroker.flowtools.specification.source import FlowRefused, printable
 from oauthbroker.flowtools.specification.spec import load_tool
 from oauthbroker.plugins import ConfigProblem
+
+if TYPE_CHECKING:
+    from oauthbroker.flowtools.entities.definition import Entity
+    from oauthbroker.flowtools.running.ports import Ports
 
 Tool = Annotated[Path, typer.Argument(help="A JSON or YAML file with one tool.")]
 By = Annotated[str, typer.Option("--by", help="Your name, for the record. Left out: the account of this process.")]
@@ -53,8 +57,8 @@ def acknowledge(
     with problems_printed(as_json=as_json):
         tool = load_tool(read_input(file), str(file))
         assessment = assess(tool, _policies(policy))
-        new = with_versions(
-            config, lambda versions: versions.acknowledgements.record(tool, assessment, by=by, chosen=finding)
+        new = at_broker(
+            config, lambda here: here.versions.acknowledgements.record(tool, assessment, by=by, chosen=finding)
         )
     answer = {"digest": tool.source.digest, "acknowledged": [finding_key(each) for each in new]}
     count = f"{len(new) or 'no'} finding{'s' * (len(new) != 1)} acknowledged"
@@ -81,13 +85,13 @@ def deploy(  # noqa: PLR0913  (options)
         raw, policies = read_input(file), _policies(policy)
         tool = load_tool(raw, str(file))
 
-        def deployed(world: World) -> tuple[DeployedFlow, int | None]:
+        def deployed(here: Place, found: list[Entity], ports: Ports) -> tuple[DeployedFlow, int | None]:
             from oauthbroker.flowtools.entities.definition import entities_by_name
             from oauthbroker.flowtools.running.flow import ready
 
-            ready(tool, entities=entities_by_name(world.entities), ports=world.ports, policies=policies)
-            flow = world.versions.deploy(raw, str(file), by=by or account(), policies=policies)
-            return flow, world.versions.serving(tool.name)
+            ready(tool, entities=entities_by_name(found), ports=ports, policies=policies)
+            flow = here.versions.deploy(raw, str(file), by=by or account(), policies=policies)
+            return flow, here.versions.serving(tool.name)
 
         flow, serving = inputs.use(deployed)
     _tell(flow, serving, "deployed", as_json=as_json)
@@ -103,7 +107,7 @@ def activate(
 ) -> None:
     """Let a deployed version serve, forward or back. The others stay deployed."""
     with problems_printed(as_json=as_json):
-        flow = with_versions(config, lambda versions: versions.activate(name, version, by=by or account()))
+        flow = at_broker(config, lambda here: here.versions.activate(name, version, by=by or account()))
     _tell(flow, version, "activated", as_json=as_json)
 
 
@@ -118,9 +122,14 @@ def withdraw(
     as_json: AsJson = False,
 ) -> None:
     """Permanently stop new calls to a version. Its runs that have begun go on to their end."""
+    from oauthbroker.flowtools.running.auditing import VersionWithdrawn
+
+    entry = VersionWithdrawn(tool=name, version=version, actor=account(), by=by or account())
+    given: dict[str, Any] = {"by": by or account(), "why": why, "serving": serving}
     with problems_printed(as_json=as_json):
-        given: dict[str, Any] = {"by": by or account(), "why": why, "serving": serving}
-        record = with_versions(config, lambda versions: versions.withdraw(name, version, **given))
+        record = at_broker(
+            config, lambda here: here.versions.withdraw(name, version, **given, before=lambda: here.audit(entry))
+        )
     line = f"{name} version {version}: {_withdrawn(record)}; its runs that have begun go on"
     say({"name": name, "version": version, "withdrawn": _record(record)}, [line], as_json=as_json)
 
@@ -132,7 +141,7 @@ def versions(
     as_json: AsJson = False,
 ) -> None:
     """List versions: digest, risk, who deployed them when, and which one serves. Status 1: one cannot be used."""
-    rows, problems = with_versions(config, lambda versions: _listed(versions, [name] if name else versions.names()))
+    rows, problems = at_broker(config, lambda here: _listed(here.versions, [name] if name else here.versions.names()))
     answer = {"versions": rows, "problems": [each.to_json() for each in problems]}
     say(answer, [*map(_line, rows), *map(str, problems)], as_json=as_json)
     raise typer.Exit(1 if problems else 0)

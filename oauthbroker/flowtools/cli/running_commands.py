@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -19,8 +20,9 @@ from oauthbroker.flowtools.cli.command_inputs import (
     Entities,
     Mail,
     MailPassword,
+    Place,
     Sandbox,
-    World,
+    at_broker,
     database_url,
     opened,
 )
@@ -39,10 +41,12 @@ from oauthbroker.flowtools.specification.source import MOST_BYTES, printable
 from oauthbroker.plugins import decode_json
 
 if TYPE_CHECKING:
-    from oauthbroker.flowtools.running.contract import FlowRuns
+    from oauthbroker.flowtools.entities.definition import Entity
     from oauthbroker.flowtools.running.overview import RunLine
+    from oauthbroker.flowtools.running.ports import Ports
     from oauthbroker.flowtools.running.result import RunResult
 
+T = TypeVar("T")
 _ASK_A_PERSON: Final = 75  # EX_TEMPFAIL of sysexits.h
 
 
@@ -67,6 +71,9 @@ def run(  # noqa: PLR0913  (options)
     as_json: AsJson = False,
 ) -> None:
     """Run a deployed tool once. Status 1: it did not succeed. Status 75: a user has to consent first."""
+    from oauthbroker.flowtools.entities import tables
+    from oauthbroker.flowtools.running.contract import FlowRuns
+
     subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject}
     turn = Turn("flowtools", "command", auth=TurnAuth(subjects=subjects)) if subjects else None
     with problems_printed(as_json=as_json), refusals_printed():
@@ -75,9 +82,12 @@ def run(  # noqa: PLR0913  (options)
             entities, config, database=database, sandbox=sandbox, mail=mail, mail_password=mail_password
         )
 
-        def call(world: World) -> RunResult:
-            deployed = world.versions.deployed(name)
-            runs = _runs(world, apply=apply)
+        def call(here: Place, found: list[Entity], ports: Ports) -> RunResult:
+            deployed = here.versions.deployed(name)
+            there = here.database("made" if apply else "refused")
+            if apply:
+                tables.apply(there, found)
+            runs = FlowRuns(there, found, ports, audit=here.audit)
             flow = runs.ready(deployed.tool, deployed.policies)
             flow = replace(flow, withdrawn=deployed.withdrawn is not None)
             return runs.resume(flow, resume) if resume else runs.call(flow, data, actor)
@@ -146,7 +156,7 @@ def approve(run_id: Run, by: By = "", database: Database = "", config: Config = 
     from oauthbroker.flowtools.running import approvals
 
     with refusals_printed():
-        approvals.approve(opened(database_url(database, config)), run_id, by=person(by or account()), account=account())
+        _decide(approvals.approve, run_id, by=by, database=database, config=config)
     typer.echo(f"run {run_id}: approved; it goes on where flows are served, or with flow run NAME --resume {run_id}")
 
 
@@ -161,8 +171,7 @@ def decline(
     from oauthbroker.flowtools.running import approvals
 
     with refusals_printed():
-        given = {"by": person(by or account()), "account": account()}
-        approvals.decline(opened(database_url(database, config)), run_id, **given, why=printable(why))
+        _decide(approvals.decline, run_id, by=by, database=database, config=config, why=printable(why))
     typer.echo(f"run {run_id}: declined")
 
 
@@ -182,8 +191,7 @@ def retry(
     from oauthbroker.flowtools.running import approvals
 
     with refusals_printed():
-        given = {"by": person(by or account()), "account": account()}
-        approvals.retry(opened(database_url(database, config)), run_id, **given, happened=happened)
+        _decide(approvals.retry, run_id, by=by, database=database, config=config, happened=happened)
     typer.echo(f"run {run_id}: it goes on where flows are served, or with flow run NAME --resume {run_id}")
 
 
@@ -192,10 +200,14 @@ def cancel(run_id: AnyRun, by: By = "", database: Database = "", config: Config 
     from oauthbroker.flowtools.running import approvals
 
     with refusals_printed():
-        given = {"by": person(by or account()), "account": account()}
-        state = approvals.cancel(opened(database_url(database, config)), run_id, **given)
+        state = _decide(approvals.cancel, run_id, by=by, database=database, config=config)
     later = f"; it ends where flows are served, or with flow run NAME --resume {run_id}"
     typer.echo(f"run {run_id}: cancelled{'' if state == 'failed' else later}")
+
+
+def _decide(decision: Callable[..., T], run_id: str, *, by: str, database: str, config: Path, **more: Any) -> T:
+    more |= {"by": person(by or account()), "account": account()}
+    return at_broker(config, lambda here: decision(here.database(), run_id, audit=here.audit, **more), database)
 
 
 def plan(
@@ -223,16 +235,6 @@ def _input(given: str) -> Any:
     if len(raw) > MOST_BYTES:
         raise BrokerError(Code.REQUEST_TOO_LARGE)
     return decode_json(raw, Code.REQUEST_INVALID, most_values=MOST_BYTES)
-
-
-def _runs(world: World, *, apply: bool) -> FlowRuns:
-    from oauthbroker.flowtools.entities import tables
-    from oauthbroker.flowtools.running.contract import FlowRuns
-
-    database = opened(world.database, absent="made" if apply else "refused")
-    if apply:
-        tables.apply(database, world.entities)
-    return FlowRuns(database, world.entities, world.ports)
 
 
 def _row(run: RunLine) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -95,9 +95,19 @@ class FlowVersions:
 
         return self._records.alone(write)
 
-    def withdraw(self, name: str, version: int, *, by: str, why: str = "", serving: bool = False) -> Entry:
+    def withdraw(
+        self,
+        name: str,
+        version: int,
+        *,
+        by: str,
+        why: str = "",
+        serving: bool = False,
+        before: Callable[[], None] = lambda: None,
+    ) -> Entry:
         """Permanently stop new calls to a version. Its runs that have begun go on. Idempotent: the first entry stays,
-        and is returned. The version that serves is refused, unless `serving`: then no version serves.
+        and is returned. The version that serves is refused, unless `serving`: then no version serves. `before` is
+        called when nothing is left that refuses it.
 
         Raises BrokerError if it is not deployed or serves. A version whose text is damaged can be withdrawn.
         """
@@ -113,6 +123,7 @@ class FlowVersions:
             if not serving and self.serving(name) == version:
                 note = f"{name}@{version} serves; activate another version, or write --serving to let none serve"
                 raise BrokerError(Code.REQUEST_INVALID, note=note)
+            before()
             self._add(name, WITHDRAWALS, version, by, why=why)
 
         self._records.alone(write)

@@ -20,6 +20,7 @@ from oauthbroker.flowtools.running.working import FlowOf, Worker, is_of
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy
 from oauthbroker.flowtools.specification.spec import FlowTool
+from oauthbroker.plugins import PluginAudit
 
 
 class FlowRuns:
@@ -31,16 +32,18 @@ class FlowRuns:
         entities: Iterable[Entity],
         ports: Ports | None = None,
         *,
+        audit: PluginAudit,
         policies: Iterable[Policy] = (),
         lease_seconds: float = 60.0,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
-        """Raises ValueError if the tables do not fit the entities, or are those of a development version."""
+        """`audit` is `audit_from_threads(broker.audit)`: an act whose entry it refuses does not happen. Raises
+        ValueError if the tables do not fit the entities, or are those of a development version."""
         self._database, self._entities = database, entities_by_name(entities)
         if changes := plan(database, self._entities.values()):
             raise ValueError(f"the tables do not fit the entities: {changes[0]}")
         self._ports, self._policies = ports or Ports(), tuple(policies)
-        given: dict[str, Any] = {"database": database, "lease_seconds": lease_seconds}
+        given: dict[str, Any] = {"database": database, "lease_seconds": lease_seconds, "audit": audit}
         given["sleep"] = sleep or threading.Event().wait
         self._acceptance, self._worker = Acceptance(**given), Worker(**given, entities=self._entities)
         with database.transaction() as connection:
@@ -58,7 +61,8 @@ class FlowRuns:
 
         `call` is the id that a caller gives to its call. For a tool without an idempotency key, the same id is the same
         call, and another id goes on with a waiting run of the same caller and input. `key` is a key for such a tool.
-        Raises an error of the database only if the call may be repeated: nothing of it is committed, nor will be.
+        Raises an error of the database, and `storeUnavailable` of the audit log, only if the call may be repeated:
+        nothing of it is committed, nor will be.
         """
         given = Call(data=data, actor=actor, call=call, key=key, takes=True)
         try:
@@ -125,4 +129,5 @@ class FlowRuns:
 
     def refused(self, run: str, session: str, why: str) -> None:
         """Fail a waiting run whose user has refused, if it waits for that session."""
-        self._worker.change(run, lambda each, found, now: lifecycle.refuse(each, found, session, why, now))
+        given: dict[str, Any] = {"session": session, "why": why, "audit": self._worker.audit}
+        self._worker.change(run, lambda each, found, now: lifecycle.refuse(each, found, now=now, **given))

@@ -19,6 +19,7 @@ from oauthbroker.flowtools.entities.definition import Entity
 from oauthbroker.flowtools.entities.rows import Rows
 from oauthbroker.flowtools.running import lifecycle
 from oauthbroker.flowtools.running.approvals import approved
+from oauthbroker.flowtools.running.auditing import effect_sent
 from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, sent
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import (
@@ -43,6 +44,7 @@ from oauthbroker.flowtools.running.row_nodes import change_rows, create_row, nam
 from oauthbroker.flowtools.running.tries import Tries
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.spec import EXTERNAL, Node, lower_camel, read_name
+from oauthbroker.plugins import PluginAudit
 
 
 class EffectUnknown(Exception):
@@ -69,6 +71,7 @@ class Interpreter:
     lease_seconds: float
     sleep: Callable[[float], object]
     tries: Tries
+    audit: PluginAudit
     notes: dict[str, None]
     output: Any = None
     connection: Connection
@@ -130,14 +133,10 @@ class Interpreter:
     def succeed(self, output: Any) -> None:
         """Commit rows and steps together with the end of the run and its audit entry."""
         now, notes = self.database.now(self.connection), list(self.notes)
-        lifecycle.end(self.connection, self.run, SUCCEEDED, now, cancellable=True, output=output, notes=notes)
+        end: dict[str, Any] = {"cancellable": True, "output": output, "notes": notes, "audit": self.audit}
+        lifecycle.end(self.connection, self.run, SUCCEEDED, now, **end)
         self.tries.go_on()
         self.connection.commit()
-
-    def lost_answers(self) -> list[str]:
-        """Return the nodes whose effect was sent, without an answer, and cannot be asked for again."""
-        lost = [name for name, step in self.steps.items() if step.state == SENT and "/" not in name]
-        return [name for name in lost if not repeatable(self.flow, self.flow.tool.nodes[name])]
 
     def now(self) -> str:
         """Return the database's time, as rows and effects have it."""
@@ -247,14 +246,15 @@ class Interpreter:
                 return value
 
     def _send(self, node: Node, effect: Effect, attempt: int) -> Any:
-        """Journal that an effect is sent, and send it. A request looks for its token before that, outside of any
-        transaction: one that has to wait for a user was certainly not sent."""
+        """Write to journal and audit log that an effect is sent, and send it. A request looks for its token before,
+        outside of any transaction: one that has to wait for a user was certainly not sent."""
         requests = self.flow.ports.requests if node.type == "httpRequest" else None
         if requests is not None:
             self.commit(seconds=ASK_SECONDS)
             self.locks.close()
             requests.ask(effect)
         self.write(node.id, RunStep(state=SENT, value=None, attempts=attempt))
+        self.audit(effect_sent(self.run, node, effect.operation, attempt))
         self.commit(seconds=effect.seconds)
         self.locks.close()
         return sent(requests if requests is not None else adapter_of(self.flow, node), effect)

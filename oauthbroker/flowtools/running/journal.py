@@ -1,4 +1,4 @@
-"""The journal: runs, their steps, the events that started them, and the audit log, in the database of the entities.
+"""The journal: runs, their steps, and the events that started them, in the database of the entities.
 
 A step is written in the transaction of its writes. How a run gets from state to state is in `lifecycle`.
 """
@@ -51,16 +51,6 @@ STEP = Table(
     *(Column(name, Text, nullable=False) for name in ("state", "value")),
     *(Column(name, Integer, nullable=False) for name in ("attempts", "rows")),
     Column("generation", Integer, nullable=False, server_default="0"),
-)
-AUDIT = Table(
-    "flow_audit",
-    META,
-    Column("number", Integer, primary_key=True),
-    *(Column(name, Text, nullable=False) for name in ("tool", "outcome")),
-    Column("run", Text, index=True),
-    *(Column(name, Text) for name in ("actor", "code", "subject")),  # the subject of a call that became no run
-    Column("version", Integer, nullable=False),
-    Column("at", Double, nullable=False),
 )
 EVENT = Table(
     "flow_event",
@@ -155,18 +145,12 @@ class RunRecord:
 
 def insert_run(connection: Connection, values: Mapping[str, Any], actor: Actor | None) -> RunRecord:
     """Store a new run, and return it as it is stored."""
-    actor_json = None if actor is None else json.dumps(_actor_json(actor))
+    auth = actor.turn.auth if actor and actor.turn else None
     row: dict[str, Any] = dict.fromkeys(column.name for column in RUN.columns)
-    row |= {"takes": 0, "freed": 0, "actor": actor_json} | person_of(actor_json) | stored(values)
+    row |= {"takes": 0, "freed": 0, "caller": actor and actor.id, "subject": auth and auth.subjects.get("user")}
+    row |= stored({**values, "actor": actor and _actor_json(actor)})
     connection.execute(sa.insert(RUN).values(**row))
     return _record(row)
-
-
-def person_of(actor: str | None) -> dict[str, str | None]:
-    """Return the caller and the user of a stored actor, by which an erasure finds a run."""
-    said = json.loads(actor) if actor else {}
-    subjects = ((said.get("turn") or {}).get("auth") or {}).get("subjects", {})
-    return {"caller": said.get("id"), "subject": subjects.get("user")}
 
 
 def _actor_json(actor: Actor) -> dict[str, Any]:
@@ -266,11 +250,6 @@ def write_step(connection: Connection, run: str, node: str, step: RunStep, *, ne
     if not new:
         statement = sa.update(STEP).where(STEP.c.run == run, STEP.c.node == node).values(**values)  # type: ignore[assignment]
     connection.execute(statement)
-
-
-def write_audit(connection: Connection, **values: Any) -> None:
-    """Add an entry: who called which tool, when, and how it ended. It has no input and no output."""
-    connection.execute(sa.insert(AUDIT).values(**values))
 
 
 def stored(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from oauthbroker.flowtools.running.auditing import effect_sent
 from oauthbroker.flowtools.running.effects import adapter_of, effect_key, sent
 from oauthbroker.flowtools.running.interpreter import Interpreter
 from oauthbroker.flowtools.running.journal import DONE, RETRY, SENT, UNKNOWN, RunStep
@@ -66,6 +67,7 @@ def _refund(interpreter: Interpreter, node: Node) -> None:
         at=interpreter.now(),
     )
     for attempt in range(1, _ATTEMPTS + 1):
+        interpreter.audit(effect_sent(interpreter.run, node, effect.operation, attempt))
         interpreter.record(name, RunStep(state=SENT, value=None, attempts=attempt), _SECONDS)
         try:
             sent(adapter, effect)

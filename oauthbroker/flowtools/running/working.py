@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from oauthbroker import BrokerError
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import Entity
 from oauthbroker.flowtools.running import approvals, journal, lifecycle
@@ -34,8 +35,9 @@ from oauthbroker.flowtools.running.policy_enforcement import Escalated
 from oauthbroker.flowtools.running.ports import ConsentNeeded
 from oauthbroker.flowtools.running.refunds import owed_notes, refund
 from oauthbroker.flowtools.running.result import RunResult, result_of
-from oauthbroker.flowtools.running.tries import Tries, is_away, is_contention
+from oauthbroker.flowtools.running.tries import Tries, is_away, is_broker_away, is_contention
 from oauthbroker.flowtools.specification.failures import FlowFailed
+from oauthbroker.plugins import PluginAudit
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 FlowOf = Callable[[RunRecord], ReadyFlow | None]
@@ -55,6 +57,7 @@ class Worker:
     entities: Mapping[str, Entity]
     lease_seconds: float
     sleep: Callable[[float], object]
+    audit: PluginAudit
 
     def find(self, run: str) -> RunRecord:
         """Return a run. Raises ValueError for an unknown id."""
@@ -78,6 +81,7 @@ class Worker:
         except (LeaseLost, NotLoaded) as error:
             _LOG.debug("the run %s is left: %s", run.id, type(error).__name__)
         except BaseException as error:
+            self._give_back(run, error)
             if is_away(error) and not tries.committed:
                 raise
             failing = self._failing(run, flow_of, error)
@@ -85,14 +89,14 @@ class Worker:
                 raise
         try:
             return self.go(failing, flow_of) if failing is not None else result_of(self.find(run.id))
-        except SQLAlchemyError:
+        except (SQLAlchemyError, BrokerError):
             return RunResult(run=run.id, state=run.state)  # it may have committed: its row will say more
 
     def _failing(self, run: RunRecord, flow_of: FlowOf, error: BaseException) -> RunRecord | None:
         """Write that a run fails after any exception, and return it if it owes something. If that cannot be written,
         or it fails already, or the answer of an effect can be asked for again, the run stays due."""
         failure = _failure_of(error)
-        if not isinstance(error, FlowFailed):
+        if not isinstance(error, FlowFailed) and not is_broker_away(error):
             _LOG.error("the run %s has failed: %s, %s", run.id, failure.code, type(error).__name__)
         if run.state == FAILING or is_away(error):
             return None
@@ -103,14 +107,22 @@ class Worker:
                 sent = [step.node for step in steps if step.state == SENT]
                 if sent and not isinstance(error, FlowFailed) and _may_ask_again(flow_of(run), sent):
                     return None
-                return lifecycle.stop(connection, run, failure, now + self.lease_seconds)
+                return lifecycle.stop(connection, run, failure, now + self.lease_seconds, audit=self.audit)
 
         try:
             found = Tries(self.sleep)(stopped)
         except Exception as unforeseen:  # noqa: BLE001  (the next take comes, and there are not many)
+            self._give_back(run, unforeseen)
             _LOG.error("the run %s stays due: %s", run.id, type(unforeseen).__name__)
             return None
         return found if found is not None and found.state == FAILING else None
+
+    def _give_back(self, run: RunRecord, error: BaseException) -> None:
+        """Leave a run without counting this take if the audit log took no entry: there may be many before it does."""
+        if is_broker_away(error):
+            with suppress(Exception), self.database.transaction() as connection:
+                lifecycle.give_back(connection, run, self.database.now(connection) + self.lease_seconds)
+            _LOG.error("the run %s waits for the broker's store or audit log", run.id)
 
     def _attempt(self, run: RunRecord, flow_of: FlowOf, tries: Tries) -> RunResult:
         flow = _loaded(run, flow_of)
@@ -125,6 +137,7 @@ class Worker:
                 lease_seconds=self.lease_seconds,
                 sleep=self.sleep,
                 tries=tries,
+                audit=self.audit,
                 notes=dict.fromkeys(run.notes),
             )
             interpreter.begin()  # 4
@@ -148,7 +161,7 @@ class Worker:
         One that gives its key free can be called again. The event that started it stays taken: a captured one could be
         sent again.
         """
-        run, lost = interpreter.run, interpreter.lost_answers()
+        run, lost = interpreter.run, _lost_answers(interpreter)
         interpreter.notes |= dict.fromkeys(refund(interpreter))
         owed = owed_notes(interpreter)
         why = {"code": run.failure["code"], "message": run.failure["message"]}
@@ -176,9 +189,8 @@ class Worker:
                     state, due = WAITING, pause.asked.expires_at.timestamp() + more
                 else:
                     approvals.ask(connection, run.id, pause.policy)
-                wait = {"state": state, "message": str(pause), "notes": notes, "due": due, "takes": 0}
-                lifecycle.change(connection, run, cancellable=True, **wait)
-                lifecycle.audit(connection, run, state, now)
+                wait = {"message": str(pause), "notes": notes, "due": due}
+                lifecycle.pause(connection, run, state, audit=self.audit, **wait)
 
         interpreter.tries(paused)
         asked, state = (pause.asked, WAITING) if isinstance(pause, ConsentNeeded) else (None, ESCALATED)
@@ -187,14 +199,14 @@ class Worker:
     def _end(self, run: RunRecord, state: str, end: Mapping[str, Any]) -> RunResult:
         def ended() -> RunRecord:
             with self.database.transaction() as connection:
-                return lifecycle.end(connection, run, state, self.database.now(connection), **end)
+                return lifecycle.end(connection, run, state, self.database.now(connection), audit=self.audit, **end)
 
         return result_of(Tries(self.sleep)(ended))
 
     def _take(self, run: str, *, wakes: bool) -> RunRecord | None:
         with self.database.transaction() as connection:
             found, now = journal.find_run(connection, id=run), self.database.now(connection)
-            lease = {"now": now, "lease": self.lease_seconds}
+            lease: dict[str, Any] = {"now": now, "lease": self.lease_seconds, "audit": self.audit}
             return found and lifecycle.take(connection, found, **lease, wakes=wakes)
 
     def change(self, run: str, change: Callable[[Connection, RunRecord, float], object]) -> RunRecord | None:
@@ -225,6 +237,12 @@ def _loaded(run: RunRecord, flow_of: FlowOf) -> ReadyFlow:
     if flow is None or not is_of(run, flow):
         raise NotLoaded(word)
     return flow
+
+
+def _lost_answers(interpreter: Interpreter) -> list[str]:
+    """Return the nodes whose effect was sent, without an answer, and cannot be asked for again."""
+    lost = [name for name, step in interpreter.steps.items() if step.state == SENT and "/" not in name]
+    return [name for name in lost if not repeatable(interpreter.flow, interpreter.flow.tool.nodes[name])]
 
 
 def _may_ask_again(flow: ReadyFlow | None, sent: Iterable[str]) -> bool:

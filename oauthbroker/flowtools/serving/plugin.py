@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.ports import AGENT
@@ -83,6 +83,7 @@ class _Following:
 
 def _service(broker: Broker, resources: PluginResources) -> FlowService:
     from oauthbroker.flowtools.deployment.versions import versions_of
+    from oauthbroker.flowtools.running.auditing import audit_from_threads
     from oauthbroker.flowtools.serving.adapters import ports_of
     from oauthbroker.flowtools.serving.service import FlowService
 
@@ -90,10 +91,10 @@ def _service(broker: Broker, resources: PluginResources) -> FlowService:
     if ("database",) not in resource.secrets and settings.store_url_env:
         note = "a broker whose store is in PostgreSQL needs FlowService.spec.database: its hosts share one"
         raise BrokerError(Code.CONFIG_INVALID, note=note)
-    store, versions = Path(settings.store_root), versions_of(broker)
+    given: dict[str, Any] = {"versions": versions_of(broker), "audit": audit_from_threads(broker.audit)}
     try:
-        ports = ports_of(resource, broker)
-        return FlowService(resource, resources.folder or Path(), store=store, ports=ports, versions=versions)
+        folder, store = resources.folder or Path(), Path(settings.store_root)
+        return FlowService(resource, folder, store=store, ports=ports_of(resource, broker), **given)
     except ValueError as error:
         note = str(error)
     raise BrokerError(Code.CONFIG_INVALID, note=note)

@@ -153,7 +153,7 @@ def test_after_a_restore_runs_go_on_and_nothing_is_charged_twice(hosts: Hosts) -
     assert (done.run, done.output) == ((again := call(new, "done", 10)).run, again.output)
     assert ["succeeded", "succeeded"] == [call(new, "cut", 20).state, call(new, "late", 30).state]
     assert charged == bank.payments, "each key is charged once"
-    approvals.approve(new.database, str(asks.run), by="Bo", account="bo")
+    approvals.approve(new.database, str(asks.run), by="Bo", account="bo", audit=new.entries)
     assert "succeeded" == call(new, "asks", 900).state
     assert [10, 20, 30, 900] == sorted(bank.payments.values())
     assert ["order"] * 4 == new.texts()

@@ -17,9 +17,11 @@ from typer.testing import CliRunner
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.cli import command_inputs, commands
+from oauthbroker.flowtools.running.auditing import VersionWithdrawn
 from oauthbroker.plugins import PluginState
 from tests.kit.flow_versions import damage, state_of, store_of
 from tests.unit.flowtools.kit import EXAMPLES, example, written
+from tests.unit.flowtools.run_kit import Entries
 
 PAYMENT = EXAMPLES / "processPayment.json"
 ASKS = "5:charge is not acknowledged: an external call without a retry node"
@@ -30,15 +32,20 @@ def run(*words: object):
     return CliRunner().invoke(commands.app, [*map(str, words)])
 
 
+@pytest.fixture
+def entries() -> Entries:
+    return Entries()
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: Entries) -> Path:
     """A folder whose configuration is that of a broker without a FlowService; `elsewhere` is another one."""
 
     @asynccontextmanager
     async def opened(config: Path, *, background: bool) -> AsyncIterator[Any]:
         assert not background
         bundle = SimpleNamespace(plugins={}, settings=SimpleNamespace(store_root="store"))
-        yield SimpleNamespace(bundle=bundle, plugin_state=lambda _: state(config), granting=None)
+        yield SimpleNamespace(bundle=bundle, plugin_state=lambda _: state(config), granting=None, audit=entries)
 
     monkeypatch.setattr(command_inputs, "open_broker", opened)
     monkeypatch.chdir(tmp_path)
@@ -119,7 +126,7 @@ def test_each_command_answers_in_json():
 
 
 @pytest.mark.rule("001-withdraw")
-def test_a_withdrawn_version_is_reported_by_each_command():
+def test_a_withdrawn_version_is_reported_by_each_command(entries):
     for version in (1, 2):
         Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [], version=version)), "utf-8")
         run("deploy", "tool.json")
@@ -135,6 +142,19 @@ def test_a_withdrawn_version_is_reported_by_each_command():
     listed = json.loads(run("versions", "--json").output)["versions"]
     assert [None, "no roles"] == [each["withdrawn"] and each["withdrawn"]["why"] for each in listed]
     assert run("withdraw", "tool", 1, "--serving").output.startswith("tool version 1: withdrawn by ")
+    account = pwd.getpwuid(os.getuid()).pw_name
+    wanted = [(2, "bob"), (1, account)]
+    assert [*entries] == [VersionWithdrawn(tool="tool", version=of, actor=account, by=by) for of, by in wanted]
+
+
+@pytest.mark.rule("001-withdraw")
+def test_a_version_is_not_withdrawn_without_its_entry_in_the_audit_log(entries):
+    Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [])), "utf-8")
+    run("deploy", "tool.json")
+    entries.refuses = True
+    refused = run("withdraw", "tool", 1, "--serving").exception
+    assert isinstance(refused, BrokerError)
+    assert (Code.STORE_UNAVAILABLE, False) == (refused.code, "withdrawn" in run("versions").output)
 
 
 def test_versions_lists_what_can_be_used_and_tells_what_cannot():

@@ -16,7 +16,8 @@ import pytest
 import sqlalchemy as sa
 
 from oauthbroker import BrokerError, Code, Secret, Turn, TurnAuth
-from oauthbroker.flowtools.running.journal import AUDIT, META, RUN
+from oauthbroker.flowtools.running.auditing import FlowCallRefused
+from oauthbroker.flowtools.running.journal import META, RUN
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.serving.http_calls import answer, caller_key, from_query
@@ -29,6 +30,7 @@ from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.plugins import PluginResource
 from tests.kit.flow_bundle import NIGHTLY, SERVICE, bundle, call, deploy, note_tool
 from tests.kit.flow_versions import damage, on_loop_of, state_of, store_of, versions_in
+from tests.unit.flowtools.run_kit import Entries
 
 pytestmark = pytest.mark.rule("000-trigger-http", "000-trigger-as", "run-serves")
 CRON = {"type": "cron", "schedule": "0 3 * * *"}
@@ -36,19 +38,25 @@ STAFF = Actor(id="ada", roles=frozenset({"staff"}))
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[FlowService]:
-    made = opened(tmp_path)
+def entries() -> Entries:
+    return Entries()
+
+
+@pytest.fixture
+async def service(tmp_path: Path, entries: Entries) -> AsyncIterator[FlowService]:
+    made = opened(tmp_path, audit=entries)
     yield made
     await made.close()
 
 
-def opened(folder: Path, url: str = "", **more: Any) -> FlowService:
+def opened(folder: Path, url: str = "", *, audit: Entries | None = None, **more: Any) -> FlowService:
     bundle(folder)
     secrets: dict[Any, Secret] = {("database",): Secret(url)} if url else {}
     resource = PluginResource(
         "FlowService", "flows", FlowServiceSpec.model_validate({**SERVICE, **more}), secrets=secrets
     )
-    return FlowService(resource, folder, store=folder / "store", ports=Ports(), versions=versions_in(folder))
+    given: dict[str, Any] = {"store": folder / "store", "ports": Ports(), "versions": versions_in(folder)}
+    return FlowService(resource, folder, **given, audit=audit or Entries())
 
 
 def codes(service: FlowService) -> list[str]:
@@ -117,7 +125,9 @@ async def test_tools_whose_service_identity_is_missing_or_unknown_are_findings(
 
 
 @pytest.mark.rule("001-withdraw")
-async def test_a_withdrawn_version_refuses_new_calls_and_its_runs_go_on(service: FlowService, tmp_path: Path) -> None:
+async def test_a_withdrawn_version_refuses_new_calls_and_its_runs_go_on(
+    service: FlowService, tmp_path: Path, entries: Entries
+) -> None:
     http = {"type": "http", "path": "/notes"}
     deploy(tmp_path, note_tool("note", http, auth={"required": False}))
     deploy(tmp_path, {**note_tool("note", http), "version": 2}, activate=True)
@@ -133,9 +143,22 @@ async def test_a_withdrawn_version_refuses_new_calls_and_its_runs_go_on(service:
     flow = service.flow_of(begun)
     assert flow is not None
     assert "succeeded" == service.runs.resume(flow, begun.id).state
-    with service.database.transaction() as connection:
-        entries = connection.execute(AUDIT.select().where(AUDIT.c.outcome == "refused")).all()
-    assert [("ada", 1, "versionWithdrawn")] == [(each.actor, each.version, each.code) for each in entries]
+    refused_entries = entries.of(FlowCallRefused)
+    assert [("ada", 1, "versionWithdrawn")] == [(each.actor, each.version, each.code) for each in refused_entries]
+
+
+async def test_a_call_is_refused_with_store_unavailable_while_the_audit_log_is_full(
+    service: FlowService, tmp_path: Path, entries: Entries
+) -> None:
+    deploy(tmp_path, note_tool("note", {"type": "http"}))
+    await service.look()
+    entries.refuses = True
+    for given in ({"text": "x"}, {"text": 1}):
+        with pytest.raises(BrokerError) as refused:
+            await call(service, "note", given, STAFF, key="k")
+        assert Code.STORE_UNAVAILABLE is refused.value.code
+    entries.refuses = False
+    assert "succeeded" == (await call(service, "note", {"text": "x"}, STAFF, key="k")).state
 
 
 @pytest.mark.rule("001-withdraw")
