@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from oauthbroker.plugins import Plugin, PluginCommand
+from oauthbroker.plugins import Plugin, PluginCommand, lazily
 
 if TYPE_CHECKING:
     from oauthbroker.flowtools.as_tools import FlowTools
@@ -48,23 +47,6 @@ __all__ = [
     "resuming",
 ]
 
-_PARTS = {
-    "as_tools": {"FlowTools"},
-    "deployment.versions": {"DeployedFlow", "FlowVersions"},
-    "entities.database": {"Database"},
-    "entities.definition": {"load_entity"},
-    "entities.tables": {"apply"},
-    "risk.assessment": {"RiskAssessment", "assess"},
-    "running.auditing": {"audit_from_threads"},
-    "running.contract": {"FlowRuns"},
-    "running.ports": {"Adapter", "AnswerLost", "Effect", "EffectRefused", "NotSent"},
-    "running.resuming": {"resuming"},
-    "specification.failures": {"Actor"},
-    "specification.policies": {"load_policy"},
-    "specification.source": {"FlowRefused"},
-    "specification.spec": {"load_tool", "refuse_changed"},
-}
-
 PLUGIN = Plugin(
     name="flowtools",
     commands={
@@ -79,11 +61,22 @@ PLUGIN = Plugin(
     backup="The database of flows is apart: oauthbroker flow backup FILE copies it, or says what to dump.",
     secret_places="oauthbroker.flowtools.serving.data:secret_places",
 )
-
-
-def __getattr__(name: str) -> Any:
-    """Import a part when it is first used: `oauthbroker --help` imports only the declaration."""
-    for part, names in _PARTS.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{part}"), name)
-    raise AttributeError(name)
+__getattr__ = lazily(  # `oauthbroker --help` imports only the declaration
+    __name__,
+    {
+        "flowtools.as_tools": {"FlowTools"},
+        "flowtools.deployment.versions": {"DeployedFlow", "FlowVersions"},
+        "flowtools.entities.database": {"Database"},
+        "flowtools.entities.definition": {"load_entity"},
+        "flowtools.entities.tables": {"apply"},
+        "flowtools.risk.assessment": {"RiskAssessment", "assess"},
+        "flowtools.running.auditing": {"audit_from_threads"},
+        "flowtools.running.contract": {"FlowRuns"},
+        "flowtools.running.ports": {"Adapter", "AnswerLost", "Effect", "EffectRefused", "NotSent"},
+        "flowtools.running.resuming": {"resuming"},
+        "flowtools.specification.failures": {"Actor"},
+        "flowtools.specification.policies": {"load_policy"},
+        "flowtools.specification.source": {"FlowRefused"},
+        "flowtools.specification.spec": {"load_tool", "refuse_changed"},
+    },
+)

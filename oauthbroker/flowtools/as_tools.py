@@ -18,9 +18,9 @@ from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import ESCALATED, SUCCEEDED, UNKNOWN, WAITING
 from oauthbroker.flowtools.running.result import RunResult
-from oauthbroker.flowtools.running.resuming import to_its_end
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.plugins import on_thread
 from oauthbroker.tools import Registry, ToolCatalogItem, ToolContext, ToolFailure
 
 OWNER: Final = "Tool/flow"  # what an agent names in `tools` to get all flows
@@ -48,7 +48,7 @@ class FlowTools:
     async def follow(self) -> tuple[str, ...]:
         """Register each flow as its serving version is now, and return why others are left out: a version is refused,
         or its name is too long. Call it where a step begins, before its catalog is made."""
-        serving, problems = await to_its_end(self._serving)
+        serving, problems = await on_thread(self._serving)
         for name in self._ready.keys() - serving.keys():
             self._registry.remove(name, owner=OWNER)
             del self._ready[name]
@@ -88,7 +88,7 @@ class FlowTools:
         """Run a flow, and return its output. The call that a model repeats after a consent goes on with its run."""
         actor, call = self._actor_of(ctx), f"{ctx.agent_name}\n{ctx.instance_key}\n{ctx.tool_call_id}"
         try:
-            return answer(await to_its_end(lambda: self._runs.call(flow, dict(args), actor, call=call)))
+            return answer(await on_thread(lambda: self._runs.call(flow, dict(args), actor, call=call)))
         except SQLAlchemyError as error:  # its text has statements and values, which no model may read
             note = type(error).__name__
         raise BrokerError(Code.STORE_UNAVAILABLE, note=note)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from oauthbroker.core.clock import Clock, SystemClock
     from oauthbroker.core.foreign_text import foreign_text, harmless_text
     from oauthbroker.core.json_values import ValueCounter
+    from oauthbroker.core.lifecycle import on_thread
     from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json, type_name
     from oauthbroker.core.sentences import two_sentences
     from oauthbroker.core.strict_json import decode_json
@@ -93,7 +94,9 @@ __all__ = [
     "demanded_scopes",
     "foreign_text",
     "harmless_text",
+    "lazily",
     "look_at_mcp_server",
+    "on_thread",
     "plain_json",
     "read_json",
     "read_resources",
@@ -115,6 +118,7 @@ __getattr__ = lazily(
         "core.clock": {"Clock", "SystemClock"},
         "core.foreign_text": {"foreign_text", "harmless_text"},
         "core.json_values": {"ValueCounter"},
+        "core.lifecycle": {"on_thread"},
         "core.plain_json": {"JsonLimits", "NotPlainJson", "plain_json", "type_name"},
         "core.sentences": {"two_sentences"},
         "core.strict_json": {"decode_json"},

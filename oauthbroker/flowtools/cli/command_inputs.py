@@ -13,7 +13,7 @@ import typer
 from oauthbroker import BrokerError, Code, Secret, open_broker
 from oauthbroker.flowtools.deployment.versions import FlowVersions, versions_of
 from oauthbroker.flowtools.serving.data import urls_of
-from oauthbroker.plugins import PluginAudit, PluginResources
+from oauthbroker.plugins import PluginAudit, PluginResources, on_thread
 
 if TYPE_CHECKING:
     from oauthbroker import Broker
@@ -71,14 +71,13 @@ class CommandInputs:
         return with_broker(self.config, lambda broker: self._with(broker, work))
 
     async def _with(self, broker: Broker, work: Callable[[Place, list[Entity], Ports], T]) -> T:
-        from oauthbroker.flowtools.running.resuming import to_its_end
         from oauthbroker.flowtools.serving.entity_files import entities_in
 
         resources = broker.bundle.plugins.get("flowtools", PluginResources())
         folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
         found, ports = entities_in(self.entities or folders), self._with_options(_ports(broker, resources))
         place = _place(broker, self.database)
-        return await to_its_end(lambda: work(place, found, ports))
+        return await on_thread(lambda: work(place, found, ports))
 
     def _with_options(self, ports: Ports) -> Ports:
         from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
@@ -94,10 +93,9 @@ def at_broker(config: Path, work: Callable[[Place], T], database: str = "") -> T
     """Return what work makes of the configured broker, in a thread, while the broker is open."""
 
     async def done(broker: Broker) -> T:
-        from oauthbroker.flowtools.running.resuming import to_its_end
 
         place = _place(broker, database)
-        return await to_its_end(lambda: work(place))
+        return await on_thread(lambda: work(place))
 
     return with_broker(config, done)
 

@@ -25,14 +25,13 @@ from oauthbroker.flowtools.running.erasing import expire
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.ports import Ports
-from oauthbroker.flowtools.running.resuming import to_its_end
 from oauthbroker.flowtools.serving.callers import identity
 from oauthbroker.flowtools.serving.data import database_url
 from oauthbroker.flowtools.serving.entity_files import entities_in
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.source import FlowRefused
-from oauthbroker.plugins import PluginAudit, PluginFinding, PluginResource
+from oauthbroker.plugins import PluginAudit, PluginFinding, PluginResource, on_thread
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 THREADS: Final = 12  # of runs; the pool of connections has 15
@@ -142,7 +141,7 @@ class FlowService:
             raise BrokerError(Code.SERVER_BUSY, retry_after_seconds=1)
         self._calls += 1
         try:
-            return await to_its_end(work, self.pool)
+            return await on_thread(work, pool=self.pool)
         except SQLAlchemyError as error:
             name = type(error).__name__
         finally:
@@ -152,7 +151,7 @@ class FlowService:
 
     async def look(self) -> None:
         """Follow deployments and activations, and the database. Never raises."""
-        self.serving, self.problems = await to_its_end(self._look, self.pool)
+        self.serving, self.problems = await on_thread(self._look, pool=self.pool)
         if self._runs is not None:
             self.ready.set()
 

@@ -212,6 +212,27 @@ async def test_the_end_waits_for_a_run_that_needs_the_event_loop(tmp_path: Path)
     assert "sent" == await task
 
 
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_a_call_that_is_cancelled_again_and_again_waits_for_the_end_of_its_run(
+    service: FlowService, times: int
+) -> None:
+    begun, may = threading.Event(), threading.Event()
+
+    def run() -> None:
+        begun.set()
+        assert may.wait(30)
+
+    task = asyncio.create_task(service.work(run))
+    assert await asyncio.to_thread(begun.wait, 30)
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0.01)
+    assert not task.done()
+    may.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_a_fault_behind_an_answer_is_logged_without_its_text(
     service: FlowService, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
