@@ -14,6 +14,7 @@ import typer
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.cli.backup_commands import backup, restore
 from oauthbroker.flowtools.cli.deploying_commands import (
+    AsJson,
     acknowledge,
     activate,
     deploy,
@@ -69,7 +70,7 @@ def check(
     tools: Tools,
     policy: Policies = [],  # noqa: B006  (typer copies it)
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Assess tools: their problems, their risk and why. The status is 1 if one cannot be deployed."""
     own, problems = input_policies(policy)

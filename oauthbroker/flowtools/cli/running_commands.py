@@ -108,7 +108,7 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List runs, the newest first, or show the steps of one. It shows no input and no result."""
-    from oauthbroker.flowtools.running import overview, tables
+    from oauthbroker.flowtools.running import journal, overview
 
     if state and state not in overview.STATES:
         raise BrokerError(
@@ -116,7 +116,7 @@ def runs(
         )
     where: dict[str, Any] = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
     with refusals_printed(), opened(database_url(database, config)).transaction() as connection:
-        there = tables.exist(connection)
+        there = journal.exist(connection)
         rows = [_row(each) for each in overview.run_lines(connection, limit=limit, **where)] if there else []
         detail = overview.run_detail(connection, run_id) if run_id and rows else None
     if run_id and not rows:

@@ -14,15 +14,7 @@ from oauthbroker.flowtools.running import approvals, journal
 from oauthbroker.flowtools.running.auditing import FlowCalled, FlowCallRefused, RunStopped, of_caller, of_run
 from oauthbroker.flowtools.running.checks import authorise, idempotency_key, validate_input, who
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.journal import (
-    BY_AGENT,
-    BY_CALL,
-    BY_EVENT,
-    BY_KEY,
-    ESCALATED,
-    RUNNING,
-    RunRecord,
-)
+from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS
 from oauthbroker.flowtools.running.policy_enforcement import Escalated, Facts, evaluate_policies
 from oauthbroker.flowtools.running.tries import Tries
@@ -93,13 +85,13 @@ class Acceptance:
                 return known, False
             if flow.withdrawn:
                 raise FlowFailed("versionWithdrawn", f"version {tool.version} is withdrawn; call another one")
-            now, state, message, stop = self.database.now(connection), RUNNING, None, None
+            now, state, message, stop = self.database.now(connection), journal.RUNNING, None, None
             minute = journal.runs_since(connection, tool.name, now - 60) if tool.policies else 0
             notes = list[str]()
             try:
                 notes = evaluate_policies(flow, Facts(input=call.data, requests_per_minute=minute + 1), tool.policies)
             except Escalated as error:
-                state, message, stop = ESCALATED, str(error), error.policy
+                state, message, stop = journal.ESCALATED, str(error), error.policy
             ids.append(self.database.random_id(connection))
             takes = call.takes and stop is None
             wait = self.lease_seconds if takes else 0.0 if stop is None else DECIDES_SECONDS
@@ -142,5 +134,5 @@ class Acceptance:
 def _origin(call: Call, key: str | None) -> str:
     """Return who asks for the end of a run. The caller of a `call` without a key does not ask again."""
     if call.event is not None or not call.takes:
-        return BY_EVENT
-    return BY_AGENT if call.call is not None else BY_CALL if key is None else BY_KEY
+        return journal.BY_EVENT
+    return journal.BY_AGENT if call.call is not None else journal.BY_CALL if key is None else journal.BY_KEY

@@ -15,7 +15,6 @@ from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import journal, lifecycle
 from oauthbroker.flowtools.running.auditing import RunDecided, of_run
 from oauthbroker.flowtools.running.journal import RunRecord
-from oauthbroker.flowtools.running.tables import prepare
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.plugins import PluginAudit
 
@@ -120,7 +119,7 @@ def _write(
 def _opened(database: Database, run: str) -> Iterator[tuple[Connection, RunRecord | None, float]]:
     with database.transaction() as connection:
         now = database.now(connection)
-        prepare(connection)
+        journal.prepare(connection)
         yield connection, journal.find_run(connection, id=run), now
 
 

@@ -15,7 +15,6 @@ from oauthbroker.flowtools.running.flow import ReadyFlow, ready
 from oauthbroker.flowtools.running.journal import RUNNING, WAITING, RunRecord
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.result import RunResult, refusal, result_of
-from oauthbroker.flowtools.running.tables import prepare
 from oauthbroker.flowtools.running.working import FlowOf, Worker, is_of
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy
@@ -38,7 +37,7 @@ class FlowRuns:
         sleep: Callable[[float], object] | None = None,
     ) -> None:
         """`audit` is `audit_from_threads(broker.audit)`: an act whose entry it refuses does not happen. Raises
-        ValueError if the tables do not fit the entities, or are those of a development version."""
+        ValueError if the tables do not fit the entities."""
         self._database, self._entities = database, entities_by_name(entities)
         if changes := plan(database, self._entities.values()):
             raise ValueError(f"the tables do not fit the entities: {changes[0]}")
@@ -47,7 +46,7 @@ class FlowRuns:
         given["sleep"] = sleep or threading.Event().wait
         self._acceptance, self._worker = Acceptance(**given), Worker(**given, entities=self._entities)
         with database.transaction() as connection:
-            prepare(connection)
+            journal.prepare(connection)
 
     def ready(self, tool: FlowTool, policies: Iterable[Policy] = ()) -> ReadyFlow:
         """Check a tool against entities, policies and ports. `policies` are more of them, such as those that a version

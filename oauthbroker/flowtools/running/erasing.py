@@ -19,8 +19,7 @@ from sqlalchemy import Connection
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import lifecycle
 from oauthbroker.flowtools.running.auditing import PROGRAMS, RunDecided, of_run
-from oauthbroker.flowtools.running.journal import KEPT, RUN, STEP, find_run, hidden
-from oauthbroker.flowtools.running.tables import prepare
+from oauthbroker.flowtools.running.journal import KEPT, RUN, STEP, find_run, hidden, prepare
 from oauthbroker.flowtools.running.tries import Tries
 from oauthbroker.plugins import PluginAudit
 

@@ -117,7 +117,7 @@ class Interpreter:
     def enforce(self) -> None:
         """Check the invariants of the rows that were changed, then the policies against the touched rows."""
         self._rows.check_invariants()
-        self.notes |= dict.fromkeys(self._judged(self.facts(), self.flow.tool.policies))
+        self._judge(self.facts(), self.flow.tool.policies)
 
     def commit(self, *, seconds: float = 0.0, cancellable: bool = True) -> None:
         """Commit rows and steps together, if the run is still ours and not cancelled, with a lease that lasts for
@@ -148,8 +148,9 @@ class Interpreter:
         rows = sum(step.rows for step in self.steps.values())
         return Facts(rows=rows, input=self.run.input, payments_to_roll_back=paid)
 
-    def _judged(self, facts: Facts, names: Iterable[str]) -> list[str]:
-        return evaluate_policies(self.flow, facts, names, approved=self._approved)
+    def _judge(self, facts: Facts, names: Iterable[str]) -> None:
+        """Evaluate policies, and keep what they note."""
+        self.notes |= dict.fromkeys(evaluate_policies(self.flow, facts, names, approved=self._approved))
 
     def _leave(self, node: Node, value: Any) -> str | None:
         """Bind a node's value, and return the next node."""
@@ -197,8 +198,7 @@ class Interpreter:
                 if self._expression(node) is not True:
                     raise FlowFailed("assertFailed", node.config.get("message", f"the assertion {node.id} failed"))
             case "policyCheck":
-                found = self._judged(self.facts(), [node.config["policy"]])
-                self.notes |= dict.fromkeys(found)
+                self._judge(self.facts(), [node.config["policy"]])
             case "payment" | "email" | "sms" | "httpRequest":
                 return self._external(node)
         return None
@@ -225,8 +225,7 @@ class Interpreter:
         if node.type == "payment":
             amount = effect.fields.get("amount")
             facts = replace(self.facts(), amount=amount) if isinstance(amount, int | float) else self.facts()
-            found = self._judged(facts, self.flow.tool.policies)
-            self.notes |= dict.fromkeys(found)
+            self._judge(facts, self.flow.tool.policies)
         self.enforce()
         attempt, uncertain = before.attempts if before else 0, before is not None and before.state == SENT
         while True:

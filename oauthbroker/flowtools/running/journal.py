@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy import Column, Connection, Double, Integer, Table, Text
+from sqlalchemy import Column, ColumnElement, Connection, Double, Integer, Table, Text
 
 from oauthbroker import Turn
 from oauthbroker.flowtools.entities.database import Database
@@ -143,6 +143,16 @@ class RunRecord:
         return None if text is None else json.loads(text)
 
 
+def prepare(connection: Connection) -> None:
+    """Make the tables of runs that are missing. Idempotent."""
+    META.create_all(connection)
+
+
+def exist(connection: Connection) -> bool:
+    """Tell whether there are tables of runs."""
+    return sa.inspect(connection).has_table(RUN.name)
+
+
 def insert_run(connection: Connection, values: Mapping[str, Any], actor: Actor | None) -> RunRecord:
     """Store a new run, and return it as it is stored."""
     auth = actor.turn.auth if actor and actor.turn else None
@@ -165,8 +175,8 @@ def waiting_runs(connection: Connection, digest: str, data: Any) -> list[RunReco
     return [_record(each) for each in connection.execute(wanted).mappings()]
 
 
-def find_run(connection: Connection, **where: Any) -> RunRecord | None:
-    found = connection.execute(sa.select(RUN).filter_by(**where)).mappings().first()
+def find_run(connection: Connection, *conditions: ColumnElement[bool], **where: Any) -> RunRecord | None:
+    found = connection.execute(sa.select(RUN).where(*conditions).filter_by(**where)).mappings().first()
     return None if found is None else _record(found)
 
 
@@ -177,11 +187,7 @@ def keys_of(connection: Connection, key: str | None) -> tuple[str, ...]:
 
 def run_of_key(connection: Connection, tool: str, keys: Collection[str]) -> RunRecord | None:
     """Return the run that has a key of a tool; None if the key is free."""
-    if not keys:
-        return None
-    wanted = sa.select(RUN).where(RUN.c.tool == tool, RUN.c.freed == 0, RUN.c.key.in_(keys))
-    found = connection.execute(wanted).mappings().first()
-    return None if found is None else _record(found)
+    return find_run(connection, RUN.c.key.in_(keys), tool=tool, freed=0) if keys else None
 
 
 def hidden(connection: Connection, text: str) -> str:
@@ -230,16 +236,10 @@ def waits_for(steps: Mapping[str, RunStep]) -> str:
 
 
 def steps_of(connection: Connection, run: str) -> dict[str, RunStep]:
-    found = connection.execute(sa.select(STEP).where(STEP.c.run == run))
+    found = connection.execute(sa.select(STEP).where(STEP.c.run == run)).mappings()
+    plain = ("state", "attempts", "rows", "generation")
     return {
-        each.node: RunStep(
-            state=each.state,
-            value=json.loads(each.value),
-            attempts=each.attempts,
-            rows=each.rows,
-            generation=each.generation,
-        )
-        for each in found
+        each["node"]: RunStep(value=json.loads(each["value"]), **{name: each[name] for name in plain}) for each in found
     }
 
 

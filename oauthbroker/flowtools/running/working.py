@@ -19,17 +19,7 @@ from oauthbroker.flowtools.running.checks import normalised
 from oauthbroker.flowtools.running.effects import repeatable
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.interpreter import EffectUnknown, Interpreter
-from oauthbroker.flowtools.running.journal import (
-    ESCALATED,
-    FAILED,
-    FAILING,
-    SENT,
-    SUCCEEDED,
-    UNKNOWN,
-    WAITING,
-    LeaseLost,
-    RunRecord,
-)
+from oauthbroker.flowtools.running.journal import LeaseLost, RunRecord
 from oauthbroker.flowtools.running.payments import frees_key
 from oauthbroker.flowtools.running.policy_enforcement import Escalated
 from oauthbroker.flowtools.running.ports import ConsentNeeded
@@ -98,13 +88,13 @@ class Worker:
         failure = _failure_of(error)
         if not isinstance(error, FlowFailed) and not is_broker_away(error):
             _LOG.error("the run %s has failed: %s, %s", run.id, failure.code, type(error).__name__)
-        if run.state == FAILING or is_away(error):
+        if run.state == journal.FAILING or is_away(error):
             return None
 
         def stopped() -> RunRecord | None:
             with self.database.transaction() as connection:
                 now, steps = self.database.now(connection), lifecycle.steps(connection, run)
-                sent = [step.node for step in steps if step.state == SENT]
+                sent = [step.node for step in steps if step.state == journal.SENT]
                 if sent and not isinstance(error, FlowFailed) and _may_ask_again(flow_of(run), sent):
                     return None
                 return lifecycle.stop(connection, run, failure, now + self.lease_seconds, audit=self.audit)
@@ -115,7 +105,7 @@ class Worker:
             self._give_back(run, unforeseen)
             _LOG.error("the run %s stays due: %s", run.id, type(unforeseen).__name__)
             return None
-        return found if found is not None and found.state == FAILING else None
+        return found if found is not None and found.state == journal.FAILING else None
 
     def _give_back(self, run: RunRecord, error: BaseException) -> None:
         """Leave a run without counting this take if the audit log took no entry: there may be many before it does."""
@@ -141,7 +131,7 @@ class Worker:
                 notes=dict.fromkeys(run.notes),
             )
             interpreter.begin()  # 4
-            if run.state == FAILING:
+            if run.state == journal.FAILING:
                 return self._settle(interpreter)
             try:
                 interpreter.run_nodes()  # 5: a commit node, and an external one, do 6 and 7 for the nodes before them
@@ -153,7 +143,7 @@ class Worker:
             except (EffectUnknown, Escalated, ConsentNeeded) as pause:
                 connection.rollback()
                 return self._pause(interpreter, pause)
-        return RunResult(run=run.id, state=SUCCEEDED, output=output, notes=tuple(interpreter.notes))
+        return RunResult(run=run.id, state=journal.SUCCEEDED, output=output, notes=tuple(interpreter.notes))
 
     def _settle(self, interpreter: Interpreter) -> RunResult:
         """Step 8 of a run that fails: refund its charges, and write how it ended, and the audit entry with it.
@@ -165,7 +155,7 @@ class Worker:
         interpreter.notes |= dict.fromkeys(refund(interpreter))
         owed = owed_notes(interpreter)
         why = {"code": run.failure["code"], "message": run.failure["message"]}
-        state = UNKNOWN if lost else FAILED
+        state = journal.UNKNOWN if lost else journal.FAILED
         end = {**why, "failure": {**why, "owed": bool(owed)}, "notes": [*interpreter.notes, *owed], "output": None}
         end["freed"] = int(frees_key(interpreter.flow.tool, interpreter.steps))
         interpreter.connection.rollback()
@@ -178,22 +168,22 @@ class Worker:
         if isinstance(pause, EffectUnknown):
             asks = owed_notes(interpreter)
             end = {"message": str(pause), "notes": [*notes, *asks], "failure": {"asks": len(asks)}}
-            return self._end(run, UNKNOWN, end)
+            return self._end(run, journal.UNKNOWN, end)
 
         def paused() -> None:
             with self.database.transaction() as connection:
                 now = self.database.now(connection)
-                state, due = ESCALATED, now + lifecycle.DECIDES_SECONDS
+                state, due = journal.ESCALATED, now + lifecycle.DECIDES_SECONDS
                 if isinstance(pause, ConsentNeeded):
                     more = _REPEATS_SECONDS if run.actor and run.actor.repeats else _LATE_SECONDS
-                    state, due = WAITING, pause.asked.expires_at.timestamp() + more
+                    state, due = journal.WAITING, pause.asked.expires_at.timestamp() + more
                 else:
                     approvals.ask(connection, run.id, pause.policy)
                 wait = {"message": str(pause), "notes": notes, "due": due}
                 lifecycle.pause(connection, run, state, audit=self.audit, **wait)
 
         interpreter.tries(paused)
-        asked, state = (pause.asked, WAITING) if isinstance(pause, ConsentNeeded) else (None, ESCALATED)
+        asked, state = (pause.asked, journal.WAITING) if isinstance(pause, ConsentNeeded) else (None, journal.ESCALATED)
         return RunResult(run=run.id, state=state, message=str(pause), notes=tuple(notes), authorization=asked)
 
     def _end(self, run: RunRecord, state: str, end: Mapping[str, Any]) -> RunResult:
@@ -241,7 +231,7 @@ def _loaded(run: RunRecord, flow_of: FlowOf) -> ReadyFlow:
 
 def _lost_answers(interpreter: Interpreter) -> list[str]:
     """Return the nodes whose effect was sent, without an answer, and cannot be asked for again."""
-    lost = [name for name, step in interpreter.steps.items() if step.state == SENT and "/" not in name]
+    lost = [name for name, step in interpreter.steps.items() if step.state == journal.SENT and "/" not in name]
     return [name for name in lost if not repeatable(interpreter.flow, interpreter.flow.tool.nodes[name])]
 
 

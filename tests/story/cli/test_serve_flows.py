@@ -20,10 +20,9 @@ from oauthbroker import Turn, open_broker
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import load_entity
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.running.journal import META
+from oauthbroker.flowtools.running.journal import META, exist
 from oauthbroker.flowtools.running.overview import RunLine, run_lines
 from oauthbroker.flowtools.running.ports import AGENT
-from oauthbroker.flowtools.running.tables import exist
 from oauthbroker.flowtools.serving.schedules import FIRED
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.testing import IdentityProvider
