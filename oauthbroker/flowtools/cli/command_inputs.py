@@ -25,6 +25,7 @@ T = TypeVar("T")
 Absent = Literal["refused", "made", "empty"]
 _SQLITE: Final = "sqlite:///flows.db"
 Entities = Annotated[list[Path], typer.Option("--entity", help="Entities: files, or folders of them.")]
+Policies = Annotated[list[Path], typer.Option("--policy", help="A file with a policy, or a folder of them.")]
 Database = Annotated[
     str,
     typer.Option(
@@ -71,7 +72,7 @@ class CommandInputs:
         return with_broker(self.config, lambda broker: self._with(broker, work))
 
     async def _with(self, broker: Broker, work: Callable[[Place, list[Entity], Ports], T]) -> T:
-        from oauthbroker.flowtools.serving.entity_files import entities_in
+        from oauthbroker.flowtools.entities.definition import entities_in
 
         resources = broker.bundle.plugins.get("flowtools", PluginResources())
         folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]

@@ -13,6 +13,7 @@ import typer
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.cli.backup_commands import backup, restore
+from oauthbroker.flowtools.cli.command_inputs import Policies
 from oauthbroker.flowtools.cli.deploying_commands import (
     AsJson,
     acknowledge,
@@ -29,7 +30,7 @@ from oauthbroker.flowtools.deployment.versions import route_problem, same_route,
 from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
 from oauthbroker.flowtools.risk.drawing import draw
 from oauthbroker.flowtools.risk.rules import findings
-from oauthbroker.flowtools.specification.input_files import Policies, input_files, input_policies, read_input
+from oauthbroker.flowtools.specification.input_files import input_files, input_policies, read_input
 from oauthbroker.flowtools.specification.shapes import published_schema
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, refuse_changed

@@ -21,6 +21,7 @@ from oauthbroker.flowtools.cli.command_inputs import (
     Mail,
     MailPassword,
     Place,
+    Policies,
     Sandbox,
     at_broker,
 )
@@ -28,7 +29,7 @@ from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
 from oauthbroker.flowtools.risk.acknowledgements import finding_key
 from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.risk.records import Entry
-from oauthbroker.flowtools.specification.input_files import Policies, input_policies, read_input
+from oauthbroker.flowtools.specification.input_files import input_policies, read_input
 from oauthbroker.flowtools.specification.policies import Policy
 from oauthbroker.flowtools.specification.source import FlowRefused, printable
 from oauthbroker.flowtools.specification.spec import load_tool

@@ -219,7 +219,7 @@ def plan(
 ) -> None:
     """Show how the tables would change to fit the entities, and change nothing. Status 1: data would be lost."""
     from oauthbroker.flowtools.entities import tables
-    from oauthbroker.flowtools.serving.entity_files import entities_in
+    from oauthbroker.flowtools.entities.definition import entities_in
 
     with problems_printed(as_json=as_json), refusals_printed():
         changes = tables.plan(opened(database_url(database, config), absent="empty"), entities_in(entities))

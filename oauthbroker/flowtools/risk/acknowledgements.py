@@ -65,9 +65,14 @@ class Acknowledgements:
 
 def refuse_undeployable(tool: FlowTool, assessment: RiskAssessment) -> None:
     """Refuse a tool with problems or red findings. Nothing allows one. Raises FlowRefused."""
-    if assessment.deployable == "no":
-        red = [_problem(tool, each, "red", each.hint) for each in assessment.findings if each.risk == RED]
-        raise FlowRefused([*assessment.problems, *red])
+    if problems := undeployable(tool, assessment):
+        raise FlowRefused(problems)
+
+
+def undeployable(tool: FlowTool, assessment: RiskAssessment) -> list[ConfigProblem]:
+    """Return the problems of a tool, and its red findings."""
+    red = [_problem(tool, each, "red", each.hint) for each in assessment.findings if each.risk == RED]
+    return [*assessment.problems, *red]
 
 
 def finding_key(found: FlowFinding) -> str:

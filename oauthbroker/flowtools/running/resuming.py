@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -46,13 +46,19 @@ async def resuming(
     Raises `agentForwarded` if the configuration forwards the events of `flowtools`.
     """
     resumer = _Resumer(broker, runs, flow_of, seconds=seconds, pool=pool)
-    async with broker.on_granted(AGENT, resumer.on_granted):
-        task = asyncio.create_task(resumer.work())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async with broker.on_granted(AGENT, resumer.on_granted), doing(resumer.work()):
+        yield
+
+
+@asynccontextmanager
+async def doing(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do work while the block runs. The end of the block cancels it, and waits for its end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class _Resumer:

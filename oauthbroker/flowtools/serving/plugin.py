@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.ports import AGENT
-from oauthbroker.flowtools.running.resuming import resuming
+from oauthbroker.flowtools.running.resuming import doing, resuming
 from oauthbroker.plugins import Background, PluginFinding, PluginResources, PublicWeb, RunningPlugin
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
         await service.look()
         calls = HttpCalls(service, FlowCallers(service.spec, broker, web))
         following = _Following(broker, service, resources)
-        await stack.enter_async_context(_ended(_go_on(broker, service)))
+        await stack.enter_async_context(doing(_go_on(broker, service)))
         yield RunningPlugin(
             routes=[*calls.routes(), *webhooks.routes()],
             background=[
@@ -108,14 +108,3 @@ async def _go_on(broker: Broker, service: FlowService) -> None:
             async with resuming(broker, service.runs, service.flow_of, pool=service.pool):
                 await asyncio.Event().wait()
         await asyncio.sleep(LOOK_SECONDS)
-
-
-@asynccontextmanager
-async def _ended(work: object) -> AsyncIterator[None]:
-    """Do work while the block runs, and wait for its end."""
-    task = asyncio.ensure_future(work)  # type: ignore[call-overload]
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.deployment.versions import FlowVersions, same_route, same_secret
 from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.entities.definition import entities_in
 from oauthbroker.flowtools.entities.tables import apply
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.erasing import expire
@@ -27,7 +28,6 @@ from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.serving.callers import identity
 from oauthbroker.flowtools.serving.data import database_url
-from oauthbroker.flowtools.serving.entity_files import entities_in
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.source import FlowRefused
@@ -173,22 +173,22 @@ class FlowService:
             self._connect()
             names = self.versions.names()
         except SQLAlchemyError as error:
-            return self.serving, (_finding("databaseAway", f"The database: {type(error).__name__}.", "Start it."),)
+            return self.serving, (finding("databaseAway", f"The database: {type(error).__name__}.", "Start it."),)
         except (ValueError, BrokerError) as error:
-            return self.serving, (_finding("notServing", str(error), "Apply the changes, or correct the entities."),)
+            return self.serving, (finding("notServing", str(error), "Apply the changes, or correct the entities."),)
         for name in names:
             try:
                 found[name] = self.flow(name)
             except BrokerError as error:
-                problems.append(_finding("toolCannotRun", f"{name}: {error.note}", "Run oauthbroker flow versions."))
+                problems.append(finding("toolCannotRun", f"{name}: {error.note}", "Run oauthbroker flow versions."))
         for pair in same_secret(flow.tool for flow in found.values()):
             for one, other in (pair, pair[::-1]):
                 found.pop(one.name, None)
                 text = f"{one.name}: its webhook has the secret of {other.name}, and takes no event."
-                problems.append(_finding("sameSecret", text, "Name another secret, or declare sharedSecret in both."))
+                problems.append(finding("sameSecret", text, "Name another secret, or declare sharedSecret in both."))
         for one, other in same_route(flow.tool for flow in found.values() if not flow.withdrawn):
             text = f"{one.name} and {other.name} have one method and path, and neither is served there."
-            problems.append(_finding("sameRoute", text, "Activate other versions of them."))
+            problems.append(finding("sameRoute", text, "Activate other versions of them."))
         return found, tuple(problems[:_MOST_FINDINGS])
 
     def _connect(self) -> None:
@@ -219,7 +219,8 @@ def event_key(trigger: str, event: str) -> str:
     return f"{trigger}:{hashlib.sha256(event.encode()).hexdigest()}"
 
 
-def _finding(code: str, text: str, hint: str) -> PluginFinding:
+def finding(code: str, text: str, hint: str) -> PluginFinding:
+    """Return a finding whose text is not too long: names of tools and agents are their authors'."""
     return PluginFinding(code=code, text=_short(text), hint=hint)
 
 

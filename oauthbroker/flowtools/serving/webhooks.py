@@ -15,7 +15,7 @@ from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.result import refusal
 from oauthbroker.flowtools.serving.http_calls import ToolPath, answer
-from oauthbroker.flowtools.serving.service import FlowService, event_key
+from oauthbroker.flowtools.serving.service import FlowService, event_key, finding
 from oauthbroker.flowtools.serving.webhook_secrets import secrets_of
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.plugins import PluginCall, PluginFinding, PluginRoute, SystemClock, decode_json
@@ -89,7 +89,7 @@ class Webhooks:
         name = flow.tool.trigger.webhook_secret
         kind = "" if flow.tool.trigger.signature != "standard" else f", or does not begin with {_STANDARD}"
         text = f"The secret {name} of the webhook {flow.tool.name} is missing{kind}. Its calls are refused."
-        return PluginFinding(code="webhookSecretMissing", text=text[:300], hint="Run oauthbroker flow secret set.")
+        return finding("webhookSecretMissing", text, "Run oauthbroker flow secret set.")
 
 
 def verified(
