@@ -47,11 +47,7 @@ class Place:
 
     versions: FlowVersions
     audit: PluginAudit
-    url: str
-
-    def database(self, absent: Absent = "refused") -> Opened:
-        """Open the database. A file that is absent is refused with BrokerError, made, or read as an empty one."""
-        return opened(self.url, absent=absent)
+    database: str
 
 
 @dataclass(frozen=True)
@@ -69,16 +65,16 @@ class CommandInputs:
     def use(self, work: Callable[[Place, list[Entity], Ports], T]) -> T:
         """Return what work makes of the broker, the entities and the ports, in a thread, while the broker is open.
         Raises FlowRefused and ValueError for what cannot be used."""
-        return with_broker(self.config, lambda broker: self._with(broker, work))
-
-    async def _with(self, broker: Broker, work: Callable[[Place, list[Entity], Ports], T]) -> T:
         from oauthbroker.flowtools.entities.definition import entities_in
 
-        resources = broker.bundle.plugins.get("flowtools", PluginResources())
-        folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
-        found, ports = entities_in(self.entities or folders), self._with_options(_ports(broker, resources))
-        place = _place(broker, self.database)
-        return await on_thread(lambda: work(place, found, ports))
+        async def used(broker: Broker) -> T:
+            resources = broker.bundle.plugins.get("flowtools", PluginResources())
+            folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
+            found, ports = entities_in(self.entities or folders), self._with_options(_ports(broker, resources))
+            place = _place(broker, self.database)
+            return await on_thread(lambda: work(place, found, ports))
+
+        return with_broker(self.config, used)
 
     def _with_options(self, ports: Ports) -> Ports:
         from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
@@ -104,20 +100,13 @@ def at_broker(config: Path, work: Callable[[Place], T], database: str = "") -> T
 def _place(broker: Broker, database: str) -> Place:
     from oauthbroker.flowtools.running.auditing import audit_from_threads
 
-    return Place(versions_of(broker), audit_from_threads(broker.audit), database or _configured(broker))
+    url = database or next(iter(urls_of(broker.bundle)), _SQLITE)
+    return Place(versions_of(broker), audit_from_threads(broker.audit), url)
 
 
 def database_url(url: str, config: Path) -> str:
     """Return the URL of the database that a command names, else that of the FlowService, else of a file here."""
-
-    async def configured(broker: Broker) -> str:
-        return _configured(broker)
-
-    return url or with_broker(config, configured)
-
-
-def _configured(broker: Broker) -> str:
-    return next(iter(urls_of(broker.bundle)), _SQLITE)
+    return url or at_broker(config, lambda here: here.database)
 
 
 def opened(url: str, *, absent: Absent = "refused") -> Opened:

@@ -84,7 +84,7 @@ def run(  # noqa: PLR0913  (options)
 
         def call(here: Place, found: list[Entity], ports: Ports) -> RunResult:
             deployed = here.versions.deployed(name)
-            there = here.database("made" if apply else "refused")
+            there = opened(here.database, absent="made" if apply else "refused")
             if apply:
                 tables.apply(there, found)
             runs = FlowRuns(there, found, ports, audit=here.audit)
@@ -207,7 +207,7 @@ def cancel(run_id: AnyRun, by: By = "", database: Database = "", config: Config 
 
 def _decide(decision: Callable[..., T], run_id: str, *, by: str, database: str, config: Path, **more: Any) -> T:
     more |= {"by": person(by or account()), "account": account()}
-    return at_broker(config, lambda here: decision(here.database(), run_id, audit=here.audit, **more), database)
+    return at_broker(config, lambda here: decision(opened(here.database), run_id, audit=here.audit, **more), database)
 
 
 def plan(

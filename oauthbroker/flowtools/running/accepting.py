@@ -16,7 +16,7 @@ from oauthbroker.flowtools.running.checks import authorise, idempotency_key, val
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS
-from oauthbroker.flowtools.running.policy_enforcement import Escalated, Facts, evaluate_policies
+from oauthbroker.flowtools.running.policy_enforcement import Escalated, evaluate_policies, facts_of
 from oauthbroker.flowtools.running.tries import Tries
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.plugins import PluginAudit
@@ -89,7 +89,7 @@ class Acceptance:
             minute = journal.runs_since(connection, tool.name, now - 60) if tool.policies else 0
             notes = list[str]()
             try:
-                notes = evaluate_policies(flow, Facts(input=call.data, requests_per_minute=minute + 1), tool.policies)
+                notes = evaluate_policies(flow, facts_of(call.data, requests_per_minute=minute + 1), tool.policies)
             except Escalated as error:
                 state, message, stop = journal.ESCALATED, str(error), error.policy
             ids.append(self.database.random_id(connection))

@@ -37,8 +37,7 @@ from oauthbroker.flowtools.running.journal import (
     steps_of,
     write_step,
 )
-from oauthbroker.flowtools.running.payments import unrefunded
-from oauthbroker.flowtools.running.policy_enforcement import Facts, evaluate_policies
+from oauthbroker.flowtools.running.policy_enforcement import evaluate_policies, facts_of
 from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.running.row_nodes import change_rows, create_row, named_rows, read_rows
 from oauthbroker.flowtools.running.tries import Tries
@@ -142,13 +141,11 @@ class Interpreter:
         """Return the database's time, as rows and effects have it."""
         return iso(self.database.now(self.connection))
 
-    def facts(self, *, failing: bool = False) -> Facts:
+    def facts(self, **more: Any) -> dict[str, Any]:
         """Return what policies may read of the run so far."""
-        paid = len(unrefunded(self.flow.tool, self.steps)) if failing else 0
-        rows = sum(step.rows for step in self.steps.values())
-        return Facts(rows=rows, input=self.run.input, payments_to_roll_back=paid)
+        return facts_of(self.run.input, rows=sum(step.rows for step in self.steps.values()), **more)
 
-    def _judge(self, facts: Facts, names: Iterable[str]) -> None:
+    def _judge(self, facts: Mapping[str, Any], names: Iterable[str]) -> None:
         """Evaluate policies, and keep what they note."""
         self.notes |= dict.fromkeys(evaluate_policies(self.flow, facts, names, approved=self._approved))
 
@@ -223,9 +220,7 @@ class Interpreter:
         if before is not None and before.state in {SENT, UNKNOWN} and not again:
             self._unknown(node, before.attempts)
         if node.type == "payment":
-            amount = effect.fields.get("amount")
-            facts = replace(self.facts(), amount=amount) if isinstance(amount, int | float) else self.facts()
-            self._judge(facts, self.flow.tool.policies)
+            self._judge(self.facts(amount=effect.fields.get("amount")), self.flow.tool.policies)
         self.enforce()
         attempt, uncertain = before.attempts if before else 0, before is not None and before.state == SENT
         while True:

@@ -37,10 +37,11 @@ def refund(interpreter: Interpreter) -> list[str]:
 
 def owed_notes(interpreter: Interpreter) -> list[str]:
     """Return what the policies say about the payments that a run without success still owes."""
-    facts = interpreter.facts(failing=True)
-    if not facts.payments_to_roll_back:
+    owed = len(unrefunded(interpreter.flow.tool, interpreter.steps))
+    if not owed:
         return []
     try:
+        facts = interpreter.facts(payments_to_roll_back=owed)
         return evaluate_policies(interpreter.flow, facts, interpreter.flow.tool.policies, may_stop=False)
     except FlowFailed as error:
         return [error.message]
