@@ -6,9 +6,9 @@ A model sees `createReservation` as `flow__create-reservation`. It never says fo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -25,17 +25,13 @@ from oauthbroker.tools import Registry, ToolCatalogItem, ToolContext, ToolFailur
 
 OWNER: Final = "Tool/flow"  # what an agent names in `tools` to get all flows
 SECONDS: Final = 3600.0  # the most of a call: nodes have limits of their own, and a run may wait for another process
+# Returns the authenticated caller of a tool call: the user of its turn, and never a word of the model.
+ActorOf = Callable[[ToolContext], Actor | None]
 _WORDS: Final = {
     ESCALATED: "A person has to decide first. Do not call it again.",
     UNKNOWN: "An answer was lost, so it may have taken effect. Do not call it again; tell the user.",
     WAITING: "It waits for a user's consent.",
 }
-
-
-class ActorOf(Protocol):
-    """Return the authenticated caller of a tool call: the user of its turn, and never a word of the model."""
-
-    def __call__(self, ctx: ToolContext, /) -> Actor | None: ...
 
 
 class FlowTools:

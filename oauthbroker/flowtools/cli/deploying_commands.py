@@ -31,9 +31,9 @@ from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.risk.records import Entry
 from oauthbroker.flowtools.specification.input_files import input_policies, read_input
 from oauthbroker.flowtools.specification.policies import Policy
-from oauthbroker.flowtools.specification.source import FlowRefused, printable
+from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import load_tool
-from oauthbroker.plugins import ConfigProblem
+from oauthbroker.plugins import ConfigProblem, harmless_text
 
 if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.definition import Entity
@@ -170,8 +170,8 @@ def _row(flow: DeployedFlow, serving: int | None) -> dict[str, Any]:
         "version": flow.tool.version,
         "digest": flow.tool.source.digest,
         "risk": flow.assessment.risk,
-        "by": printable(flow.by),
-        "at": printable(flow.at),
+        "by": harmless_text(flow.by),
+        "at": harmless_text(flow.at),
         "serves": serving == flow.tool.version,
         "withdrawn": _record(flow.withdrawn) if flow.withdrawn else None,
     }
@@ -184,12 +184,12 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _record(record: Entry) -> dict[str, str]:
-    return {name: printable(record[name]) for name in ("by", "at", "why")}
+    return {name: harmless_text(record[name]) for name in ("by", "at", "why")}
 
 
 def _withdrawn(record: Mapping[str, str]) -> str:
     why = f" ({record['why']})" if record["why"] else ""
-    return printable(f"withdrawn by {record['by']} at {record['at']}{why}")
+    return harmless_text(f"withdrawn by {record['by']} at {record['at']}{why}")
 
 
 def _tell(flow: DeployedFlow, serving: int | None, done: str, *, as_json: bool) -> None:

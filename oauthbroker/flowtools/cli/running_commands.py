@@ -37,8 +37,8 @@ from oauthbroker.flowtools.cli.deploying_commands import (
 from oauthbroker.flowtools.risk.acknowledgements import person
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.input_files import read_input
-from oauthbroker.flowtools.specification.source import MOST_BYTES, printable
-from oauthbroker.plugins import decode_json
+from oauthbroker.flowtools.specification.source import MOST_BYTES
+from oauthbroker.plugins import decode_json, harmless_text
 
 if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.definition import Entity
@@ -129,16 +129,18 @@ def runs(
         typer.echo(json.dumps({"runs": rows}, ensure_ascii=False))
         return
     for row in rows:
-        why = f": {printable(row['code'] or '')} {printable(row['message'])}" if row["message"] else ""
-        by = printable(row["actor"] or "no caller")
+        why = f": {harmless_text(row['code'] or '')} {harmless_text(row['message'])}" if row["message"] else ""
+        by = harmless_text(row["actor"] or "no caller")
         typer.echo(f"{row['run']}  {row['tool']}@{row['version']}  {row['state']}  {row['started']}  by {by}{why}")
         for note in row["notes"]:
-            typer.echo(f"  note: {printable(note)}")
+            typer.echo(f"  note: {harmless_text(note)}")
         for step in row.get("steps", ()):
             typer.echo(f"  {step['node']}  {step['state']}  attempts {step['attempts']}, rows {step['rows']}")
         for each in row.get("decisions", ()):
             typer.echo(
-                printable(f"  policy {each['policy']}: {each['decision']}{' by ' + each['by'] if each['by'] else ''}")
+                harmless_text(
+                    f"  policy {each['policy']}: {each['decision']}{' by ' + each['by'] if each['by'] else ''}"
+                )
             )
 
 
@@ -171,7 +173,7 @@ def decline(
     from oauthbroker.flowtools.running import approvals
 
     with refusals_printed():
-        _decide(approvals.decline, run_id, by=by, database=database, config=config, why=printable(why))
+        _decide(approvals.decline, run_id, by=by, database=database, config=config, why=harmless_text(why))
     typer.echo(f"run {run_id}: declined")
 
 
@@ -261,10 +263,10 @@ def _tell(result: RunResult, *, as_json: bool) -> None:
         typer.echo(json.dumps(members, ensure_ascii=False))
         return
     why = f": {result.code or ''} {result.message}" if result.message else ""
-    typer.echo(printable(f"run {result.run}: {result.state}{why}"), err=True)
+    typer.echo(harmless_text(f"run {result.run}: {result.state}{why}"), err=True)
     for note in result.notes:
-        typer.echo(printable(f"note: {note}"), err=True)
+        typer.echo(harmless_text(f"note: {note}"), err=True)
     if asked is not None:
-        typer.echo(f"{printable(asked.message)}\n{asked.authorization_url}", err=True)
+        typer.echo(f"{harmless_text(asked.message)}\n{asked.authorization_url}", err=True)
     if result.state == "succeeded":
         typer.echo(json.dumps(result.output, ensure_ascii=False))

@@ -15,9 +15,9 @@ from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Ex
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy, check_condition, policies_by_name
 from oauthbroker.flowtools.specification.shapes import schema_validator
-from oauthbroker.flowtools.specification.source import FlowRefused, Keys, printable
+from oauthbroker.flowtools.specification.source import FlowRefused, Keys
 from oauthbroker.flowtools.specification.spec import Edge, FlowTool, Node, has_effect, policy_names, sample_url
-from oauthbroker.plugins import ConfigProblem
+from oauthbroker.plugins import ConfigProblem, harmless_text
 
 _WRITES: Final = frozenset({"create", "update", "transition", "softDelete"})
 
@@ -116,7 +116,10 @@ def _mapped(tool: FlowTool, edge: Edge, entities: Mapping[str, Entity]) -> Itera
         known = known_fields(entity) if node.type == "read" else frozenset(entity.fields)
     for name in edge.data_mapping.values():
         if name not in known:
-            yield f"node {node.id} takes no field {printable(name)}", f"it takes {', '.join(sorted(known)) or 'none'}"
+            yield (
+                f"node {node.id} takes no field {harmless_text(name)}",
+                f"it takes {', '.join(sorted(known)) or 'none'}",
+            )
 
 
 def _entity_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity]) -> Iterator[ConfigProblem]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker import BrokerError, Code, Secret, Turn, TurnAuth
 from oauthbroker.flowtools.running.ports import AGENT
-from oauthbroker.flowtools.serving.kinds import FlowIdentitySpec, FlowServiceSpec, IssuerSpec, filled, slots
+from oauthbroker.flowtools.serving.kinds import FlowServiceSpec, IssuerSpec, filled, slots
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.plugins import Clock, JwtVerifier, PublicWeb, SystemClock
 
@@ -46,7 +46,8 @@ class FlowCallers:
         key = await self._broker.api_keys.check(text)
         if key.name not in self._keys:
             raise BrokerError(Code.NOT_ALLOWED, note="the FlowService does not name this API key")
-        request.state.actor = identity(f"key:{key.name}", self._keys[key.name])
+        known = self._keys[key.name]
+        request.state.actor = actor_of(f"key:{key.name}", known.roles, known.subjects)
         return key.id
 
 
@@ -89,14 +90,3 @@ def _roles(claims: Mapping[str, Any], path: str) -> list[str]:
     if isinstance(found, str):
         return found.split()
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
-
-
-def identity(caller: str, spec: FlowIdentitySpec) -> Actor:
-    """Return the caller that the configuration describes."""
-    return actor_of(caller, spec.roles, spec.subjects)
-
-
-def actor_in(request: Any) -> Actor | None:
-    """Return the caller that `authenticate` found."""
-    found: Actor | None = request.state.actor
-    return found

@@ -26,7 +26,7 @@ from oauthbroker.flowtools.running.erasing import expire
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.ports import Ports
-from oauthbroker.flowtools.serving.callers import identity
+from oauthbroker.flowtools.serving.callers import actor_of
 from oauthbroker.flowtools.serving.data import database_url
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.specification.failures import Actor
@@ -110,7 +110,8 @@ class FlowService:
     def service_actor(self, flow: ReadyFlow) -> Actor | None:
         """Return the service identity that a tool runs as; None for a public tool without one."""
         name = flow.tool.run_as
-        return identity(f"service:{name}", self.spec.services[name]) if name else None
+        known = self.spec.services[name] if name else None
+        return actor_of(f"service:{name}", known.roles, known.subjects) if known else None
 
     async def accept(self, flow: ReadyFlow, data: Any, event: str) -> RunRecord:
         """Store the run of an event durably, as the tool's service identity; it goes on behind this call. A killed

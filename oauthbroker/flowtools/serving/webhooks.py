@@ -49,7 +49,9 @@ class Webhooks:
     async def authenticate(self, request: Request) -> str:
         """Verify the signature, and keep the flow and the event's id in the request's state. Raises `notFound` for
         another tool, `configInvalid` without a secret, and `unauthenticated`."""
-        flow = self._flow(request.path_params["name"])
+        flow = self._service.serving.get(request.path_params["name"])
+        if flow is None or flow.tool.trigger.type != "webhook":
+            raise BrokerError(Code.NOT_FOUND)
         secrets = await self._secrets(flow)
         if not secrets:
             raise BrokerError(Code.CONFIG_INVALID, note="the secret of a webhook is missing")
@@ -72,12 +74,6 @@ class Webhooks:
         except FlowFailed as error:
             return answer(refusal(error))
         return JSONResponse({"run": run.id}, 202)
-
-    def _flow(self, name: str) -> ReadyFlow:
-        flow = self._service.serving.get(name)
-        if flow is None or flow.tool.trigger.type != "webhook":
-            raise BrokerError(Code.NOT_FOUND)
-        return flow
 
     async def _secrets(self, flow: ReadyFlow) -> list[str]:
         """Return the secrets that the form of the webhook can use."""
