@@ -137,11 +137,8 @@ def runs(
         for step in row.get("steps", ()):
             typer.echo(f"  {step['node']}  {step['state']}  attempts {step['attempts']}, rows {step['rows']}")
         for each in row.get("decisions", ()):
-            typer.echo(
-                harmless_text(
-                    f"  policy {each['policy']}: {each['decision']}{' by ' + each['by'] if each['by'] else ''}"
-                )
-            )
+            by = f" by {each['by']}" if each["by"] else ""
+            typer.echo(harmless_text(f"  policy {each['policy']}: {each['decision']}{by}"))
 
 
 Run = Annotated[

@@ -116,10 +116,8 @@ def _mapped(tool: FlowTool, edge: Edge, entities: Mapping[str, Entity]) -> Itera
         known = known_fields(entity) if node.type == "read" else frozenset(entity.fields)
     for name in edge.data_mapping.values():
         if name not in known:
-            yield (
-                f"node {node.id} takes no field {harmless_text(name)}",
-                f"it takes {', '.join(sorted(known)) or 'none'}",
-            )
+            hint = f"it takes {', '.join(sorted(known)) or 'none'}"
+            yield f"node {node.id} takes no field {harmless_text(name)}", hint
 
 
 def _entity_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity]) -> Iterator[ConfigProblem]:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
@@ -30,6 +30,7 @@ from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.plugins import PluginAudit
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
+T = TypeVar("T")
 FlowOf = Callable[[RunRecord], ReadyFlow | None]
 _LATE_SECONDS: Final = 60.0  # behind the end of a link: the consent of the last second is on its way
 _REPEATS_SECONDS: Final = 3600.0  # in which an agent repeats its call
@@ -60,7 +61,13 @@ class Worker:
     def work(self, run: str, flow_of: FlowOf, *, wakes: bool = False) -> RunResult:
         """Take a run that is due, and bring it to its end or to a wait. `flow_of` returns its flow. `wakes`: go on with
         a waiting run, too. Raises an error of the database only if this process has committed nothing."""
-        taken = Tries(self.sleep)(lambda: self._take(run, wakes=wakes))
+
+        def take(connection: Connection, now: float) -> RunRecord | None:
+            found = journal.find_run(connection, id=run)
+            lease: dict[str, Any] = {"now": now, "lease": self.lease_seconds, "audit": self.audit}
+            return found and lifecycle.take(connection, found, **lease, wakes=wakes)
+
+        taken = self._transact(take)
         return self.go(taken, flow_of) if taken is not None else result_of(self.find(run))
 
     def go(self, run: RunRecord, flow_of: FlowOf) -> RunResult:
@@ -91,16 +98,14 @@ class Worker:
         if run.state == journal.FAILING or is_away(error):
             return None
 
-        def stopped() -> RunRecord | None:
-            with self.database.transaction() as connection:
-                now, steps = self.database.now(connection), lifecycle.steps(connection, run)
-                sent = [step.node for step in steps if step.state == journal.SENT]
-                if sent and not isinstance(error, FlowFailed) and _may_ask_again(flow_of(run), sent):
-                    return None
-                return lifecycle.stop(connection, run, failure, now + self.lease_seconds, audit=self.audit)
+        def stopped(connection: Connection, now: float) -> RunRecord | None:
+            sent = [step.node for step in lifecycle.steps(connection, run) if step.state == journal.SENT]
+            if sent and not isinstance(error, FlowFailed) and _may_ask_again(flow_of(run), sent):
+                return None
+            return lifecycle.stop(connection, run, failure, now + self.lease_seconds, audit=self.audit)
 
         try:
-            found = Tries(self.sleep)(stopped)
+            found = self._transact(stopped)
         except Exception as unforeseen:  # noqa: BLE001  (the next take comes, and there are not many)
             self._give_back(run, unforeseen)
             _LOG.error("the run %s stays due: %s", run.id, type(unforeseen).__name__)
@@ -187,29 +192,28 @@ class Worker:
         return RunResult(run=run.id, state=state, message=str(pause), notes=tuple(notes), authorization=asked)
 
     def _end(self, run: RunRecord, state: str, end: Mapping[str, Any]) -> RunResult:
-        def ended() -> RunRecord:
-            with self.database.transaction() as connection:
-                return lifecycle.end(connection, run, state, self.database.now(connection), audit=self.audit, **end)
-
-        return result_of(Tries(self.sleep)(ended))
-
-    def _take(self, run: str, *, wakes: bool) -> RunRecord | None:
-        with self.database.transaction() as connection:
-            found, now = journal.find_run(connection, id=run), self.database.now(connection)
-            lease: dict[str, Any] = {"now": now, "lease": self.lease_seconds, "audit": self.audit}
-            return found and lifecycle.take(connection, found, **lease, wakes=wakes)
+        given = {**end, "audit": self.audit}
+        return result_of(self._transact(lambda each, now: lifecycle.end(each, run, state, now, **given)))
 
     def change(self, run: str, change: Callable[[Connection, RunRecord, float], object]) -> RunRecord | None:
         """Change a run in a transaction of its own. Return it as it was; None if there is none."""
 
-        def changed() -> RunRecord | None:
-            with self.database.transaction() as connection:
-                found = journal.find_run(connection, id=run)
-                if found is not None:
-                    change(connection, found, self.database.now(connection))
-                return found
+        def changed(connection: Connection, now: float) -> RunRecord | None:
+            found = journal.find_run(connection, id=run)
+            if found is not None:
+                change(connection, found, now)
+            return found
 
-        return Tries(self.sleep)(changed)
+        return self._transact(changed)
+
+    def _transact(self, work: Callable[[Connection, float], T]) -> T:
+        """Do work in a transaction of its own, with the database's time, and again while it loses races."""
+
+        def done() -> T:
+            with self.database.transaction() as connection:
+                return work(connection, self.database.now(connection))
+
+        return Tries(self.sleep)(done)
 
 
 def is_of(run: RunRecord, flow: ReadyFlow) -> bool:
