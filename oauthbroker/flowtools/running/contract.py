@@ -32,7 +32,6 @@ class FlowRuns:
         ports: Ports | None = None,
         *,
         audit: PluginAudit,
-        policies: Iterable[Policy] = (),
         lease_seconds: float = 60.0,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
@@ -41,7 +40,7 @@ class FlowRuns:
         self._database, self._entities = database, entities_by_name(entities)
         if changes := plan(database, self._entities.values()):
             raise ValueError(f"the tables do not fit the entities: {changes[0]}")
-        self._ports, self._policies = ports or Ports(), tuple(policies)
+        self._ports = ports or Ports()
         given: dict[str, Any] = {"database": database, "lease_seconds": lease_seconds, "audit": audit}
         given["sleep"] = sleep or threading.Event().wait
         self._acceptance, self._worker = Acceptance(**given), Worker(**given, entities=self._entities)
@@ -49,9 +48,9 @@ class FlowRuns:
             journal.prepare(connection)
 
     def ready(self, tool: FlowTool, policies: Iterable[Policy] = ()) -> ReadyFlow:
-        """Check a tool against entities, policies and ports. `policies` are more of them, such as those that a version
-        was deployed with. Raises FlowRefused with every problem."""
-        return ready(tool, entities=self._entities, ports=self._ports, policies=(*self._policies, *policies))
+        """Check a tool against entities, ports and policies, such as those that a version was deployed with. Raises
+        FlowRefused with every problem."""
+        return ready(tool, entities=self._entities, ports=self._ports, policies=policies)
 
     def call(
         self, flow: ReadyFlow, data: Any, actor: Actor | None, *, call: str | None = None, key: str | None = None

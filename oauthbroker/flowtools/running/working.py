@@ -20,10 +20,9 @@ from oauthbroker.flowtools.running.effects import repeatable
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.interpreter import EffectUnknown, Interpreter
 from oauthbroker.flowtools.running.journal import LeaseLost, RunRecord
-from oauthbroker.flowtools.running.payments import frees_key
 from oauthbroker.flowtools.running.policy_enforcement import Escalated
 from oauthbroker.flowtools.running.ports import ConsentNeeded
-from oauthbroker.flowtools.running.refunds import owed_notes, refund
+from oauthbroker.flowtools.running.refunds import frees_key, owed_notes, refund
 from oauthbroker.flowtools.running.result import RunResult, result_of
 from oauthbroker.flowtools.running.tries import Tries, is_away, is_broker_away, is_contention
 from oauthbroker.flowtools.specification.failures import FlowFailed

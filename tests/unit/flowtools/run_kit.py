@@ -85,6 +85,7 @@ class World:
         self.entities = {each["name"]: entity_of(each) for each in documents}
         self.mail, self.sms, self.shop = Remembering(), Remembering(), Remembering(takes_keys=True)
         self.waits: list[float] = []
+        self.policies: list[Policy] = more.pop("policies", [])
         given: dict[str, Any] = {
             "ports": Ports(email=self.mail, sms=self.sms, payments={"stripe": self.shop}),
             "sleep": self.waits.append,
@@ -95,7 +96,7 @@ class World:
         self.runs = FlowRuns(self.database, self.entities.values(), **given)
 
     def ready(self, document: dict[str, Any]) -> ReadyFlow:
-        return self.runs.ready(load_tool(json.dumps(document).encode(), "tool.json"))
+        return self.runs.ready(load_tool(json.dumps(document).encode(), "tool.json"), self.policies)
 
     def flow(self, nodes: dict[str, Any], edges: list[tuple[str, ...]], **more: Any) -> ReadyFlow:
         start = more.pop("start", next(iter(nodes)))
