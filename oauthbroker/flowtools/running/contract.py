@@ -36,7 +36,7 @@ class FlowRuns:
         sleep: Callable[[float], object] | None = None,
     ) -> None:
         """`audit` is `audit_from_threads(broker.audit)`: an act whose entry it refuses does not happen. Raises
-        ValueError if the tables do not fit the entities."""
+        ValueError if the tables do not fit the entities, or are those of a development version."""
         self._database, self._entities = database, entities_by_name(entities)
         if changes := plan(database, self._entities.values()):
             raise ValueError(f"the tables do not fit the entities: {changes[0]}")

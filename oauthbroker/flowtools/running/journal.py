@@ -144,13 +144,20 @@ class RunRecord:
 
 
 def prepare(connection: Connection) -> None:
-    """Make the tables of runs that are missing. Idempotent."""
+    """Make the tables of runs that are missing. Idempotent. Raises as `exist` does."""
+    exist(connection)
     META.create_all(connection)
 
 
 def exist(connection: Connection) -> bool:
-    """Tell whether there are tables of runs."""
-    return sa.inspect(connection).has_table(RUN.name)
+    """Tell whether there are tables of runs. Raises ValueError for those of a development version."""
+    inspector = sa.inspect(connection)
+    if not inspector.has_table(RUN.name):
+        return False
+    if "due" not in {each["name"] for each in inspector.get_columns(RUN.name)}:
+        names = ", ".join(sorted(META.tables))
+        raise ValueError(f"a development version made the tables of runs: remove {names}, then start the broker again")
+    return True
 
 
 def insert_run(connection: Connection, values: Mapping[str, Any], actor: Actor | None) -> RunRecord:
