@@ -146,7 +146,7 @@ class Interpreter:
         return facts_of(self.run.input, rows=sum(step.rows for step in self.steps.values()), **more)
 
     def _judge(self, facts: Mapping[str, Any], names: Iterable[str]) -> None:
-        """Evaluate policies, and keep what they note."""
+        """Evaluate policies, and keep their notes."""
         self.notes |= dict.fromkeys(evaluate_policies(self.flow, facts, names, approved=self._approved))
 
     def _leave(self, node: Node, value: Any) -> str | None:

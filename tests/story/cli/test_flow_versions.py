@@ -105,7 +105,7 @@ def test_versions_move_with_the_store_to_postgresql_and_back(desk: Desk) -> None
 
 
 @pytest.mark.usefixtures("url")
-def test_what_is_deployed_on_one_host_is_on_the_other(desk: Desk) -> None:
+def test_a_version_that_was_deployed_on_one_host_is_on_the_other(desk: Desk) -> None:
     """Two folders have one configuration, one key and one database."""
     set_up(desk, database=True)
     assert 0 == desk.type("store", "copy", "store", f"env:{ENV}", "--cut-over").code
