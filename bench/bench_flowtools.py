@@ -19,7 +19,6 @@ import jsonschema_rs
 import sqlalchemy as sa
 
 from bench.figures import called_in_turn, parser, show_in_turn
-from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import Entity, load_entity
 from oauthbroker.flowtools.entities.rows import Rows
@@ -28,7 +27,7 @@ from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.spec import load_tool
-from oauthbroker.plugins import SystemClock
+from tests.kit.flow_versions import versions_in
 
 EXAMPLE = Path(__file__).parents[1] / "tests/unit/flowtools/examples/createReservation.json"
 UUID, VEHICLE = "6f9619ff-8b86-4011-b42d-00cf4fc964ff", "6f9619ff-8b86-4011-b42d-00cf4fc96400"
@@ -100,7 +99,7 @@ def main(*, quick: bool) -> None:
     raw, entities = specification(), [load_entity(json.dumps(each).encode(), "entity.json") for each in ENTITIES]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        versions, numbers = FlowVersions(folder / "flows", SystemClock()), count(1)
+        versions, numbers = versions_in(folder), count(1)
         checks = {
             "flow tool: parse the document as JSON": lambda: json.loads(raw),
             "flow tool: check": lambda: assess(load_tool(raw, "tool.json")),
@@ -114,7 +113,7 @@ def main(*, quick: bool) -> None:
 
         database = Database(f"sqlite:///{folder / 'flows.db'}")
         apply(database, entities)
-        runs, given = FlowRuns(database, entities), bookings()
+        runs, given = FlowRuns(database, entities, audit=list[object]().append), bookings()
         with database.transaction() as connection:
             known = {each.name: each for each in entities}
             Rows(connection, known, CALLER).create("Vehicle", {"dailyRate": 40}, VEHICLE)

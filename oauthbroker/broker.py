@@ -12,7 +12,7 @@ from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit import StaticTokenIssued
 from oauthbroker.audit.lines import AuditTrail
-from oauthbroker.audit.plugin_entry import PluginAuditEntry, PluginAuditTypes
+from oauthbroker.audit.plugin_entry import PluginAudit, PluginAuditEntry
 from oauthbroker.authorization.pending_blocks import Links
 from oauthbroker.config.reload import Reload
 from oauthbroker.core.errors import BrokerError, Code
@@ -88,7 +88,7 @@ class Broker:
         health_check: HealthCheck,
         reload: Reload,
         web: WebApps,
-        plugin_types: PluginAuditTypes,
+        plugin_audit: PluginAudit,
         plugin_state: Callable[[str], PluginState],
         serves: Serves,
     ) -> None:
@@ -109,7 +109,7 @@ class Broker:
         self._services = services
         self._health_check = health_check
         self._reload = reload
-        self._plugin_types = plugin_types
+        self._plugin_audit = plugin_audit
         self._plugin_state = plugin_state
         self._serves = serves
 
@@ -215,14 +215,13 @@ class Broker:
     def audit(self, entry: PluginAuditEntry) -> None:
         """Write an entry of a plug-in to the audit log. Raises `storeUnavailable`: then the action must not
         happen. Raises `requestInvalid` for a type that no plug-in in use declared, and for a member of another type."""
-        self._plugin_types.check(entry)
-        self._services.audit.write(entry, self._services.clock.now())
+        self._plugin_audit(entry)
 
     def plugin_state(self, plugin: str) -> PluginState:
         """Return the durable values of a plug-in. Raises `requestInvalid` for a plug-in that the configuration does
         not name."""
         if plugin not in self.bundle.settings.plugins:
-            raise BrokerError(Code.REQUEST_INVALID, note="a plug-in that the configuration does not name")
+            raise BrokerError(Code.REQUEST_INVALID, note=f"spec.plugins of the Broker does not name {plugin[:64]!r}")
         return self._plugin_state(plugin)
 
     def health(self) -> Health:

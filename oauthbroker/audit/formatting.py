@@ -1,4 +1,4 @@
-"""Format audit entries as JSON, with pseudonyms in place of grants and conversations."""
+"""Format audit entries as JSON, with pseudonyms in place of grants, conversations and persons."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.line_type import LineType
 from oauthbroker.core.clock import to_iso
 
-_PSEUDONYMS = frozenset({"grant", "instance", "target"})  # members that are written as pseudonyms
+PERSON = "person"  # the kind of a person's pseudonym: one for all members
+_PSEUDONYMS = {  # members that are written as pseudonyms, and their kinds
+    "grant": "grant",
+    "instance": "instance",
+    "target": "target",
+    "actor": PERSON,
+    "by": PERSON,
+    "subject": PERSON,
+}
 _JSON = json.JSONEncoder(separators=(",", ":"))
 
 Naming = Callable[[str, str], str]
@@ -24,13 +32,13 @@ def line_of(entry: AuditEntry, at: datetime, name: Naming | None = None) -> str:
 
 
 def rest_of(entry: LineType, name: Naming | None = None) -> str:
-    """Format all but the time, without the closing brace. With `name`, grants and conversations are written as
-    pseudonyms."""
+    """Format all but the time, without the closing brace. With `name`, grants, conversations and persons are written
+    as pseudonyms."""
     body = f'"type":{_json(entry.type_name())}'
     for member, value in vars(entry).items():
         written = value
         if name is not None and value is not None and member in _PSEUDONYMS:
-            written = _pseudonym(name, member, str(value))
+            written = _pseudonym(name, _PSEUDONYMS[member], str(value))
         body += f',"{member}":{encode_basestring_ascii(written) if type(written) is str else _json(written)}'
     return body
 
@@ -44,8 +52,8 @@ def _json(value: object) -> str:
     return ("true" if value else "false") if type(value) is bool else _JSON.encode(value)
 
 
-def _pseudonym(name: Naming, member: str, value: str) -> str:
+def _pseudonym(name: Naming, kind: str, value: str) -> str:
     """Return the pseudonym of a value. A target that is no grant is written in clear."""
-    if member == "target":
+    if kind == "target":
         return name("grant", value) if value.startswith("sha256:") else value
-    return name(member, value)
+    return name(kind, value)

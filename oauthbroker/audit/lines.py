@@ -47,9 +47,9 @@ class Sought:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditLine:
-    """One entry of the log. `fields` are the entry's own members, with grants and conversations as pseudonyms
-    (`AuditTrail.name`). `genuine`: its MAC follows the line before; None for a line of an old log without MACs.
-    `seq` counts within one `slot`."""
+    """One entry of the log. `fields` are the entry's own members, with grants, conversations and persons as
+    pseudonyms (`AuditTrail.name`). `genuine`: its MAC follows the line before; None for a line of an old log without
+    MACs. `seq` counts within one `slot`."""
 
     seq: int | None
     at: str
@@ -86,7 +86,8 @@ class AuditTrail(Protocol):
         ...
 
     def name(self, kind: str, value: str) -> str:
-        """Return the log's pseudonym: `name("grant", grantId)`, `name("instance", instanceKey)`."""
+        """Return the log's pseudonym: `name("grant", grantId)`, `name("instance", instanceKey)`, and
+        `name("person", text)` for an id or a subject of a person."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
@@ -20,7 +21,8 @@ class PluginAuditEntry(AuditEntry):
     """The base of a plug-in's entries, public on `oauthbroker`: `class ToolCalled(PluginAuditEntry, plugin="tools")`,
     with members of type str, int, bool or None, passed by name.
 
-    A member `grant` or `instance` is written as a pseudonym. Members hold no subject, no account and no secret.
+    A member `grant`, `instance`, `actor`, `by` or `subject` is written as a pseudonym; those of one person are the
+    same. No other member holds a person, and none a secret.
     """
 
     plugin: ClassVar[str] = ""
@@ -39,6 +41,10 @@ class PluginAuditEntry(AuditEntry):
         return cls.__subclasses__()
 
 
+PluginAudit = Callable[[PluginAuditEntry], None]
+"""`Broker.audit`: writes an entry, before the act. Raises BrokerError: then the act must not happen."""
+
+
 def is_of_plugin(type_name: str) -> bool:
     """Tell whether a type in the log is one of a plug-in, which may not be installed any longer."""
     return _WRITTEN.fullmatch(type_name) is not None
@@ -46,12 +52,15 @@ def is_of_plugin(type_name: str) -> bool:
 
 @dataclass(slots=True)
 class PluginAuditTypes:
-    """The entries that the plug-ins in use may write."""
+    """The entries that the plug-ins in use may write. `declared` returns those of a plug-in by its name, none if it is
+    not in use: a command's broker opens no plug-in, and looks when the first entry is written."""
 
+    declared: Callable[[str], object]
     _members: dict[type, Members] = field(default_factory=dict)
 
-    def register(self, plugin: str, types: object) -> None:
+    def register(self, plugin: str) -> None:
         """Add the types of a plug-in. Raises `configInvalid`, with a note that names the problem."""
+        types = self.declared(plugin)
         for each in types if isinstance(types, tuple | list) else (types,):
             if not (isinstance(each, type) and issubclass(each, PluginAuditEntry) and each.plugin == plugin):
                 raise _refused(
@@ -61,9 +70,12 @@ class PluginAuditTypes:
 
     def check(self, entry: AuditEntry) -> None:
         """Raise `requestInvalid` for an entry of no plug-in in use, or with a value of another type than declared."""
+        if type(entry) not in self._members and isinstance(entry, PluginAuditEntry):
+            self.register(entry.plugin)
         declared = self._members.get(type(entry))
         if declared is None:
-            raise BrokerError(Code.REQUEST_INVALID, note="an audit entry of no plug-in in use")
+            note = f"spec.plugins of the Broker names no plug-in with the audit entry {entry.type_name()}"
+            raise BrokerError(Code.REQUEST_INVALID, note=note)
         if any(type(value) not in declared[name] for name, value in vars(entry).items()):
             raise BrokerError(Code.REQUEST_INVALID, note=f"an audit entry {entry.type_name()} with a wrong member")
 

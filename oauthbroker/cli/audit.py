@@ -1,4 +1,5 @@
-"""`oauthbroker audit`: verify the audit log, and show its newest lines. Needs keys, no configuration values."""
+"""`oauthbroker audit`: verify the audit log, show its newest lines, and name a person as it does. Needs keys, no
+configuration values."""
 
 from __future__ import annotations
 
@@ -104,6 +105,19 @@ def _show(result: TrailVerification, prefix: str) -> None:
         _show_breaks(result, prefix)
     for note in _notes(result):
         typer.echo(prefix + note, err=True)
+
+
+@app.command("name")
+def name_command(
+    person: Annotated[str, typer.Argument(help="The id of a caller, or a subject such as slack:user:T1:U1.")],
+    config: ConfigPath = CONFIG,
+) -> None:
+    """Print the pseudonym by which the log names a person: as actor, by and subject."""
+
+    async def named(vault: Vault) -> str:
+        return vault.audit.name("person", person)
+
+    typer.echo(in_vault(config, named))
 
 
 @app.command("tail")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -182,7 +183,9 @@ async def to_its_end(work: asyncio.Future[T], lost: Callable[[T], object] | None
     raise cancelled
 
 
-async def on_thread(work: Callable[[], T], lost: Callable[[T], object] | None = None) -> T:
-    """Run work on a thread to its end, as `to_its_end` does. For work that owns something, such as a descriptor:
-    `asyncio.to_thread` never runs it, or loses its result, when its caller is cancelled."""
-    return await to_its_end(asyncio.get_running_loop().run_in_executor(None, work), lost)
+async def on_thread(
+    work: Callable[[], T], lost: Callable[[T], object] | None = None, *, pool: Executor | None = None
+) -> T:
+    """Run work on a thread, of `pool` if it is given, to its end, as `to_its_end` does. For work that owns something,
+    such as a descriptor: `asyncio.to_thread` never runs it, or loses its result, when its caller is cancelled."""
+    return await to_its_end(asyncio.get_running_loop().run_in_executor(pool, work), lost)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from oauthbroker.plugins import Plugin, PluginCommand
+from oauthbroker.plugins import Plugin, PluginCommand, lazily
 
 if TYPE_CHECKING:
     from oauthbroker.flowtools.as_tools import FlowTools
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.definition import load_entity
     from oauthbroker.flowtools.entities.tables import apply
     from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
+    from oauthbroker.flowtools.running.auditing import audit_from_threads
     from oauthbroker.flowtools.running.contract import FlowRuns
     from oauthbroker.flowtools.running.ports import Adapter, AnswerLost, Effect, EffectRefused, NotSent
     from oauthbroker.flowtools.running.resuming import resuming
@@ -39,28 +39,13 @@ __all__ = [
     "RiskAssessment",
     "apply",
     "assess",
+    "audit_from_threads",
     "load_entity",
     "load_policy",
     "load_tool",
     "refuse_changed",
     "resuming",
 ]
-
-_PARTS = {
-    "as_tools": {"FlowTools"},
-    "deployment.versions": {"DeployedFlow", "FlowVersions"},
-    "entities.database": {"Database"},
-    "entities.definition": {"load_entity"},
-    "entities.tables": {"apply"},
-    "risk.assessment": {"RiskAssessment", "assess"},
-    "running.contract": {"FlowRuns"},
-    "running.ports": {"Adapter", "AnswerLost", "Effect", "EffectRefused", "NotSent"},
-    "running.resuming": {"resuming"},
-    "specification.failures": {"Actor"},
-    "specification.policies": {"load_policy"},
-    "specification.source": {"FlowRefused"},
-    "specification.spec": {"load_tool", "refuse_changed"},
-}
 
 PLUGIN = Plugin(
     name="flowtools",
@@ -69,17 +54,29 @@ PLUGIN = Plugin(
             help="Flow tools: check, deploy, draw, run.", app="oauthbroker.flowtools.cli.commands:app"
         )
     },
+    audit_types="oauthbroker.flowtools.running.auditing:TYPES",
     kinds="oauthbroker.flowtools.serving.kinds:KINDS",
     open="oauthbroker.flowtools.serving.plugin:open_plugin",
     erase="oauthbroker.flowtools.serving.data:erase_subject",
     backup="The database of flows is apart: oauthbroker flow backup FILE copies it, or says what to dump.",
     secret_places="oauthbroker.flowtools.serving.data:secret_places",
 )
-
-
-def __getattr__(name: str) -> Any:
-    """Import a part when it is first used: `oauthbroker --help` imports only the declaration."""
-    for part, names in _PARTS.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{part}"), name)
-    raise AttributeError(name)
+__getattr__ = lazily(  # `oauthbroker --help` imports only the declaration
+    __name__,
+    {
+        "flowtools.as_tools": {"FlowTools"},
+        "flowtools.deployment.versions": {"DeployedFlow", "FlowVersions"},
+        "flowtools.entities.database": {"Database"},
+        "flowtools.entities.definition": {"load_entity"},
+        "flowtools.entities.tables": {"apply"},
+        "flowtools.risk.assessment": {"RiskAssessment", "assess"},
+        "flowtools.running.auditing": {"audit_from_threads"},
+        "flowtools.running.contract": {"FlowRuns"},
+        "flowtools.running.ports": {"Adapter", "AnswerLost", "Effect", "EffectRefused", "NotSent"},
+        "flowtools.running.resuming": {"resuming"},
+        "flowtools.specification.failures": {"Actor"},
+        "flowtools.specification.policies": {"load_policy"},
+        "flowtools.specification.source": {"FlowRefused"},
+        "flowtools.specification.spec": {"load_tool", "refuse_changed"},
+    },
+)

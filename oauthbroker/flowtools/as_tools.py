@@ -6,9 +6,9 @@ A model sees `createReservation` as `flow__create-reservation`. It never says fo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -18,24 +18,20 @@ from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import ESCALATED, SUCCEEDED, UNKNOWN, WAITING
 from oauthbroker.flowtools.running.result import RunResult
-from oauthbroker.flowtools.running.resuming import to_its_end
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.plugins import on_thread
 from oauthbroker.tools import Registry, ToolCatalogItem, ToolContext, ToolFailure
 
 OWNER: Final = "Tool/flow"  # what an agent names in `tools` to get all flows
 SECONDS: Final = 3600.0  # the most of a call: nodes have limits of their own, and a run may wait for another process
+# Returns the authenticated caller of a tool call: the user of its turn, and never a word of the model.
+ActorOf = Callable[[ToolContext], Actor | None]
 _WORDS: Final = {
     ESCALATED: "A person has to decide first. Do not call it again.",
     UNKNOWN: "An answer was lost, so it may have taken effect. Do not call it again; tell the user.",
     WAITING: "It waits for a user's consent.",
 }
-
-
-class ActorOf(Protocol):
-    """Return the authenticated caller of a tool call: the user of its turn, and never a word of the model."""
-
-    def __call__(self, ctx: ToolContext, /) -> Actor | None: ...
 
 
 class FlowTools:
@@ -45,17 +41,10 @@ class FlowTools:
         self._registry, self._versions, self._runs, self._actor_of = registry, versions, runs, actor_of
         self._ready: dict[str, ReadyFlow] = {}  # by the full name of a tool
 
-    def follow(self) -> tuple[str, ...]:
+    async def follow(self) -> tuple[str, ...]:
         """Register each flow as its serving version is now, and return why others are left out: a version is refused,
         or its name is too long. Call it where a step begins, before its catalog is made."""
-        problems, serving = [], dict[str, DeployedFlow]()
-        for name in self._versions.names():
-            try:
-                deployed = self._versions.deployed(name)
-                if not deployed.withdrawn:
-                    serving[tool_name(name)] = deployed
-            except FlowRefused as refused:
-                problems.append(str(refused))
+        serving, problems = await on_thread(self._serving)
         for name in self._ready.keys() - serving.keys():
             self._registry.remove(name, owner=OWNER)
             del self._ready[name]
@@ -65,6 +54,18 @@ class FlowTools:
             except (FlowRefused, ValueError) as refused:
                 problems.append(str(refused))
         return tuple(problems)
+
+    def _serving(self) -> tuple[dict[str, DeployedFlow], list[str]]:
+        """Return the versions that serve, by the names that a model sees, and why others do not."""
+        problems, serving = list[str](), dict[str, DeployedFlow]()
+        for name in self._versions.names():
+            try:
+                deployed = self._versions.deployed(name)
+                if not deployed.withdrawn:
+                    serving[tool_name(name)] = deployed
+            except FlowRefused as refused:
+                problems.append(str(refused))
+        return serving, problems
 
     def _register(self, name: str, deployed: DeployedFlow) -> None:
         known = self._ready.get(name)
@@ -83,7 +84,7 @@ class FlowTools:
         """Run a flow, and return its output. The call that a model repeats after a consent goes on with its run."""
         actor, call = self._actor_of(ctx), f"{ctx.agent_name}\n{ctx.instance_key}\n{ctx.tool_call_id}"
         try:
-            return answer(await to_its_end(lambda: self._runs.call(flow, dict(args), actor, call=call)))
+            return answer(await on_thread(lambda: self._runs.call(flow, dict(args), actor, call=call)))
         except SQLAlchemyError as error:  # its text has statements and values, which no model may read
             note = type(error).__name__
         raise BrokerError(Code.STORE_UNAVAILABLE, note=note)

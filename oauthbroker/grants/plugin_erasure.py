@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oauthbroker.audit.plugin_entry import PluginAudit
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import described
 from oauthbroker.model.current_config import CurrentConfig
@@ -16,6 +17,7 @@ class PluginErasure:
     """The plug-ins of the configuration in use that keep such data."""
 
     config: CurrentConfig
+    audit: PluginAudit
 
     async def erase(self, subject: str, *, dry_run: bool) -> SubjectRecords:
         """Ask each plug-in, and return the sum. Raises a code with a note that names the plug-in that failed."""
@@ -28,7 +30,7 @@ class PluginErasure:
 
     async def _asked(self, name: str, erases: ErasesSubject, subject: str, *, dry_run: bool) -> SubjectRecords:
         try:
-            return await erases(self.config.bundle, subject, dry_run=dry_run)
+            return await erases(self.config.bundle, subject, dry_run=dry_run, audit=self.audit)
         except BrokerError as error:
             why, code = error.note or error.code.value, error.code
         except Exception as error:  # noqa: BLE001  (code of another package: anything may happen)

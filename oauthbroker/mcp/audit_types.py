@@ -6,7 +6,8 @@ from oauthbroker.plugins import PluginAuditEntry
 
 
 class ServerCalled(PluginAuditEntry, plugin="mcp"):
-    """The gateway is about to pass a request on to an MCP server. Only a tool is named: a URI may hold a secret."""
+    """The gateway is about to pass a request on to an MCP server, or to ask for a list (`tools/list`). Only a tool is
+    named: a URI may hold a secret."""
 
     server: str
     method: str

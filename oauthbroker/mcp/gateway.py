@@ -138,11 +138,17 @@ class McpGateway(McpOAuth):
                 if (cursor := page.next_cursor) is None:
                     return
 
+        self._note(caller, name, f"{kind.replace('resource_', 'resources/')}/list")
         await self._sessions.within(caller, (name, spec), LISTING, listed)
         if kind == "tools":
             found = await self._tools.of(name, [each for each in found if spec.shows(kind, each.name)])
         self._lists.keep((caller.key, name, kind), kept := shown(name, spec, kind, found))
         return kept
+
+    def _note(self, caller: ToolCaller, server: str, method: str, tool: str = "") -> None:
+        """Write a request to the audit log. Raises BrokerError: then it must not be made."""
+        who = {"agent": caller.turn.agent_name, "instance": caller.turn.instance_key}
+        self._broker.audit(ServerCalled(server=server, method=method, tool=tool or None, **who))
 
     async def _call(self, request: Any, params: CallToolRequestParams) -> Any:
         name, _, tool = params.name.partition(BETWEEN)
@@ -191,16 +197,14 @@ class McpGateway(McpOAuth):
 
         async def call(ctx: Context) -> Any:
             caller = self.caller()
-            if work is None:
+            if work is None or (tool and self._tools.shows(name, tool) is None):
                 await self._list(caller, name, "tools")
+            if work is None:
                 await self._tell_changed(ctx)
                 return CallToolResult(content=[TextContent(text=f"{name} is connected. List the tools again.")])
-            if tool and self._tools.shows(name, tool) is None:
-                await self._list(caller, name, "tools")
             if tool and not self._tools.shows(name, tool):
                 return failed(LEFT_OUT.format(f"{name}{BETWEEN}{tool}"))
-            who = {"agent": caller.turn.agent_name, "instance": caller.turn.instance_key}
-            self._broker.audit(ServerCalled(server=name, method=METHODS[type(params)], tool=tool or None, **who))
+            self._note(caller, name, METHODS[type(params)], tool)
             answer = await self._sessions.within(caller, (name, self.servers[name]), CALLING, work)
             return with_shown_uris(name, self.servers[name], answer)
 

@@ -133,7 +133,7 @@ class _KeySet:
 
 
 def _is_public(entries: Json) -> bool:
-    """Tell whether the entries of a key set have a key that can be used, and neither a private nor a shared one."""
+    """Tell whether a key set has a key that can be used, and neither a private nor a shared one."""
     return bool(public_keys(entries)) and not any(
         {"d", "k"} & each.keys() for each in entries if isinstance(each, dict)
     )

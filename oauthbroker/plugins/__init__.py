@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from oauthbroker.core.lazy import lazily
 
 if TYPE_CHECKING:
-    from oauthbroker.audit.plugin_entry import PluginAuditEntry
+    from oauthbroker.audit.plugin_entry import PluginAudit, PluginAuditEntry
     from oauthbroker.config.plugin_files import read_json, read_resources, read_yaml
     from oauthbroker.config.problems.problems import ConfigProblem, SourcePlace
     from oauthbroker.config.reading.yaml_reader import YamlDocument
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from oauthbroker.core.clock import Clock, SystemClock
     from oauthbroker.core.foreign_text import foreign_text, harmless_text
     from oauthbroker.core.json_values import ValueCounter
+    from oauthbroker.core.lifecycle import on_thread
     from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json, type_name
     from oauthbroker.core.sentences import two_sentences
     from oauthbroker.core.strict_json import decode_json
@@ -61,6 +62,7 @@ __all__ = [
     "NotPlainJson",
     "PinnedTexts",
     "Plugin",
+    "PluginAudit",
     "PluginAuditEntry",
     "PluginCall",
     "PluginCommand",
@@ -94,7 +96,9 @@ __all__ = [
     "demanded_scopes",
     "foreign_text",
     "harmless_text",
+    "lazily",
     "look_at_mcp_server",
+    "on_thread",
     "plain_json",
     "read_json",
     "read_resources",
@@ -106,7 +110,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "audit.plugin_entry": {"PluginAuditEntry"},
+        "audit.plugin_entry": {"PluginAudit", "PluginAuditEntry"},
         "config.plugin_files": {"read_json", "read_resources", "read_yaml"},
         "config.problems.problems": {"ConfigProblem", "SourcePlace"},
         "config.reading.yaml_reader": {"YamlDocument"},
@@ -117,6 +121,7 @@ __getattr__ = lazily(
         "core.clock": {"Clock", "SystemClock"},
         "core.foreign_text": {"foreign_text", "harmless_text"},
         "core.json_values": {"ValueCounter"},
+        "core.lifecycle": {"on_thread"},
         "core.plain_json": {"JsonLimits", "NotPlainJson", "plain_json", "type_name"},
         "core.sentences": {"two_sentences"},
         "core.strict_json": {"decode_json"},

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from oauthbroker.audit.plugin_entry import PluginAudit
+
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 
@@ -39,9 +41,11 @@ class SubjectRecords:
 class ErasesSubject(Protocol):
     """End and remove what a plug-in keeps about a subject outside of the broker's store, and return what there was.
     With `dry_run`, change nothing. Idempotent: what one call leaves, the next one removes. `bundle` is that of
-    `Broker`. Raises `BrokerError`."""
+    `Broker`, and `audit` its method. Raises `BrokerError`."""
 
-    def __call__(self, bundle: Any, subject: str, /, *, dry_run: bool) -> Awaitable[SubjectRecords]: ...
+    def __call__(
+        self, bundle: Any, subject: str, /, *, dry_run: bool, audit: PluginAudit
+    ) -> Awaitable[SubjectRecords]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -237,7 +237,7 @@ class Parts(Flows):
             turns=self.turns,
             browser_sessions=self.browser_sessions,
             uses=self.uses,
-            plugins=PluginErasure(self.config),
+            plugins=PluginErasure(self.config, self.plugins.audit),
             clock=self.clock,
             audit=self.audit,
         )
@@ -293,7 +293,9 @@ class Parts(Flows):
 
     @cached_property
     def plugins(self) -> RunningPlugins:
-        return RunningPlugins(config=self.config, scrubber=self.scrubber, log=self.log, clock=self.clock)
+        return RunningPlugins(
+            config=self.config, scrubber=self.scrubber, log=self.log, clock=self.clock, audit_log=self.audit
+        )
 
     @cached_property
     def gauges(self) -> Gauges:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from oauthbroker.audit.plugin_entry import PluginAuditTypes
+from oauthbroker.audit.plugin_entry import PluginAuditEntry, PluginAuditTypes
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Pass
@@ -148,15 +149,23 @@ class RunningPlugins:
     scrubber: Scrubber
     log: Log
     clock: Clock
-    types: PluginAuditTypes = field(default_factory=PluginAuditTypes)
+    audit_log: AuditWriter
+    types: PluginAuditTypes = field(init=False)
     _plugin_tasks: list[PluginTask] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.types = PluginAuditTypes(self._audit_types)
+
+    def audit(self, entry: PluginAuditEntry) -> None:
+        """Write an entry of a plug-in to the audit log, as `Broker.audit`."""
+        self.types.check(entry)
+        self.audit_log.write(entry, self.clock.now())
 
     async def open(self, broker: object) -> Mapping[str, RunningPlugin]:
         """Open the plug-ins in their order. Return what each adds. Raises a code with a note that names the plug-in."""
         for plugin in map(declared, self.config.bundle.settings.plugins):
-            if plugin.audit_types:
-                self.types.register(plugin.name, named(plugin, plugin.audit_types))
+            self.types.register(plugin.name)
             if plugin.open:
                 await self._open(plugin, broker)
         return {plugin_task.name: plugin_task.opened for plugin_task in self._plugin_tasks}
@@ -196,6 +205,11 @@ class RunningPlugins:
         ends = {task: plugin_task for plugin_task in self._plugin_tasks for task in plugin_task.end()}
         for task in await _still_running(ends.keys(), CANCEL_SECONDS):
             ends[task].note_open()
+
+    def _audit_types(self, name: str) -> object:
+        """Return the audit entries that a plug-in of the configuration declares; none for another one."""
+        plugin = declared(name) if name in self.config.bundle.settings.plugins else None
+        return named(plugin, plugin.audit_types) if plugin is not None and plugin.audit_types else ()
 
     async def _open(self, plugin: Plugin, broker: object) -> None:
         plugin_task = PluginTask(plugin.name, self.log, self.clock)

@@ -56,7 +56,7 @@ class Running:
             health_check=parts.health_check,
             web=self._web,
             reload=Reload(current=parts.config, read=read, follow=self._follow, settle=self._settle, log=parts.log),
-            plugin_types=parts.plugins.types,
+            plugin_audit=parts.plugins.audit,
             plugin_state=partial(PluginState, parts.repository.plugin_values),
             serves=self._serve_beside,
         )

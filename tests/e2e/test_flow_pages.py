@@ -14,6 +14,7 @@ from playwright.async_api import Browser
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.e2e import pictures, served
 from tests.e2e.desk import Desk
+from tests.kit.default_store import default_store
 from tests.kit.flow_pages import MARKER, furnish, resources_of
 from tests.kit.running_broker import at, public, running, user_app
 
@@ -36,12 +37,13 @@ class Office(Desk):
 async def office(
     identity_provider: IdentityProvider, test_clock: TestClock, canaries: Canaries, chromium: Browser, tmp_path: Path
 ) -> AsyncIterator[Office]:
-    listener, runs = served.free_port(), await furnish(tmp_path)
+    listener, runs = served.free_port(), await furnish(tmp_path, store := default_store(test_clock))
     home = f"http://127.0.0.1:{listener.getsockname()[1]}"
     more: dict[str, Any] = {
         "settings": public(home),
         "plugins": {"flowtools": resources_of(tmp_path)},
         "clock": test_clock,
+        "store": store,
     }
     with listener:
         async with (

@@ -35,12 +35,11 @@ AT = datetime(2026, 2, 1, tzinfo=UTC)
 OWNING = {
     "core/lifecycle.py": "`on_thread`",
     "store/file/locked_writes.py": "`Writer.run`, which waits as `on_thread` does",
-    "flowtools/running/resuming.py": "`to_its_end`, which waits as `on_thread` does",
 }
 OWNING_NOTHING = {
     "flowtools/serving/data.py": "erases a user to the end on the thread, and closes the database there; an erasure can be repeated",
     "flowtools/serving/pages.py": "reads files and rows; its connection is closed on the thread",
-    "flowtools/serving/service.py": "waits for the runs that are under way when the service ends; `to_its_end` for all else",
+    "flowtools/serving/service.py": "waits for the runs that are under way when the service ends; `on_thread` for all else",
     "integrations/langgraph.py": "a step of a synchronous graph: its own checkpointer keeps it, and a run that is given up goes on from there",
     "wiring/opening.py": "reads configuration",
     "wiring/parts.py": "reads other processes' circuits; its lock is released on the thread",

@@ -120,7 +120,7 @@ COMMANDS_TO = {
     "exec": "OAuthContext.get_access_token",
 }
 CHANGE_NOTHING = frozenset({
-    "check", "doctor", "health", "secrets list", "serve", "api-keys list", "audit verify", "audit tail", "grants list",
+    "check", "doctor", "health", "secrets list", "serve", "api-keys list", "audit verify", "audit tail", "audit name", "grants list",
     "grants show", "sessions list", "sessions show", "queues list", "queues dead", "completion", "providers list",
     "providers show", "store verify", "keys status",
 })  # fmt: skip

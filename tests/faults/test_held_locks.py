@@ -159,7 +159,6 @@ LOCKING = {
     "store/keys/key_encryption_keys.py": "init, tried once",
     "store/migration/raw_files.py": "a command that moves the store, tried once",
     "store/file/read_only.py": "takes none",
-    "flowtools/risk/write_once_files.py": "one for each folder of versions; tests/unit/flowtools/test_versions.py",
     "tools/changesets/git.py": "one for each repository; tests/unit/tools/changesets/test_crashes.py",
     "tools/changesets/revisions.py": "a revision in use; tests/unit/tools/changesets/test_crashes.py",
     "cli/demo/demo_folder.py": "the demo's own folder, tried once",

@@ -7,11 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from oauthbroker.flowtools.cli.command_inputs import at_broker
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor
-from oauthbroker.plugins import SystemClock
+from tests.kit.flow_versions import versions_in
 from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT
 from tests.unit.flowtools.serving.jwt_kit import AUDIENCE, ISSUER, key_set, token
@@ -53,11 +54,21 @@ def bundle(folder: Path, **service: Any) -> None:
     (folder / "flows.yaml").write_text(json.dumps(document))
 
 
-def deploy(folder: Path, document: dict[str, Any], *, activate: bool = False, by: str = "Ada") -> None:
-    versions, raw = FlowVersions(folder / "flows", SystemClock()), json.dumps(document).encode()
+def deploy(folder: Path, document: dict[str, Any], **more: Any) -> None:
+    """Deploy a version without a broker."""
+    deploy_to(versions_in(folder), document, **more)
+
+
+def deploy_in_store(config: Path, document: dict[str, Any], **more: Any) -> None:
+    """Deploy a version as a command does."""
+    at_broker(config, lambda here: deploy_to(here.versions, document, **more))
+
+
+def deploy_to(versions: FlowVersions, document: dict[str, Any], *, activate: bool = False, by: str = "Ada") -> None:
     from oauthbroker.flowtools.risk.assessment import assess
     from oauthbroker.flowtools.specification.spec import load_tool
 
+    raw = json.dumps(document).encode()
     tool = load_tool(raw, "tool.json")
     versions.acknowledgements.record(tool, assess(tool), by=by)
     versions.deploy(raw, "tool.json", by=by)

@@ -3,20 +3,25 @@ every value that no page may show."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from oauthbroker import Secret
+from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor
-from oauthbroker.plugins import PluginResource, PluginResources
-from tests.kit.flow_bundle import INPUT, OUTPUT, SERVICE, STAFF, bundle, call, deploy, note_tool
+from oauthbroker.plugins import PluginResource, PluginResources, SystemClock
+from oauthbroker.store.format.port import Store
+from tests.kit.flow_bundle import INPUT, OUTPUT, SERVICE, STAFF, bundle, call, deploy_to, note_tool
+from tests.kit.flow_versions import state_of
 from tests.unit.flowtools.kit import chain, written
-from tests.unit.flowtools.run_kit import BEGIN, COMMIT
+from tests.unit.flowtools.run_kit import BEGIN, COMMIT, Entries
 
 MARKER = "M4RKER-of-a-value"
 HOSTILE = "<script>alert('x')</script>"
@@ -33,17 +38,18 @@ def steps_tool(name: str, *, middle: tuple[str, Any], **more: Any) -> dict[str, 
     return written(nodes, chain(*nodes), "open", name=name, **{**given, **STAFF, **more})
 
 
-def pages_bundle(folder: Path) -> None:
+def pages_bundle(folder: Path, versions: FlowVersions) -> None:
     """Deploy the tools: three that serve, an older version, one that cannot run here, and one with hostile names."""
     bundle(folder)
-    deploy(folder, note_tool("note", HTTP))
-    deploy(folder, {**note_tool("note", HTTP, "concat(input.text, '!')"), "version": 2}, activate=True, by="Bea")
+    deploy = partial(deploy_to, versions)
+    deploy(note_tool("note", HTTP))
+    deploy({**note_tool("note", HTTP, "concat(input.text, '!')"), "version": 2}, activate=True, by="Bea")
     never = ("assert", {"expression": "input.n == 1", "message": "the number must be 1"})
-    deploy(folder, steps_tool("checked", middle=never))
-    deploy(folder, steps_tool("computed", middle=("transform", {"expression": "double(input.text)"})))
-    deploy(folder, note_tool("mailing", {"type": "queue"}, auth={"runAs": "weekly"}))
+    deploy(steps_tool("checked", middle=never))
+    deploy(steps_tool("computed", middle=("transform", {"expression": "double(input.text)"})))
+    deploy(note_tool("mailing", {"type": "queue"}, auth={"runAs": "weekly"}))
     refuses = ("assert", {"expression": "false", "message": HOSTILE})
-    deploy(folder, steps_tool("hostile", middle=refuses, description=HOSTILE))
+    deploy(steps_tool("hostile", middle=refuses, description=HOSTILE))
 
 
 def resources_of(folder: Path) -> PluginResources:
@@ -53,9 +59,10 @@ def resources_of(folder: Path) -> PluginResources:
 
 
 @asynccontextmanager
-async def flow_service(folder: Path) -> AsyncIterator[FlowService]:
+async def flow_service(folder: Path, versions: FlowVersions) -> AsyncIterator[FlowService]:
     resources = resources_of(folder)
-    service = FlowService(resources.resources[0], folder, store=folder / "store", ports=Ports())
+    given: dict[str, Any] = {"store": folder / "store", "ports": Ports(), "versions": versions, "audit": Entries()}
+    service = FlowService(resources.resources[0], folder, **given)
     try:
         await service.look()
         yield service
@@ -63,11 +70,11 @@ async def flow_service(folder: Path) -> AsyncIterator[FlowService]:
         await service.close()
 
 
-async def furnish(folder: Path) -> dict[str, str]:
-    """Deploy the tools and run them. Return the ids of the runs, by their tool."""
-    pages_bundle(folder)
-    ids = {}
-    async with flow_service(folder) as service:
+async def furnish(folder: Path, store: Store) -> dict[str, str]:
+    """Deploy the tools in a store and run them. Return the ids of the runs, by their tool."""
+    versions, ids = FlowVersions(state_of(store), SystemClock()), {}
+    await asyncio.to_thread(pages_bundle, folder, versions)
+    async with flow_service(folder, versions) as service:
         for name, number in (("note", 0), ("checked", 2), ("computed", 1), ("hostile", 0)):
             result = await call(service, name, {"text": f"{MARKER} {name}", "n": number}, ADA)
             ids[name] = str(result.run)

@@ -16,6 +16,7 @@ from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.running.resuming import resuming
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
+from oauthbroker.plugins import PluginResources
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.unit.flowtools.kit import chain
@@ -70,8 +71,9 @@ class ConsentWorld:
 @asynccontextmanager
 async def consent_world(idp: IdentityProvider, clock: TestClock, folder: Path) -> AsyncIterator[ConsentWorld]:
     async with RawServer(says(200, b'{"id": "m1"}', content_type="application/json")) as api:
+        named = {"flowtools": PluginResources()}
         access = ApiAccess((ApiHost("127.0.0.1", api.port, "http"),), ("POST",))
-        async with running(idp, [user_app(idp, api=access)], clock=clock) as harness:
+        async with running(idp, [user_app(idp, api=access)], clock=clock, plugins=named) as harness:
             made = ConsentWorld(harness, api, folder)
             yield made
             for each in made.worlds:

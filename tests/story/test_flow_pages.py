@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
 from oauthbroker.core.errors import Code
-from oauthbroker.flowtools.deployment.versions import FlowVersions
+from oauthbroker.flowtools.deployment.versions import FlowVersions, versions_of
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import approvals, journal
-from oauthbroker.plugins import SystemClock
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.web.middleware.security_headers import content_security_policy, security_headers
 from tests.kit.callback_pages import assert_error_page
+from tests.kit.default_store import default_store
 from tests.kit.flow_bundle import call
 from tests.kit.flow_pages import ADA, HOSTILE, MARKER, flow_service, furnish, resources_of
+from tests.kit.flow_versions import damage
 from tests.kit.running_broker import Harness, running, user_app
 from tests.story.signed_in import ADMIN, ADMIN_LOGIN, operator_browser
 from tests.unit.web.kit import Document
@@ -36,6 +39,7 @@ class Office:
     harness: Harness
     person: Browser
     folder: Path
+    versions: FlowVersions
     runs: dict[str, str] = field(default_factory=dict)
 
     async def open(self, path: str = "") -> Page:
@@ -59,10 +63,11 @@ class Office:
 
 @pytest.fixture
 async def office(identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path) -> AsyncIterator[Office]:
-    ids = await furnish(tmp_path)
-    plugins = {"flowtools": resources_of(tmp_path)}
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, plugins=plugins) as harness:
-        yield Office(harness, await operator_browser(harness), tmp_path, ids)
+    store = default_store(test_clock)
+    ids = await furnish(tmp_path, store)
+    more: dict[str, Any] = {"clock": test_clock, "store": store, "plugins": {"flowtools": resources_of(tmp_path)}}
+    async with running(identity_provider, [user_app(identity_provider)], **more) as harness:
+        yield Office(harness, await operator_browser(harness), tmp_path, versions_of(harness.broker), ids)
 
 
 async def test_all_other_browsers_are_sent_to_the_login(office: Office) -> None:
@@ -126,14 +131,11 @@ async def test_a_version_shows_its_findings_who_acknowledged_them_and_the_drawin
 
 @pytest.mark.rule("001-withdraw")
 async def test_a_withdrawn_version_is_marked_and_says_who_withdrew_it(office: Office) -> None:
-    FlowVersions(office.folder / "flows", SystemClock()).withdraw("note", 1, by="<b>Eve</b>", why="weak roles")
+    await asyncio.to_thread(office.versions.withdraw, "note", 1, by="<b>Eve</b>", why="weak roles")
     assert "note 1 (withdrawn)" in await office.shown()
     text = await office.shown("/tools/note@1")
     assert "State withdrawn, takes no call Withdrawn by <b>Eve</b>" in text
     assert "weak roles" in text
-    (office.folder / "flows/note/withdrawals/1.json").write_text("{}")
-    assert "note 1 (withdrawn)" in await office.shown()
-    assert "This version cannot be used." in await office.shown("/tools/note@1")
 
 
 async def test_runs_are_listed_newest_first_and_filtered_by_tool_and_state(office: Office) -> None:
@@ -170,7 +172,7 @@ async def test_a_failed_run_shows_its_steps_in_order_and_why_it_failed(office: O
 
 
 async def test_a_stopped_run_shows_the_decision_that_it_waits_for(office: Office) -> None:
-    async with flow_service(office.folder) as service:
+    async with flow_service(office.folder, office.versions) as service:
         run = office.runs["note"]
         with service.database.transaction() as connection:
             found = journal.find_run(connection, id=run)
@@ -182,7 +184,7 @@ async def test_a_stopped_run_shows_the_decision_that_it_waits_for(office: Office
         assert "Why it stopped smallPayments: too much" in text
         assert f"oauthbroker flow decline {run}" in text
         assert "smallPayments : asks for a decision" in text
-        approvals.decline(service.database, run, by="<b>Bob</b>", account="root")
+        approvals.decline(service.database, run, by="<b>Bob</b>", account="root", audit=lambda _: None)
     assert "smallPayments : declined <b>Bob</b> (account root)" in await office.shown(f"/runs/{run}")
 
 
@@ -195,10 +197,18 @@ async def test_an_unknown_version_or_run_is_not_found(office: Office, path: str)
 
 
 async def test_a_damaged_version_is_shown_with_the_reason(office: Office) -> None:
-    (office.folder / "flows" / "note" / "versions" / "1.json").write_text("{}")
+    await damage(office.harness.broker.plugin_state("flowtools"), "note", 1)
     text = await office.shown("/tools/note@1")
     assert "This version cannot be used." in text
     assert "Damaged" in text
+    assert "State serves" in await office.shown("/tools/note@2")
+
+
+async def test_a_tool_whose_record_is_of_a_newer_format_is_listed_with_the_reason(office: Office) -> None:
+    await office.harness.broker.plugin_state("flowtools").change("flow/note", lambda there: {**there, "format": 2})
+    assert "This version cannot be used." in (text := await office.shown("/tools/note@1"))
+    assert "Of a newer format" in text
+    assert "note" in await office.shown()
 
 
 async def test_the_pages_are_korean_for_those_who_read_it(office: Office) -> None:
@@ -210,7 +220,7 @@ async def test_the_pages_are_korean_for_those_who_read_it(office: Office) -> Non
 
 
 async def test_a_page_waits_for_no_run_that_writes_and_a_run_for_no_page(office: Office) -> None:
-    async with flow_service(office.folder) as service:
+    async with flow_service(office.folder, office.versions) as service:
         with service.database.transaction() as connection:  # SQLite has one writer
             connection.exec_driver_sql("UPDATE flow_run SET notes = '[\"open\"]'")
             assert office.runs["note"][:12] in await office.shown("/runs")

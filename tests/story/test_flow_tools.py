@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping
@@ -14,16 +15,16 @@ import sqlalchemy as sa
 
 from oauthbroker import TurnAuth
 from oauthbroker.flowtools.as_tools import FlowTools, tool_name
-from oauthbroker.flowtools.deployment.versions import FlowVersions
+from oauthbroker.flowtools.deployment.versions import versions_of
 from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.running.overview import run_lines
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.spec import load_tool
-from oauthbroker.plugins import SystemClock
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from oauthbroker.tools import CallScope, Registry, ToolCall, ToolCallResult, ToolCalls, ToolContext
 from oauthbroker.tools.types.names import is_export_name
 from oauthbroker.tools.types.results import Message
+from tests.kit.flow_versions import damage
 from tests.kit.running_broker import turn
 from tests.story.flow_kit import ALICE, ConsentWorld, consent_world
 from tests.unit.flowtools.kit import chain, written
@@ -35,10 +36,10 @@ TURN = turn()
 
 
 class Agent:
-    """An agent process whose registry has the flows of a folder."""
+    """An agent process whose registry has the flows of a broker."""
 
-    def __init__(self, here: ConsentWorld, folder: Path) -> None:
-        self.here, self.versions = here, FlowVersions(folder, SystemClock())
+    def __init__(self, here: ConsentWorld) -> None:
+        self.here, self.versions = here, versions_of(here.harness.broker)
         self.registry, self.asked, self.turn = Registry(), list[str](), TURN
         self.flows = FlowTools(self.registry, versions=self.versions, runs=here.world.runs, actor_of=self.caller)
 
@@ -46,8 +47,11 @@ class Agent:
         self.asked.append(ctx.agent_name)
         return replace(ALICE, turn=self.turn, repeats=True)
 
-    def deploy(self, **more: Any) -> None:
+    async def deploy(self, **more: Any) -> None:
         """Deploy a version of the flow, and let it serve."""
+        await asyncio.to_thread(self._deploy, **more)
+
+    def _deploy(self, **more: Any) -> None:
         given = {"name": "orders.postNote", "description": "Post a note", "input": INPUT, "idempotencyKey": None}
         document = written(self.here.nodes, chain(*self.here.nodes), **{**given, **more})
         raw = json.dumps(document).encode()
@@ -79,9 +83,9 @@ async def agent(
         "oauthbroker.flowtools.specification.spec.is_public_url", lambda _: True
     )  # the API is on loopback
     async with consent_world(identity_provider, test_clock, tmp_path) as here:
-        made = Agent(here, tmp_path / "flows")
-        made.deploy()
-        assert () == made.flows.follow()
+        made = Agent(here)
+        await made.deploy()
+        assert () == await made.flows.follow()
         yield made
 
 
@@ -160,29 +164,29 @@ async def test_arguments_that_do_not_fit_are_refused_before_the_run(agent: Agent
 
 
 async def test_a_version_that_is_activated_is_followed_and_one_that_is_refused_is_left_out_with_a_reason(agent: Agent):
-    agent.deploy(version=2, description="Post a short note")
-    assert () == agent.flows.follow()
+    await agent.deploy(version=2, description="Post a short note")
+    assert () == await agent.flows.follow()
     (item,) = agent.registry.catalog(["flow"])
     assert "Post a short note (risk: yellow)" == item.description
-    (agent.versions._files.path("orders.postNote", "versions", 2)).write_text("{}", "utf-8")
-    (why,) = agent.flows.follow()
+    await damage(agent.here.harness.broker.plugin_state("flowtools"), "orders.postNote", 2)
+    (why,) = await agent.flows.follow()
     assert "Damaged" in why
     assert [] == list(agent.registry.catalog(["flow"]))
 
 
 @pytest.mark.rule("001-withdraw")
 async def test_a_model_sees_no_withdrawn_version(agent: Agent):
-    agent.versions.withdraw("orders.postNote", 1, by="ada", serving=True)
-    assert () == agent.flows.follow()
+    await asyncio.to_thread(agent.versions.withdraw, "orders.postNote", 1, by="ada", serving=True)
+    assert () == await agent.flows.follow()
     assert [] == list(agent.registry.catalog(["flow"]))
-    agent.deploy(version=2)
-    assert () == agent.flows.follow()
+    await agent.deploy(version=2)
+    assert () == await agent.flows.follow()
     assert [NAME] == [each.name for each in agent.registry.catalog(["flow"])]
 
 
 async def test_a_run_that_fails_tells_its_code_and_its_message(agent: Agent):
-    agent.deploy(version=2, policies=["paymentRollback"], auth={"allowedRoles": ["admin"]})
-    agent.flows.follow()
+    await agent.deploy(version=2, policies=["paymentRollback"], auth={"allowedRoles": ["admin"]})
+    await agent.flows.follow()
     refused = await agent.call(0)
     assert refused.error is not None
     assert ("forbidden", "the tool asks for one of the roles admin") == (refused.error.name, refused.error.message)

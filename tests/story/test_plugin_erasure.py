@@ -21,7 +21,7 @@ kept = {"idp:user:U234567": 3}
 ending = [1, 0, 0, 0]
 
 
-async def erase(bundle, subject, *, dry_run):
+async def erase(bundle, subject, *, dry_run, audit):
     resources = bundle.plugins["shop"].of("Bed")
     heard.append((sorted(resources), subject, dry_run))
     if dry_run:
@@ -31,7 +31,7 @@ async def erase(bundle, subject, *, dry_run):
     return SubjectRecords(records=found, ending=left)
 """
 FAILS = """
-async def erase(bundle, subject, *, dry_run):
+async def erase(bundle, subject, *, dry_run, audit):
     raise ValueError("a secret")
 """
 

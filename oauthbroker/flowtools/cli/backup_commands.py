@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.cli.command_inputs import Config, Database, database_url
+from oauthbroker.flowtools.cli.command_inputs import CONFIG, Config, Database, database_url
 
 _DUMP: Final = (
     "the database is PostgreSQL: back it up whole with pg_dump --format=custom, and restore it into an empty one with "
@@ -17,28 +20,28 @@ _DUMP: Final = (
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(help="A new file.")], database: Database = "", config: Config = None
+    file: Annotated[Path, typer.Argument(help="A new file.")], database: Database = "", config: Config = CONFIG
 ) -> None:
-    """Copy the database of flows in SQLite into a new file: entities, runs and audit log, of one moment.
+    """Copy the database of flows in SQLite into a new file: entities and runs, of one moment.
 
     Brokers may work meanwhile. The copy has inputs and results in plain text. Export the store first (`oauthbroker
     store export`), then copy this database: events may then come twice after a restore, and start no second run.
     """
-    _copy(_file_of(database_url(database, config)), file)
+    copy_sqlite(_file_of(database_url(database, config)), file)
     typer.echo(f"{file}: written")
 
 
 def restore(
     file: Annotated[Path, typer.Argument(help="A file of `flow backup`.")],
     database: Database = "",
-    config: Config = None,
+    config: Config = CONFIG,
 ) -> None:
     """Make the database of flows of a copy. Its place has to be empty, and no broker may run.
 
     Runs that had not ended go on as soon as a broker serves. Never let the database that was copied serve again.
     """
     place = _file_of(database_url(database, config))
-    _copy(file, place)
+    copy_sqlite(file, place)
     typer.echo(f"{place}: restored")
 
 
@@ -51,13 +54,41 @@ def _file_of(url: str) -> Path:
     return file
 
 
-def _copy(source: Path, target: Path) -> None:
-    from oauthbroker.flowtools.entities.copying import CopyRefused, copy_sqlite
-
+def copy_sqlite(source: Path, target: Path) -> None:
+    """Copy a database of flows as it is at one moment into a new file that the owner alone can read. The file appears
+    when it is complete and on the disk. Raises BrokerError if there is nothing to copy, or a file in the way."""
+    in_the_way = [each for end in ("", "-wal", "-journal") if (each := target.with_name(target.name + end)).exists()]
+    if in_the_way:
+        note = f"{in_the_way[0]} exists; name a new file, or move it away while no broker runs"
+        raise BrokerError(Code.REQUEST_INVALID, note=note)
+    new = target.with_name(f".{target.name}.tmp")
     try:
-        return copy_sqlite(source, target)
-    except CopyRefused as refused:
-        note = str(refused)
+        new.unlink(missing_ok=True)  # of a copy that was killed
+        os.close(os.open(new, os.O_CREAT | os.O_EXCL, 0o600))
+        _vacuum(source, new)
+        _sync(new)
+        os.link(new, target)  # fails if the name is in use
+        _sync(target.parent)
     except OSError as error:
-        note = f"{target}: {error.strerror}"
-    raise BrokerError(Code.REQUEST_INVALID, note=note)
+        raise BrokerError(Code.REQUEST_INVALID, note=f"{target}: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            new.unlink()
+
+
+def _vacuum(source: Path, new: Path) -> None:
+    try:
+        with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=rw", uri=True, timeout=30.0)) as connection:
+            connection.execute("SELECT 1 FROM flow_run LIMIT 1")
+            connection.execute("VACUUM INTO ?", (str(new),))
+    except sqlite3.Error as error:
+        note = f"{source} is no readable database of flows: {error}"
+        raise BrokerError(Code.REQUEST_INVALID, note=note) from None
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,4 +1,4 @@
-"""The entities and adapters that a command names: by its options, and by the FlowService of `--config`."""
+"""What a command works with: the broker of `--config`, and entities and adapters by its options and its FlowService."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 import typer
 
 from oauthbroker import BrokerError, Code, Secret, open_broker
+from oauthbroker.flowtools.deployment.versions import FlowVersions, versions_of
 from oauthbroker.flowtools.serving.data import urls_of
-from oauthbroker.plugins import PluginResources
+from oauthbroker.plugins import PluginAudit, PluginResources, on_thread
 
 if TYPE_CHECKING:
     from oauthbroker import Broker
@@ -24,13 +25,15 @@ T = TypeVar("T")
 Absent = Literal["refused", "made", "empty"]
 _SQLITE: Final = "sqlite:///flows.db"
 Entities = Annotated[list[Path], typer.Option("--entity", help="Entities: files, or folders of them.")]
+Policies = Annotated[list[Path], typer.Option("--policy", help="A file with a policy, or a folder of them.")]
 Database = Annotated[
     str,
     typer.Option(
         envvar="OAUTHBROKER_FLOWS_DATABASE", help="The database as a URL. Else the configured one, or flows.db."
     ),
 ]
-Config = Annotated[Path | None, typer.Option(help="The broker's configuration: its apps and its FlowService.")]
+Config = Annotated[Path, typer.Option(help="The broker's configuration: its store, apps and FlowService.")]
+CONFIG: Final = Path("config")
 Sandbox = Annotated[bool, typer.Option("--sandbox", help="Play payments and SMS, which reach nothing.")]
 Mail = Annotated[
     str, typer.Option(help="The server of email nodes: smtps://user@smtp.example.com?from=shop@example.com")
@@ -38,47 +41,40 @@ Mail = Annotated[
 MailPassword = Annotated[str, typer.Option(envvar="OAUTHBROKER_FLOWS_MAIL_PASSWORD", hidden=True)]
 
 
-def database_url(url: str, config: Path | None) -> str:
-    """Return the URL of the database that a command names, else that of the FlowService, else of a file here."""
-    return url or (with_broker(config, _configured) if config else "") or _SQLITE
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command works: the versions, the audit log and the database of the configured broker."""
 
-
-async def _configured(broker: Broker) -> str:
-    return next(iter(urls_of(broker.bundle)), "")
+    versions: FlowVersions
+    audit: PluginAudit
+    database: str
 
 
 @dataclass(frozen=True)
 class CommandInputs:
-    """Where a flow runs, as the options of a command say. Options win over the FlowService."""
+    """What a command is told. Options win over the FlowService."""
 
     entities: Sequence[Path]
-    config: Path | None
+    config: Path
     _: KW_ONLY
+    database: str = ""
     sandbox: bool
     mail: str
     mail_password: str = field(repr=False)
 
-    def use(self, work: Callable[[list[Entity], Ports], T]) -> T:
-        """Return what work makes of the entities and ports. With a configuration, the broker is open meanwhile. Raises
-        FlowRefused and ValueError for what cannot be used."""
-        from oauthbroker.flowtools.running.ports import Ports
+    def use(self, work: Callable[[Place, list[Entity], Ports], T]) -> T:
+        """Return what work makes of the broker, the entities and the ports, in a thread, while the broker is open.
+        Raises FlowRefused and ValueError for what cannot be used."""
+        from oauthbroker.flowtools.entities.definition import entities_in
 
-        if self.config is None:
-            return work(self._entities(), self._with_options(Ports()))
-        return with_broker(self.config, lambda broker: self._with(broker, work))
+        async def used(broker: Broker) -> T:
+            resources = broker.bundle.plugins.get("flowtools", PluginResources())
+            folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
+            found, ports = entities_in(self.entities or folders), self._with_options(_ports(broker, resources))
+            place = _place(broker, self.database)
+            return await on_thread(lambda: work(place, found, ports))
 
-    async def _with(self, broker: Broker, work: Callable[[list[Entity], Ports], T]) -> T:
-        from oauthbroker.flowtools.running.resuming import to_its_end
-
-        resources = broker.bundle.plugins.get("flowtools", PluginResources())
-        folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
-        entities, ports = self._entities(*folders), self._with_options(_ports(broker, resources))
-        return await to_its_end(lambda: work(entities, ports))
-
-    def _entities(self, *others: Path) -> list[Entity]:
-        from oauthbroker.flowtools.serving.entity_files import entities_in
-
-        return entities_in(self.entities or others)
+        return with_broker(self.config, used)
 
     def _with_options(self, ports: Ports) -> Ports:
         from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
@@ -90,13 +86,34 @@ class CommandInputs:
         return with_sandbox(ports) if self.sandbox else ports
 
 
-def opened(database: str, config: Path | None, *, absent: Absent = "refused") -> Opened:
-    """Open the database that a command names, else that of the FlowService. A file that is absent is refused with
-    BrokerError, made, or read as an empty database."""
+def at_broker(config: Path, work: Callable[[Place], T], database: str = "") -> T:
+    """Return what work makes of the configured broker, in a thread, while the broker is open."""
+
+    async def done(broker: Broker) -> T:
+
+        place = _place(broker, database)
+        return await on_thread(lambda: work(place))
+
+    return with_broker(config, done)
+
+
+def _place(broker: Broker, database: str) -> Place:
+    from oauthbroker.flowtools.running.auditing import audit_from_threads
+
+    url = database or next(iter(urls_of(broker.bundle)), _SQLITE)
+    return Place(versions_of(broker), audit_from_threads(broker.audit), url)
+
+
+def database_url(url: str, config: Path) -> str:
+    """Return the URL of the database that a command names, else that of the FlowService, else of a file here."""
+    return url or at_broker(config, lambda here: here.database)
+
+
+def opened(url: str, *, absent: Absent = "refused") -> Opened:
+    """Open a database. A file that is absent is refused with BrokerError, made, or read as an empty database."""
     from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.entities.database import sqlite_file
 
-    url = database_url(database, config)
     file = sqlite_file(url)
     is_absent = file is not None and not file.exists()
     if is_absent and absent == "refused":

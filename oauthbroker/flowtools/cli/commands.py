@@ -13,7 +13,9 @@ import typer
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.cli.backup_commands import backup, restore
+from oauthbroker.flowtools.cli.command_inputs import Policies
 from oauthbroker.flowtools.cli.deploying_commands import (
+    AsJson,
     acknowledge,
     activate,
     deploy,
@@ -28,7 +30,7 @@ from oauthbroker.flowtools.deployment.versions import route_problem, same_route,
 from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
 from oauthbroker.flowtools.risk.drawing import draw
 from oauthbroker.flowtools.risk.rules import findings
-from oauthbroker.flowtools.specification.input_files import Policies, input_files, input_policies, read_input
+from oauthbroker.flowtools.specification.input_files import input_files, input_policies, read_input
 from oauthbroker.flowtools.specification.shapes import published_schema
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, refuse_changed
@@ -69,7 +71,7 @@ def check(
     tools: Tools,
     policy: Policies = [],  # noqa: B006  (typer copies it)
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Assess tools: their problems, their risk and why. The status is 1 if one cannot be deployed."""
     own, problems = input_policies(policy)

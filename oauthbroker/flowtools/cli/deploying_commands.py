@@ -13,27 +13,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.cli.command_inputs import CommandInputs, Config, Entities, Mail, MailPassword, Sandbox
+from oauthbroker.flowtools.cli.command_inputs import (
+    CONFIG,
+    CommandInputs,
+    Config,
+    Entities,
+    Mail,
+    MailPassword,
+    Place,
+    Policies,
+    Sandbox,
+    at_broker,
+)
 from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
 from oauthbroker.flowtools.risk.acknowledgements import finding_key
 from oauthbroker.flowtools.risk.assessment import assess
-from oauthbroker.flowtools.risk.write_once_files import Document
-from oauthbroker.flowtools.specification.input_files import Policies, input_policies, read_input
+from oauthbroker.flowtools.risk.records import Entry
+from oauthbroker.flowtools.specification.input_files import input_policies, read_input
 from oauthbroker.flowtools.specification.policies import Policy
-from oauthbroker.flowtools.specification.source import FlowRefused, printable
-from oauthbroker.flowtools.specification.spec import FlowTool, load_tool
-from oauthbroker.plugins import SystemClock
+from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.flowtools.specification.spec import load_tool
+from oauthbroker.plugins import ConfigProblem, harmless_text
 
 if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.definition import Entity
     from oauthbroker.flowtools.running.ports import Ports
 
 Tool = Annotated[Path, typer.Argument(help="A JSON or YAML file with one tool.")]
-Flows = Annotated[Path, typer.Option("--flows", help="The folder of the deployed versions.")]
 By = Annotated[str, typer.Option("--by", help="Your name, for the record. Left out: the account of this process.")]
 Name = Annotated[str, typer.Argument(help="The name of a tool.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-_FOLDER = Path("flows")
 
 
 def acknowledge(
@@ -41,7 +50,7 @@ def acknowledge(
     by: Annotated[str, typer.Option("--by", help="The name of the person who accepts the findings.")],
     finding: Annotated[list[str], typer.Option("--finding", help="RULE:NODE. Left out: all yellow ones.")] = [],  # noqa: B006
     policy: Policies = [],  # noqa: B006
-    flows: Flows = _FOLDER,
+    config: Config = CONFIG,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -49,7 +58,9 @@ def acknowledge(
     with problems_printed(as_json=as_json):
         tool = load_tool(read_input(file), str(file))
         assessment = assess(tool, _policies(policy))
-        new = _versions(flows).acknowledgements.record(tool, assessment, by=by, chosen=finding)
+        new = at_broker(
+            config, lambda here: here.versions.acknowledgements.record(tool, assessment, by=by, chosen=finding)
+        )
     answer = {"digest": tool.source.digest, "acknowledged": [finding_key(each) for each in new]}
     count = f"{len(new) or 'no'} finding{'s' * (len(new) != 1)} acknowledged"
     lines = [f"{finding_key(each)}: {each.what}" for each in new]
@@ -61,45 +72,43 @@ def deploy(  # noqa: PLR0913  (options)
     by: By = "",
     policy: Policies = [],  # noqa: B006
     entities: Entities = [],  # noqa: B006
-    config: Config = None,
+    config: Config = CONFIG,
     mail: Mail = "",
     mail_password: MailPassword = "",
-    flows: Flows = _FOLDER,
     *,
     sandbox: Sandbox = False,
     as_json: AsJson = False,
 ) -> None:
     """Deploy a version. Red is refused, yellow needs `acknowledge`. Its entities, and an adapter for each external
     node, are configured. The first version of a tool serves at once."""
-    kept = _versions(flows)
-    world = CommandInputs(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
+    inputs = CommandInputs(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
     with problems_printed(as_json=as_json), refusals_printed():
         raw, policies = read_input(file), _policies(policy)
         tool = load_tool(raw, str(file))
-        world.use(lambda found, ports: _refuse_unready(tool, policies, found, ports))
-        flow = kept.deploy(raw, str(file), by=by or account(), policies=policies)
-        serving = kept.serving(flow.tool.name)
+
+        def deployed(here: Place, found: list[Entity], ports: Ports) -> tuple[DeployedFlow, int | None]:
+            from oauthbroker.flowtools.entities.definition import entities_by_name
+            from oauthbroker.flowtools.running.flow import ready
+
+            ready(tool, entities=entities_by_name(found), ports=ports, policies=policies)
+            flow = here.versions.deploy(raw, str(file), by=by or account(), policies=policies)
+            return flow, here.versions.serving(tool.name)
+
+        flow, serving = inputs.use(deployed)
     _tell(flow, serving, "deployed", as_json=as_json)
-
-
-def _refuse_unready(tool: FlowTool, policies: list[Policy], entities: list[Entity], ports: Ports) -> None:
-    from oauthbroker.flowtools.entities.definition import entities_by_name
-    from oauthbroker.flowtools.running.flow import ready
-
-    ready(tool, entities=entities_by_name(entities), ports=ports, policies=policies)
 
 
 def activate(
     name: Name,
     version: Annotated[int, typer.Argument(help="A deployed version, older or newer.")],
     by: By = "",
-    flows: Flows = _FOLDER,
+    config: Config = CONFIG,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Let a deployed version serve, forward or back. The others stay deployed."""
     with problems_printed(as_json=as_json):
-        flow = _versions(flows).activate(name, version, by=by or account())
+        flow = at_broker(config, lambda here: here.versions.activate(name, version, by=by or account()))
     _tell(flow, version, "activated", as_json=as_json)
 
 
@@ -108,41 +117,51 @@ def withdraw(
     version: Annotated[int, typer.Argument(help="A deployed version that takes no new call from now on.")],
     by: By = "",
     why: Annotated[str, typer.Option(help="The reason, for the record.")] = "",
-    flows: Flows = _FOLDER,
+    config: Config = CONFIG,
     *,
     serving: Annotated[bool, typer.Option("--serving", help="Also the version that serves. Then none does.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Permanently stop new calls to a version. Its runs that have begun go on to their end."""
+    from oauthbroker.flowtools.running.auditing import VersionWithdrawn
+
+    entry = VersionWithdrawn(tool=name, version=version, actor=account(), by=by or account())
+    given: dict[str, Any] = {"by": by or account(), "why": why, "serving": serving}
     with problems_printed(as_json=as_json):
-        record = _versions(flows).withdraw(name, version, by=by or account(), why=why, serving=serving)
+        record = at_broker(
+            config, lambda here: here.versions.withdraw(name, version, **given, before=lambda: here.audit(entry))
+        )
     line = f"{name} version {version}: {_withdrawn(record)}; its runs that have begun go on"
     say({"name": name, "version": version, "withdrawn": _record(record)}, [line], as_json=as_json)
 
 
 def versions(
     name: Annotated[str, typer.Argument(help="The name of a tool. Left out: all.")] = "",
-    flows: Flows = _FOLDER,
+    config: Config = CONFIG,
     *,
     as_json: AsJson = False,
 ) -> None:
     """List versions: digest, risk, who deployed them when, and which one serves. Status 1: one cannot be used."""
-    if flows != _FOLDER and not flows.is_dir():
-        raise BrokerError(Code.NOT_FOUND, note=f"no folder {printable(str(flows))}; --flows names that of the versions")
-    kept, problems, rows = _versions(flows), list[Any](), list[dict[str, Any]]()
-    for each in [name] if name else kept.names():
-        try:
-            serving = kept.serving(each)
-        except FlowRefused as refused:
-            serving, problems = None, [*problems, *refused.problems]
-        for number in kept.numbers(each):
-            try:
-                rows.append(_row(kept.deployed(f"{each}@{number}"), serving))
-            except FlowRefused as refused:
-                problems += refused.problems
+    rows, problems = at_broker(config, lambda here: _listed(here.versions, [name] if name else here.versions.names()))
     answer = {"versions": rows, "problems": [each.to_json() for each in problems]}
     say(answer, [*map(_line, rows), *map(str, problems)], as_json=as_json)
     raise typer.Exit(1 if problems else 0)
+
+
+def _listed(versions: FlowVersions, names: list[str]) -> tuple[list[dict[str, Any]], list[ConfigProblem]]:
+    rows, problems = list[dict[str, Any]](), list[ConfigProblem]()
+    for name in names:
+        try:
+            references = [f"{name}@{number}" for number in versions.numbers(name)]
+            serving = versions.serving(name)
+        except FlowRefused as refused:
+            references, problems = [], [*problems, *refused.problems]
+        for each in references:
+            try:
+                rows.append(_row(versions.deployed(each), serving))
+            except FlowRefused as refused:
+                problems += refused.problems
+    return rows, problems
 
 
 def _row(flow: DeployedFlow, serving: int | None) -> dict[str, Any]:
@@ -151,8 +170,8 @@ def _row(flow: DeployedFlow, serving: int | None) -> dict[str, Any]:
         "version": flow.tool.version,
         "digest": flow.tool.source.digest,
         "risk": flow.assessment.risk,
-        "by": printable(flow.by),
-        "at": printable(flow.at),
+        "by": harmless_text(flow.by),
+        "at": harmless_text(flow.at),
         "serves": serving == flow.tool.version,
         "withdrawn": _record(flow.withdrawn) if flow.withdrawn else None,
     }
@@ -164,13 +183,13 @@ def _line(row: Mapping[str, Any]) -> str:
     return f"{row['name']}@{row['version']}  {row['risk']}, {row['digest'][:12]}, by {row['by']} at {row['at']}{mark}"
 
 
-def _record(record: Document) -> dict[str, str]:
-    return {name: printable(record[name]) for name in ("by", "at", "why")}
+def _record(record: Entry) -> dict[str, str]:
+    return {name: harmless_text(record[name]) for name in ("by", "at", "why")}
 
 
 def _withdrawn(record: Mapping[str, str]) -> str:
     why = f" ({record['why']})" if record["why"] else ""
-    return printable(f"withdrawn by {record['by']} at {record['at']}{why}")
+    return harmless_text(f"withdrawn by {record['by']} at {record['at']}{why}")
 
 
 def _tell(flow: DeployedFlow, serving: int | None, done: str, *, as_json: bool) -> None:
@@ -219,10 +238,6 @@ def _policies(paths: list[Path]) -> list[Policy]:
     if problems:
         raise FlowRefused(problems)
     return own
-
-
-def _versions(flows: Path) -> FlowVersions:
-    return FlowVersions(flows, SystemClock())
 
 
 def account() -> str:

@@ -4,47 +4,49 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
 from oauthbroker import BrokerError, Code, Turn, TurnAuth
 from oauthbroker.flowtools.cli.command_inputs import (
+    CONFIG,
     CommandInputs,
     Config,
     Database,
     Entities,
     Mail,
     MailPassword,
+    Place,
     Sandbox,
+    at_broker,
+    database_url,
     opened,
 )
 from oauthbroker.flowtools.cli.deploying_commands import (
     AsJson,
     By,
-    Flows,
     account,
     problems_printed,
     refusals_printed,
     say,
 )
-from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.risk.acknowledgements import person
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.input_files import read_input
-from oauthbroker.flowtools.specification.source import MOST_BYTES, printable
-from oauthbroker.plugins import SystemClock, decode_json
+from oauthbroker.flowtools.specification.source import MOST_BYTES
+from oauthbroker.plugins import decode_json, harmless_text
 
 if TYPE_CHECKING:
-    from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.entities.definition import Entity
-    from oauthbroker.flowtools.running.contract import FlowRuns
     from oauthbroker.flowtools.running.overview import RunLine
     from oauthbroker.flowtools.running.ports import Ports
     from oauthbroker.flowtools.running.result import RunResult
 
+T = TypeVar("T")
 _ASK_A_PERSON: Final = 75  # EX_TEMPFAIL of sysexits.h
 
 
@@ -60,9 +62,8 @@ def run(  # noqa: PLR0913  (options)
     role: Annotated[list[str], typer.Option("--role", help="A role of the caller.")] = [],  # noqa: B006
     user: Annotated[str, typer.Option(help="The subject of the caller's own tokens, such as slack:user:T1:U1.")] = "",
     team: Annotated[str, typer.Option(help="The subject of tokens for all, such as slack:team:T1.")] = "",
-    config: Config = None,
+    config: Config = CONFIG,
     resume: Annotated[str | None, typer.Option(help="Go on with this run; --input and the caller are its own.")] = None,
-    flows: Flows = Path("flows"),
     apply: Annotated[bool, typer.Option("--apply", help="Make the tables fit the entities; no data is lost.")] = False,
     sandbox: Sandbox = False,
     mail: Mail = "",
@@ -70,21 +71,28 @@ def run(  # noqa: PLR0913  (options)
     as_json: AsJson = False,
 ) -> None:
     """Run a deployed tool once. Status 1: it did not succeed. Status 75: a user has to consent first."""
+    from oauthbroker.flowtools.entities import tables
+    from oauthbroker.flowtools.running.contract import FlowRuns
+
     subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject}
     turn = Turn("flowtools", "command", auth=TurnAuth(subjects=subjects)) if subjects else None
     with problems_printed(as_json=as_json), refusals_printed():
-        deployed, data = FlowVersions(flows, SystemClock()).deployed(name), _input(given)
-        actor = Actor(id=caller or account(), roles=frozenset(role), turn=turn)
-        here = opened(database, config, absent="made" if apply else "refused")
-        world = CommandInputs(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
+        data, actor = _input(given), Actor(id=caller or account(), roles=frozenset(role), turn=turn)
+        inputs = CommandInputs(
+            entities, config, database=database, sandbox=sandbox, mail=mail, mail_password=mail_password
+        )
 
-        def call(found: list[Entity], ports: Ports) -> RunResult:
-            runs = _runs(here, found, ports, apply=apply)
+        def call(here: Place, found: list[Entity], ports: Ports) -> RunResult:
+            deployed = here.versions.deployed(name)
+            there = opened(here.database, absent="made" if apply else "refused")
+            if apply:
+                tables.apply(there, found)
+            runs = FlowRuns(there, found, ports, audit=here.audit)
             flow = runs.ready(deployed.tool, deployed.policies)
             flow = replace(flow, withdrawn=deployed.withdrawn is not None)
             return runs.resume(flow, resume) if resume else runs.call(flow, data, actor)
 
-        result = world.use(call)
+        result = inputs.use(call)
     _tell(result, as_json=as_json)
     raise typer.Exit({"succeeded": 0, "waiting": _ASK_A_PERSON}.get(result.state, 1))
 
@@ -95,20 +103,20 @@ def runs(
     state: Annotated[str, typer.Option(help="Runs in this state, such as failed, waiting, unknown or escalated.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="So many at most, the newest first.")] = 100,
     database: Database = "",
-    config: Config = None,
+    config: Config = CONFIG,
     *,
     as_json: AsJson = False,
 ) -> None:
     """List runs, the newest first, or show the steps of one. It shows no input and no result."""
-    from oauthbroker.flowtools.running import overview, tables
+    from oauthbroker.flowtools.running import journal, overview
 
     if state and state not in overview.STATES:
         raise BrokerError(
             Code.REQUEST_INVALID, note=f"no state of runs; --state is one of {', '.join(overview.STATES)}"
         )
     where: dict[str, Any] = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
-    with refusals_printed(), opened(database, config).transaction() as connection:
-        there = tables.exist(connection)
+    with refusals_printed(), opened(database_url(database, config)).transaction() as connection:
+        there = journal.exist(connection)
         rows = [_row(each) for each in overview.run_lines(connection, limit=limit, **where)] if there else []
         detail = overview.run_detail(connection, run_id) if run_id and rows else None
     if run_id and not rows:
@@ -121,17 +129,16 @@ def runs(
         typer.echo(json.dumps({"runs": rows}, ensure_ascii=False))
         return
     for row in rows:
-        why = f": {printable(row['code'] or '')} {printable(row['message'])}" if row["message"] else ""
-        by = printable(row["actor"] or "no caller")
+        why = f": {harmless_text(row['code'] or '')} {harmless_text(row['message'])}" if row["message"] else ""
+        by = harmless_text(row["actor"] or "no caller")
         typer.echo(f"{row['run']}  {row['tool']}@{row['version']}  {row['state']}  {row['started']}  by {by}{why}")
         for note in row["notes"]:
-            typer.echo(f"  note: {printable(note)}")
+            typer.echo(f"  note: {harmless_text(note)}")
         for step in row.get("steps", ()):
             typer.echo(f"  {step['node']}  {step['state']}  attempts {step['attempts']}, rows {step['rows']}")
         for each in row.get("decisions", ()):
-            typer.echo(
-                printable(f"  policy {each['policy']}: {each['decision']}{' by ' + each['by'] if each['by'] else ''}")
-            )
+            by = f" by {each['by']}" if each["by"] else ""
+            typer.echo(harmless_text(f"  policy {each['policy']}: {each['decision']}{by}"))
 
 
 Run = Annotated[
@@ -142,13 +149,13 @@ Run = Annotated[
 AnyRun = Annotated[str, typer.Argument(metavar="RUN", help="A run: flow runs lists them.")]
 
 
-def approve(run_id: Run, by: By = "", database: Database = "", config: Config = None) -> None:
+def approve(run_id: Run, by: By = "", database: Database = "", config: Config = CONFIG) -> None:
     """Let a stopped run pass the policy that asks; not for its own caller. It goes on by itself where flows are served,
     or with flow run --resume."""
     from oauthbroker.flowtools.running import approvals
 
     with refusals_printed():
-        approvals.approve(opened(database, config), run_id, by=person(by or account()), account=account())
+        _decide(approvals.approve, run_id, by=by, database=database, config=config)
     typer.echo(f"run {run_id}: approved; it goes on where flows are served, or with flow run NAME --resume {run_id}")
 
 
@@ -157,14 +164,13 @@ def decline(
     by: By = "",
     why: Annotated[str, typer.Option(help="A reason for those who look at the run.")] = "",
     database: Database = "",
-    config: Config = None,
+    config: Config = CONFIG,
 ) -> None:
     """End a stopped run. Its commits stay."""
     from oauthbroker.flowtools.running import approvals
 
     with refusals_printed():
-        given = {"by": person(by or account()), "account": account()}
-        approvals.decline(opened(database, config), run_id, **given, why=printable(why))
+        _decide(approvals.decline, run_id, by=by, database=database, config=config, why=harmless_text(why))
     typer.echo(f"run {run_id}: declined")
 
 
@@ -172,7 +178,7 @@ def retry(
     run_id: AnyRun,
     by: By = "",
     database: Database = "",
-    config: Config = None,
+    config: Config = CONFIG,
     *,
     happened: Annotated[
         bool | None,
@@ -184,35 +190,38 @@ def retry(
     from oauthbroker.flowtools.running import approvals
 
     with refusals_printed():
-        given = {"by": person(by or account()), "account": account()}
-        approvals.retry(opened(database, config), run_id, **given, happened=happened)
+        _decide(approvals.retry, run_id, by=by, database=database, config=config, happened=happened)
     typer.echo(f"run {run_id}: it goes on where flows are served, or with flow run NAME --resume {run_id}")
 
 
-def cancel(run_id: AnyRun, by: By = "", database: Database = "", config: Config = None) -> None:
+def cancel(run_id: AnyRun, by: By = "", database: Database = "", config: Config = CONFIG) -> None:
     """End a run that has not ended. Its commits stay, and its charges are refunded."""
     from oauthbroker.flowtools.running import approvals
 
     with refusals_printed():
-        given = {"by": person(by or account()), "account": account()}
-        state = approvals.cancel(opened(database, config), run_id, **given)
+        state = _decide(approvals.cancel, run_id, by=by, database=database, config=config)
     later = f"; it ends where flows are served, or with flow run NAME --resume {run_id}"
     typer.echo(f"run {run_id}: cancelled{'' if state == 'failed' else later}")
+
+
+def _decide(decision: Callable[..., T], run_id: str, *, by: str, database: str, config: Path, **more: Any) -> T:
+    more |= {"by": person(by or account()), "account": account()}
+    return at_broker(config, lambda here: decision(opened(here.database), run_id, audit=here.audit, **more), database)
 
 
 def plan(
     entities: Annotated[list[Path], typer.Argument(metavar="ENTITY...", help="Entities: files, or folders of them.")],
     database: Database = "",
-    config: Config = None,
+    config: Config = CONFIG,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Show how the tables would change to fit the entities, and change nothing. Status 1: data would be lost."""
     from oauthbroker.flowtools.entities import tables
-    from oauthbroker.flowtools.serving.entity_files import entities_in
+    from oauthbroker.flowtools.entities.definition import entities_in
 
     with problems_printed(as_json=as_json), refusals_printed():
-        changes = tables.plan(opened(database, config, absent="empty"), entities_in(entities))
+        changes = tables.plan(opened(database_url(database, config), absent="empty"), entities_in(entities))
     answer = {"changes": [{"what": each.what, "refused": each.refused or None} for each in changes]}
     say(answer, map(str, changes) if changes else ["the tables fit the entities"], as_json=as_json)
     raise typer.Exit(1 if any(each.refused for each in changes) else 0)
@@ -225,15 +234,6 @@ def _input(given: str) -> Any:
     if len(raw) > MOST_BYTES:
         raise BrokerError(Code.REQUEST_TOO_LARGE)
     return decode_json(raw, Code.REQUEST_INVALID, most_values=MOST_BYTES)
-
-
-def _runs(database: Opened, entities: list[Entity], ports: Ports, *, apply: bool) -> FlowRuns:
-    from oauthbroker.flowtools.entities import tables
-    from oauthbroker.flowtools.running.contract import FlowRuns
-
-    if apply:
-        tables.apply(database, entities)
-    return FlowRuns(database, entities, ports)
 
 
 def _row(run: RunLine) -> dict[str, Any]:
@@ -260,10 +260,10 @@ def _tell(result: RunResult, *, as_json: bool) -> None:
         typer.echo(json.dumps(members, ensure_ascii=False))
         return
     why = f": {result.code or ''} {result.message}" if result.message else ""
-    typer.echo(printable(f"run {result.run}: {result.state}{why}"), err=True)
+    typer.echo(harmless_text(f"run {result.run}: {result.state}{why}"), err=True)
     for note in result.notes:
-        typer.echo(printable(f"note: {note}"), err=True)
+        typer.echo(harmless_text(f"note: {note}"), err=True)
     if asked is not None:
-        typer.echo(f"{printable(asked.message)}\n{asked.authorization_url}", err=True)
+        typer.echo(f"{harmless_text(asked.message)}\n{asked.authorization_url}", err=True)
     if result.state == "succeeded":
         typer.echo(json.dumps(result.output, ensure_ascii=False))

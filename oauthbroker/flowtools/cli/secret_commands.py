@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.cli.command_inputs import with_broker
+from oauthbroker.flowtools.cli.command_inputs import CONFIG, Config, with_broker
 from oauthbroker.flowtools.cli.deploying_commands import AsJson, say
 from oauthbroker.flowtools.serving import webhook_secrets as kept
 
-Config = Annotated[Path, typer.Option(help="The broker's configuration.")]
 Name = Annotated[str, typer.Argument(help="The name that `webhookSecret` of a trigger has.")]
-_FOLDER: Final = Path("config")
 _MOST: Final = 4096
 secret = typer.Typer(add_completion=False, help="Secrets of webhooks: set, list, remove.")
 
@@ -23,7 +20,7 @@ secret = typer.Typer(add_completion=False, help="Secrets of webhooks: set, list,
 @secret.command("set")
 def set_(
     name: Name,
-    config: Config = _FOLDER,
+    config: Config = CONFIG,
     *,
     only: Annotated[bool, typer.Option("--only", help="End the secret before it at once.")] = False,
 ) -> None:
@@ -37,7 +34,7 @@ def set_(
 
 
 @secret.command("list")
-def list_(config: Config = _FOLDER, *, as_json: AsJson = False) -> None:
+def list_(config: Config = CONFIG, *, as_json: AsJson = False) -> None:
     """List the names of secrets, each with the number of valid ones."""
     found = with_broker(config, kept.secret_names)
     answer = {"secrets": [{"name": name, "valid": count} for name, count in found.items()]}
@@ -45,7 +42,7 @@ def list_(config: Config = _FOLDER, *, as_json: AsJson = False) -> None:
 
 
 @secret.command("remove")
-def remove(name: Name, config: Config = _FOLDER) -> None:
+def remove(name: Name, config: Config = CONFIG) -> None:
     """Remove a secret. Webhooks with it are refused from then on."""
     if not with_broker(config, lambda broker: kept.remove_secret(broker, name)):
         raise BrokerError(Code.NOT_FOUND, note="no secret has this name")

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.risk.acknowledgements import Acknowledgements, person, refuse_undeployable
 from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
-from oauthbroker.flowtools.risk.write_once_files import DAMAGED, Document, WriteOnceFiles, refused
+from oauthbroker.flowtools.risk.records import ACTIVATIONS, DAMAGED, VERSIONS, WITHDRAWALS, Entry, FlowRecords
 from oauthbroker.flowtools.specification.policies import Policy, load_policy
-from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.flowtools.specification.source import FlowRefused, refusal_at
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, policy_names, refuse_changed
-from oauthbroker.plugins import Clock, ConfigProblem
+from oauthbroker.plugins import Clock, ConfigProblem, PluginState, SystemClock
 
-_VERSIONS, _ACTIVATIONS, _WITHDRAWALS = "versions", "activations", "withdrawals"
-_MEMBERS: Final = {
-    "version": int,
-    "digest": str,
-    "yaml": bool,
-    "specification": str,
-    "policies": list,
-    "by": str,
-    "at": str,
-}
-_ACTIVATED: Final = {"version": int, "by": str, "at": str}
-_WITHDRAWN: Final = {"version": int, "by": str, "why": str, "at": str}
+if TYPE_CHECKING:
+    from oauthbroker import Broker
+
 _LONGEST_REASON: Final = 300
 _REFERENCE = re.compile(r"([A-Za-z0-9.]{1,128})(?:@([1-9][0-9]{0,17}))?")
 
@@ -40,22 +29,23 @@ _REFERENCE = re.compile(r"([A-Za-z0-9.]{1,128})(?:@([1-9][0-9]{0,17}))?")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedFlow:
     """A deployed version: its specification in the one form, its own policies, and who deployed it when. `withdrawn` is
-    the record of its withdrawal (by, why, at)."""
+    the entry of its withdrawal (by, why, at)."""
 
     tool: FlowTool
     assessment: RiskAssessment
     policies: tuple[Policy, ...]
     by: str
     at: str
-    withdrawn: Document | None = None
+    withdrawn: Entry | None = None
 
 
 class FlowVersions:
-    """The versions in a folder. The methods that write take the lock of the folder."""
+    """The versions in the broker's store: `FlowVersions(broker.plugin_state("flowtools"), clock)`. Make it on the event
+    loop of the broker, and call its methods from threads: they block. Those that write wait for one another."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        self._files, self._clock = WriteOnceFiles(folder), clock
-        self.acknowledgements = Acknowledgements(self._files, clock)
+    def __init__(self, state: PluginState, clock: Clock) -> None:
+        self._records, self._clock = FlowRecords(state), clock
+        self.acknowledgements = Acknowledgements(self._records, clock)
 
     def deploy(self, raw: bytes, file: str, *, by: str, policies: Iterable[Policy] = ()) -> DeployedFlow:
         """Deploy a specification. Idempotent. The first version of a tool serves. Raises FlowRefused for problems, red
@@ -64,74 +54,89 @@ class FlowVersions:
         assessment = assess(tool, given)
         refuse_undeployable(tool, assessment)
         by, named = person(by), {name for _, name in policy_names(tool)}
-        own = [asdict(each) for each in given if each.name in named]
-        with self._files.writing():
-            first = self.serving(tool.name) is None
-            if first:
+        text = {
+            "yaml": file.endswith((".yaml", ".yml")),
+            "specification": raw.decode(),
+            "policies": [asdict(each) for each in given if each.name in named],
+        }
+
+        def write() -> None:
+            is_first = self.serving(tool.name) is None
+            if is_first:
                 self._refuse_clash(tool)
-            if tool.version in self.numbers(tool.name):
-                self._refuse_other(tool, own)
-            else:
+            if not self._records.of_version(tool.name, VERSIONS, tool.version):
                 self.acknowledgements.refuse_missing(tool, assessment)
-                document = {
-                    "version": tool.version,
-                    "digest": tool.source.digest,
-                    "yaml": file.endswith((".yaml", ".yml")),
-                    "specification": raw.decode(),
-                    "policies": own,
-                    "by": by,
-                    "at": self._clock.now().isoformat(),
-                }
-                self._files.write(tool.name, _VERSIONS, tool.version, document)
-            if first:
-                self._activate(tool.name, tool.version, by)
+                entry = {"digest": tool.source.digest, "text": self._records.keep(text)}
+                self._add(tool.name, VERSIONS, tool.version, by, **entry)
+            # the first entry counts, also if a command whose lease was lost has written meanwhile
+            self._refuse_other(
+                tool, self._records.of_version(tool.name, VERSIONS, tool.version) or {}, text["policies"]
+            )
+            if is_first:
+                self._add(tool.name, ACTIVATIONS, tool.version, by)
+
+        self._records.alone(write)
         return self.deployed(f"{tool.name}@{tool.version}")
 
     def activate(self, name: str, version: int, *, by: str) -> DeployedFlow:
         """Let a deployed version serve, an older or a newer one. Raises BrokerError for one that is not deployed or is
         withdrawn."""
         by = person(by)
-        with self._files.writing():
+
+        def write() -> DeployedFlow:
             flow = self.deployed(f"{name}@{version}")
             if flow.withdrawn:
                 note = f"{name}@{version} is permanently withdrawn; deploy the specification as a new version"
                 raise BrokerError(Code.REQUEST_INVALID, note=note)
             if self.serving(name) != version:
                 self._refuse_clash(flow.tool)
-                self._activate(name, version, by)
-        return flow
+                self._add(name, ACTIVATIONS, version, by)
+            return flow
 
-    def withdraw(self, name: str, version: int, *, by: str, why: str = "", serving: bool = False) -> Document:
-        """Permanently stop new calls to a version. Its runs that have begun go on. Idempotent: the first record stays,
-        and is returned. The version that serves is refused, unless `serving`: then no version serves.
+        return self._records.alone(write)
 
-        Raises BrokerError if it is not deployed or serves. A version whose file is damaged can be withdrawn.
+    def withdraw(
+        self,
+        name: str,
+        version: int,
+        *,
+        by: str,
+        why: str = "",
+        serving: bool = False,
+        before: Callable[[], None] = lambda: None,
+    ) -> Entry:
+        """Permanently stop new calls to a version. Its runs that have begun go on. Idempotent: the first entry stays,
+        and is returned. The version that serves is refused, unless `serving`: then no version serves. `before` is
+        called when nothing is left that refuses it.
+
+        Raises BrokerError if it is not deployed or serves. A version whose text is damaged can be withdrawn.
         """
         by = person(by)
         if len(why) > _LONGEST_REASON or not why.isprintable():
             note = f"a reason has at most {_LONGEST_REASON} printable characters"
             raise BrokerError(Code.REQUEST_INVALID, note=note)
-        with self._files.writing():
+
+        def write() -> None:
             self._check_deployed(name, version, f"{name}@{version}")
-            if not self.withdrawn(name, version):
-                if not serving and self.serving(name) == version:
-                    note = f"{name}@{version} serves; activate another version, or write --serving to let none serve"
-                    raise BrokerError(Code.REQUEST_INVALID, note=note)
-                document = {"version": version, "by": by, "why": why, "at": self._clock.now().isoformat()}
-                self._files.write(name, _WITHDRAWALS, version, document)
+            if self.withdrawn(name, version):
+                return
+            if not serving and self.serving(name) == version:
+                note = f"{name}@{version} serves; activate another version, or write --serving to let none serve"
+                raise BrokerError(Code.REQUEST_INVALID, note=note)
+            before()
+            self._add(name, WITHDRAWALS, version, by, why=why)
+
+        self._records.alone(write)
         return self.withdrawn(name, version) or {}
 
-    def withdrawn(self, name: str, version: int) -> Document | None:
-        """Return the record of a version's withdrawal (by, why, at); None without one. Raises FlowRefused for a damaged
-        one."""
-        if version not in self._files.numbers(name, _WITHDRAWALS):
-            return None
-        return self._files.read(name, _WITHDRAWALS, version, _WITHDRAWN)
+    def withdrawn(self, name: str, version: int) -> Entry | None:
+        """Return the entry of a version's withdrawal (by, why, at); None without one."""
+        return self._records.of_version(name, WITHDRAWALS, version)
 
     def deployed(self, reference: str) -> DeployedFlow:
         """Return the version `NAME@VERSION`, or with `NAME` the one that serves, checked and assessed again. Raises
-        BrokerError if it is not deployed, and FlowRefused if its file is damaged, or if this program finds what the one
-        that deployed it did not: red, or yellow and not acknowledged."""
+        BrokerError if it is not deployed, and FlowRefused if it is damaged, or if this program finds what the one that
+        deployed it did not: red, or yellow and not acknowledged."""
         return self._load(*self.named(reference))
 
     def named(self, reference: str) -> tuple[str, int]:
@@ -144,32 +149,32 @@ class FlowVersions:
         return found[1], self._check_deployed(found[1], number, reference)
 
     def names(self) -> list[str]:
-        return [name for name in self._files.tools() if self.numbers(name)]
+        """Return the names of tools that have a version, and of those whose record is damaged."""
+        return [name for name in self._records.names() if self._is_listed(name)]
+
+    def _is_listed(self, name: str) -> bool:
+        try:
+            return bool(self.numbers(name))
+        except FlowRefused:
+            return True
 
     def numbers(self, name: str) -> list[int]:
         """Return the deployed versions of a tool, ascending."""
-        return self._files.numbers(name, _VERSIONS)
+        return sorted(each["version"] for each in self._records.of(name, VERSIONS))
 
     def serving(self, name: str) -> int | None:
-        """Return the version of a tool that serves; None if it has none. Raises FlowRefused if a record is missing."""
-        numbers = self._files.numbers(name, _ACTIVATIONS)
-        if gap := set(range(1, len(numbers) + 1)) - set(numbers):
-            raise refused(self._files.path(name, _ACTIVATIONS, min(gap)), "missing", "restore it")
-        if not numbers:
-            return None
-        version: int = self._files.read(name, _ACTIVATIONS, numbers[-1], _ACTIVATED)["version"]
-        return version
+        """Return the version of a tool that serves; None if it has none."""
+        activated = self._records.of(name, ACTIVATIONS)
+        return int(activated[-1]["version"]) if activated else None
+
+    def _add(self, name: str, kind: str, version: int, by: str, **more: Any) -> None:
+        self._records.add(name, kind, {"version": version, "by": by, "at": self._clock.now().isoformat(), **more})
 
     def _check_deployed(self, name: str, number: int | None, reference: str) -> int:
         if number is None or number not in self.numbers(name):
             there = ", ".join(map(str, self.numbers(name))) or "none"
             raise BrokerError(Code.REQUEST_INVALID, note=f"{reference} is not deployed; deployed versions: {there}")
         return number
-
-    def _activate(self, name: str, version: int, by: str) -> None:
-        number = len(self._files.numbers(name, _ACTIVATIONS)) + 1
-        document = {"version": version, "by": by, "at": self._clock.now().isoformat()}
-        self._files.write(name, _ACTIVATIONS, number, document)
 
     def _refuse_clash(self, tool: FlowTool) -> None:
         """Refuse a tool that would serve the method and path of another one, or take its events. Versions that cannot
@@ -186,22 +191,19 @@ class FlowVersions:
             if same_secret([known.tool, tool]):
                 raise FlowRefused([secret_problem(tool, known.tool)])
 
-    def _refuse_other(self, tool: FlowTool, own: list[Any]) -> None:
-        there = self._files.read(tool.name, _VERSIONS, tool.version, _MEMBERS)
+    def _refuse_other(self, tool: FlowTool, there: Entry, own: Any) -> None:
         refuse_changed(tool, there["digest"])
-        if there["policies"] != own:
+        if self._records.text(there["text"], f"{tool.name}@{tool.version}")["policies"] != own:
             hint = f"write version {tool.version + 1}, or deploy it with the policies of before"
             raise FlowRefused([tool.source.problem(("policies",), "this version exists with other policies", hint)])
 
     def _load(self, name: str, number: int) -> DeployedFlow:
-        document = self._files.read(name, _VERSIONS, number, _MEMBERS)
-        path, raw = self._files.path(name, _VERSIONS, number), document["specification"].encode()
-        if hashlib.sha256(raw).hexdigest() != document["digest"]:
-            raise refused(path, *DAMAGED)
-        tool = load_tool(raw, f"{name}@{number}.{'yaml' if document['yaml'] else 'json'}")
-        if (tool.name, tool.version, document["version"]) != (name, number, number):
-            raise refused(path, *DAMAGED)
-        policies = tuple(load_policy(json.dumps(each).encode(), str(path)) for each in document["policies"])
+        entry, where = self._records.of_version(name, VERSIONS, number) or {}, f"{name}@{number}"
+        text = self._records.text(entry["text"], where)
+        tool = load_tool(text["specification"].encode(), f"{where}.{'yaml' if text['yaml'] else 'json'}")
+        if (tool.name, tool.version, tool.source.digest) != (name, number, entry["digest"]):
+            raise refusal_at(where, *DAMAGED)
+        policies = tuple(load_policy(json.dumps(each).encode(), where) for each in text["policies"])
         assessment = assess(tool, policies)
         refuse_undeployable(tool, assessment)
         self.acknowledgements.refuse_missing(tool, assessment)
@@ -209,10 +211,15 @@ class FlowVersions:
             tool=tool,
             assessment=assessment,
             policies=policies,
-            by=document["by"],
-            at=document["at"],
+            by=entry["by"],
+            at=entry["at"],
             withdrawn=self.withdrawn(name, number),
         )
+
+
+def versions_of(broker: Broker) -> FlowVersions:
+    """Return the versions in a broker's store. Call it on the broker's event loop."""
+    return FlowVersions(broker.plugin_state("flowtools"), SystemClock())
 
 
 def same_route(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:

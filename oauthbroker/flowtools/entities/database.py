@@ -6,7 +6,7 @@ Its clock and its random numbers are those of the runs, so that processes on sev
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -30,18 +30,14 @@ class Database:
         self.engine = _engine(url)
         self._locks = _locks(self.engine) if self.engine.dialect.name == "postgresql" else None
 
-    @contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> AbstractContextManager[Connection]:
         """Open a transaction. It is rolled back if the block raises."""
-        with self.engine.begin() as connection:
-            yield connection
+        return self.engine.begin()
 
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> AbstractContextManager[Connection]:
         """Open a transaction that only reads: it neither waits for those that write, nor loses a race to them."""
         options = {} if self._locks is None else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-        with self.engine.execution_options(only_reads=True, **options).begin() as connection:
-            yield connection
+        return self.engine.execution_options(only_reads=True, **options).begin()
 
     def clean(self) -> None:
         """Write over removed values, which SQLite has in its log until then. PostgreSQL does so by itself."""

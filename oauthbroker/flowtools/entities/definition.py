@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, Final
 
+from oauthbroker import BrokerError
 from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
 from oauthbroker.flowtools.specification.expressions import NUMBER, TEXT, TRUTH, Expression, Names, Scope
+from oauthbroker.flowtools.specification.input_files import input_files, read_input
 from oauthbroker.flowtools.specification.shapes import schema_validator, shape_problems
 from oauthbroker.flowtools.specification.source import FlowRefused, Keys, read_source
 from oauthbroker.flowtools.specification.spec import RESERVED, lower_camel
@@ -126,6 +129,16 @@ def load_entity(raw: bytes, file: str) -> Entity:
     if problems:
         raise FlowRefused(problems)
     return entity
+
+
+def entities_in(paths: Iterable[Path]) -> list[Entity]:
+    """Load the entities in files and folders. Raises FlowRefused for a problem, and ValueError for a path without a
+    readable file."""
+    try:
+        return [load_entity(read_input(each), str(each)) for each in input_files(list(paths))]
+    except BrokerError as error:
+        note = error.note
+    raise ValueError(note)
 
 
 def entities_by_name(entities: Iterable[Entity]) -> dict[str, Entity]:

@@ -1,38 +1,34 @@
-"""Who acknowledged which yellow findings of a specification, and when. Records are added and never changed."""
+"""Who acknowledged which yellow findings of a specification, and when. Entries are added and never changed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Final
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.risk.assessment import RiskAssessment
+from oauthbroker.flowtools.risk.records import ACKNOWLEDGEMENTS, Entry, FlowRecords
 from oauthbroker.flowtools.risk.rules import RED, YELLOW, FlowFinding
-from oauthbroker.flowtools.risk.write_once_files import Document, WriteOnceFiles
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool
 from oauthbroker.plugins import Clock, ConfigProblem
 
-_KIND: Final = "acknowledgements"
-_MEMBERS: Final = {"version": int, "digest": str, "findings": list, "by": str, "at": str}
 _LONGEST_NAME: Final = 100
 
 
 class Acknowledgements:
-    """The acknowledgements below a folder. One holds for the bytes of one specification, found by their digest."""
+    """The acknowledgements of all tools. One holds for the bytes of one specification, found by their digest."""
 
-    def __init__(self, files: WriteOnceFiles, clock: Clock) -> None:
-        self._files, self._clock = files, clock
+    def __init__(self, records: FlowRecords, clock: Clock) -> None:
+        self._records, self._clock = records, clock
 
-    def of(self, tool: str) -> Iterator[Document]:
-        """Yield the records of a tool, the oldest first. Raises FlowRefused for a damaged one."""
-        for number in self._files.numbers(tool, _KIND):
-            yield self._files.read(tool, _KIND, number, _MEMBERS)
+    def of(self, tool: FlowTool) -> list[Entry]:
+        """Return the acknowledgements of exactly this specification, the oldest first."""
+        return [each for each in self._records.of(tool.name, ACKNOWLEDGEMENTS) if each["digest"] == tool.source.digest]
 
     def missing(self, tool: FlowTool, assessment: RiskAssessment) -> list[FlowFinding]:
         """Return the yellow findings that no person has acknowledged for this specification."""
-        records = [each for each in self.of(tool.name) if each["digest"] == tool.source.digest]
-        known = [finding for each in records for finding in each["findings"]]
+        known = [finding for each in self.of(tool) for finding in each["findings"]]
         return [each for each in assessment.findings if each.risk == YELLOW and finding_key(each) not in known]
 
     def record(
@@ -46,19 +42,16 @@ class Acknowledgements:
         if unknown := sorted(set(chosen) - set(keys)):
             note = f"{unknown[0]!r} is no finding of this tool; it has {', '.join(keys) or 'none'}"
             raise BrokerError(Code.REQUEST_INVALID, note=note)
-        with self._files.writing():
+
+        def write() -> list[FlowFinding]:
             new = [each for each in self.missing(tool, assessment) if not chosen or finding_key(each) in chosen]
             if new:
-                number = max(self._files.numbers(tool.name, _KIND), default=0) + 1
-                record = {
-                    "version": tool.version,
-                    "digest": tool.source.digest,
-                    "findings": [finding_key(each) for each in new],
-                    "by": by,
-                    "at": self._clock.now().isoformat(),
-                }
-                self._files.write(tool.name, _KIND, number, record)
-        return new
+                names, at = [finding_key(each) for each in new], self._clock.now().isoformat()
+                entry = {"version": tool.version, "digest": tool.source.digest, "findings": names, "by": by, "at": at}
+                self._records.add(tool.name, ACKNOWLEDGEMENTS, entry)
+            return new
+
+        return self._records.alone(write)
 
     def refuse_missing(self, tool: FlowTool, assessment: RiskAssessment) -> None:
         """Refuse a tool with a yellow finding that is not acknowledged. Raises FlowRefused, which names each one."""
@@ -72,9 +65,14 @@ class Acknowledgements:
 
 def refuse_undeployable(tool: FlowTool, assessment: RiskAssessment) -> None:
     """Refuse a tool with problems or red findings. Nothing allows one. Raises FlowRefused."""
-    if assessment.deployable == "no":
-        red = [_problem(tool, each, "red", each.hint) for each in assessment.findings if each.risk == RED]
-        raise FlowRefused([*assessment.problems, *red])
+    if problems := undeployable(tool, assessment):
+        raise FlowRefused(problems)
+
+
+def undeployable(tool: FlowTool, assessment: RiskAssessment) -> list[ConfigProblem]:
+    """Return the problems of a tool, and its red findings."""
+    red = [_problem(tool, each, "red", each.hint) for each in assessment.findings if each.risk == RED]
+    return [*assessment.problems, *red]
 
 
 def finding_key(found: FlowFinding) -> str:

@@ -11,21 +11,15 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import approvals, journal
+from oauthbroker.flowtools.running.auditing import FlowCalled, FlowCallRefused, RunStopped, of_caller, of_run
 from oauthbroker.flowtools.running.checks import authorise, idempotency_key, validate_input, who
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.journal import (
-    BY_AGENT,
-    BY_CALL,
-    BY_EVENT,
-    BY_KEY,
-    ESCALATED,
-    RUNNING,
-    RunRecord,
-)
-from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, audit
-from oauthbroker.flowtools.running.policy_enforcement import Escalated, Facts, evaluate_policies
+from oauthbroker.flowtools.running.journal import RunRecord
+from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS
+from oauthbroker.flowtools.running.policy_enforcement import Escalated, evaluate_policies, facts_of
 from oauthbroker.flowtools.running.tries import Tries
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
+from oauthbroker.plugins import PluginAudit
 
 Claim = Callable[[Connection], None]
 
@@ -52,6 +46,7 @@ class Acceptance:
     database: Database
     lease_seconds: float
     sleep: Callable[[float], object]
+    audit: PluginAudit
 
     def checked(self, flow: ReadyFlow, call: Call) -> tuple[RunRecord, bool]:
         """Return the stored run of a call, and whether it is new and this process has taken it. Raises FlowFailed for a
@@ -61,7 +56,8 @@ class Acceptance:
             authorise(flow, call.actor)  # 2, and the row policy in each read and write
             return self._stored(flow, call)  # 3
         except FlowFailed as error:
-            self._refuse(flow, call.actor, error)
+            about: dict[str, Any] = {"tool": flow.tool.name, "version": flow.tool.version, "code": error.code}
+            self.audit(FlowCallRefused(**about, **of_caller(call.actor)))
             raise
 
     def _stored(self, flow: ReadyFlow, call: Call) -> tuple[RunRecord, bool]:
@@ -85,16 +81,17 @@ class Acceptance:
                 call.claim(connection)
             keys = journal.keys_of(connection, key)
             if known := self._known_run(connection, flow, call, keys):
+                self.audit(FlowCalled(**of_run(known), **of_caller(call.actor)))
                 return known, False
             if flow.withdrawn:
                 raise FlowFailed("versionWithdrawn", f"version {tool.version} is withdrawn; call another one")
-            now, state, message, stop = self.database.now(connection), RUNNING, None, None
+            now, state, message, stop = self.database.now(connection), journal.RUNNING, None, None
             minute = journal.runs_since(connection, tool.name, now - 60) if tool.policies else 0
             notes = list[str]()
             try:
-                notes = evaluate_policies(flow, Facts(input=call.data, requests_per_minute=minute + 1), tool.policies)
+                notes = evaluate_policies(flow, facts_of(call.data, requests_per_minute=minute + 1), tool.policies)
             except Escalated as error:
-                state, message, stop = ESCALATED, str(error), error.policy
+                state, message, stop = journal.ESCALATED, str(error), error.policy
             ids.append(self.database.random_id(connection))
             takes = call.takes and stop is None
             wait = self.lease_seconds if takes else 0.0 if stop is None else DECIDES_SECONDS
@@ -105,9 +102,10 @@ class Acceptance:
             found = journal.insert_run(connection, values, call.actor)
             if call.event is not None:
                 journal.take_event(connection, tool.name, call.event, found.id)
+            self.audit(FlowCalled(**of_run(found), **of_caller(call.actor)))
             if stop is not None:
                 approvals.ask(connection, found.id, stop)
-                audit(connection, found, state, now)
+                self.audit(RunStopped(**of_run(found), state=state, code=None))
         return found, takes
 
     def _known_run(
@@ -132,25 +130,9 @@ class Acceptance:
                 journal.take_event(connection, name, call.event, first.id)
         return first
 
-    def _refuse(self, flow: ReadyFlow, actor: Actor | None, error: FlowFailed) -> None:
-        """Write the audit entry of a call that was refused before it began."""
-        about: dict[str, Any] = {
-            "tool": flow.tool.name,
-            "version": flow.tool.version,
-            "actor": actor.id if actor else None,
-        }
-        about["subject"] = who(actor)[1].get("user")
-
-        def refused() -> None:
-            with self.database.transaction() as connection:
-                at = self.database.now(connection)
-                journal.write_audit(connection, **about, run=None, outcome="refused", code=error.code, at=at)
-
-        Tries(self.sleep)(refused)
-
 
 def _origin(call: Call, key: str | None) -> str:
     """Return who asks for the end of a run. The caller of a `call` without a key does not ask again."""
     if call.event is not None or not call.takes:
-        return BY_EVENT
-    return BY_AGENT if call.call is not None else BY_CALL if key is None else BY_KEY
+        return journal.BY_EVENT
+    return journal.BY_AGENT if call.call is not None else journal.BY_CALL if key is None else journal.BY_KEY

@@ -4,7 +4,7 @@ none lets the caller's own run go on."""
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,9 +13,10 @@ from sqlalchemy import Column, Connection, Double, Table, Text
 
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import journal, lifecycle
+from oauthbroker.flowtools.running.auditing import RunDecided, of_run
 from oauthbroker.flowtools.running.journal import RunRecord
-from oauthbroker.flowtools.running.tables import prepare
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
+from oauthbroker.plugins import PluginAudit
 
 ASKED, APPROVED, DECLINED = "asked", "approved", "declined"
 DECISION = Table(
@@ -38,92 +39,88 @@ class OwnRun(ValueError):
 
 def ask(connection: Connection, run: str, policy: str) -> None:
     """Write that a policy stops a run until a person decides. Idempotent."""
-    if _decisions(connection, run, policy=policy):
+    if decisions(connection, run, policy=policy):
         return
     connection.execute(sa.insert(DECISION).values(run=run, policy=policy, decision=ASKED))
 
 
 def approved(connection: Connection, run: str) -> frozenset[str]:
     """Return the policies that a person has let this run pass."""
-    return frozenset(each.policy for each in _decisions(connection, run, decision=APPROVED))
+    return frozenset(each.policy for each in decisions(connection, run, decision=APPROVED))
 
 
-def decisions(connection: Connection, run: str) -> list[Any]:
+def decisions(connection: Connection, run: str, **where: str) -> list[Any]:
     """Return the decisions about a run: policy, decision, by, at."""
-    return _decisions(connection, run)
+    wanted = sa.select(DECISION).filter_by(run=run, **where).order_by(DECISION.c.policy)
+    return list(connection.execute(wanted))
 
 
-def approve(database: Database, run: str, *, by: str, account: str) -> None:
+def approve(database: Database, run: str, *, by: str, account: str, audit: PluginAudit) -> None:
     """Let a run pass the policy that has stopped it. It goes on in a process that resumes runs, or with the repeated
     call. That policy does not stop it again; another one may. `by` is the name that the person gives, and `account`
-    that of the operating system or the login; the record has both. Raises NotWaiting, and OwnRun
-    for the caller of the run."""
-
-    def approved(connection: Connection, found: RunRecord, now: float) -> None:
-        if {_folded(by), _folded(account)} & _names_of(found.actor):
+    that of the operating system or the login; the record has both. Raises NotWaiting, OwnRun
+    for the caller of the run, and BrokerError if the audit log takes no entry, as the others here do."""
+    with _opened(database, run) as (connection, found, now):
+        stopped = _stopped(found)
+        if {_folded(by), _folded(account)} & _names_of(stopped.actor):
             raise OwnRun("its own caller cannot approve a run")
-        lifecycle.approve(connection, found, now)
+        _write(connection, stopped, APPROVED, by=by, account=account, now=now, audit=audit)
+        lifecycle.approve(connection, stopped, now)
 
-    _decide(database, run, APPROVED, _person(by, account), approved)
 
-
-def decline(database: Database, run: str, *, by: str, account: str, why: str = "") -> None:
+def decline(database: Database, run: str, *, by: str, account: str, audit: PluginAudit, why: str = "") -> None:
     """End a run that a policy has stopped. Its commits stay, and its charges are refunded by a process that goes on
     with runs. Its caller may do so, too. Raises NotWaiting."""
     failure = FlowFailed("declined", f"a person has declined it{': ' + why if why else ''}")
-    _decide(
-        database,
-        run,
-        DECLINED,
-        _person(by, account),
-        lambda connection, found, now: lifecycle.stop(connection, found, failure, now),
-    )
+    with _opened(database, run) as (connection, found, now):
+        stopped = _stopped(found)
+        _write(connection, stopped, DECLINED, by=by, account=account, now=now, audit=audit)
+        lifecycle.stop(connection, stopped, failure, now, audit=audit)
 
 
-def cancel(database: Database, run: str, *, by: str, account: str) -> str:
+def cancel(database: Database, run: str, *, by: str, account: str, audit: PluginAudit) -> str:
     """Cancel a run that has not ended, and return its state. One on which a process works ends at its next step; one
     that owes something ends when that is undone. Raises NotWaiting for a run that has ended."""
     with _opened(database, run) as (connection, found, now):
         if found is None or found.due is None:
             raise NotWaiting("no run with this id that has not ended")
-        person = _person(by, account)
-        _audit(connection, found, "cancelled", person, now)
-        return lifecycle.cancel(connection, found, person, now).state
+        audit(RunDecided(**of_run(found), decision="cancelled", actor=account, by=by))
+        return lifecycle.cancel(connection, found, _person(by, account), now, audit=audit).state
 
 
-def retry(database: Database, run: str, *, by: str, account: str, happened: bool | None = None) -> None:
+def retry(
+    database: Database, run: str, *, by: str, account: str, audit: PluginAudit, happened: bool | None = None
+) -> None:
     """Let a run go on that ended without success. `happened` is what the person has found out about an effect whose
     answer was lost. Raises NotWaiting, and lifecycle.NotRetried."""
     with _opened(database, run) as (connection, found, now):
         if found is None:
             raise NotWaiting("no run with this id")
         lifecycle.retry(connection, found, now, happened=happened)
-        _audit(connection, found, "retried", _person(by, account), now)
+        audit(RunDecided(**of_run(found), decision="retried", actor=account, by=by))
 
 
-def _decide(
-    database: Database, run: str, decision: str, by: str, act: Callable[[Connection, RunRecord, float], object]
+def _stopped(run: RunRecord | None) -> RunRecord:
+    if run is None or run.state != journal.ESCALATED:
+        raise NotWaiting("the run does not wait for a decision")
+    return run
+
+
+def _write(
+    connection: Connection, run: RunRecord, decision: str, *, by: str, account: str, now: float, audit: PluginAudit
 ) -> None:
-    with _opened(database, run) as (connection, found, now):
-        if found is None or found.state != journal.ESCALATED:
-            raise NotWaiting("the run does not wait for a decision")
-        _audit(connection, found, decision, by, now)
-        act(connection, found, now)
-        waiting = sa.update(DECISION).where(DECISION.c.run == run, DECISION.c.decision == ASKED)
-        connection.execute(waiting.values(decision=decision, by=by, at=now))
+    """Write a decision to the audit log, and to the database."""
+    audit(RunDecided(**of_run(run), decision=decision, actor=account, by=by))
+    waiting = sa.update(DECISION).where(DECISION.c.run == run.id, DECISION.c.decision == ASKED)
+    connection.execute(waiting.values(decision=decision, by=_person(by, account), at=now))
 
 
 @contextmanager
 def _opened(database: Database, run: str) -> Iterator[tuple[Connection, RunRecord | None, float]]:
     with database.transaction() as connection:
         now = database.now(connection)
-        prepare(connection)
+        journal.prepare(connection)
         yield connection, journal.find_run(connection, id=run), now
-
-
-def _audit(connection: Connection, run: RunRecord, outcome: str, by: str, now: float) -> None:
-    about = {"tool": run.tool, "version": run.version, "run": run.id, "actor": by}
-    journal.write_audit(connection, **about, outcome=outcome, code=None, at=now)
 
 
 def _person(by: str, account: str) -> str:
@@ -140,8 +137,3 @@ def _names_of(actor: Actor | None) -> set[str]:
 
 def _folded(name: str) -> str:
     return unicodedata.normalize("NFKC", name).strip().casefold()
-
-
-def _decisions(connection: Connection, run: str, **where: str) -> list[Any]:
-    wanted = sa.select(DECISION).filter_by(run=run, **where).order_by(DECISION.c.policy)
-    return list(connection.execute(wanted))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from oauthbroker.flowtools.running.effects import whole
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed, input_invalid
 from oauthbroker.flowtools.specification.json_faults import json_fault, pointer
@@ -90,5 +91,5 @@ def normalised(flow: ReadyFlow, value: Any) -> Any:
 
 
 def _fitting(value: Any, schema: Any) -> Any:
-    whole = isinstance(schema, dict) and schema.get("type") == "integer"
-    return int(value) if whole and isinstance(value, float) and value.is_integer() else value
+    is_whole = isinstance(schema, dict) and schema.get("type") == "integer" and isinstance(value, float)
+    return whole(value) if is_whole else value

@@ -15,11 +15,11 @@ from oauthbroker.flowtools.running.flow import ReadyFlow, ready
 from oauthbroker.flowtools.running.journal import RUNNING, WAITING, RunRecord
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.result import RunResult, refusal, result_of
-from oauthbroker.flowtools.running.tables import prepare
 from oauthbroker.flowtools.running.working import FlowOf, Worker, is_of
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy
 from oauthbroker.flowtools.specification.spec import FlowTool
+from oauthbroker.plugins import PluginAudit
 
 
 class FlowRuns:
@@ -31,25 +31,26 @@ class FlowRuns:
         entities: Iterable[Entity],
         ports: Ports | None = None,
         *,
-        policies: Iterable[Policy] = (),
+        audit: PluginAudit,
         lease_seconds: float = 60.0,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
-        """Raises ValueError if the tables do not fit the entities, or are those of a development version."""
+        """`audit` is `audit_from_threads(broker.audit)`: an act whose entry it refuses does not happen. Raises
+        ValueError if the tables do not fit the entities, or are those of a development version."""
         self._database, self._entities = database, entities_by_name(entities)
         if changes := plan(database, self._entities.values()):
             raise ValueError(f"the tables do not fit the entities: {changes[0]}")
-        self._ports, self._policies = ports or Ports(), tuple(policies)
-        given: dict[str, Any] = {"database": database, "lease_seconds": lease_seconds}
+        self._ports = ports or Ports()
+        given: dict[str, Any] = {"database": database, "lease_seconds": lease_seconds, "audit": audit}
         given["sleep"] = sleep or threading.Event().wait
         self._acceptance, self._worker = Acceptance(**given), Worker(**given, entities=self._entities)
         with database.transaction() as connection:
-            prepare(connection)
+            journal.prepare(connection)
 
     def ready(self, tool: FlowTool, policies: Iterable[Policy] = ()) -> ReadyFlow:
-        """Check a tool against entities, policies and ports. `policies` are more of them, such as those that a version
-        was deployed with. Raises FlowRefused with every problem."""
-        return ready(tool, entities=self._entities, ports=self._ports, policies=(*self._policies, *policies))
+        """Check a tool against entities, ports and policies, such as those that a version was deployed with. Raises
+        FlowRefused with every problem."""
+        return ready(tool, entities=self._entities, ports=self._ports, policies=policies)
 
     def call(
         self, flow: ReadyFlow, data: Any, actor: Actor | None, *, call: str | None = None, key: str | None = None
@@ -58,7 +59,8 @@ class FlowRuns:
 
         `call` is the id that a caller gives to its call. For a tool without an idempotency key, the same id is the same
         call, and another id goes on with a waiting run of the same caller and input. `key` is a key for such a tool.
-        Raises an error of the database only if the call may be repeated: nothing of it is committed, nor will be.
+        Raises an error of the database, and `storeUnavailable` of the audit log, only if the call may be repeated:
+        nothing of it is committed, nor will be.
         """
         given = Call(data=data, actor=actor, call=call, key=key, takes=True)
         try:
@@ -125,4 +127,5 @@ class FlowRuns:
 
     def refused(self, run: str, session: str, why: str) -> None:
         """Fail a waiting run whose user has refused, if it waits for that session."""
-        self._worker.change(run, lambda each, found, now: lifecycle.refuse(each, found, session, why, now))
+        given: dict[str, Any] = {"session": session, "why": why, "audit": self._worker.audit}
+        self._worker.change(run, lambda each, found, now: lifecycle.refuse(each, found, now=now, **given))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+from urllib.parse import quote
 
 from oauthbroker import Turn
 from oauthbroker.flowtools.running.flow import ReadyFlow
@@ -20,9 +22,11 @@ from oauthbroker.flowtools.running.ports import (
     NotSent,
     Requests,
 )
-from oauthbroker.flowtools.running.values import address, plain_text, whole
+from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.json_faults import json_fault
-from oauthbroker.flowtools.specification.spec import Node, has_effect
+from oauthbroker.flowtools.specification.spec import Node, has_effect, url_slots
+
+_SEGMENT: Final = re.compile(r"(?!\.*$)[^/\\%?#;]{1,256}")
 
 
 def effect_of(
@@ -123,9 +127,35 @@ def repeatable(flow: ReadyFlow, node: Node) -> bool:
 
 def case_of(value: Any) -> str:
     """Return the label of a switch for a value: texts as they are, whole numbers without a point."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return ("true" if value else "false") if isinstance(value, bool) else str(whole(value))
+
+
+def address(url: str, values: Mapping[str, Any]) -> str:
+    """Return a URL with values in place of its slots. Raises FlowFailed for one that another parser could read as more
+    than one segment, or as a way up."""
+    found = {}
+    for slot in url_slots(url):
+        text = plain_text(values[slot[1:-1]])
+        if not _SEGMENT.fullmatch(text) or not text.isprintable():
+            raise FlowFailed("requestInvalid", f"the value of {slot} cannot stand in a URL")
+        found[slot] = quote(text, safe="")
+    return "/".join(found.get(each, each) for each in url.split("/"))
+
+
+def plain_text(value: Any) -> str:
+    """Return the text of a text, number or truth. Raises FlowFailed for others."""
+    if not isinstance(value, str | int | float):
+        raise FlowFailed("requestInvalid", "a value of a URL is no text, number or truth")
+    return case_of(value)
+
+
+def whole(value: Any) -> Any:
+    """Return a JSON value with whole numbers as integers: expressions have doubles alone."""
+    if isinstance(value, Mapping):
+        return {name: whole(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [whole(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def row_id(run: str, node: str) -> str:

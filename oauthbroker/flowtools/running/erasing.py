@@ -1,7 +1,7 @@
 """Remove personal data from ended runs: input, result and steps after the retention; the caller, too, by an erasure.
-How a run ended, its notes about charges, its audit entry and its idempotency key stay.
+How a run ended, its notes about charges and its idempotency key stay.
 
-The audit log then has a pseudonym of the caller. It and the key of an erased run are keyed hashes. Their secret is in
+The run then has a pseudonym of the caller. It and the key of an erased run are keyed hashes. Their secret is in
 the database, because each process that calls tools there has to find a key that is taken.
 """
 
@@ -18,61 +18,54 @@ from sqlalchemy import Connection
 
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import lifecycle
-from oauthbroker.flowtools.running.journal import AUDIT, KEPT, RUN, STEP, find_run, hidden
-from oauthbroker.flowtools.running.tables import prepare
+from oauthbroker.flowtools.running.auditing import PROGRAMS, RunDecided, of_run
+from oauthbroker.flowtools.running.journal import KEPT, RUN, STEP, find_run, hidden, prepare
 from oauthbroker.flowtools.running.tries import Tries
+from oauthbroker.plugins import PluginAudit
 
 _BATCH: Final = 500
 _GONE: Final[dict[str, Any]] = {"input": "null"} | dict.fromkeys(("output", "message", "failure", "cancel"))
-_PROGRAMS: Final = ("key:", "service:")  # ids of API keys and services, not of persons
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What there is of a caller or user: runs, of which `living` have not ended yet, and entries of refused calls."""
+    """What there is of a caller or user: runs, of which `living` have not ended yet."""
 
     runs: int = 0
-    refused: int = 0
     living: int = 0
 
 
-def erase(database: Database, who: str, *, dry_run: bool = False) -> Kept:
+def erase(database: Database, who: str, *, audit: PluginAudit, dry_run: bool = False) -> Kept:
     """Cancel the living runs of a caller or user, and remove what the ended ones have of it. Those that end later are
     erased by the next call."""
-    found = Tries(Event().wait)(lambda: _erase(database, who, dry_run=dry_run))
+    found = Tries(Event().wait)(lambda: _erase(database, who, dry_run=dry_run, audit=audit))
     if not dry_run:
         database.clean()
     return found
 
 
-def _erase(database: Database, who: str, *, dry_run: bool) -> Kept:
+def _erase(database: Database, who: str, *, dry_run: bool, audit: PluginAudit) -> Kept:
     """Work in one transaction: a second one would not find the callers of a subject again."""
     with database.transaction() as connection:
         now = database.now(connection)
         prepare(connection)
         callers = sa.select(RUN.c.caller).where(RUN.c.subject == who)
-        callers = callers.union(sa.select(AUDIT.c.actor).where(AUDIT.c.subject == who))  # type: ignore[assignment]
         known = {who, *filter(None, connection.execute(callers).scalars())}
-        persons = [each for each in known if not each.startswith(_PROGRAMS)]
+        persons = [each for each in known if not each.startswith(PROGRAMS)]
         of_it = RUN.c.caller.in_([who, *persons]) | (RUN.c.subject == who)
-        entries = AUDIT.c.actor.in_(persons) | (AUDIT.c.subject == who)
-        count = sa.select(sa.func.count())
-        runs = connection.execute(count.select_from(RUN).where(of_it)).scalar_one()
-        refused = connection.execute(count.where(entries, AUDIT.c.run.is_(None))).scalar_one()
+        runs = connection.execute(sa.select(sa.func.count()).select_from(RUN).where(of_it)).scalar_one()
         living = sa.select(RUN.c.id).where(of_it, RUN.c.due.is_not(None))
         if not dry_run:
             for run in connection.execute(living).scalars().all():
                 if (found := find_run(connection, id=run)) is not None:
-                    lifecycle.cancel(connection, found, "an erasure", now)
+                    audit(RunDecided(**of_run(found), decision="cancelled", actor=None, by=None))
+                    lifecycle.cancel(connection, found, "an erasure", now, audit=audit)
             ended = sa.select(RUN.c.id, RUN.c.caller, RUN.c.key).where(of_it, RUN.c.due.is_(None))
             over = connection.execute(ended).all()
             for run in over:
                 _hide(connection, run)
             _strip(connection, [run.id for run in over])
-            connection.execute(sa.update(AUDIT).where(entries).values(subject=None))
-            for name in persons:
-                connection.execute(sa.update(AUDIT).where(AUDIT.c.actor == name).values(actor=hidden(connection, name)))
-        return Kept(runs=runs, refused=refused, living=len(connection.execute(living).all()))
+        return Kept(runs=runs, living=len(connection.execute(living).all()))
 
 
 def expire(database: Database, days: float) -> int:
@@ -92,7 +85,7 @@ def _expire(database: Database, days: float) -> int:
 
 def _hide(connection: Connection, run: Any) -> None:
     """Write a pseudonym in place of the caller, and a keyed hash in place of the key."""
-    shown = run.caller if run.caller is None or run.caller.startswith(_PROGRAMS) else hidden(connection, run.caller)
+    shown = run.caller if run.caller is None or run.caller.startswith(PROGRAMS) else hidden(connection, run.caller)
     values: dict[str, Any] = {"caller": None, "subject": None, "key": run.key and hidden(connection, run.key)}
     actor = shown and json.dumps({"id": shown, "roles": []})
     connection.execute(sa.update(RUN).where(RUN.c.id == run.id).values(**values, actor=actor))

@@ -8,15 +8,16 @@ from typing import Any, Final
 
 from oauthbroker.flowtools.entities.definition import Entity, read_from
 from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, known_fields
+from oauthbroker.flowtools.risk.acknowledgements import undeployable
 from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Expression
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy, check_condition, policies_by_name
 from oauthbroker.flowtools.specification.shapes import schema_validator
-from oauthbroker.flowtools.specification.source import FlowRefused, Keys, printable
-from oauthbroker.flowtools.specification.spec import Edge, FlowTool, Node, has_effect, sample_url
-from oauthbroker.plugins import ConfigProblem
+from oauthbroker.flowtools.specification.source import FlowRefused, Keys
+from oauthbroker.flowtools.specification.spec import Edge, FlowTool, Node, has_effect, policy_names, sample_url
+from oauthbroker.plugins import ConfigProblem, harmless_text
 
 _WRITES: Final = frozenset({"create", "update", "transition", "softDelete"})
 
@@ -62,12 +63,7 @@ def ready(
     """Check a tool against the entities and the configured ports. Raises FlowRefused with every problem."""
     known = policies_by_name(policies)
     assessment = assess(tool, known.values())
-    problems = list(assessment.problems)
-    problems += [
-        tool.source.problem(("flow", "nodes", each.node) if each.node else ("flow",), each.what, each.hint)
-        for each in assessment.findings
-        if each.risk == "red"
-    ]
+    problems = undeployable(tool, assessment)
     for node in tool.nodes.values():
         problems += _node_problems(tool, node, entities, ports)
     for at, edge in enumerate(tool.edges):
@@ -76,7 +72,7 @@ def ready(
         ]
     if problems:
         raise FlowRefused(problems)
-    named = {*tool.policies, *(node.config["policy"] for node in tool.nodes.values() if node.type == "policyCheck")}
+    named = {name for _, name in policy_names(tool)}
     return ReadyFlow(
         tool=tool,
         assessment=assessment,
@@ -120,7 +116,8 @@ def _mapped(tool: FlowTool, edge: Edge, entities: Mapping[str, Entity]) -> Itera
         known = known_fields(entity) if node.type == "read" else frozenset(entity.fields)
     for name in edge.data_mapping.values():
         if name not in known:
-            yield f"node {node.id} takes no field {printable(name)}", f"it takes {', '.join(sorted(known)) or 'none'}"
+            hint = f"it takes {', '.join(sorted(known)) or 'none'}"
+            yield f"node {node.id} takes no field {harmless_text(name)}", hint
 
 
 def _entity_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity]) -> Iterator[ConfigProblem]:

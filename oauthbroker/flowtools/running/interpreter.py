@@ -19,6 +19,7 @@ from oauthbroker.flowtools.entities.definition import Entity
 from oauthbroker.flowtools.entities.rows import Rows
 from oauthbroker.flowtools.running import lifecycle
 from oauthbroker.flowtools.running.approvals import approved
+from oauthbroker.flowtools.running.auditing import effect_sent
 from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, sent
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import (
@@ -36,13 +37,13 @@ from oauthbroker.flowtools.running.journal import (
     steps_of,
     write_step,
 )
-from oauthbroker.flowtools.running.payments import unrefunded
-from oauthbroker.flowtools.running.policy_enforcement import Facts, evaluate_policies
+from oauthbroker.flowtools.running.policy_enforcement import evaluate_policies, facts_of
 from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.running.row_nodes import change_rows, create_row, named_rows, read_rows
 from oauthbroker.flowtools.running.tries import Tries
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.spec import EXTERNAL, Node, lower_camel, read_name
+from oauthbroker.plugins import PluginAudit
 
 
 class EffectUnknown(Exception):
@@ -69,6 +70,7 @@ class Interpreter:
     lease_seconds: float
     sleep: Callable[[float], object]
     tries: Tries
+    audit: PluginAudit
     notes: dict[str, None]
     output: Any = None
     connection: Connection
@@ -114,7 +116,7 @@ class Interpreter:
     def enforce(self) -> None:
         """Check the invariants of the rows that were changed, then the policies against the touched rows."""
         self._rows.check_invariants()
-        self.notes |= dict.fromkeys(self._judged(self.facts(), self.flow.tool.policies))
+        self._judge(self.facts(), self.flow.tool.policies)
 
     def commit(self, *, seconds: float = 0.0, cancellable: bool = True) -> None:
         """Commit rows and steps together, if the run is still ours and not cancelled, with a lease that lasts for
@@ -130,27 +132,22 @@ class Interpreter:
     def succeed(self, output: Any) -> None:
         """Commit rows and steps together with the end of the run and its audit entry."""
         now, notes = self.database.now(self.connection), list(self.notes)
-        lifecycle.end(self.connection, self.run, SUCCEEDED, now, cancellable=True, output=output, notes=notes)
+        end: dict[str, Any] = {"cancellable": True, "output": output, "notes": notes, "audit": self.audit}
+        lifecycle.end(self.connection, self.run, SUCCEEDED, now, **end)
         self.tries.go_on()
         self.connection.commit()
-
-    def lost_answers(self) -> list[str]:
-        """Return the nodes whose effect was sent, without an answer, and cannot be asked for again."""
-        lost = [name for name, step in self.steps.items() if step.state == SENT and "/" not in name]
-        return [name for name in lost if not repeatable(self.flow, self.flow.tool.nodes[name])]
 
     def now(self) -> str:
         """Return the database's time, as rows and effects have it."""
         return iso(self.database.now(self.connection))
 
-    def facts(self, *, failing: bool = False) -> Facts:
+    def facts(self, **more: Any) -> dict[str, Any]:
         """Return what policies may read of the run so far."""
-        paid = len(unrefunded(self.flow.tool, self.steps)) if failing else 0
-        rows = sum(step.rows for step in self.steps.values())
-        return Facts(rows=rows, input=self.run.input, payments_to_roll_back=paid)
+        return facts_of(self.run.input, rows=sum(step.rows for step in self.steps.values()), **more)
 
-    def _judged(self, facts: Facts, names: Iterable[str]) -> list[str]:
-        return evaluate_policies(self.flow, facts, names, approved=self._approved)
+    def _judge(self, facts: Mapping[str, Any], names: Iterable[str]) -> None:
+        """Evaluate policies, and keep their notes."""
+        self.notes |= dict.fromkeys(evaluate_policies(self.flow, facts, names, approved=self._approved))
 
     def _leave(self, node: Node, value: Any) -> str | None:
         """Bind a node's value, and return the next node."""
@@ -198,8 +195,7 @@ class Interpreter:
                 if self._expression(node) is not True:
                     raise FlowFailed("assertFailed", node.config.get("message", f"the assertion {node.id} failed"))
             case "policyCheck":
-                found = self._judged(self.facts(), [node.config["policy"]])
-                self.notes |= dict.fromkeys(found)
+                self._judge(self.facts(), [node.config["policy"]])
             case "payment" | "email" | "sms" | "httpRequest":
                 return self._external(node)
         return None
@@ -224,10 +220,7 @@ class Interpreter:
         if before is not None and before.state in {SENT, UNKNOWN} and not again:
             self._unknown(node, before.attempts)
         if node.type == "payment":
-            amount = effect.fields.get("amount")
-            facts = replace(self.facts(), amount=amount) if isinstance(amount, int | float) else self.facts()
-            found = self._judged(facts, self.flow.tool.policies)
-            self.notes |= dict.fromkeys(found)
+            self._judge(self.facts(amount=effect.fields.get("amount")), self.flow.tool.policies)
         self.enforce()
         attempt, uncertain = before.attempts if before else 0, before is not None and before.state == SENT
         while True:
@@ -247,14 +240,15 @@ class Interpreter:
                 return value
 
     def _send(self, node: Node, effect: Effect, attempt: int) -> Any:
-        """Journal that an effect is sent, and send it. A request looks for its token before that, outside of any
-        transaction: one that has to wait for a user was certainly not sent."""
+        """Write to journal and audit log that an effect is sent, and send it. A request looks for its token before,
+        outside of any transaction: one that has to wait for a user was certainly not sent."""
         requests = self.flow.ports.requests if node.type == "httpRequest" else None
         if requests is not None:
             self.commit(seconds=ASK_SECONDS)
             self.locks.close()
             requests.ask(effect)
         self.write(node.id, RunStep(state=SENT, value=None, attempts=attempt))
+        self.audit(effect_sent(self.run, node, effect.operation, attempt))
         self.commit(seconds=effect.seconds)
         self.locks.close()
         return sent(requests if requests is not None else adapter_of(self.flow, node), effect)

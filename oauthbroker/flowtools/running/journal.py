@@ -1,4 +1,4 @@
-"""The journal: runs, their steps, the events that started them, and the audit log, in the database of the entities.
+"""The journal: runs, their steps, and the events that started them, in the database of the entities.
 
 A step is written in the transaction of its writes. How a run gets from state to state is in `lifecycle`.
 """
@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy import Column, Connection, Double, Integer, Table, Text
+from sqlalchemy import Column, ColumnElement, Connection, Double, Integer, Table, Text
 
 from oauthbroker import Turn
 from oauthbroker.flowtools.entities.database import Database
@@ -51,16 +51,6 @@ STEP = Table(
     *(Column(name, Text, nullable=False) for name in ("state", "value")),
     *(Column(name, Integer, nullable=False) for name in ("attempts", "rows")),
     Column("generation", Integer, nullable=False, server_default="0"),
-)
-AUDIT = Table(
-    "flow_audit",
-    META,
-    Column("number", Integer, primary_key=True),
-    *(Column(name, Text, nullable=False) for name in ("tool", "outcome")),
-    Column("run", Text, index=True),
-    *(Column(name, Text) for name in ("actor", "code", "subject")),  # the subject of a call that became no run
-    Column("version", Integer, nullable=False),
-    Column("at", Double, nullable=False),
 )
 EVENT = Table(
     "flow_event",
@@ -153,20 +143,31 @@ class RunRecord:
         return None if text is None else json.loads(text)
 
 
+def prepare(connection: Connection) -> None:
+    """Make the tables of runs that are missing. Idempotent. Raises as `exist` does."""
+    exist(connection)
+    META.create_all(connection)
+
+
+def exist(connection: Connection) -> bool:
+    """Tell whether there are tables of runs. Raises ValueError for those of a development version."""
+    inspector = sa.inspect(connection)
+    if not inspector.has_table(RUN.name):
+        return False
+    if "due" not in {each["name"] for each in inspector.get_columns(RUN.name)}:
+        names = ", ".join(sorted(META.tables))
+        raise ValueError(f"a development version made the tables of runs: remove {names}, then start the broker again")
+    return True
+
+
 def insert_run(connection: Connection, values: Mapping[str, Any], actor: Actor | None) -> RunRecord:
     """Store a new run, and return it as it is stored."""
-    actor_json = None if actor is None else json.dumps(_actor_json(actor))
+    auth = actor.turn.auth if actor and actor.turn else None
     row: dict[str, Any] = dict.fromkeys(column.name for column in RUN.columns)
-    row |= {"takes": 0, "freed": 0, "actor": actor_json} | person_of(actor_json) | stored(values)
+    row |= {"takes": 0, "freed": 0, "caller": actor and actor.id, "subject": auth and auth.subjects.get("user")}
+    row |= stored({**values, "actor": actor and _actor_json(actor)})
     connection.execute(sa.insert(RUN).values(**row))
     return _record(row)
-
-
-def person_of(actor: str | None) -> dict[str, str | None]:
-    """Return the caller and the user of a stored actor, by which an erasure finds a run."""
-    said = json.loads(actor) if actor else {}
-    subjects = ((said.get("turn") or {}).get("auth") or {}).get("subjects", {})
-    return {"caller": said.get("id"), "subject": subjects.get("user")}
 
 
 def _actor_json(actor: Actor) -> dict[str, Any]:
@@ -181,8 +182,8 @@ def waiting_runs(connection: Connection, digest: str, data: Any) -> list[RunReco
     return [_record(each) for each in connection.execute(wanted).mappings()]
 
 
-def find_run(connection: Connection, **where: Any) -> RunRecord | None:
-    found = connection.execute(sa.select(RUN).filter_by(**where)).mappings().first()
+def find_run(connection: Connection, *conditions: ColumnElement[bool], **where: Any) -> RunRecord | None:
+    found = connection.execute(sa.select(RUN).where(*conditions).filter_by(**where)).mappings().first()
     return None if found is None else _record(found)
 
 
@@ -193,11 +194,7 @@ def keys_of(connection: Connection, key: str | None) -> tuple[str, ...]:
 
 def run_of_key(connection: Connection, tool: str, keys: Collection[str]) -> RunRecord | None:
     """Return the run that has a key of a tool; None if the key is free."""
-    if not keys:
-        return None
-    wanted = sa.select(RUN).where(RUN.c.tool == tool, RUN.c.freed == 0, RUN.c.key.in_(keys))
-    found = connection.execute(wanted).mappings().first()
-    return None if found is None else _record(found)
+    return find_run(connection, RUN.c.key.in_(keys), tool=tool, freed=0) if keys else None
 
 
 def hidden(connection: Connection, text: str) -> str:
@@ -246,16 +243,10 @@ def waits_for(steps: Mapping[str, RunStep]) -> str:
 
 
 def steps_of(connection: Connection, run: str) -> dict[str, RunStep]:
-    found = connection.execute(sa.select(STEP).where(STEP.c.run == run))
+    found = connection.execute(sa.select(STEP).where(STEP.c.run == run)).mappings()
+    plain = ("state", "attempts", "rows", "generation")
     return {
-        each.node: RunStep(
-            state=each.state,
-            value=json.loads(each.value),
-            attempts=each.attempts,
-            rows=each.rows,
-            generation=each.generation,
-        )
-        for each in found
+        each["node"]: RunStep(value=json.loads(each["value"]), **{name: each[name] for name in plain}) for each in found
     }
 
 
@@ -266,11 +257,6 @@ def write_step(connection: Connection, run: str, node: str, step: RunStep, *, ne
     if not new:
         statement = sa.update(STEP).where(STEP.c.run == run, STEP.c.node == node).values(**values)  # type: ignore[assignment]
     connection.execute(statement)
-
-
-def write_audit(connection: Connection, **values: Any) -> None:
-    """Add an entry: who called which tool, when, and how it ended. It has no input and no output."""
-    connection.execute(sa.insert(AUDIT).values(**values))
 
 
 def stored(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from oauthbroker.flowtools.running.auditing import RunStopped, of_run
 from oauthbroker.flowtools.running.journal import (
     BY_CALL,
     BY_PERSON,
@@ -34,9 +35,9 @@ from oauthbroker.flowtools.running.journal import (
     steps_of,
     stored,
     waits_for,
-    write_audit,
 )
 from oauthbroker.flowtools.specification.failures import FlowFailed
+from oauthbroker.plugins import PluginAudit
 
 MOST_TAKES: Final = 5  # without a step between them
 DECIDES_SECONDS: Final = 14 * 86_400.0  # a person has this time for a decision
@@ -67,39 +68,46 @@ def cancelled(by: str) -> FlowFailed:
 
 
 def end(
-    connection: Connection, run: RunRecord, state: str, now: float, *, cancellable: bool = False, **values: Any
+    connection: Connection,
+    run: RunRecord,
+    state: str,
+    now: float,
+    *,
+    audit: PluginAudit,
+    cancellable: bool = False,
+    **values: Any,
 ) -> RunRecord:
-    """End a run, with its audit entry in the same transaction."""
-    audit(connection, run, state, now, code=values.get("code"))
-    return change(connection, run, cancellable=cancellable, state=state, due=None, ended=now, **values)
+    """End a run. Its audit entry comes before the commit: a run without an entry has not ended."""
+    ended = change(connection, run, cancellable=cancellable, state=state, due=None, ended=now, **values)
+    audit(RunStopped(**of_run(run), state=state, code=ended.code))
+    return ended
 
 
-def audit(connection: Connection, run: RunRecord, outcome: str, now: float, *, code: str | None = None) -> None:
-    about = {"tool": run.tool, "version": run.version, "run": run.id, "actor": run.caller}
-    write_audit(connection, **about, outcome=outcome, code=code, at=now)
+def pause(connection: Connection, run: RunRecord, state: str, *, audit: PluginAudit, **values: Any) -> None:
+    """Let a run wait, with its audit entry before the commit."""
+    change(connection, run, cancellable=True, state=state, takes=0, **values)
+    audit(RunStopped(**of_run(run), state=state, code=None))
 
 
-def take(connection: Connection, run: RunRecord, *, now: float, lease: float, wakes: bool) -> RunRecord | None:
+def give_back(connection: Connection, run: RunRecord, due: float) -> None:
+    """Leave a run to the process that looks at `due`, as if this one had not taken it."""
+    mine = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_not(None), RUN.c.takes > 0)
+    connection.execute(mine.values(takes=RUN.c.takes - 1, due=due))
+
+
+def take(
+    connection: Connection, run: RunRecord, *, now: float, lease: float, wakes: bool, audit: PluginAudit
+) -> RunRecord | None:
     """Take a run for this process; None if it is not due, or has ended. `wakes`: a waiting one, too. What a run waits
     for ends it at its deadline. One that was taken often without a step goes to its end."""
     woken = wakes and run.state == WAITING
     if run.due is None or (run.due > now and not woken):
         return None
-    known: RunRecord = run
-    if run.state == FAILING:
-        if run.takes > MOST_TAKES:
-            _break(connection, run, now)
-            return None
-    elif run.cancel is not None:
-        known = stop(connection, run, cancelled(run.cancel), now)
-    elif run.state == ESCALATED:
-        known = stop(connection, run, FlowFailed("undecided", "no person has decided in time"), now)
-    elif run.state == WAITING and not woken:
-        known = stop(connection, run, FlowFailed("consentRefused", "the user has not consented in time"), now)
-    elif run.origin == BY_CALL and not steps(connection, run):
-        known = stop(connection, run, FlowFailed("abandoned", "its process ended before it began; call again"), now)
-    elif run.takes > MOST_TAKES:
-        known = stop(connection, run, FlowFailed("runBroken", "it was tried often, and does not go on"), now)
+    if run.state == FAILING and run.takes > MOST_TAKES:
+        _break(connection, run, now, audit)
+        return None
+    failure = _why_not(connection, run, woken=woken)
+    known = run if failure is None else stop(connection, run, failure, now, audit=audit)
     if known.state in ENDED:
         return None
     until = now + min(lease * 2.0**known.takes, _LONGEST_LEASE)
@@ -107,23 +115,41 @@ def take(connection: Connection, run: RunRecord, *, now: float, lease: float, wa
     return change(connection, known, taken=run.taken + 1, takes=known.takes + 1, due=until, state=state)
 
 
-def stop(connection: Connection, run: RunRecord, failure: FlowFailed, due: float, **values: Any) -> RunRecord:
+def _why_not(connection: Connection, run: RunRecord, *, woken: bool) -> FlowFailed | None:
+    """Return why a run goes no step forward; None if it does, or fails already."""
+    if run.state == FAILING:
+        return None
+    if run.cancel is not None:
+        return cancelled(run.cancel)
+    if run.state == ESCALATED:
+        return FlowFailed("undecided", "no person has decided in time")
+    if run.state == WAITING and not woken:
+        return FlowFailed("consentRefused", "the user has not consented in time")
+    if run.origin == BY_CALL and not steps(connection, run):
+        return FlowFailed("abandoned", "its process ended before it began; call again")
+    return FlowFailed("runBroken", "it was tried often, and does not go on") if run.takes > MOST_TAKES else None
+
+
+def stop(
+    connection: Connection, run: RunRecord, failure: FlowFailed, due: float, *, audit: PluginAudit, **values: Any
+) -> RunRecord:
     """Let a run fail: it goes no step forward any more. One without a step has ended, and gives
     its key free. Others are `failing` until a process that has its flow has looked at their charges."""
     why: dict[str, Any] = {"code": failure.code, "message": failure.message}
     if steps(connection, run):
         return change(connection, run, state=FAILING, failure=why, due=due, takes=0, **values)
-    return end(connection, run, FAILED, due, **why, failure={**why, "owed": False}, freed=1, output=None, **values)
+    failed: dict[str, Any] = {**why, "failure": {**why, "owed": False}, "freed": 1, "output": None}
+    return end(connection, run, FAILED, due, audit=audit, **failed, **values)
 
 
-def _break(connection: Connection, run: RunRecord, now: float) -> None:
+def _break(connection: Connection, run: RunRecord, now: float, audit: PluginAudit) -> None:
     """End a failing run of which no process can find the charges: its version or a text cannot be read."""
     outside = [each for each in steps(connection, run) if each.attempts and each.state in {DONE, SENT, UNKNOWN}]
     notes = [f"{each.node}: it took effect or may have, and was not undone" for each in outside]
     state = UNKNOWN if any(each.state != DONE for each in outside) else FAILED
     why: dict[str, Any] = {"code": "runBroken", "message": "it failed, and its version or its data cannot be read"}
     failure = {**why, "owed": bool(outside)}
-    end(connection, run, state, now, **why, failure=failure, notes=notes, output=None)
+    end(connection, run, state, now, audit=audit, **why, failure=failure, notes=notes, output=None)
 
 
 def wake(connection: Connection, run: RunRecord, now: float) -> None:
@@ -132,10 +158,10 @@ def wake(connection: Connection, run: RunRecord, now: float) -> None:
         change(connection, run, state=RUNNING, due=now, takes=0)
 
 
-def refuse(connection: Connection, run: RunRecord, session: str, why: str, now: float) -> None:
+def refuse(connection: Connection, run: RunRecord, session: str, why: str, *, now: float, audit: PluginAudit) -> None:
     """Fail a waiting run whose user has refused, if it waits for that session: a repeated call may have asked anew."""
     if run.state == WAITING and waits_for(steps_of(connection, run.id)) == session:
-        stop(connection, run, FlowFailed("consentRefused", why), now)
+        stop(connection, run, FlowFailed("consentRefused", why), now, audit=audit)
 
 
 def approve(connection: Connection, run: RunRecord, now: float) -> None:
@@ -143,10 +169,10 @@ def approve(connection: Connection, run: RunRecord, now: float) -> None:
     change(connection, run, state=RUNNING, due=now, takes=0, message=None, origin=BY_PERSON)
 
 
-def cancel(connection: Connection, run: RunRecord, by: str, now: float) -> RunRecord:
+def cancel(connection: Connection, run: RunRecord, by: str, now: float, *, audit: PluginAudit) -> RunRecord:
     """Cancel a run that has not ended. One on which a process works ends at its next step."""
     if run.state in {WAITING, ESCALATED}:
-        return stop(connection, run, cancelled(by), now)
+        return stop(connection, run, cancelled(by), now, audit=audit)
     changed = connection.execute(sa.update(RUN).where(RUN.c.id == run.id, RUN.c.due.is_not(None)).values(cancel=by))
     return run.changed({"cancel": by}) if changed.rowcount else run
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from oauthbroker.flowtools.running.flow import ReadyFlow
@@ -19,34 +18,28 @@ class Escalated(Exception):
         self.policy = policy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What conditions read. `amount` is that of a payment; without one it is the input's member of that name."""
+def facts_of(
+    data: Any, *, rows: int = 0, amount: Any = None, requests_per_minute: int = 0, payments_to_roll_back: int = 0
+) -> dict[str, Any]:
+    """Return what conditions read. `amount` is that of a payment; without one it is the input's member of that name."""
+    given = amount if _is_number(amount) else data.get("amount") if isinstance(data, dict) else None
+    return {
+        "rows": rows,
+        "amount": given if _is_number(given) else 0.0,
+        "requestsPerMinute": requests_per_minute,
+        "writesOutsideTransaction": 0,  # a flow with such a write is red and never runs
+        "paymentsToRollBack": payments_to_roll_back,
+        "input": data,
+    }
 
-    rows: int = 0
-    amount: float | None = None
-    requests_per_minute: int = 0
-    payments_to_roll_back: int = 0
-    input: Any = field(default=None, repr=False)
 
-    def values(self) -> dict[str, Any]:
-        amount = self.amount
-        if amount is None:
-            given = self.input.get("amount") if isinstance(self.input, dict) else None
-            amount = given if isinstance(given, int | float) and not isinstance(given, bool) else 0.0
-        return {
-            "rows": self.rows,
-            "amount": amount,
-            "requestsPerMinute": self.requests_per_minute,
-            "writesOutsideTransaction": 0,  # a flow with such a write is red and never runs
-            "paymentsToRollBack": self.payments_to_roll_back,
-            "input": self.input,
-        }
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def evaluate_policies(
     flow: ReadyFlow,
-    facts: Facts,
+    facts: Mapping[str, Any],
     names: Iterable[str],
     *,
     may_stop: bool = True,
@@ -58,7 +51,7 @@ def evaluate_policies(
     for name in names:
         policy, condition = flow.policies[name]
         try:
-            triggered = condition.value({**facts.values(), "parameters": policy.parameters})
+            triggered = condition.value({**facts, "parameters": policy.parameters})
         except EvaluationFailed:
             raise FlowFailed("policyBlocked", f"{name}: its condition has no value") from None
         if triggered is False:

@@ -1,21 +1,25 @@
 """Refunds: the compensation of a run's charges when a later step fails. The policy `paymentRollback` stands for it.
 
-A run is `failing` before the first refund is sent, so one that is killed refunds on and does not run again.
+A run is `failing` before the first refund is sent, so one that is killed refunds on and does not run again. The step of
+a refund has the name of its charge's node with `/refund`; no id of a node has a slash.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+from oauthbroker.flowtools.risk.graph import graph_of, order
+from oauthbroker.flowtools.running.auditing import effect_sent
 from oauthbroker.flowtools.running.effects import adapter_of, effect_key, sent
 from oauthbroker.flowtools.running.interpreter import Interpreter
 from oauthbroker.flowtools.running.journal import DONE, RETRY, SENT, UNKNOWN, RunStep
-from oauthbroker.flowtools.running.payments import REFUND, payments, unrefunded
 from oauthbroker.flowtools.running.policy_enforcement import evaluate_policies
 from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.specification.failures import FlowFailed
-from oauthbroker.flowtools.specification.spec import Node
+from oauthbroker.flowtools.specification.spec import EXTERNAL, FlowTool, Node, has_effect
 
+REFUND: Final = "/refund"
 _ATTEMPTS: Final = 3
 _SECONDS: Final = 30.0
 
@@ -36,10 +40,11 @@ def refund(interpreter: Interpreter) -> list[str]:
 
 def owed_notes(interpreter: Interpreter) -> list[str]:
     """Return what the policies say about the payments that a run without success still owes."""
-    facts = interpreter.facts(failing=True)
-    if not facts.payments_to_roll_back:
+    owed = len(unrefunded(interpreter.flow.tool, interpreter.steps))
+    if not owed:
         return []
     try:
+        facts = interpreter.facts(payments_to_roll_back=owed)
         return evaluate_policies(interpreter.flow, facts, interpreter.flow.tool.policies, may_stop=False)
     except FlowFailed as error:
         return [error.message]
@@ -66,6 +71,7 @@ def _refund(interpreter: Interpreter, node: Node) -> None:
         at=interpreter.now(),
     )
     for attempt in range(1, _ATTEMPTS + 1):
+        interpreter.audit(effect_sent(interpreter.run, node, effect.operation, attempt))
         interpreter.record(name, RunStep(state=SENT, value=None, attempts=attempt), _SECONDS)
         try:
             sent(adapter, effect)
@@ -82,3 +88,28 @@ def _refund(interpreter: Interpreter, node: Node) -> None:
             return None
         interpreter.sleep(wait)
     return None
+
+
+def payments(tool: FlowTool) -> list[Node]:
+    """Return the payments that are no refunds, the last one of a path first."""
+    nodes = [tool.nodes[name] for name in reversed(order(graph_of(tool)))]
+    return [node for node in nodes if node.type == "payment" and node.operation != "refund"]
+
+
+def unrefunded(tool: FlowTool, steps: Mapping[str, RunStep]) -> list[Node]:
+    """Return the charges that happened, or may have, without those that are refunded."""
+    states = {name: step.state for name, step in steps.items()}
+    return [
+        node
+        for node in payments(tool)
+        if states.get(node.id) in {DONE, SENT, UNKNOWN} and states.get(node.id + REFUND) != DONE
+    ]
+
+
+def frees_key(tool: FlowTool, steps: Mapping[str, RunStep]) -> bool:
+    """Tell whether a failed run gives its key free: it committed nothing, or a charge of it certainly did not happen
+    and nothing else outside did, so that the caller may come again with another card."""
+    inside = {node.id for node in tool.nodes.values() if node.type not in EXTERNAL or not has_effect(node)}
+    outside = [step.state for name, step in steps.items() if name not in inside]
+    refused = any(node.id in steps and steps[node.id].state == RETRY for node in payments(tool))
+    return not steps or (refused and not {DONE, SENT, UNKNOWN} & set(outside))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -20,6 +19,7 @@ from oauthbroker import (
     Turn,
     TurnAuth,
 )
+from oauthbroker.flowtools.running.event_loop import on_loop
 from oauthbroker.flowtools.running.ports import (
     AGENT,
     ASK_SECONDS,
@@ -110,17 +110,7 @@ class BrokerRequests:
         return _answer(answer.status_code, answer.headers.get("content-type", ""), bytes(body), lost)
 
     def _wait(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float, lost: type[Exception]) -> T:
-        if _is_here(self._loop):
-            raise RuntimeError("a run was called on the broker's event loop: call it from a thread")
-        if not self._loop.is_running():
-            raise NotSent("the broker has ended")
-        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
-        try:
-            return future.result(seconds)
-        except (TimeoutError, CancelledError):
-            raise lost("the broker gave no answer in time") from None
-        finally:
-            future.cancel()
+        return on_loop(self._loop, work, seconds, ended=NotSent, late=lost)
 
 
 def _turn(effect: Effect) -> Turn:
@@ -149,10 +139,3 @@ def _answer(status: int, kind: str, body: bytes, lost: type[Exception]) -> dict[
     if json_fault(text) is not None:
         raise lost("an answer with a value that no flow takes")
     return {"status": status, "body": text}
-
-
-def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False

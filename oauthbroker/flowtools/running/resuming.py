@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.journal import WAITING
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.running.working import FlowOf
+from oauthbroker.plugins import on_thread
 
 if TYPE_CHECKING:
     from oauthbroker import Broker
@@ -26,7 +27,6 @@ LOOK_SECONDS: Final = 30.0
 _AT_ONCE: Final = 16  # runs of one process
 _AT_A_LOOK: Final = 100
 _SETTLES: Final = 10  # looks at a run that is about to wait while its consent comes
-T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -46,13 +46,19 @@ async def resuming(
     Raises `agentForwarded` if the configuration forwards the events of `flowtools`.
     """
     resumer = _Resumer(broker, runs, flow_of, seconds=seconds, pool=pool)
-    async with broker.on_granted(AGENT, resumer.on_granted):
-        task = asyncio.create_task(resumer.work())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async with broker.on_granted(AGENT, resumer.on_granted), doing(resumer.work()):
+        yield
+
+
+@asynccontextmanager
+async def doing(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do work while the block runs. The end of the block cancels it, and waits for its end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class _Resumer:
@@ -70,12 +76,12 @@ class _Resumer:
         run, session = said["instanceKey"], said["payload"].get("authSessionId", "")
         if said["type"] == "auth.granted":
             for _ in range(_SETTLES):
-                if not await to_its_end(lambda: self._runs.consented(run), self._pool):
+                if not await on_thread(lambda: self._runs.consented(run), pool=self._pool):
                     break
                 await asyncio.sleep(0.5)
         elif said["type"] != "auth.revoked":
             why = said["payload"].get("code", Code.STATE_EXPIRED.value)
-            await to_its_end(lambda: self._runs.refused(run, session, why), self._pool)
+            await on_thread(lambda: self._runs.refused(run, session, why), pool=self._pool)
         self._look.set()
 
     async def work(self) -> None:
@@ -89,7 +95,7 @@ class _Resumer:
     async def _begin(self, group: asyncio.TaskGroup) -> bool:
         """Begin with the runs that are due. Return whether there are more of them."""
         try:
-            due = await to_its_end(lambda: self._runs.due(_AT_A_LOOK), self._pool)
+            due = await on_thread(lambda: self._runs.due(_AT_A_LOOK), pool=self._pool)
         except Exception as error:  # noqa: BLE001  (of the database: the next look comes)
             _LOG.error("no look for runs: %s", type(error).__name__)
             return False
@@ -104,7 +110,7 @@ class _Resumer:
         try:
             if state == WAITING:
                 await self._ask(run)
-            await to_its_end(lambda: self._runs.work(run, self._flow_of), self._pool)
+            await on_thread(lambda: self._runs.work(run, self._flow_of), pool=self._pool)
         except Exception as error:  # noqa: BLE001  (of one run: the others go on)
             word = error.code.value if isinstance(error, BrokerError) else type(error).__name__
             level = logging.DEBUG if word == Code.STORE_LOCKED.value else logging.ERROR  # it goes on at the next look
@@ -115,23 +121,12 @@ class _Resumer:
 
     async def _ask(self, run: str) -> None:
         """Ask at the deadline of a waiting run whether its user has consented: its event may be lost."""
-        session = await to_its_end(lambda: self._runs.session(run), self._pool)
+        session = await on_thread(lambda: self._runs.session(run), pool=self._pool)
         if not session:
             return
         outcome = await self._broker.wait(session, timeout=0)
         if outcome.status == "completed":
-            await to_its_end(lambda: self._runs.consented(run), self._pool)
+            await on_thread(lambda: self._runs.consented(run), pool=self._pool)
         elif outcome.code is not None:
             why = outcome.code.value
-            await to_its_end(lambda: self._runs.refused(run, session, why), self._pool)
-
-
-async def to_its_end(work: Callable[[], T], pool: Executor | None = None) -> T:
-    """Run work on a thread, of `pool` if it is given, and wait for its end also when the caller is cancelled: a run
-    still uses the broker."""
-    thread = asyncio.get_running_loop().run_in_executor(pool, work)
-    try:
-        return await asyncio.shield(thread)
-    except asyncio.CancelledError:
-        await asyncio.wait([thread])
-        raise
+            await on_thread(lambda: self._runs.refused(run, session, why), pool=self._pool)

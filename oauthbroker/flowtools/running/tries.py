@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.entities.database import is_lost_race
 from oauthbroker.plugins import SystemClock
 
@@ -54,5 +55,11 @@ def is_contention(error: BaseException) -> bool:
 
 
 def is_away(error: BaseException) -> bool:
-    """Tell whether the database cannot be reached, which says nothing about the run."""
-    return isinstance(error, OperationalError | InterfaceError) and not is_contention(error)
+    """Tell whether the database, or the broker's log or store, cannot be reached, which says nothing about the run."""
+    lost = isinstance(error, OperationalError | InterfaceError) and not is_contention(error)
+    return lost or is_broker_away(error)
+
+
+def is_broker_away(error: BaseException) -> bool:
+    """Tell whether the broker's store does not answer, or its audit log takes no entry."""
+    return isinstance(error, BrokerError) and error.code is Code.STORE_UNAVAILABLE

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from oauthbroker import BrokerError
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import Entity
 from oauthbroker.flowtools.running import approvals, journal, lifecycle
@@ -18,26 +19,17 @@ from oauthbroker.flowtools.running.checks import normalised
 from oauthbroker.flowtools.running.effects import repeatable
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.interpreter import EffectUnknown, Interpreter
-from oauthbroker.flowtools.running.journal import (
-    ESCALATED,
-    FAILED,
-    FAILING,
-    SENT,
-    SUCCEEDED,
-    UNKNOWN,
-    WAITING,
-    LeaseLost,
-    RunRecord,
-)
-from oauthbroker.flowtools.running.payments import frees_key
+from oauthbroker.flowtools.running.journal import LeaseLost, RunRecord
 from oauthbroker.flowtools.running.policy_enforcement import Escalated
 from oauthbroker.flowtools.running.ports import ConsentNeeded
-from oauthbroker.flowtools.running.refunds import owed_notes, refund
+from oauthbroker.flowtools.running.refunds import frees_key, owed_notes, refund
 from oauthbroker.flowtools.running.result import RunResult, result_of
-from oauthbroker.flowtools.running.tries import Tries, is_away, is_contention
+from oauthbroker.flowtools.running.tries import Tries, is_away, is_broker_away, is_contention
 from oauthbroker.flowtools.specification.failures import FlowFailed
+from oauthbroker.plugins import PluginAudit
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
+T = TypeVar("T")
 FlowOf = Callable[[RunRecord], ReadyFlow | None]
 _LATE_SECONDS: Final = 60.0  # behind the end of a link: the consent of the last second is on its way
 _REPEATS_SECONDS: Final = 3600.0  # in which an agent repeats its call
@@ -55,6 +47,7 @@ class Worker:
     entities: Mapping[str, Entity]
     lease_seconds: float
     sleep: Callable[[float], object]
+    audit: PluginAudit
 
     def find(self, run: str) -> RunRecord:
         """Return a run. Raises ValueError for an unknown id."""
@@ -67,7 +60,13 @@ class Worker:
     def work(self, run: str, flow_of: FlowOf, *, wakes: bool = False) -> RunResult:
         """Take a run that is due, and bring it to its end or to a wait. `flow_of` returns its flow. `wakes`: go on with
         a waiting run, too. Raises an error of the database only if this process has committed nothing."""
-        taken = Tries(self.sleep)(lambda: self._take(run, wakes=wakes))
+
+        def take(connection: Connection, now: float) -> RunRecord | None:
+            found = journal.find_run(connection, id=run)
+            lease: dict[str, Any] = {"now": now, "lease": self.lease_seconds, "audit": self.audit}
+            return found and lifecycle.take(connection, found, **lease, wakes=wakes)
+
+        taken = self._transact(take)
         return self.go(taken, flow_of) if taken is not None else result_of(self.find(run))
 
     def go(self, run: RunRecord, flow_of: FlowOf) -> RunResult:
@@ -78,6 +77,7 @@ class Worker:
         except (LeaseLost, NotLoaded) as error:
             _LOG.debug("the run %s is left: %s", run.id, type(error).__name__)
         except BaseException as error:
+            self._give_back(run, error)
             if is_away(error) and not tries.committed:
                 raise
             failing = self._failing(run, flow_of, error)
@@ -85,32 +85,38 @@ class Worker:
                 raise
         try:
             return self.go(failing, flow_of) if failing is not None else result_of(self.find(run.id))
-        except SQLAlchemyError:
+        except (SQLAlchemyError, BrokerError):
             return RunResult(run=run.id, state=run.state)  # it may have committed: its row will say more
 
     def _failing(self, run: RunRecord, flow_of: FlowOf, error: BaseException) -> RunRecord | None:
         """Write that a run fails after any exception, and return it if it owes something. If that cannot be written,
         or it fails already, or the answer of an effect can be asked for again, the run stays due."""
         failure = _failure_of(error)
-        if not isinstance(error, FlowFailed):
+        if not isinstance(error, FlowFailed) and not is_broker_away(error):
             _LOG.error("the run %s has failed: %s, %s", run.id, failure.code, type(error).__name__)
-        if run.state == FAILING or is_away(error):
+        if run.state == journal.FAILING or is_away(error):
             return None
 
-        def stopped() -> RunRecord | None:
-            with self.database.transaction() as connection:
-                now, steps = self.database.now(connection), lifecycle.steps(connection, run)
-                sent = [step.node for step in steps if step.state == SENT]
-                if sent and not isinstance(error, FlowFailed) and _may_ask_again(flow_of(run), sent):
-                    return None
-                return lifecycle.stop(connection, run, failure, now + self.lease_seconds)
+        def stopped(connection: Connection, now: float) -> RunRecord | None:
+            sent = [step.node for step in lifecycle.steps(connection, run) if step.state == journal.SENT]
+            if sent and not isinstance(error, FlowFailed) and _may_ask_again(flow_of(run), sent):
+                return None
+            return lifecycle.stop(connection, run, failure, now + self.lease_seconds, audit=self.audit)
 
         try:
-            found = Tries(self.sleep)(stopped)
+            found = self._transact(stopped)
         except Exception as unforeseen:  # noqa: BLE001  (the next take comes, and there are not many)
+            self._give_back(run, unforeseen)
             _LOG.error("the run %s stays due: %s", run.id, type(unforeseen).__name__)
             return None
-        return found if found is not None and found.state == FAILING else None
+        return found if found is not None and found.state == journal.FAILING else None
+
+    def _give_back(self, run: RunRecord, error: BaseException) -> None:
+        """Leave a run without counting this take if the audit log took no entry: there may be many before it does."""
+        if is_broker_away(error):
+            with suppress(Exception), self.database.transaction() as connection:
+                lifecycle.give_back(connection, run, self.database.now(connection) + self.lease_seconds)
+            _LOG.error("the run %s waits for the broker's store or audit log", run.id)
 
     def _attempt(self, run: RunRecord, flow_of: FlowOf, tries: Tries) -> RunResult:
         flow = _loaded(run, flow_of)
@@ -125,10 +131,11 @@ class Worker:
                 lease_seconds=self.lease_seconds,
                 sleep=self.sleep,
                 tries=tries,
+                audit=self.audit,
                 notes=dict.fromkeys(run.notes),
             )
             interpreter.begin()  # 4
-            if run.state == FAILING:
+            if run.state == journal.FAILING:
                 return self._settle(interpreter)
             try:
                 interpreter.run_nodes()  # 5: a commit node, and an external one, do 6 and 7 for the nodes before them
@@ -140,7 +147,7 @@ class Worker:
             except (EffectUnknown, Escalated, ConsentNeeded) as pause:
                 connection.rollback()
                 return self._pause(interpreter, pause)
-        return RunResult(run=run.id, state=SUCCEEDED, output=output, notes=tuple(interpreter.notes))
+        return RunResult(run=run.id, state=journal.SUCCEEDED, output=output, notes=tuple(interpreter.notes))
 
     def _settle(self, interpreter: Interpreter) -> RunResult:
         """Step 8 of a run that fails: refund its charges, and write how it ended, and the audit entry with it.
@@ -148,11 +155,11 @@ class Worker:
         One that gives its key free can be called again. The event that started it stays taken: a captured one could be
         sent again.
         """
-        run, lost = interpreter.run, interpreter.lost_answers()
+        run, lost = interpreter.run, _lost_answers(interpreter)
         interpreter.notes |= dict.fromkeys(refund(interpreter))
         owed = owed_notes(interpreter)
         why = {"code": run.failure["code"], "message": run.failure["message"]}
-        state = UNKNOWN if lost else FAILED
+        state = journal.UNKNOWN if lost else journal.FAILED
         end = {**why, "failure": {**why, "owed": bool(owed)}, "notes": [*interpreter.notes, *owed], "output": None}
         end["freed"] = int(frees_key(interpreter.flow.tool, interpreter.steps))
         interpreter.connection.rollback()
@@ -165,49 +172,47 @@ class Worker:
         if isinstance(pause, EffectUnknown):
             asks = owed_notes(interpreter)
             end = {"message": str(pause), "notes": [*notes, *asks], "failure": {"asks": len(asks)}}
-            return self._end(run, UNKNOWN, end)
+            return self._end(run, journal.UNKNOWN, end)
 
         def paused() -> None:
             with self.database.transaction() as connection:
                 now = self.database.now(connection)
-                state, due = ESCALATED, now + lifecycle.DECIDES_SECONDS
+                state, due = journal.ESCALATED, now + lifecycle.DECIDES_SECONDS
                 if isinstance(pause, ConsentNeeded):
                     more = _REPEATS_SECONDS if run.actor and run.actor.repeats else _LATE_SECONDS
-                    state, due = WAITING, pause.asked.expires_at.timestamp() + more
+                    state, due = journal.WAITING, pause.asked.expires_at.timestamp() + more
                 else:
                     approvals.ask(connection, run.id, pause.policy)
-                wait = {"state": state, "message": str(pause), "notes": notes, "due": due, "takes": 0}
-                lifecycle.change(connection, run, cancellable=True, **wait)
-                lifecycle.audit(connection, run, state, now)
+                wait = {"message": str(pause), "notes": notes, "due": due}
+                lifecycle.pause(connection, run, state, audit=self.audit, **wait)
 
         interpreter.tries(paused)
-        asked, state = (pause.asked, WAITING) if isinstance(pause, ConsentNeeded) else (None, ESCALATED)
+        asked, state = (pause.asked, journal.WAITING) if isinstance(pause, ConsentNeeded) else (None, journal.ESCALATED)
         return RunResult(run=run.id, state=state, message=str(pause), notes=tuple(notes), authorization=asked)
 
     def _end(self, run: RunRecord, state: str, end: Mapping[str, Any]) -> RunResult:
-        def ended() -> RunRecord:
-            with self.database.transaction() as connection:
-                return lifecycle.end(connection, run, state, self.database.now(connection), **end)
-
-        return result_of(Tries(self.sleep)(ended))
-
-    def _take(self, run: str, *, wakes: bool) -> RunRecord | None:
-        with self.database.transaction() as connection:
-            found, now = journal.find_run(connection, id=run), self.database.now(connection)
-            lease = {"now": now, "lease": self.lease_seconds}
-            return found and lifecycle.take(connection, found, **lease, wakes=wakes)
+        given = {**end, "audit": self.audit}
+        return result_of(self._transact(lambda each, now: lifecycle.end(each, run, state, now, **given)))
 
     def change(self, run: str, change: Callable[[Connection, RunRecord, float], object]) -> RunRecord | None:
         """Change a run in a transaction of its own. Return it as it was; None if there is none."""
 
-        def changed() -> RunRecord | None:
-            with self.database.transaction() as connection:
-                found = journal.find_run(connection, id=run)
-                if found is not None:
-                    change(connection, found, self.database.now(connection))
-                return found
+        def changed(connection: Connection, now: float) -> RunRecord | None:
+            found = journal.find_run(connection, id=run)
+            if found is not None:
+                change(connection, found, now)
+            return found
 
-        return Tries(self.sleep)(changed)
+        return self._transact(changed)
+
+    def _transact(self, work: Callable[[Connection, float], T]) -> T:
+        """Do work in a transaction of its own, with the database's time, and again while it loses races."""
+
+        def done() -> T:
+            with self.database.transaction() as connection:
+                return work(connection, self.database.now(connection))
+
+        return Tries(self.sleep)(done)
 
 
 def is_of(run: RunRecord, flow: ReadyFlow) -> bool:
@@ -225,6 +230,12 @@ def _loaded(run: RunRecord, flow_of: FlowOf) -> ReadyFlow:
     if flow is None or not is_of(run, flow):
         raise NotLoaded(word)
     return flow
+
+
+def _lost_answers(interpreter: Interpreter) -> list[str]:
+    """Return the nodes whose effect was sent, without an answer, and cannot be asked for again."""
+    lost = [name for name, step in interpreter.steps.items() if step.state == journal.SENT and "/" not in name]
+    return [name for name in lost if not repeatable(interpreter.flow, interpreter.flow.tool.nodes[name])]
 
 
 def _may_ask_again(flow: ReadyFlow | None, sent: Iterable[str]) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.plugins import PluginResource, PluginResources, SubjectRecords
+from oauthbroker.plugins import PluginAudit, PluginResource, PluginResources, SubjectRecords
 
 _SQLITE: Final = "sqlite:///"
 
@@ -37,13 +37,16 @@ def urls_of(bundle: Any) -> list[str]:
     return [database_url(each, store) for each in bundle.plugins.get("flowtools", PluginResources()).resources]
 
 
-async def erase_subject(bundle: Any, subject: str, *, dry_run: bool) -> SubjectRecords:
+async def erase_subject(bundle: Any, subject: str, *, dry_run: bool, audit: PluginAudit) -> SubjectRecords:
     """End the living runs of a caller or user, and remove what the others have of them."""
-    found = [await asyncio.to_thread(_erased, url, subject, dry_run=dry_run) for url in urls_of(bundle)]
+    from oauthbroker.flowtools.running.auditing import audit_from_threads
+
+    given: dict[str, Any] = {"dry_run": dry_run, "audit": audit_from_threads(audit)}
+    found = [await asyncio.to_thread(_erased, url, subject, **given) for url in urls_of(bundle)]
     return SubjectRecords(records=sum(each.records for each in found), ending=sum(each.ending for each in found))
 
 
-def _erased(url: str, subject: str, *, dry_run: bool) -> SubjectRecords:
+def _erased(url: str, subject: str, *, dry_run: bool, audit: PluginAudit) -> SubjectRecords:
     from sqlalchemy.exc import SQLAlchemyError
 
     from oauthbroker.flowtools.entities.database import Database, sqlite_file
@@ -53,8 +56,8 @@ def _erased(url: str, subject: str, *, dry_run: bool) -> SubjectRecords:
         return SubjectRecords()
     database = Database(url)
     try:
-        kept = erase(database, subject, dry_run=dry_run)
-        return SubjectRecords(records=kept.runs + kept.refused, ending=kept.living)
+        kept = erase(database, subject, dry_run=dry_run, audit=audit)
+        return SubjectRecords(records=kept.runs, ending=kept.living)
     except SQLAlchemyError as error:
         name = type(error).__name__  # its text may quote the URL
     finally:

@@ -13,7 +13,7 @@ from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.checks import own_key
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.result import RunResult
-from oauthbroker.flowtools.serving.callers import FlowCallers, actor_in
+from oauthbroker.flowtools.serving.callers import FlowCallers
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.plugins import PluginCall, PluginRoute, RequestModel, decode_json
@@ -88,7 +88,7 @@ class HttpCalls:
         return await self._answered(call, found[0], data)
 
     async def _answered(self, call: PluginCall, flow: ReadyFlow, data: Any) -> Response:
-        actor = actor_in(call.request)
+        actor: Actor | None = call.request.state.actor
         key = caller_key(call.request.headers.getlist("idempotency-key"), actor)
         result = await self._service.work(lambda: self._service.runs.call(flow, data, actor, key=key))
         return answer(result)

@@ -48,6 +48,17 @@ class IssuerSpec(Strict):
     roles: Annotated[str, Field(min_length=1, max_length=256)] = "roles"
     subjects: Subjects = Field(default_factory=dict)
 
+    def verified(self) -> JwtIssuer:
+        """Return what verifies its tokens. Raises ValueError for keys that cannot be used."""
+        return JwtIssuer(
+            self.issuer,
+            self.audience,
+            jwks=self.jwks,
+            jwks_url=self.jwks_url or "",
+            algorithms=self.algorithms,
+            types=self.types,
+        )
+
 
 class FlowIdentitySpec(Strict):
     """What a caller with an API key, or a service, may: its roles, and the subjects whose tokens its requests use."""
@@ -69,7 +80,6 @@ class FlowServiceSpec(Strict):
     out, it does so for that SQLite alone. Files are relative to the folder of the bundle. An ended run keeps its input,
     result and steps for `retention_days`."""
 
-    flows: File = "flows"
     entities: Annotated[list[File], Field(max_length=100)] = Field(default_factory=list)
     database: SecretSource | None = None
     apply_changes: bool | None = None
@@ -136,16 +146,15 @@ def _check(service: WrittenResource, resources: WrittenResources) -> None:
 
 
 def _check_adapters(service: WrittenResource) -> None:
-    if service.whole("payments"):
-        for name, adapter in service.spec.payments.items():
-            _check_adapter(service, "payments", ("payments", name), adapter)
+    payments = service.spec.payments if service.whole("payments") else {}
+    named: list[tuple[Port, tuple[str, ...], FlowAdapterSpec]] = [
+        ("payments", ("payments", name), each) for name, each in payments.items()
+    ]
     if service.whole("sms") and service.spec.sms is not None:
-        _check_adapter(service, "sms", ("sms",), service.spec.sms)
-
-
-def _check_adapter(service: WrittenResource, port: Port, place: tuple[str, ...], spec: FlowAdapterSpec) -> None:
-    if problem := adapter_problem(port, spec.adapter):
-        service.refuse((*place, "adapter"), problem, "install one package that has it, or correct the name")
+        named.append(("sms", ("sms",), service.spec.sms))
+    for port, place, each in named:
+        if problem := adapter_problem(port, each.adapter):
+            service.refuse((*place, "adapter"), problem, "install one package that has it, or correct the name")
 
 
 def _check_identities(service: WrittenResource) -> None:
@@ -158,7 +167,7 @@ def _check_identities(service: WrittenResource) -> None:
 
 
 def _check_entities(service: WrittenResource, folder: Path) -> None:
-    from oauthbroker.flowtools.serving.entity_files import entities_in
+    from oauthbroker.flowtools.entities.definition import entities_in
 
     for at, each in enumerate(service.spec.entities):
         try:
@@ -175,10 +184,13 @@ def _check_issuer(service: WrittenResource, at: int, issuer: IssuerSpec) -> None
     place = ("issuers", at)
     if (issuer.jwks_url is None) == (issuer.jwks is None):
         service.refuse(place, "not exactly one of jwksUrl and jwks", "write where the public keys are, or the keys")
-    if issuer.jwks_url is not None and not _is_url(issuer.jwks_url):
+    elif issuer.jwks_url is not None and not _is_url(issuer.jwks_url):
         service.refuse((*place, "jwksUrl"), "no URL of a key set", "write an https URL")
-    if issuer.jwks is not None and not _is_usable(issuer):
-        service.refuse((*place, "jwks"), "no usable key", "write {keys: [...]} with public keys")
+    else:
+        try:
+            issuer.verified()
+        except ValueError:
+            service.refuse((*place, "jwks"), "no usable key", "write {keys: [...]} with public keys")
     templates: dict[tuple[str, ...], str] = {("id",): issuer.id}
     templates |= {("subjects", mode): text for mode, text in issuer.subjects.items()}
     for path, text in templates.items():
@@ -186,14 +198,6 @@ def _check_issuer(service: WrittenResource, at: int, issuer: IssuerSpec) -> None
             service.refuse((*place, *path), "one text for all callers", "name a claim, such as {sub}")
     if any(may_be_one(issuer.id, each) for each in OWN_IDS):
         service.refuse((*place, "id"), "may be one of the ids of API keys or services", "begin it with another word")
-
-
-def _is_usable(issuer: IssuerSpec) -> bool:
-    try:
-        JwtIssuer(issuer.issuer, issuer.audience, jwks=issuer.jwks)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_url(text: str) -> bool:

@@ -111,23 +111,14 @@ class FlowPages:
         return _view("run", page_request.words.run_title.format(tool=line.tool), page_request, run=line, **more)
 
     def _tool_line(self, name: str) -> ToolLine:
-        flow, found, serves = self._service.serving.get(name), self._service.problems, self._serves(name)
-        others = [each for each in reversed(self._versions.numbers(name)) if each != serves]
+        flow, found = self._service.serving.get(name), self._service.problems
         failure = "" if flow else next((each.text for each in found if each.text.startswith(f"{name}: ")), "")
-        withdrawn = frozenset(each for each in self._versions.numbers(name) if self._withdrawn(name, each))
+        serves, numbers, withdrawn = None, list[int](), frozenset[int]()
+        with suppress(FlowRefused):  # a damaged record: the failure says so
+            serves, numbers = self._versions.serving(name), self._versions.numbers(name)
+            withdrawn = frozenset(each for each in numbers if self._versions.withdrawn(name, each))
+        others = [each for each in reversed(numbers) if each != serves]
         return ToolLine(name=name, serves=serves, others=others, withdrawn=withdrawn, flow=flow, failure=failure)
-
-    def _withdrawn(self, name: str, number: int) -> bool:
-        """Tell whether a version is withdrawn. One whose record is damaged is refused as one is."""
-        with suppress(FlowRefused):
-            return self._versions.withdrawn(name, number) is not None
-        return True
-
-    def _serves(self, name: str) -> int | None:
-        """Return the version that serves; None if there is none, or if its record is damaged."""
-        with suppress(FlowRefused):
-            return self._versions.serving(name)
-        return None
 
     def _version(self, page_request: PluginPageRequest, name: str, number: str) -> PluginView:
         problems, flow = list[str](), None
@@ -141,18 +132,18 @@ class FlowPages:
         if flow is None and not problems:
             raise BrokerError(Code.NOT_FOUND)
         title = page_request.words.version_title.format(tool=name, version=number)
-        others = [each for each in reversed(self._versions.numbers(name)) if str(each) != number]
-        more: dict[str, Any] = {"flow": flow, "problems": problems, "others": others}
+        more: dict[str, Any] = {"flow": flow, "problems": problems, "others": []}
+        with suppress(FlowRefused):  # a damaged record: a problem says so
+            more["others"] = [each for each in reversed(self._versions.numbers(name)) if str(each) != number]
         if flow is not None:
-            more["serves"] = self._serves(name) == flow.tool.version
+            more["serves"] = self._versions.serving(name) == flow.tool.version
             more["drawing"] = draw(flow.tool, flow.assessment.findings)
             more["findings"] = list(self._findings(flow))
         return _view("version", title, page_request, name=name, number=number, **more)
 
     def _findings(self, flow: DeployedFlow) -> Iterator[tuple[Any, Any]]:
         """Yield each finding with the record of the person who acknowledged it, or None."""
-        digest = flow.tool.source.digest
-        records = [each for each in self._versions.acknowledgements.of(flow.tool.name) if each["digest"] == digest]
+        records = self._versions.acknowledgements.of(flow.tool)
         for found in flow.assessment.findings:
             yield found, next((each for each in records if finding_key(found) in each["findings"]), None)
 

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.ports import AGENT
-from oauthbroker.flowtools.running.resuming import resuming
+from oauthbroker.flowtools.running.resuming import doing, resuming
 from oauthbroker.plugins import Background, PluginFinding, PluginResources, PublicWeb, RunningPlugin
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
         await service.look()
         calls = HttpCalls(service, FlowCallers(service.spec, broker, web))
         following = _Following(broker, service, resources)
-        await stack.enter_async_context(_ended(_go_on(broker, service)))
+        await stack.enter_async_context(doing(_go_on(broker, service)))
         yield RunningPlugin(
             routes=[*calls.routes(), *webhooks.routes()],
             background=[
@@ -82,6 +82,8 @@ class _Following:
 
 
 def _service(broker: Broker, resources: PluginResources) -> FlowService:
+    from oauthbroker.flowtools.deployment.versions import versions_of
+    from oauthbroker.flowtools.running.auditing import audit_from_threads
     from oauthbroker.flowtools.serving.adapters import ports_of
     from oauthbroker.flowtools.serving.service import FlowService
 
@@ -89,10 +91,10 @@ def _service(broker: Broker, resources: PluginResources) -> FlowService:
     if ("database",) not in resource.secrets and settings.store_url_env:
         note = "a broker whose store is in PostgreSQL needs FlowService.spec.database: its hosts share one"
         raise BrokerError(Code.CONFIG_INVALID, note=note)
-    store = Path(settings.store_root)
+    given: dict[str, Any] = {"versions": versions_of(broker), "audit": audit_from_threads(broker.audit)}
     try:
-        ports = ports_of(resource, broker)
-        return FlowService(resource, resources.folder or Path(), store=store, ports=ports)
+        folder, store = resources.folder or Path(), Path(settings.store_root)
+        return FlowService(resource, folder, store=store, ports=ports_of(resource, broker), **given)
     except ValueError as error:
         note = str(error)
     raise BrokerError(Code.CONFIG_INVALID, note=note)
@@ -106,14 +108,3 @@ async def _go_on(broker: Broker, service: FlowService) -> None:
             async with resuming(broker, service.runs, service.flow_of, pool=service.pool):
                 await asyncio.Event().wait()
         await asyncio.sleep(LOOK_SECONDS)
-
-
-@asynccontextmanager
-async def _ended(work: object) -> AsyncIterator[None]:
-    """Do work while the block runs, and wait for its end."""
-    task = asyncio.ensure_future(work)  # type: ignore[call-overload]
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker import BrokerError
 from oauthbroker.flowtools.running.ports import AGENT
-from oauthbroker.flowtools.serving.service import FlowService, event_key
+from oauthbroker.flowtools.serving.service import FlowService, event_key, finding
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.plugins import PluginFinding
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 _PATIENCE: Final = 20  # tries of an event while the database is away, before it counts as an attempt
 _BETWEEN: Final = 2.0  # seconds
+_OTHER_AGENT: Final = "Name another agent in the trigger."
 
 
 class QueueEvents:
@@ -43,7 +44,11 @@ class QueueEvents:
         stopped = [
             _stopped(wanted[agent], task) for agent, task in self._tasks.items() if agent in wanted and task.done()
         ]
-        same = [_same_agent(name) for name, agent in agents.items() if taken[agent] > 1]
+        same = [
+            finding("sameAgent", f"Another tool has the agent of {name}, and its events wait.", _OTHER_AGENT)
+            for name, agent in agents.items()
+            if taken[agent] > 1
+        ]
         self.problems = (*same, *stopped)
         for agent, task in list(self._tasks.items()):
             if agent not in wanted or task.done():
@@ -89,9 +94,4 @@ def _stopped(tool: str, consumer: asyncio.Task[None]) -> PluginFinding:
     error = None if consumer.cancelled() else consumer.exception()
     word = error.code.value if isinstance(error, BrokerError) else type(error).__name__
     text = f"The events of {tool} cannot be taken: {word}."
-    return PluginFinding(code="queueStopped", text=text[:300], hint="See the page of errors.")
-
-
-def _same_agent(tool: str) -> PluginFinding:
-    text = f"Another tool has the agent of {tool}, and its events wait."
-    return PluginFinding(code="sameAgent", text=text[:300], hint="Name another agent in the trigger.")
+    return finding("queueStopped", text, "See the page of errors.")

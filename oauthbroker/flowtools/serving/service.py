@@ -19,20 +19,19 @@ from sqlalchemy.exc import SQLAlchemyError
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.deployment.versions import FlowVersions, same_route, same_secret
 from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.entities.definition import entities_in
 from oauthbroker.flowtools.entities.tables import apply
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.erasing import expire
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.ports import Ports
-from oauthbroker.flowtools.running.resuming import to_its_end
-from oauthbroker.flowtools.serving.callers import identity
+from oauthbroker.flowtools.serving.callers import actor_of
 from oauthbroker.flowtools.serving.data import database_url
-from oauthbroker.flowtools.serving.entity_files import entities_in
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.specification.failures import Actor
-from oauthbroker.flowtools.specification.source import FlowRefused, printable
-from oauthbroker.plugins import PluginFinding, PluginResource, SystemClock
+from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.plugins import PluginAudit, PluginFinding, PluginResource, on_thread
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 THREADS: Final = 12  # of runs; the pool of connections has 15
@@ -44,11 +43,19 @@ T = TypeVar("T")
 class FlowService:
     """One service of a running broker. Its methods that block are called from its threads."""
 
-    def __init__(self, resource: PluginResource, folder: Path, *, store: Path, ports: Ports) -> None:
+    def __init__(
+        self,
+        resource: PluginResource,
+        folder: Path,
+        *,
+        store: Path,
+        ports: Ports,
+        versions: FlowVersions,
+        audit: PluginAudit,
+    ) -> None:
         """Raises ValueError for a database that can never work."""
         self.spec: FlowServiceSpec = resource.spec
-        self.folder = folder
-        self.versions = FlowVersions(folder / self.spec.flows, SystemClock())
+        self.versions = versions
         self._own = ("database",) not in resource.secrets
         if self._own:
             store.parent.mkdir(parents=True, exist_ok=True)
@@ -58,6 +65,7 @@ class FlowService:
         self.serving: Mapping[str, ReadyFlow] = {}
         self.problems: tuple[PluginFinding, ...] = ()
         self._entities, self._ports = entities_in(folder / each for each in self.spec.entities), ports
+        self._audit = audit
         self._runs: FlowRuns | None = None
         self._kept: dict[tuple[str, int], ReadyFlow] = {}
         self._calls, self._tasks = 0, set[asyncio.Task[None]]()
@@ -102,7 +110,8 @@ class FlowService:
     def service_actor(self, flow: ReadyFlow) -> Actor | None:
         """Return the service identity that a tool runs as; None for a public tool without one."""
         name = flow.tool.run_as
-        return identity(f"service:{name}", self.spec.services[name]) if name else None
+        known = self.spec.services[name] if name else None
+        return actor_of(f"service:{name}", known.roles, known.subjects) if known else None
 
     async def accept(self, flow: ReadyFlow, data: Any, event: str) -> RunRecord:
         """Store the run of an event durably, as the tool's service identity; it goes on behind this call. A killed
@@ -133,7 +142,7 @@ class FlowService:
             raise BrokerError(Code.SERVER_BUSY, retry_after_seconds=1)
         self._calls += 1
         try:
-            return await to_its_end(work, self.pool)
+            return await on_thread(work, pool=self.pool)
         except SQLAlchemyError as error:
             name = type(error).__name__
         finally:
@@ -143,7 +152,7 @@ class FlowService:
 
     async def look(self) -> None:
         """Follow deployments and activations, and the database. Never raises."""
-        self.serving, self.problems = await to_its_end(self._look, self.pool)
+        self.serving, self.problems = await on_thread(self._look, pool=self.pool)
         if self._runs is not None:
             self.ready.set()
 
@@ -165,26 +174,22 @@ class FlowService:
             self._connect()
             names = self.versions.names()
         except SQLAlchemyError as error:
-            return self.serving, (_finding("databaseAway", f"The database: {type(error).__name__}.", "Start it."),)
+            return self.serving, (finding("databaseAway", f"The database: {type(error).__name__}.", "Start it."),)
         except (ValueError, BrokerError) as error:
-            return self.serving, (_finding("notServing", str(error), "Apply the changes, or correct the folder."),)
-        kept = self.folder / self.spec.flows
-        if "flows" in self.spec.model_fields_set and not kept.is_dir():  # the default is made by the first deployment
-            text = f"No folder of deployed versions: {printable(str(kept))}. No tool is served."
-            problems.append(_finding("flowsMissing", text, "Deploy a version, or correct FlowService.spec.flows."))
+            return self.serving, (finding("notServing", str(error), "Apply the changes, or correct the entities."),)
         for name in names:
             try:
                 found[name] = self.flow(name)
             except BrokerError as error:
-                problems.append(_finding("toolCannotRun", f"{name}: {error.note}", "Run oauthbroker flow versions."))
+                problems.append(finding("toolCannotRun", f"{name}: {error.note}", "Run oauthbroker flow versions."))
         for pair in same_secret(flow.tool for flow in found.values()):
             for one, other in (pair, pair[::-1]):
                 found.pop(one.name, None)
                 text = f"{one.name}: its webhook has the secret of {other.name}, and takes no event."
-                problems.append(_finding("sameSecret", text, "Name another secret, or declare sharedSecret in both."))
+                problems.append(finding("sameSecret", text, "Name another secret, or declare sharedSecret in both."))
         for one, other in same_route(flow.tool for flow in found.values() if not flow.withdrawn):
             text = f"{one.name} and {other.name} have one method and path, and neither is served there."
-            problems.append(_finding("sameRoute", text, "Activate other versions of them."))
+            problems.append(finding("sameRoute", text, "Activate other versions of them."))
         return found, tuple(problems[:_MOST_FINDINGS])
 
     def _connect(self) -> None:
@@ -195,7 +200,7 @@ class FlowService:
             return
         if self._own if self.spec.apply_changes is None else self.spec.apply_changes:
             apply(self.database, self._entities)
-        self._runs = FlowRuns(self.database, self._entities, self._ports)
+        self._runs = FlowRuns(self.database, self._entities, self._ports, audit=self._audit)
 
     def _refuse_identity(self, flow: ReadyFlow) -> None:
         """Refuse a tool that its trigger cannot call: its service identity is missing or unknown."""
@@ -215,7 +220,8 @@ def event_key(trigger: str, event: str) -> str:
     return f"{trigger}:{hashlib.sha256(event.encode()).hexdigest()}"
 
 
-def _finding(code: str, text: str, hint: str) -> PluginFinding:
+def finding(code: str, text: str, hint: str) -> PluginFinding:
+    """Return a finding whose text is not too long: names of tools and agents are their authors'."""
     return PluginFinding(code=code, text=_short(text), hint=hint)
 
 

@@ -15,7 +15,7 @@ from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.result import refusal
 from oauthbroker.flowtools.serving.http_calls import ToolPath, answer
-from oauthbroker.flowtools.serving.service import FlowService, event_key
+from oauthbroker.flowtools.serving.service import FlowService, event_key, finding
 from oauthbroker.flowtools.serving.webhook_secrets import secrets_of
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.plugins import PluginCall, PluginFinding, PluginRoute, SystemClock, decode_json
@@ -49,7 +49,9 @@ class Webhooks:
     async def authenticate(self, request: Request) -> str:
         """Verify the signature, and keep the flow and the event's id in the request's state. Raises `notFound` for
         another tool, `configInvalid` without a secret, and `unauthenticated`."""
-        flow = self._flow(request.path_params["name"])
+        flow = self._service.serving.get(request.path_params["name"])
+        if flow is None or flow.tool.trigger.type != "webhook":
+            raise BrokerError(Code.NOT_FOUND)
         secrets = await self._secrets(flow)
         if not secrets:
             raise BrokerError(Code.CONFIG_INVALID, note="the secret of a webhook is missing")
@@ -73,12 +75,6 @@ class Webhooks:
             return answer(refusal(error))
         return JSONResponse({"run": run.id}, 202)
 
-    def _flow(self, name: str) -> ReadyFlow:
-        flow = self._service.serving.get(name)
-        if flow is None or flow.tool.trigger.type != "webhook":
-            raise BrokerError(Code.NOT_FOUND)
-        return flow
-
     async def _secrets(self, flow: ReadyFlow) -> list[str]:
         """Return the secrets that the form of the webhook can use."""
         trigger = flow.tool.trigger
@@ -89,7 +85,7 @@ class Webhooks:
         name = flow.tool.trigger.webhook_secret
         kind = "" if flow.tool.trigger.signature != "standard" else f", or does not begin with {_STANDARD}"
         text = f"The secret {name} of the webhook {flow.tool.name} is missing{kind}. Its calls are refused."
-        return PluginFinding(code="webhookSecretMissing", text=text[:300], hint="Run oauthbroker flow secret set.")
+        return finding("webhookSecretMissing", text, "Run oauthbroker flow secret set.")
 
 
 def verified(

@@ -62,6 +62,7 @@ _OPTIONAL: Final = {
 }
 # How types are called in messages, in place of CEL's words.
 DYNAMIC, TEXT, NUMBER, TRUTH = "DYN", "STRING", "DOUBLE", "BOOL"
+_WRAPPED: Final = {"string_wrapper": TEXT, "double_wrapper": NUMBER, "bool_wrapper": TRUTH}
 
 
 class EvaluationFailed(ValueError):
@@ -127,7 +128,8 @@ class Expression:
         """Return its value for JSON values by root name. Raises EvaluationFailed."""
         values = {folded(name): value for name, value in values.items()}
         data = {name: _as_doubles(looked_up(values, name)) for name in map(folded, self._names.types)}
-        if self.type in {DYNAMIC, "LIST", "MAP"} and self._size(values) > MOST_IN_RESULT:
+        grows = self.type in {DYNAMIC, "LIST", "MAP"}  # to no more than what stands in the text
+        if grows and sum(size(looked_up(values, path)) for path in self._text.reads) > MOST_IN_RESULT:
             raise EvaluationFailed("its value could be too large")
         if self._text.loops.work(values, data.values()) > MOST_WORK:
             raise EvaluationFailed("its loops could be more work than is allowed")
@@ -159,10 +161,6 @@ class Expression:
         nulls = [[part for part in parts if looked_up(named, part) is None] for parts in known if parts[0] in named]
         return sorted({parts[0] for parts in nulls if parts})
 
-    def _size(self, values: Mapping[str, Any]) -> int:
-        """Return a bound on the size of the value: no function builds more than what stands in the text."""
-        return sum(size(looked_up(values, path)) for path in self._text.reads)
-
 
 class Scope:
     """Where expressions are written: the names that they can read. `ids` are those with hyphens."""
@@ -188,7 +186,7 @@ class Scope:
             raise _refusal(str(error), cel.places, {folded(each): each for each in self._ids}) from None
         if _NO_JSON.search(whole):
             raise ExpressionRefused("its value is no JSON", "write a text, number, truth, null, list, or map of texts")
-        kind = _type_name(whole)
+        kind = _WRAPPED.get(whole, whole.partition("<")[0])
         if wanted and kind not in {wanted, DYNAMIC}:
             words = {TEXT: "a text", NUMBER: "a number", TRUTH: "true or false"}
             raise ExpressionRefused(f"its value is not {words[wanted]}", f"write one that is {words[wanted]}")
@@ -203,11 +201,6 @@ def _cel_type(cel: Any, kind: str, optional: bool) -> Any:  # noqa: FBT001  (of 
     if kind == "MAP":
         return cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
     return getattr(cel.Type, kind)
-
-
-def _type_name(name: str) -> str:
-    wrapped = {"string_wrapper": TEXT, "double_wrapper": NUMBER, "bool_wrapper": TRUTH}
-    return wrapped.get(name, name.partition("<")[0])
 
 
 def _as_doubles(value: Any) -> Any:

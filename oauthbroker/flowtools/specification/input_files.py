@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
-
-import typer
+from typing import Final
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.specification.policies import Policy, load_policy
@@ -13,7 +11,6 @@ from oauthbroker.flowtools.specification.source import MOST_BYTES, FlowRefused
 from oauthbroker.plugins import ConfigProblem, SourcePlace
 
 _ENDINGS: Final = (".json", ".yaml", ".yml")
-Policies = Annotated[list[Path], typer.Option("--policy", help="A file with a policy, or a folder of them.")]
 
 
 def input_files(paths: list[Path]) -> list[Path]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from oauthbroker import ConfigInvalidError
 from oauthbroker.flowtools.specification.json_faults import json_fault
-from oauthbroker.plugins import ConfigProblem, SourcePlace, YamlDocument, read_json, read_yaml
+from oauthbroker.plugins import ConfigProblem, SourcePlace, YamlDocument, harmless_text, read_json, read_yaml
 
 Keys = tuple[str | int, ...]
 MOST_BYTES: Final = 1024 * 1024
@@ -43,18 +43,13 @@ class FlowSource:
     def problem(self, path: Keys, what: str, hint: str) -> ConfigProblem:
         """Return a problem at a path, or at the nearest value around it."""
         shown = "".join(f"[{each}]" if isinstance(each, int) else f".{each[:64]!s}" for each in path).lstrip(".")
-        return ConfigProblem.at(self.document.value_at(path), printable(shown), what, hint)
+        return ConfigProblem.at(self.document.value_at(path), harmless_text(shown), what, hint)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return what to do about a name that is not known; empty if none that is known looks like it."""
     close = difflib.get_close_matches(name, list(known), 1)
     return f"the nearest known name is {close[0]}" if close else ""
-
-
-def printable(text: str) -> str:
-    """Return a text without control characters, for messages."""
-    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def refusal_at(file: str, what: str, hint: str) -> FlowRefused:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from zoneinfo import available_timezones
 
-from oauthbroker.flowtools.specification.source import Keys, printable
+from oauthbroker.flowtools.specification.source import Keys
+from oauthbroker.plugins import harmless_text
 
 _ONLY_FOR: Final = {
     "method": "http",
@@ -50,7 +51,7 @@ def trigger_problems(trigger: Any, auth: Any) -> Iterator[tuple[Keys, str, str]]
         return
     for member, owner in _ONLY_FOR.items():
         if member in trigger and kind != owner:
-            what = f"not for the trigger {printable(kind[:16])}"
+            what = f"not for the trigger {harmless_text(kind[:16])}"
             yield ("trigger", member), what, f"remove it, or write type: {owner}"
         elif owner == kind and member in _NEEDED and member not in trigger:
             yield ("trigger", member), "missing", f"a {kind} trigger requires it"

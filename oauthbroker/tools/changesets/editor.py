@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from oauthbroker.plugins import PluginAuditEntry, harmless_text
+from oauthbroker.plugins import PluginAudit, harmless_text
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.changesets import Changesets, ref
@@ -22,7 +22,6 @@ from oauthbroker.tools.types.audit_types import ChangesetChanged
 
 MOST_MESSAGE: Final = 500
 MOST_LOGGED: Final = 5  # files and problems of one commit
-Audit = Callable[[PluginAuditEntry], None]
 _LOG: Final = logging.getLogger("oauthbroker.tools.changesets")
 
 
@@ -35,7 +34,7 @@ class BundleEditor:
     names: tuple[str, ...]
     allowed: AllowedFiles
     _: KW_ONLY
-    audit: Audit
+    audit: PluginAudit
 
     @property
     def owner(self) -> str:
@@ -86,7 +85,7 @@ class SwarmBundleTool:
 
     changesets: Changesets
     allowed_of: Callable[[str], AllowedFiles]
-    audit: Audit
+    audit: PluginAudit
 
     def register(self, registry: Registry) -> None:
         """Register the exports. They are in every catalog that is made from then on."""

@@ -170,3 +170,10 @@ def test_following_goes_on_with_what_others_write(used: Desk):
     assert ["TokenIssued", "SecretChanged"] == [first["type"], second["type"]]
     assert first["seq"] + 1 == second["seq"]
     assert (130, b"") == (process.returncode, rest), complaint
+
+
+def test_the_pseudonym_of_a_person_is_printed_and_is_the_same_each_time(used: Desk):
+    first, again, other = (used.type("audit", "name", each).out for each in (ALICE, ALICE, "bob"))
+    assert (True, first, True) == (first.startswith("person-"), again, first != other)
+    assert 1 == len(first.splitlines())
+    assert "U234567" not in first

@@ -19,7 +19,7 @@ import pyrage
 import pytest
 import sqlalchemy as sa
 
-from oauthbroker.flowtools.entities import copying
+from oauthbroker.flowtools.cli import backup_commands
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import approvals, journal
 from oauthbroker.flowtools.running.flow import ReadyFlow
@@ -153,7 +153,7 @@ def test_after_a_restore_runs_go_on_and_nothing_is_charged_twice(hosts: Hosts) -
     assert (done.run, done.output) == ((again := call(new, "done", 10)).run, again.output)
     assert ["succeeded", "succeeded"] == [call(new, "cut", 20).state, call(new, "late", 30).state]
     assert charged == bank.payments, "each key is charged once"
-    approvals.approve(new.database, str(asks.run), by="Bo", account="bo")
+    approvals.approve(new.database, str(asks.run), by="Bo", account="bo", audit=new.entries)
     assert "succeeded" == call(new, "asks", 900).state
     assert [10, 20, 30, 900] == sorted(bank.payments.values())
     assert ["order"] * 4 == new.texts()
@@ -204,9 +204,9 @@ def test_no_file_is_overwritten_and_a_copy_that_was_cut_off_leaves_none(desk: De
         assert (2, True, 1) == (done.code, said in done.err, len(done.err.splitlines())), done
     assert not Path("new.db").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(copying, "_sync", lambda _: (_ for _ in ()).throw(Died()))
+        patch.setattr(backup_commands, "_sync", lambda _: (_ for _ in ()).throw(Died()))
         with pytest.raises(Died):
-            copying.copy_sqlite(desk.folder / "one" / "flows.db", desk.folder / "cut.db")
+            backup_commands.copy_sqlite(desk.folder / "one" / "flows.db", desk.folder / "cut.db")
     (desk.folder / ".cut.db.tmp").write_bytes(b"of a copy that was killed")
     assert 0 == desk.type("flow", "backup", "cut.db", "--database", url).code
     assert [] == list(desk.folder.glob(".*.tmp"))
@@ -264,7 +264,6 @@ def test_store_and_database_are_restored_together_in_another_folder_and_served(
             exported = here.type("store", "export", "../store.age", "--recipient", str(identity.to_public()), "--json")
             assert (0, True) == (exported.code, "oauthbroker flow backup" in json.loads(exported.out)["apart"][0])
             assert 0 == here.type("flow", "backup", "../flows.db", "--config", "config").code
-    shutil.copytree(desk.folder / "one" / "flows", desk.folder / "two" / "flows")
     shutil.copytree(desk.folder / "one" / "keys", desk.folder / "two" / "keys")
     shutil.move(desk.folder / "one", desk.folder / "lost")
     with at(desk, desk.folder / "two", monkeypatch) as there:

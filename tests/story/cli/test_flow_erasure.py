@@ -12,7 +12,7 @@ from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import journal
 from tests.kit import postgres
 from tests.kit.cli import BROKER, Desk, serving
-from tests.kit.flow_bundle import SERVICE, bundle, deploy, jwt, note_tool
+from tests.kit.flow_bundle import SERVICE, bundle, deploy_in_store, jwt, note_tool
 from tests.kit.served_api import Service, make_key, until
 
 pytestmark = [pytest.mark.rule("run-erasure"), pytest.mark.slow]
@@ -36,7 +36,7 @@ def url(request: pytest.FixtureRequest, desk: Desk, idp: Any, monkeypatch: pytes
         monkeypatch.setenv(ENVIRONMENT, url)
         more = {"database": {"valueFrom": {"env": ENVIRONMENT}}}
     bundle(desk.folder / "config", issuers=[issuer], **more)
-    deploy(desk.folder / "config", note_tool("note", {"type": "http"}))
+    deploy_in_store(desk.folder / "config", note_tool("note", {"type": "http"}))
     return url
 
 
@@ -67,11 +67,11 @@ def test_runs_are_counted_and_erased_beside_a_broker_and_without_one(desk: Desk,
         call = Service(desk.port, jwt("ann"))
         assert 200 == call.call("POST", "/v1/flowtools/tools/note", {"text": CANARY})[0]
         assert 400 == call.call("POST", "/v1/flowtools/tools/note", {"n": 1})[0]
-        assert ["flow_run", "flow_step", "flow_audit"] == names(url)
+        assert ["flow_run", "flow_step"] == names(url)
         code, counted = erased(desk, "--dry-run")
-        assert (0, 2, False) == (code, counted["pluginRecords"], counted["erased"])
+        assert (0, 1, False) == (code, counted["pluginRecords"], counted["erased"])
         assert names(url)
-        assert (0, 2, True) == ((done := erased(desk, "--yes"))[0], done[1]["pluginRecords"], done[1]["erased"])
+        assert (0, 1, True) == ((done := erased(desk, "--yes"))[0], done[1]["pluginRecords"], done[1]["erased"])
         assert [] == names(url)
         assert 200 == call.call("POST", "/v1/flowtools/tools/note", {"text": CANARY})[0]
         status, said = Service(desk.port, key).call("POST", "/v1/subjects/erase", {"subject": ANN})
@@ -81,6 +81,14 @@ def test_runs_are_counted_and_erased_beside_a_broker_and_without_one(desk: Desk,
     assert (0, 1) == ((done := erased(desk, "--yes"))[0], done[1]["pluginRecords"])
     assert [] == names(url)
     assert "Nothing is kept" in desk.type("grants", "erase", "--subject", ANN, "--yes").err
+    logged = "".join(file.read_text("utf-8") for file in (desk.folder / "store" / "data").rglob("audit*.jsonl"))
+    assert [] == [text for text in (ANN, '"ann"', CANARY) if text in logged], "from the first"
+    name = desk.type("audit", "name", "ann").out.strip()
+    assert (3, 1) == tuple(
+        sum(f'"type":"flowtools.{kind}"' in line and f'"actor":"{name}"' in line for line in logged.splitlines())
+        for kind in ("FlowCalled", "FlowCallRefused")
+    )
+    assert 0 == desk.type("audit", "verify").code
 
 
 def test_a_living_run_is_waited_for_with_status_3(desk: Desk, url: str) -> None:

@@ -57,6 +57,7 @@ def test_the_first_block_of_the_page_runs_line_by_line(desk: Desk, monkeypatch: 
     install, new, enter, *lines = code_blocks(PAGE, "sh")[0].splitlines()
     assert ('pip install "oauthbroker[flowtools]"', "cd shop") == (install, enter)
     typed(desk, new)
+    desk.canaries.excuse(desk.folder / "shop" / "keys" / "broker.kek")
     monkeypatch.chdir(desk.folder / "shop")
     said = [typed(desk, line) for line in lines]
     assert [("markPaid@1", "succeeded"), ("createOrder@1", "succeeded")] == [
@@ -69,14 +70,16 @@ def test_the_blocks_of_the_folder_run_and_its_broker_serves_it(desk: Desk, monke
     """Only the port is another one. Each `for` line of the shell is written out."""
     typed(desk, "oauthbroker flow new shop")
     monkeypatch.chdir(desk.folder / "shop")
+    desk.canaries.excuse(desk.folder / "shop" / "keys" / "broker.kek")
     play, serve, call = code_blocks(str((SHIPPED / "README.md").relative_to(ROOT)), "sh")
+    monkeypatch.setenv("OAUTHBROKER_FLOWS_DATABASE", "sqlite:///try.db")
+    assert "export OAUTHBROKER_FLOWS_DATABASE=sqlite:///try.db " in play
     for line in play.splitlines():
         names = ("createOrder", "markPaid", "payOrder") if "$tool" in line else ("",)
-        for name in names if "oauthbroker" in line else ():
+        for name in names if "oauthbroker " in line else ():
             typed(desk, line.strip().replace("$tool", name))
-    begin, make_key, _ = serve.splitlines()
-    typed(desk, begin)
-    desk.canaries.excuse(desk.folder / "shop" / "keys" / "broker.kek")
+    monkeypatch.delenv("OAUTHBROKER_FLOWS_DATABASE")
+    make_key, _ = serve.splitlines()
     key = typed(desk, make_key.partition("  #")[0]).splitlines()[0]
     broker = Path("config/broker.yaml")
     broker.write_text(broker.read_text("utf-8").replace("spec:\n", f"spec:\n  listen: {{port: {desk.port}}}\n", 1))

@@ -98,13 +98,13 @@ def deploy_both(flows: Flows) -> None:
     checked = typed(flows, "check", "createReservation.json")
     assert (0, True) == (checked.code, "version 1: green, deployable\n" in checked.out)
     assert "note: readVehicle: it may find no row" in checked.out
-    deployed = ("--config", "config", "--flows", "config/flows")
+    deployed = ("--config", "config")
     assert 0 == typed(flows, "deploy", "createReservation.json", *deployed).code
     paying = str(EXAMPLES / "processPayment.json")
     checked = typed(flows, "check", paying)
     assert (0, True) == (checked.code, "yellow, deployable with acknowledgement" in checked.out)
     assert 1 == typed(flows, "deploy", paying, *deployed).code
-    assert 0 == typed(flows, "acknowledge", paying, "--by", "Ada", "--flows", "config/flows").code
+    assert 0 == typed(flows, "acknowledge", paying, "--by", "Ada").code
     assert 0 == typed(flows, "deploy", paying, *deployed).code
 
 
@@ -186,10 +186,10 @@ def test_commands_find_the_database_of_the_configuration_and_make_none(flows: Fl
         done = typed(flows, *words, "--config", "config")
         assert (2, False) == (done.code, "no such database" in done.err)
     (flows.desk.folder / "call.json").write_text(json.dumps({**BOOKING, "startDate": "2026-11-25T00:00:00Z"}))
-    given = ("--config", "config", "--flows", "config/flows", "--input", "call.json", "--as", "ada", "--role", "staff")
+    given = ("--config", "config", "--input", "call.json", "--as", "ada", "--role", "staff")
     assert 0 == typed(flows, "run", "createReservation", *given).code
     assert 2 == len(json.loads(typed(flows, "runs", "--config", "config", "--json").out)["runs"])
-    applied = ("run", "createReservation", "--entity", "config/entities", "--apply", "--flows", "config/flows")
+    applied = ("run", "createReservation", "--apply", "--database", "sqlite:///flows.db")
     assert 1 == typed(flows, *applied, "--role", "staff", "--input", "call.json").code, "it has no vehicle"
     (made,) = flows.desk.folder.glob("flows.db")
     assert 0o600 == made.stat().st_mode & 0o777

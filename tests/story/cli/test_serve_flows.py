@@ -20,10 +20,9 @@ from oauthbroker import Turn, open_broker
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import load_entity
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.running.journal import META
+from oauthbroker.flowtools.running.journal import META, exist
 from oauthbroker.flowtools.running.overview import RunLine, run_lines
 from oauthbroker.flowtools.running.ports import AGENT
-from oauthbroker.flowtools.running.tables import exist
 from oauthbroker.flowtools.serving.schedules import FIRED
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.testing import IdentityProvider
@@ -31,7 +30,7 @@ from oauthbroker.testing.browser import Browser
 from oauthbroker.testing.story import connect_through
 from tests.kit import postgres
 from tests.kit.cli import BROKER, Desk, Done, serving
-from tests.kit.flow_bundle import LOG, NIGHTLY, SERVICE, STAFF, bundle, deploy, jwt, note_tool
+from tests.kit.flow_bundle import LOG, NIGHTLY, SERVICE, STAFF, bundle, deploy_in_store, jwt, note_tool
 from tests.kit.served_api import Service, make_key, until
 from tests.unit.flowtools.serving.jwt_kit import key_set
 from tests.unit.flowtools.serving.webhook_kit import OLD, SECRET, standard
@@ -120,7 +119,7 @@ class Flows:
         given = {"input": {"type": "object"}} if trigger == "cron" else {}
         text = "'msg'" if trigger == "cron" else "input.text"
         auth = STAFF if trigger == "http" else NIGHTLY
-        deploy(self.folder, note_tool("paid", {"type": trigger, **more}, text, **auth, **given))
+        deploy_in_store(self.folder, note_tool("paid", {"type": trigger, **more}, text, **auth, **given))
         self.secret("set", "shop", stdin=SECRET)
         if trigger == "cron":
             self._is_due()
@@ -195,8 +194,8 @@ def flows(request: pytest.FixtureRequest, desk: Desk, idp: IdentityProvider, mon
 
 
 def test_tools_are_called_by_name_and_by_their_own_path_and_follow_deployments(flows: Flows) -> None:
-    deploy(flows.folder, note_tool("note", {"type": "http", "method": "PUT", "path": "/notes"}))
-    deploy(flows.folder, note_tool("open.note", {"type": "http", "path": "/open"}, auth={"required": False}))
+    deploy_in_store(flows.folder, note_tool("note", {"type": "http", "method": "PUT", "path": "/notes"}))
+    deploy_in_store(flows.folder, note_tool("open.note", {"type": "http", "path": "/open"}, auth={"required": False}))
     with serving(flows.desk, **flows.env):
         good = jwt()
         assert (200, {"text": "one"}) == flows.call("POST", "tools/note", {"text": "one"}, token=good)
@@ -211,10 +210,10 @@ def test_tools_are_called_by_name_and_by_their_own_path_and_follow_deployments(f
         assert ["one", "three", "two"] == flows.texts()
 
         second = note_tool("note", {"type": "http", "method": "PUT", "path": "/notes"}, "concat('v2 ', input.text)")
-        deploy(flows.folder, {**second, "version": 2})
+        deploy_in_store(flows.folder, {**second, "version": 2})
         assert (200, {"text": "v2 x"}) == flows.call("POST", "tools/note@2", {"text": "x"}, token=good)
         assert (200, {"text": "x"}) == flows.call("POST", "tools/note", {"text": "x"}, token=good)
-        deploy(flows.folder, {**second, "version": 2}, activate=True)
+        deploy_in_store(flows.folder, {**second, "version": 2}, activate=True)
         assert (200, {"text": "v2 y"}) == flows.call("POST", "tools/note", {"text": "y"}, token=good)
         until(lambda: flows.call("PUT", "api/notes", {"text": "z"}, token=good)[1] == {"text": "v2 z"})
     assert {"ada", "key:runtime", None} == {run.caller for run in flows.runs()}
@@ -224,7 +223,7 @@ def test_tools_are_called_by_name_and_by_their_own_path_and_follow_deployments(f
 def test_a_webhook_runs_once_by_a_sealed_secret_that_can_be_changed(flows: Flows) -> None:
     first, second = SECRET, OLD
     with serving(flows.desk, **flows.env):
-        deploy(flows.folder, note_tool("paid", {"type": "webhook", "webhookSecret": "shop"}, **NIGHTLY))
+        deploy_in_store(flows.folder, note_tool("paid", {"type": "webhook", "webhookSecret": "shop"}, **NIGHTLY))
         until(lambda: {"flowtools.webhookSecretMissing"} == flows.problems())
         assert 500 == flows.hook("paid", "msg_1", first)[0]
         flows.secret("set", "shop", stdin=first)
@@ -249,7 +248,7 @@ def test_a_webhook_runs_once_by_a_sealed_secret_that_can_be_changed(flows: Flows
 
 @pytest.mark.rule("000-trigger-queue")
 def test_an_event_of_a_queue_is_one_run_and_one_that_no_run_takes_is_a_dead_letter(flows: Flows) -> None:
-    deploy(flows.folder, note_tool("shipped", {"type": "queue", "agent": "shipping"}, **NIGHTLY))
+    deploy_in_store(flows.folder, note_tool("shipped", {"type": "queue", "agent": "shipping"}, **NIGHTLY))
     good = {"idempotency_key": "e1"}
     flows.enqueue(({"text": "one"}, good), ({"text": "one"}, good), ({"n": 1}, {}), ({"text": "two"}, {}))
     with serving(flows.desk, **flows.env):
@@ -300,8 +299,10 @@ def inbox(flows: Flows, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch) 
     bundle(flows.folder, issuers=[issuer], services=services)
     flows.secret("set", "shop", stdin=SECRET)
     request = {"r": ("httpRequest", {"url": f"{idp.issuer}/api/messages", "oauthAppRef": "OAuthApp/mail"})}
-    deploy(flows.folder, note_tool("inbox", {"type": "http"}, before=request))
-    deploy(flows.folder, note_tool("polled", {"type": "webhook", "webhookSecret": "shop"}, before=request, **NIGHTLY))
+    deploy_in_store(flows.folder, note_tool("inbox", {"type": "http"}, before=request))
+    deploy_in_store(
+        flows.folder, note_tool("polled", {"type": "webhook", "webhookSecret": "shop"}, before=request, **NIGHTLY)
+    )
     return request
 
 
@@ -329,7 +330,7 @@ def test_an_operator_gets_the_link_of_a_run_that_no_caller_waits_for(flows: Flow
     with serving(flows.desk, prelude=LOOPBACK, **flows.env):
         said = flows.hook("polled", "msg_1", SECRET)[1]
         until(lambda: ["waiting"] == [run.state for run in flows.runs()])
-        words = ("--resume", said["run"], "--config", "config", "--flows", "config/flows", "--database", flows.url)
+        words = ("--resume", said["run"], "--config", "config", "--database", flows.url)
         done = flows.desk.type("flow", "run", "polled", *words, "--json")
         assert 75 == done.code
         flows.agree(idp, json.loads(done.out)["authorization"]["authorizationUrl"])
@@ -339,7 +340,7 @@ def test_an_operator_gets_the_link_of_a_run_that_no_caller_waits_for(flows: Flow
 
 @pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
 def test_the_run_of_a_client_that_leaves_is_made_to_its_end(flows: Flows) -> None:
-    deploy(flows.folder, note_tool("slow", {"type": "http"}))
+    deploy_in_store(flows.folder, note_tool("slow", {"type": "http"}))
     with serving(flows.desk, prelude=SLOW, **flows.env):
         with closing(HTTPConnection("127.0.0.1", flows.desk.port, timeout=30)) as line:
             headers = {"Content-Type": "application/json", "Authorization": f"Bearer {jwt()}"}
@@ -353,8 +354,8 @@ def test_the_run_of_a_client_that_leaves_is_made_to_its_end(flows: Flows) -> Non
 def test_a_secret_that_does_not_fit_the_form_and_a_consumer_that_stops_are_findings(flows: Flows) -> None:
     flows.secret("set", "shop", stdin="no secret of standard webhooks")
     with serving(flows.desk, prelude=STOPS, **flows.env):
-        deploy(flows.folder, note_tool("paid", {"type": "webhook", "webhookSecret": "shop"}, **NIGHTLY))
-        deploy(flows.folder, note_tool("shipped", {"type": "queue", "agent": "shipping"}, **NIGHTLY))
+        deploy_in_store(flows.folder, note_tool("paid", {"type": "webhook", "webhookSecret": "shop"}, **NIGHTLY))
+        deploy_in_store(flows.folder, note_tool("shipped", {"type": "queue", "agent": "shipping"}, **NIGHTLY))
         until(lambda: {"flowtools.webhookSecretMissing", "flowtools.queueStopped"} == flows.problems())
         assert 500 == flows.hook("paid", "msg_1", SECRET)[0]
 
@@ -385,7 +386,7 @@ def test_callers_are_checked_by_the_key_set_that_their_issuer_serves_and_are_lim
         issuer = {name: value for name, value in SERVICE["issuers"][0].items() if name != "jwks"} | {"jwksUrl": url}
         bundle(flows.folder, issuers=[issuer])
         flows.desk.write("broker", BROKER.format(base=flows.desk.base, port=flows.desk.port) + LIMITED)
-        deploy(flows.folder, note_tool("note", {"type": "http"}))
+        deploy_in_store(flows.folder, note_tool("note", {"type": "http"}))
         with serving(flows.desk, **flows.env):
             assert (401, "unauthenticated") == refusal(
                 flows.call("POST", "tools/note", {"text": "x"}, token=jwt()[:-8])

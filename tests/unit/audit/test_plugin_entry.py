@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import new_class
 from typing import Any
@@ -15,7 +16,7 @@ from oauthbroker.audit.memory import AuditList, ListTrail
 from oauthbroker.audit.plugin_entry import PluginAuditEntry, PluginAuditTypes, is_of_plugin
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from tests.kit.audit import AT, KEYS
+from tests.kit.audit import AT, FOREIGN_KEYS, KEYS
 
 
 class Dug(PluginAuditEntry, plugin="garden"):
@@ -27,6 +28,12 @@ class Dug(PluginAuditEntry, plugin="garden"):
 
 class TurnBegun(PluginAuditEntry, plugin="garden"):
     turn: str
+
+
+class Lent(PluginAuditEntry, plugin="garden"):
+    actor: str | None
+    by: str | None = None
+    subject: str | None = None
 
 
 class WithSecret(PluginAuditEntry, plugin="garden"):
@@ -56,9 +63,7 @@ def entry_class(name: str, member: str) -> type:
 
 
 def types(*known: type) -> PluginAuditTypes:
-    taken = PluginAuditTypes()
-    taken.register("garden", known)
-    return taken
+    return PluginAuditTypes(lambda plugin: known if plugin == "garden" else ())
 
 
 def refusal(act: Any) -> BrokerError:
@@ -99,7 +104,7 @@ def test_any_other_entry_is_refused(entry: AuditEntry) -> None:
 
 @pytest.mark.parametrize("kind", [WithSecret, WithFloat, WithType, WithMac, WithList])
 def test_a_type_whose_members_may_not_stand_in_the_log_is_refused(kind: type) -> None:
-    refused = refusal(lambda: types(Dug, kind))
+    refused = refusal(lambda: types(Dug, kind).register("garden"))
     assert Code.CONFIG_INVALID is refused.code
     assert "the plug-in garden" in str(refused)
     assert kind.__name__ in str(refused)
@@ -109,7 +114,7 @@ def test_a_type_whose_members_may_not_stand_in_the_log_is_refused(kind: type) ->
     "kind", [entry_class("Größe", "depth"), entry_class("Size", "größe"), entry_class("_Hidden", "depth")]
 )
 def test_a_name_that_no_reader_of_the_log_knows_is_refused(kind: type) -> None:
-    refused = refusal(lambda: types(Dug, kind))
+    refused = refusal(lambda: types(Dug, kind).register("garden"))
     assert Code.CONFIG_INVALID is refused.code
     assert f"the plug-in garden: the audit entry {kind.__name__!a}" in str(refused)
 
@@ -118,11 +123,11 @@ def test_a_name_that_no_reader_of_the_log_knows_is_refused(kind: type) -> None:
     "given", [(TurnEnded,), (int,), (PluginAuditEntry,), Dug(tool="x", depth=1), "Dug", None, (None,)]
 )
 def test_a_value_that_is_no_tuple_of_a_plugins_types_is_refused(given: object) -> None:
-    assert "the plug-in garden" in str(refusal(lambda: PluginAuditTypes().register("garden", given)))
+    assert "the plug-in garden" in str(refusal(lambda: PluginAuditTypes(lambda _: given).register("garden")))
 
 
 def test_a_type_of_another_plugin_is_refused() -> None:
-    assert "the plug-in orchard" in str(refusal(lambda: PluginAuditTypes().register("orchard", (Dug,))))
+    assert "the plug-in orchard" in str(refusal(lambda: PluginAuditTypes(lambda _: (Dug,)).register("orchard")))
 
 
 def test_the_log_spells_the_plugin_before_the_type_so_that_no_type_is_taken_for_one_of_ours() -> None:
@@ -130,6 +135,15 @@ def test_the_log_spells_the_plugin_before_the_type_so_that_no_type_is_taken_for_
     assert "garden.Dug" not in AuditEntry.names()
     assert "PluginAuditEntry" not in AuditEntry.names()
     assert {"garden.Dug", "garden.TurnBegun"} <= {*PluginAuditEntry.names()}
+
+
+def test_a_person_goes_by_one_pseudonym_in_each_member_that_only_this_store_can_make() -> None:
+    ann = json.loads("{" + rest_of(Lent(actor="ann", by="ann", subject="ann"), KEYS.name) + "}")
+    assert {KEYS.name("person", "ann")} == {ann["actor"], ann["by"], ann["subject"]}
+    assert ann["actor"].startswith("person-")
+    bob = json.loads("{" + rest_of(Lent(actor="bob"), KEYS.name) + "}")
+    assert (None, None, True) == (bob["by"], bob["subject"], bob["actor"] != ann["actor"])
+    assert ann["actor"] != json.loads("{" + rest_of(Lent(actor="ann"), FOREIGN_KEYS.name) + "}")["actor"]
 
 
 @pytest.mark.parametrize(("name", "expected"), [("garden.Dug", True), ("Dug", False), ("garden.", False), ("a.b.C", False), ("TurnBegun", False), ("x.LogBegan", True)])  # fmt: skip

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.entities.rows import Rows
+from oauthbroker.flowtools.running.auditing import TYPES, FlowCalled, FlowCallRefused, RunDecided, RunStopped
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.journal import AUDIT, RUN
+from oauthbroker.flowtools.running.journal import ENDED, RUN
 from oauthbroker.flowtools.running.ports import Effect, Ports
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.policies import Policy, load_policy
@@ -44,6 +47,35 @@ class Remembering:
         return answer
 
 
+class Entries:
+    """The audit log of runs: in memory, or in a file that other processes write, too. `refuses`: it takes no entry."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.kept, self.refuses, self._file = list[Any](), False, file
+
+    def __call__(self, entry: Any) -> None:
+        if self.refuses:
+            raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log cannot be written")
+        if self._file is None:
+            self.kept.append(entry)
+            return
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([type(entry).__name__, vars(entry)]) + "\n")
+
+    def __iter__(self) -> Iterator[Any]:
+        types = {each.__name__: each for each in TYPES}
+        text = self._file.read_text("utf-8") if self._file is not None and self._file.exists() else ""
+        yield from (types[name](**members) for name, members in map(json.loads, text.splitlines()))
+        yield from self.kept
+
+    def of(self, *types: type) -> list[Any]:
+        return [each for each in self if isinstance(each, types)]
+
+    def ends(self, run: str) -> list[str]:
+        """Return the ends of a run."""
+        return [each.state for each in self.of(RunStopped) if each.run == run and each.state in ENDED]
+
+
 class World:
     """A database with orders and a log, and runs on it."""
 
@@ -53,14 +85,18 @@ class World:
         self.entities = {each["name"]: entity_of(each) for each in documents}
         self.mail, self.sms, self.shop = Remembering(), Remembering(), Remembering(takes_keys=True)
         self.waits: list[float] = []
-        given = {
+        self.policies: list[Policy] = more.pop("policies", [])
+        given: dict[str, Any] = {
             "ports": Ports(email=self.mail, sms=self.sms, payments={"stripe": self.shop}),
             "sleep": self.waits.append,
+            "audit": Entries(),
+            **more,
         }
-        self.runs = FlowRuns(self.database, self.entities.values(), **{**given, **more})
+        self.entries: Entries = given["audit"]
+        self.runs = FlowRuns(self.database, self.entities.values(), **given)
 
     def ready(self, document: dict[str, Any]) -> ReadyFlow:
-        return self.runs.ready(load_tool(json.dumps(document).encode(), "tool.json"))
+        return self.runs.ready(load_tool(json.dumps(document).encode(), "tool.json"), self.policies)
 
     def flow(self, nodes: dict[str, Any], edges: list[tuple[str, ...]], **more: Any) -> ReadyFlow:
         start = more.pop("start", next(iter(nodes)))
@@ -83,9 +119,18 @@ class World:
             return [each.id for each in connection.execute(RUN.select().where(RUN.c.due.is_not(None)))]
 
     def audit(self) -> list[tuple[Any, ...]]:
-        with self.database.transaction() as connection:
-            found = connection.execute(AUDIT.select().order_by(AUDIT.c.number)).mappings()
-            return [(each["tool"], each["actor"], each["outcome"], each["code"]) for each in found]
+        """Return how calls, runs and decisions ended: tool, who, outcome, code."""
+        callers = {each.run: each.caller or each.actor for each in self.entries.of(FlowCalled)}
+        found = list[tuple[Any, ...]]()
+        for each in self.entries.of(FlowCallRefused, RunStopped, RunDecided):
+            match each:
+                case FlowCallRefused():
+                    found.append((each.tool, each.caller or each.actor, "refused", each.code))
+                case RunStopped():
+                    found.append((each.tool, callers.get(each.run), each.state, each.code))
+                case RunDecided():
+                    found.append((each.tool, f"{each.by} (account {each.actor})", each.decision, None))
+        return found
 
 
 def log(text: str) -> tuple[str, dict[str, Any]]:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pwd
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.cli import commands
+from oauthbroker.flowtools.cli import command_inputs, commands
+from oauthbroker.flowtools.running.auditing import VersionWithdrawn
+from oauthbroker.plugins import PluginState
+from tests.kit.flow_versions import damage, state_of, store_of
 from tests.unit.flowtools.kit import EXAMPLES, example, written
+from tests.unit.flowtools.run_kit import Entries
 
 PAYMENT = EXAMPLES / "processPayment.json"
 ASKS = "5:charge is not acknowledged: an external call without a retry node"
@@ -23,13 +32,31 @@ def run(*words: object):
     return CliRunner().invoke(commands.app, [*map(str, words)])
 
 
+@pytest.fixture
+def entries() -> Entries:
+    return Entries()
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: Entries) -> Path:
+    """A folder whose configuration is that of a broker without a FlowService; `elsewhere` is another one."""
+
+    @asynccontextmanager
+    async def opened(config: Path, *, background: bool) -> AsyncIterator[Any]:
+        assert not background
+        bundle = SimpleNamespace(plugins={}, settings=SimpleNamespace(store_root="store"))
+        yield SimpleNamespace(bundle=bundle, plugin_state=lambda _: state(config), granting=None, audit=entries)
+
+    monkeypatch.setattr(command_inputs, "open_broker", opened)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "entities").mkdir()
     for name in ("Reservation", "Payment"):
         (tmp_path / "entities" / f"{name}.json").write_bytes(entity(name))
     return tmp_path
+
+
+def state(config: Path) -> PluginState:
+    return state_of(store_of(config.absolute()))
 
 
 def entity(name: str) -> bytes:
@@ -99,7 +126,7 @@ def test_each_command_answers_in_json():
 
 
 @pytest.mark.rule("001-withdraw")
-def test_a_withdrawn_version_is_reported_by_each_command():
+def test_a_withdrawn_version_is_reported_by_each_command(entries):
     for version in (1, 2):
         Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [], version=version)), "utf-8")
         run("deploy", "tool.json")
@@ -115,19 +142,35 @@ def test_a_withdrawn_version_is_reported_by_each_command():
     listed = json.loads(run("versions", "--json").output)["versions"]
     assert [None, "no roles"] == [each["withdrawn"] and each["withdrawn"]["why"] for each in listed]
     assert run("withdraw", "tool", 1, "--serving").output.startswith("tool version 1: withdrawn by ")
+    account = pwd.getpwuid(os.getuid()).pw_name
+    wanted = [(2, "bob"), (1, account)]
+    assert [*entries] == [VersionWithdrawn(tool="tool", version=of, actor=account, by=by) for of, by in wanted]
+
+
+@pytest.mark.rule("001-withdraw")
+def test_a_version_is_not_withdrawn_without_its_entry_in_the_audit_log(entries):
+    Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [])), "utf-8")
+    run("deploy", "tool.json")
+    entries.refuses = True
+    refused = run("withdraw", "tool", 1, "--serving").exception
+    assert isinstance(refused, BrokerError)
+    assert (Code.STORE_UNAVAILABLE, False) == (refused.code, "withdrawn" in run("versions").output)
 
 
 def test_versions_lists_what_can_be_used_and_tells_what_cannot():
     for version in (1, 2):
         Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [], version=version)), "utf-8")
-        assert 0 == run("deploy", "tool.json", "--flows", "elsewhere").exit_code
+        assert 0 == run("deploy", "tool.json", "--config", "elsewhere").exit_code
     assert (0, "") == ((nothing := run("versions")).exit_code, nothing.output)
-    for kind, left in (("versions", "tool@2  green"), ("activations", "tool@2  green")):
-        Path("elsewhere/tool", kind, "1.json").write_text("", "utf-8")
-        listed = run("versions", "--flows", "elsewhere")
-        assert (1, True) == (listed.exit_code, listed.output.startswith(left))
-        assert f"tool/{kind}/1.json:1:1: Damaged, or not written by this program" in listed.output
-        assert ", serves" not in listed.output
+    there = state(Path("elsewhere"))
+    asyncio.run(damage(there, "tool", 1))
+    listed = run("versions", "--config", "elsewhere")
+    assert (1, True) == (listed.exit_code, listed.output.startswith("tool@2  green"))
+    assert "tool@1:1:1: Damaged. Restore the store from a backup." in listed.output
+    assert ", serves" not in listed.output
+    asyncio.run(there.change("flow/tool", lambda record: {**record, "format": 2}))
+    listed = run("versions", "--config", "elsewhere")
+    assert (1, "tool:1:1: Of a newer format. Upgrade oauthbroker.\n") == (listed.exit_code, listed.output)
 
 
 def test_a_policy_that_is_invalid_deploys_nothing():
@@ -135,7 +178,7 @@ def test_a_policy_that_is_invalid_deploys_nothing():
     Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [])), "utf-8")
     refused = run("deploy", "tool.json", "--policy", "p.json")
     assert (1, True) == (refused.exit_code, "p.json:1:1 name: Missing" in refused.output)
-    assert not Path("flows").exists()
+    assert "" == run("versions").output
 
 
 def test_an_account_without_a_name_is_recorded_by_its_number(monkeypatch):
@@ -147,15 +190,8 @@ def test_an_account_without_a_name_is_recorded_by_its_number(monkeypatch):
 
 @pytest.mark.parametrize("words", [("versions",), ("activate", 1), ("withdraw", 1)])
 def test_a_name_that_no_tool_can_have_is_not_deployed(words):
-    Path("flows").mkdir()
-    refused = run(words[0], "x" * 300, *words[1:], "--flows", "flows")
+    refused = run(words[0], "x" * 300, *words[1:])
     assert not isinstance(refused.exception, BrokerError) or Code.REQUEST_INVALID is refused.exception.code
-
-
-def test_a_folder_of_versions_that_is_not_there_is_refused() -> None:
-    refused = run("versions", "--flows", "nope").exception
-    assert isinstance(refused, BrokerError)
-    assert (Code.NOT_FOUND, True) == (refused.code, "no folder nope" in str(refused.note))
 
 
 def test_a_state_that_no_run_has_is_refused() -> None:

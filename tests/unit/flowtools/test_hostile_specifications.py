@@ -12,7 +12,7 @@ import pytest
 from oauthbroker.flowtools.risk.assessment import MOST_EXPRESSIONS, assess
 from oauthbroker.flowtools.risk.drawing import draw
 from oauthbroker.flowtools.risk.rules import findings
-from oauthbroker.flowtools.running.values import address
+from oauthbroker.flowtools.running.effects import address
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.source import MOST_BYTES, FlowRefused
 from oauthbroker.flowtools.specification.spec import is_public_url, load_tool

@@ -23,6 +23,7 @@ from oauthbroker.testing.flow_adapter_contract import CHARGE
 from tests.kit.docs import code_blocks, page_text
 from tests.unit.flowtools.entity_kit import sqlite_url
 from tests.unit.flowtools.kit import tool_of
+from tests.unit.flowtools.run_kit import Entries
 
 PAGE = "docs/flowtools.md"
 
@@ -48,7 +49,7 @@ def test_the_entity_of_the_page_is_run_by_the_code_of_the_page(tmp_path):
     document = tool_of({"t": ("transform", {"expression": "input.id"})}, [], "t").source.data
     given: dict[str, Any] = {}
     exec(code_blocks(PAGE)[0], given)  # noqa: S102  (our own page)
-    result = given["run"](sqlite_url(tmp_path), entity.encode(), json.dumps(document).encode(), {"id": "a"})
+    result = given["run"](sqlite_url(tmp_path), entity.encode(), json.dumps(document).encode(), {"id": "a"}, Entries())
     assert ("succeeded", {"result": "a"}) == (result.state, result.output)
 
 

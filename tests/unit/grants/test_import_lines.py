@@ -192,7 +192,9 @@ def test_every_problem_of_every_line_is_reported_at_once_and_no_value(canaries: 
 
 def test_the_same_grant_twice_is_a_problem_that_names_both_lines():
     found = validated(GOOD, GOOD | {"refreshToken": "r-2"})
-    assert [(2, "the same app, subject and connection as line 1. Keep one.")] == [(it.line, it.what) for it in found.problems]
+    assert [(2, "the same app, subject and connection as line 1. Keep one.")] == [
+        (it.line, it.what) for it in found.problems
+    ]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\n\n"])

@@ -17,7 +17,7 @@ from sqlalchemy import event
 
 from oauthbroker.flowtools.running.ports import Effect, Ports
 from tests.unit.flowtools.kit import chain
-from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, World, log, world_in
+from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, Entries, World, log, world_in
 
 MOST = 400  # points; a bound
 NODES = {
@@ -63,7 +63,9 @@ class Shop:
 
 def world_of(folder: Path, points: Points, *, takes_keys: bool) -> World:
     shop = Shop(folder / "shop", points, takes_keys=takes_keys)
-    made = world_in(folder, ports=Ports(payments={"stripe": shop}), lease_seconds=-60.0)
+    made = world_in(
+        folder, ports=Ports(payments={"stripe": shop}), lease_seconds=-60.0, audit=Entries(folder / "audit")
+    )
     for name in ("before_cursor_execute", "commit"):
         event.listen(made.database.engine, name, points)
     return made

@@ -27,10 +27,10 @@ import sqlalchemy as sa
 from oauthbroker import AuthorizationRequired
 from oauthbroker.flowtools.running import interpreter, refunds
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.journal import AUDIT, ENDED, RUN, WAITING
+from oauthbroker.flowtools.running.journal import ENDED, RUN, WAITING
 from oauthbroker.flowtools.running.ports import ConsentNeeded, Effect, Ports
 from tests.unit.flowtools.kit import chain
-from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, World
+from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, Entries, World
 
 LEASE = 0.5
 MOST_SECONDS = 150.0  # for the last process to bring all runs to an end: the fifth lease of a run is 32 times as long
@@ -106,7 +106,7 @@ def opened(url: str, folder: Path) -> tuple[World, ReadyFlow]:
         setattr(module, name, 1.0)
     outside = Outside(folder)
     ports = Ports(payments={"stripe": outside}, requests=outside)
-    world = World(url, ports=ports, lease_seconds=LEASE, sleep=None)
+    world = World(url, ports=ports, lease_seconds=LEASE, sleep=None, audit=Entries(folder / "audit"))
     return world, world.flow(NODES, chain(*NODES), idempotencyKey="input.id", policies=["paymentRollback"])
 
 
@@ -155,7 +155,6 @@ def found(world: World, folder: Path) -> Iterator[dict[str, Any]]:
     lines, texts = Outside(folder).lines(), world.texts()
     answers = [line.split() for file in folder.glob("answers-*") for line in file.read_text("utf-8").splitlines()]
     with world.database.reading() as connection:
-        entries = connection.execute(AUDIT.select()).mappings().all()
         ids = [each.id for each in connection.execute(sa.select(RUN.c.id))]
     for run in map(world.runs.find, ids):
         order = run.input["id"]
@@ -167,7 +166,7 @@ def found(world: World, folder: Path) -> Iterator[dict[str, Any]]:
             "notes": run.notes,
             **sent,
             "texts": [text for text in texts if text.endswith(f" {order}")],
-            "ends": [each["outcome"] for each in entries if each["run"] == run.id and each["outcome"] in ENDED],
+            "ends": world.entries.ends(run.id),
             "answers": [state for of, state in answers if of == order and state in ENDED],
         }
 

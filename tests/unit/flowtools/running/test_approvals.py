@@ -42,7 +42,7 @@ def test_an_approved_run_goes_on_behind_the_policy_that_asked(world, name):
     flow, run = stopped(world, name)
     assert [] == world.texts()
     assert [(name, "asked", None)] == reported(world, run)
-    approve(world.database, run, by="ada", account="root")
+    approve(world.database, run, audit=world.entries, by="ada", account="root")
     assert [run] == [each for each, _ in world.runs.due(5)], "a process that looks for runs finds it"
     ended = world.runs.resume(flow, run)
     assert ("succeeded", ["one", "three", "two"]) == (ended.state, world.texts())
@@ -53,29 +53,29 @@ def test_an_approved_run_goes_on_behind_the_policy_that_asked(world, name):
 def test_the_repeated_call_goes_on_with_an_approved_run(world):
     flow, run = stopped(world, "p")
     assert "escalated" == world.runs.call(flow, CALL, STAFF).state
-    approve(world.database, run, by="ada", account="root")
+    approve(world.database, run, audit=world.entries, by="ada", account="root")
     assert ("succeeded", run) == ((again := world.runs.call(flow, CALL, STAFF)).state, again.run)
 
 
 def test_an_approval_is_for_one_policy_and_another_one_asks_again(world):
     flow, run = stopped(world, "p", "q")
-    approve(world.database, run, by="ada", account="root")
+    approve(world.database, run, audit=world.entries, by="ada", account="root")
     again = world.runs.resume(flow, run)
     assert ("escalated", True) == (again.state, (again.message or "").startswith("q:"))
-    approve(world.database, run, by="bob", account="root")
+    approve(world.database, run, audit=world.entries, by="bob", account="root")
     assert "succeeded" == world.runs.resume(flow, run).state
     assert [("p", "approved", "ada (account root)"), ("q", "approved", "bob (account root)")] == reported(world, run)
 
 
 def test_an_approval_is_for_one_run(world):
     flow, run = stopped(world, "p")
-    approve(world.database, run, by="ada", account="root")
+    approve(world.database, run, audit=world.entries, by="ada", account="root")
     assert "escalated" == world.runs.call(flow, {**CALL, "id": "b"}, STAFF).state
 
 
 def test_a_declined_run_has_ended_and_writes_nothing(world):
     flow, run = stopped(world, "p")
-    decline(world.database, run, by="ada", account="root", why="not today")
+    decline(world.database, run, audit=world.entries, by="ada", account="root", why="not today")
     ended = world.runs.resume(flow, run)
     assert ("failed", "declined", "a person has declined it: not today") == (ended.state, ended.code, ended.message)
     assert [] == world.texts()
@@ -93,7 +93,7 @@ def test_a_declined_run_that_committed_nothing_gives_its_key_free(world, commits
     nodes = {"a": BEGIN, "b": log("one"), "c": COMMIT, "d": check} if commits else NODES
     flow = world.flow(nodes, chain(*nodes), policies=[] if commits else ["p"], idempotencyKey="input.id")
     run = str(world.runs.call(flow, CALL, STAFF).run)
-    decline(world.database, run, by="ada", account="root")
+    decline(world.database, run, audit=world.entries, by="ada", account="root")
     other = world.runs.call(flow, CALL, Actor(id="ann", roles=STAFF.roles))
     assert ("idempotencyConflict" if commits else None) == other.code
 
@@ -108,9 +108,9 @@ def test_the_caller_of_a_run_cannot_approve_it_and_may_withdraw_it(world, by, me
     run = str(world.runs.call(flow, CALL, WITH_SUBJECTS).run)
     given = {"by": "ada", "account": "root", member: by}
     with pytest.raises(OwnRun, match="its own caller cannot approve a run"):
-        approve(world.database, run, **given)
+        approve(world.database, run, audit=world.entries, **given)
     assert ([("p", "asked", None)], ["escalated"]) == (reported(world, run), [each[2] for each in world.audit()])
-    decline(world.database, run, **given)
+    decline(world.database, run, audit=world.entries, **given)
     assert "declined" == world.runs.find(run).code
 
 
@@ -118,9 +118,9 @@ def test_the_caller_of_a_run_cannot_approve_it_and_may_withdraw_it(world, by, me
 @pytest.mark.parametrize("first", [approve, decline])
 def test_a_decision_is_made_once(world, first, second):
     _, run = stopped(world, "p")
-    first(world.database, run, by="ada", account="root")
+    first(world.database, run, audit=world.entries, by="ada", account="root")
     with pytest.raises(NotWaiting):
-        second(world.database, run, by="bob", account="root")
+        second(world.database, run, audit=world.entries, by="bob", account="root")
     assert {"ada (account root)"} == {by for _, _, by in reported(world, run)}
 
 
@@ -130,4 +130,4 @@ def test_a_run_that_waits_for_no_decision_is_refused(world, act):
     done = world.runs.call(flow, CALL, STAFF)
     for run in (str(done.run), "unknown"):
         with pytest.raises(NotWaiting):
-            act(world.database, run, by="ada", account="root")
+            act(world.database, run, audit=world.entries, by="ada", account="root")

@@ -272,7 +272,7 @@ def test_the_tables_have_to_fit_the_entities(world):
 
     other = entity_of({"name": "Other", "fields": {"a": {"type": "string"}}})
     with pytest.raises(ValueError, match="do not fit"):
-        FlowRuns(world.database, [other])
+        FlowRuns(world.database, [other], audit=world.entries)
 
 
 @pytest.mark.rule("001-deduplicate")

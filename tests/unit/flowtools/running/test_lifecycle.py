@@ -14,7 +14,7 @@ import oauthbroker.flowtools
 from oauthbroker.flowtools.running.accepting import Call
 from oauthbroker.flowtools.running.approvals import NotWaiting, approve, cancel, retry
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.journal import AUDIT, ENDED, RUN, STEP
+from oauthbroker.flowtools.running.journal import ENDED, RUN, STEP
 from oauthbroker.flowtools.running.lifecycle import MOST_TAKES, NotRetried
 from oauthbroker.flowtools.running.ports import AnswerLost, EffectRefused, NotSent
 from oauthbroker.flowtools.specification.failures import Actor
@@ -51,9 +51,7 @@ def pass_time(world: World) -> None:
 
 
 def ends(world: World, run: str) -> list[str]:
-    with world.database.transaction() as connection:
-        found = connection.execute(sa.select(AUDIT.c.outcome).where(AUDIT.c.run == run).order_by(AUDIT.c.number))
-        return [outcome for (outcome,) in found if outcome in ENDED]
+    return world.entries.ends(run)
 
 
 def take(world: World, flow: ReadyFlow | None, run: str) -> tuple[str, str | None]:
@@ -161,10 +159,10 @@ def test_a_cancelled_run_ends_and_its_charge_is_refunded(
     flow = world.flow(nodes, chain(*nodes), policies=policies, idempotencyKey="input.id")
     if where == "while it waits":
         run = str(world.runs.call(flow, {**CALL, "amount": 6}, STAFF).run)
-        assert "failed" == cancel(world.database, run, **ADA)
+        assert "failed" == cancel(world.database, run, audit=world.entries, **ADA)
     elif where == "before it begins":
         run = world.runs.accept(flow, CALL, STAFF).id
-        assert "running" == cancel(world.database, run, **ADA)
+        assert "running" == cancel(world.database, run, audit=world.entries, **ADA)
     else:
         monkeypatch.setattr(world.shop, "answers", Cancelling(world))
         run = str(world.runs.call(flow, CALL, STAFF).run)
@@ -175,7 +173,7 @@ def test_a_cancelled_run_ends_and_its_charge_is_refunded(
     assert (["failed"], []) == (ends(world, run), world.mail.sent)
     assert (["charge", "refund"] if where == "behind a charge" else []) == [e.operation for e in world.shop.sent]
     with pytest.raises(NotWaiting):
-        cancel(world.database, run, **ADA)
+        cancel(world.database, run, audit=world.entries, **ADA)
 
 
 class Cancelling(list[Any]):
@@ -187,7 +185,7 @@ class Cancelling(list[Any]):
     def __bool__(self) -> bool:
         for run in self.world.unended():
             if self.world.runs.find(run).cancel is None:
-                cancel(self.world.database, run, **ADA)
+                cancel(self.world.database, run, audit=self.world.entries, **ADA)
         return False
 
 
@@ -204,15 +202,15 @@ def test_a_declined_card_frees_the_key_and_the_next_card_has_another_key_at_the_
     assert declined.key != paid.key
     assert "idempotencyConflict" == world.runs.call(flow, CALL, STAFF).code
     with pytest.raises(NotRetried, match="another call has its key"):
-        retry(world.database, str(first.run), **ADA)
+        retry(world.database, str(first.run), audit=world.entries, **ADA)
 
 
 def test_a_declined_card_that_is_retried_and_then_cancelled_frees_the_key(world: World) -> None:
     flow = world.flow(PAYS, chain(*PAYS), policies=["paymentRollback"], idempotencyKey="input.id")
     world.shop.answers = [EffectRefused("declined")]
     run = str(world.runs.call(flow, CALL, STAFF).run)
-    retry(world.database, run, **ADA)
-    cancel(world.database, run, **ADA)
+    retry(world.database, run, audit=world.entries, **ADA)
+    cancel(world.database, run, audit=world.entries, **ADA)
     assert ("failed", "cancelled") == take(world, flow, run)
     assert "succeeded" == world.runs.call(flow, {**CALL, "n": 2}, STAFF).state
     declined, paid = world.shop.sent
@@ -225,7 +223,7 @@ def test_the_note_about_a_lost_charge_is_gone_when_a_person_has_answered_it(worl
     world.shop.answers, world.shop.takes_keys = [AnswerLost("x")], False
     lost = world.runs.call(flow, CALL, STAFF)
     assert ("unknown", 1) == (lost.state, len(lost.notes))
-    retry(world.database, str(lost.run), **ADA, happened=happened)
+    retry(world.database, str(lost.run), audit=world.entries, **ADA, happened=happened)
     assert ("succeeded", None) == take(world, flow, str(lost.run))
     assert () == world.runs.find(str(lost.run)).notes
 
@@ -247,14 +245,14 @@ def test_a_failed_run_is_retried_behind_its_commits_and_an_effect_that_did_not_h
     flow = world.flow(nodes, chain(*nodes), idempotencyKey="input.id")
     world.mail.answers = [EffectRefused("no")]
     run = str(world.runs.call(flow, CALL, STAFF).run)
-    retry(world.database, run, **ADA)
+    retry(world.database, run, audit=world.entries, **ADA)
     assert ("succeeded", None) == take(world, flow, run)
     assert (["one"], ["failed", "succeeded"]) == (world.texts(), ends(world, run))
     first, second = world.mail.sent
     assert first.key != second.key
     assert [("retried", "ada (account root)")] == [(o, by) for _, by, o, _ in world.audit() if o == "retried"]
     with pytest.raises(NotRetried, match="only a run that failed"):
-        retry(world.database, run, **ADA)
+        retry(world.database, run, audit=world.entries, **ADA)
 
 
 @pytest.mark.parametrize("happened", [True, False])
@@ -266,8 +264,8 @@ def test_an_unknown_run_goes_on_as_a_person_has_found_out(world: World, happened
     run = str(result.run)
     assert ("unknown", []) == (result.state, world.texts())
     with pytest.raises(NotRetried, match="say whether the effect happened"):
-        retry(world.database, run, **ADA)
-    retry(world.database, run, **ADA, happened=happened)
+        retry(world.database, run, audit=world.entries, **ADA)
+    retry(world.database, run, audit=world.entries, **ADA, happened=happened)
     assert ("succeeded", None) == take(world, flow, run)
     assert (["one"], 1 if happened else 2) == (world.texts(), len(world.mail.sent))
 
@@ -286,7 +284,7 @@ def test_a_run_that_was_refunded_or_owes_or_began_nothing_is_not_retried(world: 
         (nothing, "call the tool again"),
     ):
         with pytest.raises(NotRetried, match=why):
-            retry(world.database, run, **ADA)
+            retry(world.database, run, audit=world.entries, **ADA)
 
 
 def test_a_retried_run_pays_and_refunds_each_charge_once(world: World) -> None:
@@ -294,7 +292,7 @@ def test_a_retried_run_pays_and_refunds_each_charge_once(world: World) -> None:
     flow = world.flow(nodes, chain(*nodes), policies=["paymentRollback"], idempotencyKey="input.id")
     world.shop.answers = [NotSent("x")]
     run = str(world.runs.call(flow, CALL, STAFF).run)
-    retry(world.database, run, **ADA)
+    retry(world.database, run, audit=world.entries, **ADA)
     assert ("failed", "assertFailed") == take(world, flow, run)
     _, charge, refund = world.shop.sent
     assert ("charge", "refund", charge.key) == (charge.operation, refund.operation, refund.fields["chargeKey"])
@@ -303,7 +301,7 @@ def test_a_retried_run_pays_and_refunds_each_charge_once(world: World) -> None:
 def test_an_approved_call_without_a_key_is_not_abandoned(world: World) -> None:
     flow = world.flow({"a": BEGIN, "b": log("x")}, chain("a", "b"), policies=["p"])
     run = str(world.runs.call(flow, {**CALL, "amount": 6}, STAFF).run)
-    approve(world.database, run, by="ada", account="root")
+    approve(world.database, run, audit=world.entries, by="ada", account="root")
     assert ("succeeded", None) == take(world, flow, run)
 
 

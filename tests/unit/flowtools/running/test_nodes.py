@@ -229,7 +229,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "Requests are not configured",
     ),
     "raw SQL": (("write", {"sql": "DROP TABLE x"}), "raw SQL"),
-    "A hard delete": (order("delete", filter={"id": "'a'"}), "A hard delete"),
+    "a hard delete": (order("delete", filter={"id": "'a'"}), "hard-delete:n is red: a hard delete"),
 }
 
 

@@ -8,8 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.running.journal import RUN
-from oauthbroker.flowtools.running.tables import exist, prepare
+from oauthbroker.flowtools.running.journal import RUN, exist, prepare
 from tests.unit.flowtools.entity_kit import sqlite_url
 
 

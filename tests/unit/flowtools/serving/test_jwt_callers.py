@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oauthbroker import BrokerError
-from oauthbroker.flowtools.serving.jwt_callers import JwtCallers
+from oauthbroker.flowtools.serving.callers import JwtCallers
 from oauthbroker.flowtools.serving.kinds import IssuerSpec
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.plugins import PublicWeb

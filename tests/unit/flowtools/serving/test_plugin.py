@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from oauthbroker import BrokerError, Code
+from oauthbroker.flowtools.running.resuming import doing
 from oauthbroker.flowtools.serving import plugin
 
 pytestmark = pytest.mark.rule("run-serves")
@@ -35,5 +36,5 @@ async def test_runs_go_on_once_the_events_of_the_plugin_are_no_longer_forwarded(
     ready = asyncio.Event()
     ready.set()
     service: Any = SimpleNamespace(ready=ready, runs=None, flow_of=None, pool=None)
-    async with plugin._ended(plugin._go_on(SimpleNamespace(), service)):  # type: ignore[arg-type]
+    async with doing(plugin._go_on(SimpleNamespace(), service)):  # type: ignore[arg-type]
         await asyncio.wait_for(resumes.wait(), 10)

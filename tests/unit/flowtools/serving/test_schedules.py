@@ -23,6 +23,7 @@ from oauthbroker.flowtools.specification.spec import load_tool
 from oauthbroker.flowtools.specification.triggers import Trigger
 from tests.kit import postgres
 from tests.kit.flow_bundle import LOG, note_tool
+from tests.unit.flowtools.run_kit import Entries
 
 pytestmark = pytest.mark.rule("000-trigger-cron")
 NIGHTLY = Actor(id="service:nightly", roles=frozenset({"staff"}))
@@ -48,7 +49,7 @@ class Process:
         self.opened.append(self.database)
         entity = load_entity(json.dumps(LOG).encode(), "log.json")
         apply(self.database, [entity])
-        self.runs, self.entities = FlowRuns(self.database, [entity]), {"Log": entity}
+        self.runs, self.entities = FlowRuns(self.database, [entity], audit=Entries()), {"Log": entity}
         self.flow = self.ready(**trigger)
 
     def ready(self, **trigger: Any) -> ReadyFlow:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import hashlib
 import json
 import threading
 from collections.abc import AsyncIterator
@@ -17,8 +16,8 @@ import pytest
 import sqlalchemy as sa
 
 from oauthbroker import BrokerError, Code, Secret, Turn, TurnAuth
-from oauthbroker.flowtools.deployment.versions import FlowVersions
-from oauthbroker.flowtools.running.journal import AUDIT, META, RUN
+from oauthbroker.flowtools.running.auditing import FlowCallRefused
+from oauthbroker.flowtools.running.journal import META, RUN
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.serving.http_calls import answer, caller_key, from_query
@@ -28,8 +27,10 @@ from oauthbroker.flowtools.serving.schedules import FIRED, Schedules
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.flowtools.specification.source import FlowRefused
-from oauthbroker.plugins import PluginResource, SystemClock
+from oauthbroker.plugins import PluginResource
 from tests.kit.flow_bundle import NIGHTLY, SERVICE, bundle, call, deploy, note_tool
+from tests.kit.flow_versions import damage, on_loop_of, state_of, store_of, versions_in
+from tests.unit.flowtools.run_kit import Entries
 
 pytestmark = pytest.mark.rule("000-trigger-http", "000-trigger-as", "run-serves")
 CRON = {"type": "cron", "schedule": "0 3 * * *"}
@@ -37,34 +38,29 @@ STAFF = Actor(id="ada", roles=frozenset({"staff"}))
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[FlowService]:
-    made = opened(tmp_path)
+def entries() -> Entries:
+    return Entries()
+
+
+@pytest.fixture
+async def service(tmp_path: Path, entries: Entries) -> AsyncIterator[FlowService]:
+    made = opened(tmp_path, audit=entries)
     yield made
     await made.close()
 
 
-def opened(folder: Path, url: str = "", **more: Any) -> FlowService:
+def opened(folder: Path, url: str = "", *, audit: Entries | None = None, **more: Any) -> FlowService:
     bundle(folder)
     secrets: dict[Any, Secret] = {("database",): Secret(url)} if url else {}
     resource = PluginResource(
         "FlowService", "flows", FlowServiceSpec.model_validate({**SERVICE, **more}), secrets=secrets
     )
-    return FlowService(resource, folder, store=folder / "store", ports=Ports())
+    given: dict[str, Any] = {"store": folder / "store", "ports": Ports(), "versions": versions_in(folder)}
+    return FlowService(resource, folder, **given, audit=audit or Entries())
 
 
 def codes(service: FlowService) -> list[str]:
     return [each.code for each in service.problems]
-
-
-async def test_a_folder_of_versions_that_is_not_there_is_a_finding_until_a_version_is_deployed(tmp_path: Path) -> None:
-    service = opened(tmp_path, flows="flowz")
-    await service.look()
-    (finding,) = service.problems
-    assert ("flowsMissing", True) == (finding.code, str(tmp_path / "flowz") in finding.text)
-    (tmp_path / "flowz").mkdir()
-    await service.look()
-    await service.close()
-    assert [] == codes(service)
 
 
 def test_two_serving_tools_of_one_method_and_path_are_refused_with_both_names(tmp_path: Path) -> None:
@@ -73,7 +69,7 @@ def test_two_serving_tools_of_one_method_and_path_are_refused_with_both_names(tm
     deploy(tmp_path, note_tool("other", {**here, "method": "PUT"}))
     with pytest.raises(FlowRefused, match=r"The tool second has the method and path of first version 1, which serves"):
         deploy(tmp_path, note_tool("second", {**here, "method": "POST"}))
-    assert [] == FlowVersions(tmp_path / "flows", SystemClock()).numbers("second")
+    assert [] == versions_in(tmp_path).numbers("second")
     moved = {**note_tool("other", here), "version": 2}
     deploy(tmp_path, moved)
     with pytest.raises(FlowRefused, match=r"The tool other has the method and path of first"):
@@ -129,7 +125,9 @@ async def test_tools_whose_service_identity_is_missing_or_unknown_are_findings(
 
 
 @pytest.mark.rule("001-withdraw")
-async def test_a_withdrawn_version_refuses_new_calls_and_its_runs_go_on(service: FlowService, tmp_path: Path) -> None:
+async def test_a_withdrawn_version_refuses_new_calls_and_its_runs_go_on(
+    service: FlowService, tmp_path: Path, entries: Entries
+) -> None:
     http = {"type": "http", "path": "/notes"}
     deploy(tmp_path, note_tool("note", http, auth={"required": False}))
     deploy(tmp_path, {**note_tool("note", http), "version": 2}, activate=True)
@@ -145,9 +143,22 @@ async def test_a_withdrawn_version_refuses_new_calls_and_its_runs_go_on(service:
     flow = service.flow_of(begun)
     assert flow is not None
     assert "succeeded" == service.runs.resume(flow, begun.id).state
-    with service.database.transaction() as connection:
-        entries = connection.execute(AUDIT.select().where(AUDIT.c.outcome == "refused")).all()
-    assert [("ada", 1, "versionWithdrawn")] == [(each.actor, each.version, each.code) for each in entries]
+    refused_entries = entries.of(FlowCallRefused)
+    assert [("ada", 1, "versionWithdrawn")] == [(each.actor, each.version, each.code) for each in refused_entries]
+
+
+async def test_a_call_is_refused_with_store_unavailable_while_the_audit_log_is_full(
+    service: FlowService, tmp_path: Path, entries: Entries
+) -> None:
+    deploy(tmp_path, note_tool("note", {"type": "http"}))
+    await service.look()
+    entries.refuses = True
+    for given in ({"text": "x"}, {"text": 1}):
+        with pytest.raises(BrokerError) as refused:
+            await call(service, "note", given, STAFF, key="k")
+        assert Code.STORE_UNAVAILABLE is refused.value.code
+    entries.refuses = False
+    assert "succeeded" == (await call(service, "note", {"text": "x"}, STAFF, key="k")).state
 
 
 @pytest.mark.rule("001-withdraw")
@@ -199,6 +210,27 @@ async def test_the_end_waits_for_a_run_that_needs_the_event_loop(tmp_path: Path)
     await asyncio.to_thread(begun.wait, 30)
     await service.close()
     assert "sent" == await task
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_a_call_that_is_cancelled_again_and_again_waits_for_the_end_of_its_run(
+    service: FlowService, times: int
+) -> None:
+    begun, may = threading.Event(), threading.Event()
+
+    def run() -> None:
+        begun.set()
+        assert may.wait(30)
+
+    task = asyncio.create_task(service.work(run))
+    assert await asyncio.to_thread(begun.wait, 30)
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0.01)
+    assert not task.done()
+    may.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def test_a_fault_behind_an_answer_is_logged_without_its_text(
@@ -290,19 +322,24 @@ async def test_a_name_of_another_form_is_not_found(service: FlowService, tmp_pat
     assert Code.NOT_FOUND is refused.value.code
 
 
-async def test_a_damaged_version_is_reported_by_its_place_in_the_folder_alone(
-    service: FlowService, tmp_path: Path
+async def test_a_version_that_cannot_be_used_is_reported_by_its_name(service: FlowService, tmp_path: Path) -> None:
+    deploy(tmp_path, note_tool("note", {"type": "http"}))
+    deploy(tmp_path, note_tool("other", {"type": "http"}))
+    on_loop_of(damage(state_of(store_of(tmp_path)), "note", 1))
+    await service.look()
+    assert (["other"], ["toolCannotRun"]) == ([*service.serving], codes(service))
+    assert "note: note@1:1:1: Damaged." in service.problems[0].text
+
+
+async def test_a_store_that_is_away_is_a_finding_and_what_serves_goes_on(
+    service: FlowService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deploy(tmp_path, note_tool("note", {"type": "http"}))
-    (tmp_path / "flows/note/versions/1.json").write_text("{}")
-    deploy(tmp_path, note_tool("other", {"type": "http"}))
-    raw = json.dumps({"no": "tool"})
-    there = json.loads((tmp_path / "flows/other/versions/1.json").read_text())
-    there |= {"specification": raw, "digest": hashlib.sha256(raw.encode()).hexdigest()}
-    (tmp_path / "flows/other/versions/1.json").write_text(json.dumps(there))
     await service.look()
-    reported = " ".join(each.text for each in service.problems)
-    assert "note/versions/1.json" in reported
-    assert "other@1.json" in reported
-    assert str(tmp_path) not in reported
-    assert ".json.json" not in reported
+
+    async def away(_key: str) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    monkeypatch.setattr(service.versions._records._state, "get", away)
+    await service.look()
+    assert (["note"], ["notServing"]) == ([*service.serving], codes(service))

@@ -1,0 +1,112 @@
+"""Deployments and acknowledgements in the broker's store: sealed, on every host, and backed up with it.
+
+Each tool has one record, whose lists only grow, and each specification has one, which is found by its hash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextvars import Context, copy_context
+from typing import Any, Final, TypeVar
+
+from oauthbroker import BrokerError, Code
+from oauthbroker.flowtools.specification.source import refusal_at
+from oauthbroker.plugins import PluginState
+
+Entry = Mapping[str, Any]
+T = TypeVar("T")
+FORMAT: Final = 1
+LOCK_SECONDS: Final = 10.0
+DAMAGED: Final = "damaged", "restore the store from a backup"
+VERSIONS, ACTIVATIONS, WITHDRAWALS, ACKNOWLEDGEMENTS = "versions", "activations", "withdrawals", "acknowledgements"
+_EMPTY: Final[Mapping[str, Any]] = {
+    "format": FORMAT,
+    **{kind: [] for kind in (VERSIONS, ACTIVATIONS, WITHDRAWALS, ACKNOWLEDGEMENTS)},
+}
+_TOOL, _TEXT, _NAMES = "flow/", "flow-text/", "flows"
+
+
+class FlowRecords:
+    """The records of flow tools. Its methods block: call them from a thread, while the event loop runs on which this
+    object was made. Reading raises FlowRefused for a record that is damaged or of a newer format."""
+
+    def __init__(self, state: PluginState) -> None:
+        self._state, self._loop = state, asyncio.get_running_loop()
+
+    def alone(self, work: Callable[[], T]) -> T:
+        """Do work while no other command writes, on any host. Raises `storeLocked` if one does for long."""
+        entered, done = Future[Context](), asyncio.Event()
+
+        async def hold() -> None:
+            async with self._state.lease("flows", wait=LOCK_SECONDS):
+                entered.set_result(copy_context())  # in it, a shared store reads from its database alone
+                await done.wait()
+
+        holding = asyncio.run_coroutine_threadsafe(hold(), self._loop)
+        either: tuple[Future[Any], ...] = (entered, holding)
+        wait(either, return_when=FIRST_COMPLETED)
+        if not entered.done():
+            holding.result()  # raises
+        try:
+            return entered.result().run(work)  # in the caller's thread: a pool may be full of those that wait
+        finally:
+            self._loop.call_soon_threadsafe(done.set)
+            holding.result()
+
+    def names(self) -> list[str]:
+        """Return the names of all tools that may be deployed."""
+        return sorted(self._read(_NAMES, _NAMES) or [])
+
+    def of(self, tool: str, kind: str) -> list[Entry]:
+        """Return the entries of a tool, the oldest first."""
+        found: list[Entry] = (self._read(_TOOL + tool, tool) or _EMPTY)[kind]
+        return found
+
+    def of_version(self, tool: str, kind: str, version: int) -> Entry | None:
+        """Return the first entry about a version. No later one changes it."""
+        return next((each for each in self.of(tool, kind) if each["version"] == version), None)
+
+    def add(self, tool: str, kind: str, entry: Entry) -> None:
+        """Add an entry durably."""
+        self._done(self._state.change(_NAMES, lambda there: sorted({*(there or ()), tool})))
+        self._done(
+            self._state.change(
+                _TOOL + tool, lambda there: {**(there or _EMPTY), kind: [*(there or _EMPTY)[kind], dict(entry)]}
+            )
+        )
+
+    def keep(self, text: Entry) -> str:
+        """Store a specification with its policies durably, and return the hash by which `text` finds it."""
+        name = _hash(text)
+        self._done(self._state.change(_TEXT + name, lambda _: dict(text)))
+        return name
+
+    def text(self, name: str, where: str) -> Entry:
+        """Return what `keep` stored. `where` names it in a refusal."""
+        found: Entry | None = self._read(_TEXT + name, where)
+        if found is None or _hash(found) != name:
+            raise refusal_at(where, *DAMAGED)
+        return found
+
+    def _read(self, key: str, where: str) -> Any:
+        try:
+            found = self._done(self._state.get(key))
+        except BrokerError as error:
+            if error.code is not Code.RECORD_CORRUPT:
+                raise
+        else:
+            if not isinstance(found, dict) or found.get("format", FORMAT) == FORMAT:
+                return found
+            raise refusal_at(where, "of a newer format", "upgrade oauthbroker")
+        raise refusal_at(where, *DAMAGED)
+
+    def _done(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _hash(text: Entry) -> str:
+    return hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()

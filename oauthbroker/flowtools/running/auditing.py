@@ -1,0 +1,128 @@
+"""The entries of flow tools in the broker's audit log, and the way of a run's thread to it.
+
+No entry has an input, an output, a key or a secret. Those of a run name it; its `FlowCalled` says who called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from oauthbroker import BrokerError, Code
+from oauthbroker.flowtools.running.checks import who
+from oauthbroker.flowtools.running.event_loop import on_loop
+from oauthbroker.flowtools.running.journal import RunRecord
+from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.flowtools.specification.spec import Node
+from oauthbroker.plugins import PluginAudit, PluginAuditEntry
+
+PROGRAMS: Final = ("key:", "service:")  # ids of API keys and services, not of persons
+_SECONDS: Final = 30.0  # the longest wait for the event loop
+
+
+class FlowCalled(PluginAuditEntry, plugin="flowtools"):
+    """A call is about to become this run, or to go on with it. `caller` is an API key or a service, `actor` a person,
+    `subject` the user for whom it is."""
+
+    tool: str
+    version: int
+    run: str
+    caller: str | None
+    actor: str | None
+    subject: str | None
+
+
+class FlowCallRefused(PluginAuditEntry, plugin="flowtools"):
+    """A call was refused before it became a run; `code` says why. The others are as in `FlowCalled`."""
+
+    tool: str
+    version: int
+    code: str
+    caller: str | None
+    actor: str | None
+    subject: str | None
+
+
+class EffectSent(PluginAuditEntry, plugin="flowtools"):
+    """A node is about to send its effect: a request with the tokens of an app, a charge or a refund, a message."""
+
+    tool: str
+    version: int
+    run: str
+    node: str
+    kind: str
+    operation: str | None
+    app: str | None
+    provider: str | None
+    attempt: int
+
+
+class RunStopped(PluginAuditEntry, plugin="flowtools"):
+    """A run is about to be `waiting` or `escalated`, or to end as `succeeded`, `failed` or `unknown`. Of two ends, the
+    process of the first one has died before the database kept it."""
+
+    tool: str
+    version: int
+    run: str
+    state: str
+    code: str | None
+
+
+class RunDecided(PluginAuditEntry, plugin="flowtools"):
+    """A run is about to be `approved`, `declined`, `cancelled` or `retried`. `actor` is the account of the person, `by`
+    the name that they give; both are None for an erasure, which cancels."""
+
+    tool: str
+    version: int
+    run: str
+    decision: str
+    actor: str | None
+    by: str | None
+
+
+class VersionWithdrawn(PluginAuditEntry, plugin="flowtools"):
+    """A version is about to take no new call. `actor` and `by` are as in `RunDecided`."""
+
+    tool: str
+    version: int
+    actor: str
+    by: str
+
+
+TYPES = (FlowCalled, FlowCallRefused, EffectSent, RunStopped, RunDecided, VersionWithdrawn)
+
+
+def of_run(run: RunRecord) -> dict[str, Any]:
+    """Return the members that name a run."""
+    return {"tool": run.tool, "version": run.version, "run": run.id}
+
+
+def of_caller(actor: Actor | None) -> dict[str, Any]:
+    """Return the members that name a caller."""
+    name = actor.id if actor else None
+    program = name if name is not None and name.startswith(PROGRAMS) else None
+    return {"caller": program, "actor": None if program else name, "subject": who(actor)[1].get("user")}
+
+
+def effect_sent(run: RunRecord, node: Node, operation: str, attempt: int) -> EffectSent:
+    """Return the entry of an attempt. The operation of a request is its method; a message has none."""
+    app, provider = node.config.get("oauthAppRef"), node.config.get("provider")
+    about: dict[str, Any] = {"node": node.id, "kind": node.type, "operation": operation or None, "attempt": attempt}
+    return EffectSent(**of_run(run), **about, app=app and app.rpartition("/")[2], provider=provider)
+
+
+def audit_from_threads(audit: PluginAudit) -> PluginAudit:
+    """Return `Broker.audit` for the threads of runs: a log belongs to the event loop of its broker. Call this there."""
+    loop = asyncio.get_running_loop()
+
+    def write(entry: PluginAuditEntry) -> None:
+        async def written() -> None:
+            audit(entry)
+
+        on_loop(loop, written, _SECONDS, ended=_unavailable, late=_unavailable)
+
+    return write
+
+
+def _unavailable(why: str) -> BrokerError:
+    return BrokerError(Code.STORE_UNAVAILABLE, note=f"the audit log: {why}")
