@@ -38,7 +38,8 @@ UNITS = (
     "events",
     "audit",
 )
-TESTS = (*(f"tests/unit/{each}" for each in UNITS), "tests/contract")
+STORIES = tuple(f"tests/story/test_{each}.py" for each in ("migration", "backup", "postgres"))  # the nearest for databases
+TESTS = (*(f"tests/unit/{each}" for each in UNITS), "tests/contract", *STORIES)
 SECONDS, FILE_SECONDS = 6.0, 0.2  # the nearest tests of a line take so long together; a file of tests to be imported
 _PREFIXES = tuple(f"{ROOT}/oauthbroker/{each}/" for each in FOLDERS)
 _lines: set[tuple[CodeType, int]] = set()
@@ -104,7 +105,8 @@ def _executed() -> list[Executed]:
 def _records() -> list[Path]:
     """Return a file of rows for each file of tests. One that was changed runs again; after a change of the package, all."""
     folder = ROOT / "build/executed_lines" / _digest(sorted(Path(ROOT, "oauthbroker").rglob("*.py")))
-    tests = sorted(path for each in TESTS for path in Path(ROOT, each).rglob("test_*.py"))
+    places = [ROOT / each for each in TESTS]
+    tests = sorted(path for each in places for path in ([each] if each.suffix else each.rglob("test_*.py")))
     records = {path: folder / f"{_digest([path])}.jsonl" for path in tests}
     if changed := [path for path, record in records.items() if not record.exists()]:
         print(f"Finding out which lines the tests of {len(changed)} files execute", flush=True)
