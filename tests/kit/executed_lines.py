@@ -84,13 +84,17 @@ def _statements(path: Path) -> list[ast.stmt]:
 
 
 def _statement(path: str, line: int) -> set[int] | None:
-    """Return the lines of the innermost statement, up to this one. None if it runs at the import."""
+    """Return the lines of the innermost statement, without those of its body. None if it runs at the import."""
     around = [each for each in _statements(ROOT / path) if _first(each) <= line <= (each.end_lineno or 0)]
     innermost = max(around, key=lambda each: each.lineno)
     defines = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     if isinstance(innermost, defines) or not any(isinstance(each, defines[:2]) for each in around):
         return None
-    return {*range(innermost.lineno, line + 1)}
+    within = (
+        each for each in ast.walk(innermost) if isinstance(each, ast.stmt | ast.pattern) and each is not innermost
+    )
+    end: int = min((each.lineno for each in within), default=(innermost.end_lineno or line) + 1)
+    return {*range(innermost.lineno, end)}
 
 
 def _first(node: ast.stmt) -> int:

@@ -57,7 +57,8 @@ def f(a=2):
     if (a >
             LIMIT):
         return 1
-    return 2
+    return max(
+        2, a)
 """
 
 
@@ -78,7 +79,7 @@ def test_a_change_is_tried_by_the_tests_that_execute_its_statement_the_nearest_f
     (tmp_path / "oauthbroker" / "refresh").mkdir(parents=True)
     (tmp_path / PATH).write_text(SOURCE_OF_PATH)
     monkeypatch.setattr(executed_lines, "ROOT", tmp_path)
-    rows = [executed("t::far", 4, 7, others=9), executed("t::near", 4, 7), executed("u::branch", 4, 6, others=99)]
+    rows = [executed("t::far", 4, 8, others=9), executed("t::near", 4, 8), executed("u::branch", 4, 6, others=99)]
     rows += [executed("u::elsewhere", others=1)]
     assert tests == [*executed_lines.nearest_tests(PATH, line, sorted(rows, key=Executed.breadth))]
 
