@@ -356,8 +356,8 @@ def test_a_page_in_front_of_the_provider_may_mean_anything_unless_its_status_say
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("repeated", ["access_token=&", "access_token=b&"])
-def test_a_form_with_a_member_twice_is_refused_also_where_one_is_empty(repeated):
+@pytest.mark.parametrize("repeated", ["access_token=&", "access_token=b&", "junk&"])
+def test_a_form_with_a_member_twice_or_without_a_value_is_refused_also_where_one_is_empty(repeated):
     app, label = with_habits(token_response_format="form"), "application/x-www-form-urlencoded"
     body = f"{repeated}access_token=a&token_type=bearer".encode()
     assert Code.TOKEN_RESPONSE_INVALID is code_of(lambda: token_response(app, answer(body, label=label)))
