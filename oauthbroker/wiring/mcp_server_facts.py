@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -41,7 +42,7 @@ async def look_at_mcp_server(url: str, networks: Collection[str] = ()) -> McpSer
     """
     try:
         address = canonical_uri(url)
-        reach = ProviderNetworks(tuple(networks))
+        reach = ProviderNetworks(tuple(str(ip_network(each)) for each in networks))
     except ValueError:
         raise BrokerError(Code.REQUEST_INVALID, note="not the address of a server, or not a network") from None
     transport = Transport(plain_http_loopback=address.startswith("http://"), reach=reach)

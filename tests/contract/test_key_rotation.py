@@ -391,3 +391,27 @@ async def test_writers_at_full_speed_lose_nothing_through_rotations_and_strand_n
     fresh = hosts.open()
     assert [b"%d" % generation for generation in written] == [(await read(fresh, key)).body for key in key_of]
     assert 1 == len([seed for seed in fresh.ring.seeds if seed.state is not SeedState.DESTROYED])
+
+
+async def test_resealing_begins_once_no_writer_uses_an_old_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Hosts(tmp_path).open()
+    await one.store.put(one.store.key("grants", "a"), b"x", expect=0)
+    assert await one.rotate(wait=10)
+    did, sealed = list[str](), one.store.sealed
+    settle, reseal = sealed.settle_writers, sealed.reseal
+
+    async def noted_settle() -> None:
+        did.append("settle")
+        await settle()
+
+    def noted_reseal(kind: str) -> Any:
+        did.append("reseal")
+        return reseal(kind)
+
+    monkeypatch.setattr(type(sealed), "settle_writers", lambda _: noted_settle())
+    monkeypatch.setattr(type(sealed), "reseal", lambda _, kind: noted_reseal(kind))
+    assert 1 == (await one.reseal()).resealed
+    assert ["settle", "reseal"] == did[:2]
+    await one.store.close()

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
@@ -38,7 +38,10 @@ UNITS = (
     "events",
     "audit",
 )
-TESTS = (*(f"tests/unit/{each}" for each in UNITS), "tests/contract")
+STORIES = tuple(
+    f"tests/story/test_{each}.py" for each in ("migration", "backup", "postgres")
+)  # the nearest for databases
+TESTS = (*(f"tests/unit/{each}" for each in UNITS), "tests/contract", *STORIES)
 SECONDS, FILE_SECONDS = 6.0, 0.2  # the nearest tests of a line take so long together; a file of tests to be imported
 _PREFIXES = tuple(f"{ROOT}/oauthbroker/{each}/" for each in FOLDERS)
 _lines: set[tuple[CodeType, int]] = set()
@@ -53,13 +56,16 @@ class Executed(NamedTuple):
     seconds: float
     lines: dict[str, frozenset[int]]
 
+    def breadth(self) -> tuple[int, str]:
+        return sum(map(len, self.lines.values())), self.test
 
-def nearest_tests(path: str, line: int) -> tuple[str, ...]:
+
+def nearest_tests(path: str, line: int, executed: Sequence[Executed] | None = None) -> tuple[str, ...]:
     """Return the tests that execute the statement of a line, those with the fewest other lines first, up to some seconds
     together. Tests of a statement that runs at the import are those that execute the module."""
     lines = _statement(path, line)
     tests, files, seconds = list[str](), set[str](), 0.0
-    for each in _executed():
+    for each in _executed() if executed is None else executed:
         there = each.lines.get(path)
         if there is None or not (lines is None or there & lines):
             continue
@@ -73,18 +79,22 @@ def nearest_tests(path: str, line: int) -> tuple[str, ...]:
 
 
 @functools.cache
-def _statements(path: str) -> list[ast.stmt]:
-    return [each for each in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(each, ast.stmt)]
+def _statements(path: Path) -> list[ast.stmt]:
+    return [each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.stmt)]
 
 
 def _statement(path: str, line: int) -> set[int] | None:
-    """Return the lines of the innermost statement, up to this one. None if it runs at the import."""
-    around = [each for each in _statements(path) if _first(each) <= line <= (each.end_lineno or 0)]
+    """Return the lines of the innermost statement, without those of its body. None if it runs at the import."""
+    around = [each for each in _statements(ROOT / path) if _first(each) <= line <= (each.end_lineno or 0)]
     innermost = max(around, key=lambda each: each.lineno)
     defines = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     if isinstance(innermost, defines) or not any(isinstance(each, defines[:2]) for each in around):
         return None
-    return {*range(innermost.lineno, line + 1)}
+    within = (
+        each for each in ast.walk(innermost) if isinstance(each, ast.stmt | ast.pattern) and each is not innermost
+    )
+    end: int = min((each.lineno for each in within), default=(innermost.end_lineno or line) + 1)
+    return {*range(innermost.lineno, end)}
 
 
 def _first(node: ast.stmt) -> int:
@@ -95,16 +105,15 @@ def _first(node: ast.stmt) -> int:
 @functools.cache
 def _executed() -> list[Executed]:
     rows = [json.loads(row) for path in _records() for row in path.read_text().splitlines()]
-    executed = [
-        Executed(test, seconds, {path: frozenset(lines) for path, lines in row.items()}) for test, seconds, row in rows
-    ]
-    return sorted(executed, key=lambda each: (sum(map(len, each.lines.values())), each.test))
+    read = (Executed(test, seconds, {path: frozenset(each) for path, each in of.items()}) for test, seconds, of in rows)
+    return sorted(read, key=Executed.breadth)
 
 
 def _records() -> list[Path]:
     """Return a file of rows for each file of tests. One that was changed runs again; after a change of the package, all."""
     folder = ROOT / "build/executed_lines" / _digest(sorted(Path(ROOT, "oauthbroker").rglob("*.py")))
-    tests = sorted(path for each in TESTS for path in Path(ROOT, each).rglob("test_*.py"))
+    places = [ROOT / each for each in TESTS]
+    tests = sorted(path for each in places for path in ([each] if each.suffix else each.rglob("test_*.py")))
     records = {path: folder / f"{_digest([path])}.jsonl" for path in tests}
     if changed := [path for path, record in records.items() if not record.exists()]:
         print(f"Finding out which lines the tests of {len(changed)} files execute", flush=True)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from pathlib import Path
 
+import pytest
+
+from tests.kit import executed_lines
+from tests.kit.executed_lines import SECONDS, Executed
 from tests.kit.mutants import CORE, mutants_of, nearest, planted
 from tests.kit.mutations import mutations
 
@@ -40,10 +45,57 @@ def test_14_faults_are_planted_in_each_core_module() -> None:
     assert dict.fromkeys(CORE, 14) == Counter(each.path for each in planted())
 
 
-def test_a_module_is_tried_by_the_tests_that_name_it() -> None:
-    assert "tests/unit/refresh/test_retry_store.py" in nearest("oauthbroker/refresh/retry_store.py")
-    assert CORE["oauthbroker/tokens/decision.py"] == nearest("oauthbroker/tokens/decision.py")
-    assert ("tests/unit/protocol",) == nearest("oauthbroker/protocol/no_such_module.py")
+def executed(test: str, *lines: int, others: int = 0) -> Executed:
+    modules = {PATH: frozenset(lines), "oauthbroker/core/secret.py": frozenset(range(others))}
+    return Executed(test, 0.1, {path: each for path, each in modules.items() if each})
+
+
+PATH = "oauthbroker/refresh/retry_store.py"
+SOURCE_OF_PATH = """
+LIMIT = 1
+def f(a=2):
+    if (a >
+            LIMIT):
+        return 1
+    return max(
+        2, a)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "tests"),
+    [
+        (2, ["t::near", "t::far", "u::branch"]),
+        (3, ["t::near", "t::far", "u::branch"]),
+        (4, ["t::near", "t::far", "u::branch"]),
+        (5, ["t::near", "t::far", "u::branch"]),
+        (6, ["u::branch"]),
+        (7, ["t::near", "t::far"]),
+    ],
+)
+def test_a_change_is_tried_by_the_tests_that_execute_its_statement_the_nearest_first(
+    line: int, tests: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "oauthbroker" / "refresh").mkdir(parents=True)
+    (tmp_path / PATH).write_text(SOURCE_OF_PATH)
+    monkeypatch.setattr(executed_lines, "ROOT", tmp_path)
+    rows = [executed("t::far", 4, 8, others=9), executed("t::near", 4, 8), executed("u::branch", 4, 6, others=99)]
+    rows += [executed("u::elsewhere", others=1)]
+    assert tests == [*executed_lines.nearest_tests(PATH, line, sorted(rows, key=Executed.breadth))]
+
+
+def test_the_nearest_tests_take_some_seconds_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "oauthbroker" / "refresh").mkdir(parents=True)
+    (tmp_path / PATH).write_text(SOURCE_OF_PATH)
+    monkeypatch.setattr(executed_lines, "ROOT", tmp_path)
+    rows = [executed(f"t::{number:03}", 7)._replace(seconds=SECONDS / 4) for number in range(9)]
+    assert ["t::000", "t::001", "t::002"] == [*executed_lines.nearest_tests(PATH, 7, rows)]
+    assert ["t::0"] == [*executed_lines.nearest_tests(PATH, 7, [executed("t::0", 7)._replace(seconds=99)])]
+
+
+def test_a_core_module_is_tried_by_the_tests_that_are_named_for_it() -> None:
+    path = "oauthbroker/tokens/decision.py"
+    assert CORE[path] == nearest(next(mutants_of(path)))
 
 
 def test_a_module_has_the_mutants_with_the_given_numbers() -> None:

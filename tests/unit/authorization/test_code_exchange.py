@@ -1,4 +1,4 @@
-"""A code becomes a grant, or ends its session: each step of the exchange, and what is done where it fails."""
+"""A code becomes a grant, or ends its session: each step of the exchange, and the ways in which it fails."""
 
 from __future__ import annotations
 

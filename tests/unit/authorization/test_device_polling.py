@@ -456,7 +456,7 @@ async def test_closing_waits_for_a_poll_under_way_and_starts_no_other(world: Wor
     assert [5] == await world.through(10)
 
 
-async def test_a_running_loop_polls_what_is_due_and_what_is_added(world: World) -> None:
+async def test_a_running_loop_polls_for_sessions_that_are_due_and_new_ones(world: World) -> None:
     loop = asyncio.ensure_future(world.polling.run())
     await asyncio.sleep(0)
     await world.begin()

@@ -1,4 +1,4 @@
-"""The end of every flow: one claim, three checks, one commit in a fixed order, and what is done where each step fails."""
+"""The end of every flow: one claim, three checks, one commit in a fixed order, and the failure of each step."""
 
 from __future__ import annotations
 

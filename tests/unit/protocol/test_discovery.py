@@ -13,9 +13,9 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Endpoints, IdentityRule, OAuthApp, Owner
 from oauthbroker.model.mcp_server import McpServer
-from oauthbroker.model.provider_habits import Habits
+from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.settings import Limits
-from oauthbroker.protocol.discovery import Discovery, relies_on_discovery
+from oauthbroker.protocol.discovery import Discovery, endpoints_used, relies_on_discovery
 from oauthbroker.protocol.metadata import keys_response, metadata_addresses, metadata_response
 from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.testing.clock import TestClock
@@ -521,3 +521,23 @@ async def test_a_caller_who_leaves_does_not_block_the_next(discovery):
         await asyncio.sleep(0)
         leaving.cancel()
         assert (await discovery.endpoints(app_of(server))).token_url
+
+
+@pytest.mark.parametrize(
+    "changes, used, unused",
+    [
+        ({}, {"token_url", "authorization_url", "revoke_url", "refresh_url", "pushed_authorization_url"}, set()),
+        ({"revocation": Revocation("none")}, {"token_url"}, {"revoke_url"}),
+        (
+            {"flow": "clientCredentials"},
+            {"token_url"},
+            {"refresh_url", "authorization_url", "pushed_authorization_url"},
+        ),
+        ({"flow": "deviceCode"}, {"refresh_url"}, {"pushed_authorization_url"}),
+        ({"pushed_authorization": "never"}, {"authorization_url"}, {"pushed_authorization_url"}),
+    ],
+)
+def test_the_endpoints_that_an_app_may_use_follow_from_its_flow_and_its_options(changes, used, unused):
+    found = endpoints_used(dataclasses.replace(APP, **changes))
+    assert used <= found
+    assert not unused & found

@@ -18,7 +18,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.provider_habits import Habits
-from oauthbroker.protocol.id_token import key_id_of, verify_id_token
+from oauthbroker.protocol.id_token import MAX_LENGTH, key_id_of, unverified_jwt, verify_id_token
 from tests.unit.protocol.id_token_kit import EC, ED, KEYS, NONCE, NOW, RSA, T, b64, named, public
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, ISSUER, refusal, with_habits
 
@@ -321,3 +321,11 @@ def test_every_wrong_id_token_is_refused_with_a_broker_error(token):
     with pytest.raises(BrokerError) as caught:
         verify(token)
     assert Code.ID_TOKEN_INVALID == caught.value.code
+
+
+@pytest.mark.parametrize("text", ["e30.e30", "e30", "e30.e30.e30.e30", "", "e30.e30.", "e30.e30." + "x" * MAX_LENGTH])
+def test_a_jwt_has_three_parts_and_a_bounded_length(text: str) -> None:
+    if text == "e30.e30.":
+        assert ({}, {}) == unverified_jwt(Secret(text))
+    else:
+        assert Code.ID_TOKEN_INVALID is refusal(lambda: unverified_jwt(Secret(text))).code

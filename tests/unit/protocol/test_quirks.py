@@ -329,3 +329,35 @@ def test_a_path_looks_into_objects_and_lists(path: str, found: Any):
 )
 def test_a_date_header_is_a_moment_or_nothing(header: str, date: datetime | None):
     assert date == date_of(header)
+
+
+@pytest.mark.parametrize(
+    "members, expected",
+    [
+        ({"user": {**GOOD, "id_token": "inner"}}, "inner"),
+        ({"user": GOOD, "id_token": "outer"}, "outer"),
+        ({"user": {**GOOD, "id_token": "inner"}, "id_token": "outer"}, "inner"),
+        ({"user": GOOD}, None),
+    ],
+)
+def test_an_id_token_may_stand_beside_the_object_with_the_tokens_and_the_one_in_it_counts_first(members, expected):
+    found = token_response(with_habits(token_path=("user",)), answer(members)).id_token
+    assert expected == (found.reveal() if found is not None else None)
+
+
+@pytest.mark.parametrize("status, ambiguity", [(404, "any"), (408, ""), (425, ""), (410, "any"), (451, "any")])
+def test_a_page_in_front_of_the_provider_may_mean_anything_unless_its_status_says_nothing_of_the_request(
+    status, ambiguity
+):
+    with pytest.raises(RefreshRefused) as caught:
+        refresh_response(APP, answer(b"<html>", status, "text/html"))
+    assert (Code.PROVIDER_UNREACHABLE, True, ambiguity) == (
+        caught.value.code, caught.value.spent, caught.value.ambiguity,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("repeated", ["access_token=&", "access_token=b&", "junk&"])
+def test_a_form_with_a_member_twice_or_without_a_value_is_refused_also_where_one_is_empty(repeated):
+    app, label = with_habits(token_response_format="form"), "application/x-www-form-urlencoded"
+    body = f"{repeated}access_token=a&token_type=bearer".encode()
+    assert Code.TOKEN_RESPONSE_INVALID is code_of(lambda: token_response(app, answer(body, label=label)))

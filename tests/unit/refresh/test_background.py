@@ -313,7 +313,7 @@ class Repairs:
         return repair
 
 
-async def test_repairs_are_counted_and_come_again_after_ten_minutes_and_fifty_times_what_they_took(
+async def test_repairs_are_counted_and_come_again_after_ten_minutes_and_fifty_times_their_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repairs = Repairs(world, [1, 0, 2], monkeypatch)

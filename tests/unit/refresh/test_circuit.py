@@ -364,3 +364,30 @@ async def test_who_comes_while_one_tries_is_told_to_come_back_as_soon_as_that_ma
         with pytest.raises(BrokerError) as reported:
             circuits.check("mail")
     assert 1 == reported.value.retry_after_seconds
+
+
+def test_a_success_ends_the_count_of_the_grants_own_failures(circuits: Circuits) -> None:
+    for _ in range(2):
+        for _ in range(2):
+            circuits.failed("mail", DOWN, "one", own=True)
+        assert 0 == circuits.pause("mail", "one")
+        circuits.worked("mail", "one")
+
+
+def test_further_grants_that_fail_while_all_are_paused_prolong_nothing(circuits: Circuits, clock: TestClock) -> None:
+    for number in range(ALL):
+        circuits.failed("mail", BUSY, f"{number}", own=True)
+    left = circuits.pause("mail", "healthy")
+    clock.advance(left / 2)
+    for number in range(ALL, 2 * ALL):
+        circuits.failed("mail", BUSY, f"{number}", own=True)
+    assert left / 2 == pytest.approx(circuits.pause("mail", "healthy"))
+
+
+def test_each_trial_that_fails_doubles_the_pause_of_all(circuits: Circuits, clock: TestClock) -> None:
+    for number in range(ALL):
+        circuits.failed("mail", BUSY, f"{number}", own=True)
+    for number, longest in enumerate((2.0, 4.0, 8.0)):
+        clock.advance(longest)
+        circuits.failed("mail", BUSY, f"trial-{number}", own=True)
+        assert longest / 2 <= circuits.pause("mail", "healthy") <= longest

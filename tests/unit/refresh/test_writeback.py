@@ -64,7 +64,7 @@ class WatchedRepository(Repository):
 
 
 class World:
-    """A grant with an expired token, and what is written into it. Revoked and late tokens are noted."""
+    """A grant with an expired token, and the writes into it. Revoked and late tokens are noted."""
 
     def __init__(self) -> None:
         self.clock, self.text, self.app = TestClock(NOW), io.StringIO(), APP
@@ -364,6 +364,14 @@ async def test_a_spare_in_a_refusal_is_kept_like_a_token(world: World) -> None:
     assert Code.TOKEN_RESPONSE_INVALID is refreshed.error.code
     assert stored.refresh_state.spare is not None
     assert ("rt-spare", []) == (stored.refresh_state.spare.reveal(), world.dropped)
+
+
+async def test_a_spare_in_a_refusal_that_ends_the_grant_is_not_kept_in_memory(world: World) -> None:
+    begun = await world.begun()
+    world.repository.fails = [BrokerError(Code.STORE_UNAVAILABLE) for _ in range(2)]
+    await world.refuse(begun, refused_with(Code.SUBJECT_MISMATCH, spent=True, spare=Secret("rt-spare")))
+    assert 1 == len(world.repository.fails), "it is tried once"
+    assert [["rt-spare"]] == world.dropped_texts()
 
 
 async def test_a_refusal_of_an_attempt_that_another_has_overtaken_asks_to_wait(world: World) -> None:

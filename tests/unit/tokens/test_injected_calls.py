@@ -165,3 +165,18 @@ async def test_missing_consent_is_asked_for_and_no_token_is_issued(harness, tool
         assert found is None if answer is None else isinstance(found, answer)
     issued = [each for each in harness.audit.entries[before:] if isinstance(each, TokenIssued | TokenInjected)]
     assert [] == issued
+
+
+async def test_a_token_that_was_injected_before_is_not_injected_again_once_the_turn_has_ended(harness: Harness) -> None:
+    calls = context_of(harness, "Tool/carried").injected_calls("mail")
+    assert isinstance(await calls.token(TARGET), Ready)
+    ended = False
+
+    async def holds() -> None:
+        if ended:
+            raise BrokerError(Code.TURN_ENDED)
+
+    calls = replace(calls, caller=replace(calls.caller, turn_holds=holds))
+    assert isinstance(await calls.token(TARGET), Ready)
+    ended = True
+    assert Code.TURN_ENDED is code_of(await calls.token(TARGET))

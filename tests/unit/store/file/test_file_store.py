@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -354,3 +355,42 @@ async def test_a_lease_whose_lock_file_was_removed_is_lost(store: FileStore, tmp
         for path in (tmp_path / "store" / "data" / "locks").glob("provider-*"):
             path.unlink()
         assert held.lost
+
+
+async def test_a_search_keeps_the_tag_of_an_entry_that_it_could_not_read_and_that_is_there(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tag = store.tag("grants", "app", "mail")
+    await store.put(store.key("grants", "a"), b"x", expect=0, tags=[tag])
+
+    async def unreadable(_: Key) -> None:
+        return None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_readable", unreadable)
+        assert [] == [each async for each in store.find(tag)]
+    assert 1 == len([each async for each in store.find(tag)])
+
+
+async def test_a_disk_that_fails_ends_a_search_and_a_damaged_entry_does_not(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tag = store.tag("grants", "app", "mail")
+    for name in "ab":
+        await store.put(store.key("grants", name), b"x", expect=0, tags=[tag])
+    get, damaged = store.get, store.key("grants", "a")
+
+    def failing(error: BrokerError) -> Any:
+        async def failing_get(key: Key) -> Any:
+            if key == damaged:
+                raise error
+            return await get(key)
+
+        return failing_get
+
+    monkeypatch.setattr(store, "get", failing(BrokerError(Code.RECORD_CORRUPT)))
+    assert 1 == len([each async for each in store.find(tag)])
+    monkeypatch.setattr(store, "get", failing(BrokerError(Code.STORE_UNAVAILABLE)))
+    with pytest.raises(BrokerError) as raised:
+        assert [each async for each in store.find(tag)]
+    assert Code.STORE_UNAVAILABLE is raised.value.code

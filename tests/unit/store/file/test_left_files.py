@@ -16,7 +16,7 @@ from oauthbroker.store.file.seen_file import NAME, write_seen
 from oauthbroker.store.format.port import Conflict
 from oauthbroker.store.migration.raw import RawRecord
 from oauthbroker.store.migration.raw_files import RawFiles
-from oauthbroker.store.posix.atomic_files import create_whole, new_temp
+from oauthbroker.store.posix.atomic_files import collect_temps, create_whole, new_temp
 from oauthbroker.store.posix.checked_files import closing
 from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.stores import open_file_store
@@ -157,3 +157,17 @@ async def test_a_leftover_counts_as_no_copy_of_damage(tmp_path: Path) -> None:
     path.write_bytes(b"damaged")
     assert store._entries.keep_aside(key)
     await store.close()
+
+
+def test_of_several_leftovers_those_of_the_name_are_removed_whose_writers_have_died(tmp_path: Path) -> None:
+    fs = Fs()
+    fs.make_root(tmp_path / "folder")
+    with closing(fs, fs.open_root(tmp_path / "folder")) as folder:
+        for name in ("one", "two"):
+            _, fd = new_temp(fs, folder, name)
+            fs.close(fd)
+        _, writing = new_temp(fs, folder, "one")
+        collect_temps(fs, folder, ".one.")
+        left = sorted(each.name[:5] for each in (tmp_path / "folder").iterdir())
+        fs.close(writing)
+    assert [".one.", ".two."] == left

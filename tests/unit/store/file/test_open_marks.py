@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_file_store
@@ -67,3 +70,16 @@ def test_a_start_after_an_orderly_end_lists_no_records(tmp_path: Path) -> None:
         fs = CountingFs()
         ended(open_file_store(tmp_path, kinds=("grants",), fs=fs))
         assert listings == fs.calls["listdir"], end
+
+
+def test_the_mark_of_a_dead_process_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    ended(open_file_store(tmp_path))
+    mark = tmp_path / "store" / "data" / ".open.1"
+    mark.touch(0o600)
+    mark.chmod(0o666)
+    with pytest.raises(BrokerError) as raised:
+        open_file_store(tmp_path)
+    assert Code.STORE_PERMISSIONS is raised.value.code
+    mark.chmod(0o600)
+    ended(open_file_store(tmp_path))
+    assert [] == hidden(tmp_path)

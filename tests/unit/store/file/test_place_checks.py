@@ -134,3 +134,10 @@ def test_a_store_that_no_broker_has_opened_is_not_made(tmp_path: Path):
 def test_every_change_is_refused(name: str):
     with pytest.raises(OSError, match="Read-only file system"):
         getattr(ReadOnlyFs(), name)(0, "x", "y")
+
+
+def test_a_look_at_locks_keeps_no_descriptor(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        locks_exclude(tmp_path)
+    assert before == len(list(Path("/proc/self/fd").iterdir()))

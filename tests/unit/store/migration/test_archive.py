@@ -1,4 +1,4 @@
-"""The archive of a store: what is written, what is read again, and that nothing is used of one that is damaged."""
+"""The archive of a store: its lines, an import of them, and that nothing is used of a damaged one."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_a_copy_brings_the_keyring_and_every_record_and_leaves_the_source_open(w
     assert ("mark", "arriving") == world.target.changes[0], "no broker opens it half copied"
 
 
-def test_a_second_copy_writes_what_has_changed_and_removes_what_is_gone(world: World) -> None:
+def test_a_second_copy_writes_changed_records_and_removes_deleted_ones(world: World) -> None:
     world.migration.copy()
     world.target.changes.clear()
     del world.source.kept["grants"][name_of(1)]
