@@ -11,6 +11,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
@@ -46,7 +47,7 @@ async def test_a_reported_token_is_replaced_once_however_often_it_is_reported(ha
 
 async def test_a_grant_that_cannot_be_refreshed_asks_its_user_because_its_token_was_revoked(harness: Harness) -> None:
     first = await harness.connected()
-    versioned = await harness.repository.grant("mail", ALICE)
+    versioned = await harness.repository.grant(GrantKey("mail", ALICE))
     assert versioned is not None
     assert versioned.record.token is not None
     grant = replace(versioned.record, token=replace(versioned.record.token, refresh_token=None))
