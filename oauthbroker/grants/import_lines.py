@@ -244,7 +244,7 @@ def _problems_of_owner(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[st
 
 
 def _problem_of_connection(app: OAuthApp, connection: str) -> str:
-    """Return what is wrong with the account that a line is for, empty if nothing is."""
+    """Return the problem of the account that a line is for, empty without one."""
     if app.connect_params:
         try:
             values_of(app.connect_params, connection)

@@ -26,7 +26,7 @@ STEPS = st.lists(
 
 @dataclass
 class World:
-    """The stored grants against a plain dictionary of what was saved under each key."""
+    """The stored grants against a plain dictionary of the saved texts."""
 
     repository: Repository
     saved: dict[GrantKey, str] = field(default_factory=dict)
