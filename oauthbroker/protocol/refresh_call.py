@@ -108,7 +108,7 @@ class Redeemer:
             if tokens.lifetime_seconds is None and old is not None:
                 tokens = replace(tokens, lifetime_seconds=old.lifetime_seconds)
             token = tokens.token(sent_at, tokens.refresh_token or sent)
-            data = kept_facts(app, tokens.facts, grant.provider_data)
+            data = kept_facts(app, tokens.facts)
             return Redeemed(token=token, scopes=scopes, refresh_token=tokens.refresh_token, provider_data=data)
         raise refused
 

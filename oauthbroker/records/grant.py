@@ -145,8 +145,8 @@ class Grant:
     def refreshed(
         self, token: Token, scopes: tuple[str, ...], at: datetime, provider_data: Mapping[str, Any] | None = None
     ) -> Grant:
-        """Return the grant with a new token and no intent. `provider_data` None: unchanged."""
-        data = self.provider_data if provider_data is None else provider_data
+        """Return the grant with a new token and no intent. Members that `provider_data` lacks keep their value."""
+        data = {**self.provider_data, **(provider_data or {})}
         refresh_state = RefreshState(asked=self.refresh_state.asked, forced=self.refresh_state.forced, worked=True)
         declined = {scope: times for scope, times in self.declined.items() if scope not in scopes}
         changed = replace(self, token=token, scopes=scopes, declined=declined, provider_data=data)
