@@ -101,8 +101,9 @@ class Grant:
     def unfinished(self) -> bool:
         """Tell whether background work is left: an event to queue, a token to revoke at the provider, an intent to
         settle, a fact to ask for."""
-        waits = self.outbox or self.revocation_pending or self.refresh_state.intent is not None or self.facts_missing
-        return bool(waits)
+        has_facts_to_ask = self.open_facts is not None and bool(self.open_facts.missing)
+        is_open = has_facts_to_ask or self.refresh_state.intent is not None
+        return bool(self.outbox) or self.revocation_pending or is_open
 
     @property
     def facts_missing(self) -> tuple[str, ...]:
