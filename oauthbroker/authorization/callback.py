@@ -92,7 +92,7 @@ class Callback:
         except BrokerError as error:
             refused = error
         if refused is not None:
-            await self.finish.fail(versioned, refused.code, words=refused.words)
+            await self.finish.fail(versioned, refused.code, fact=refused.words.get("fact", ""))
             raise refused
         if kind == "channelCode":  # 40 bits, which a user can read out
             proof = code_of(self.clock.random_bytes(5))

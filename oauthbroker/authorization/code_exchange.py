@@ -92,7 +92,7 @@ class Exchange:
             return session
         if isinstance(refused, RefusedTokens):
             issued = refused.issued
-        await self.finish.give_up(there, claimed, refused.code, issued, words=refused.words)
+        await self.finish.give_up(there, claimed, refused.code, issued, fact=refused.words.get("fact", ""))
         raise refused.with_traceback(None)  # the traceback's frames hold the token response
 
     async def exchange_code(self, app: OAuthApp, callback: ValidCallback, session: ClaimedSession) -> TokenResponse:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from oauthbroker.audit import Connected, ConnectFailed, GrantRevoked, TokensDropped
 from oauthbroker.audit.port import AuditWriter
-from oauthbroker.authorization.new_grant import Verified, granted_event, next_grant, session_event
+from oauthbroker.authorization.new_grant import Verified, carries, granted_event, next_grant, session_event
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
@@ -152,17 +152,13 @@ class Finish:
         raise Conflict
 
     async def fail(
-        self,
-        versioned: Versioned[AuthSession],
-        code: Code,
-        *,
-        event: EventType | None = "auth.failed",
-        words: Mapping[str, str] | None = None,
+        self, versioned: Versioned[AuthSession], code: Code, *, event: EventType | None = "auth.failed", fact: str = ""
     ) -> bool:
         """End a session without a grant, in one write with its event. False if the record changed meanwhile; then
-        nothing is written. `words` are those of the error, for the event."""
+        nothing is written. `fact` is the one that is missing, for the event."""
         session, now = versioned.record, self.clock.now()
-        notice = session_event(session, event, now, code=code.value, **(words or {})) if event is not None else None
+        more = {"fact": fact} if fact else {}
+        notice = session_event(session, event, now, code=code.value, **more) if event is not None else None
         async with self.repository.pair(session.key):
             return await to_its_end(asyncio.ensure_future(self._fail(versioned, code, notice)))
 
@@ -182,17 +178,11 @@ class Finish:
         return True
 
     async def give_up(
-        self,
-        app: OAuthApp,
-        versioned: Versioned[AuthSession],
-        code: Code,
-        issued: IssuedTokens,
-        *,
-        words: Mapping[str, str] | None = None,
+        self, app: OAuthApp, versioned: Versioned[AuthSession], code: Code, issued: IssuedTokens, *, fact: str = ""
     ) -> None:
         """End a session without a grant, and drop the tokens received for it even if that fails."""
         try:
-            await self.fail(versioned, code, words=words)
+            await self.fail(versioned, code, fact=fact)
         finally:
             if issued:
                 await self.drop(app, versioned.record, code, issued)
@@ -232,7 +222,7 @@ class Finish:
         session = versioned.record
         async with self.repository.pair(session.key):
             grant = await self.repository.grant(session.key)
-            granted = grant is not None and _carries(grant.record, session)
+            granted = grant is not None and carries(grant.record, session)
             if granted and grant is not None:
                 await self._complete_all(grant.record, versioned)
         over = session.claim is None or not session.claim.holds(self.clock.now())
@@ -318,10 +308,3 @@ class Finish:
     async def _forget_waiting(self, app: str, subject: str, gone: set[str]) -> None:
         left = [versioned.record.locator for versioned in await self.repository.waiting(app, subject)]
         await self.repository.waiting_lists.save(app, subject, [locator for locator in left if locator not in gone])
-
-
-def _carries(grant: Grant, session: AuthSession) -> bool:
-    """Return whether this session's commit reached the grant, even if a later one replaced it."""
-    granted = f"evt-{session.id}-auth.granted"
-    held = grant.open_facts.held if grant.open_facts is not None else ()
-    return grant.auth_session_id == session.id or any(event.id == granted for event in (*grant.outbox, *held))

@@ -76,6 +76,13 @@ def granted_event(session: AuthSession, grant: Grant, at: datetime, **more: Any)
     return session_event(session, "auth.granted", at, scopesGranted=list(grant.scopes), grantId=grant.id, **more)
 
 
+def carries(grant: Grant, session: AuthSession) -> bool:
+    """Return whether this session's commit reached the grant, even if a later one replaced it."""
+    granted = f"evt-{session.id}-auth.granted"
+    held = grant.open_facts.held if grant.open_facts is not None else ()
+    return grant.auth_session_id == session.id or any(event.id == granted for event in (*grant.outbox, *held))
+
+
 def session_event(session: AuthSession, kind: EventType, at: datetime, **facts: Any) -> AgentEvent:
     """Make an event: the fields common to all kinds, and the facts of its own. Never a secret."""
     payload = {

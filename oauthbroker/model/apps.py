@@ -169,7 +169,8 @@ class OAuthApp:
     def __post_init__(self) -> None:
         """`registration` names our client at that very provider: a grant made with another one is not this app's."""
         object.__setattr__(self, "scope_set", frozenset(self.scopes))
-        place = self.endpoints.token_url or self.endpoints.issuer or (self.mcp.url if self.mcp is not None else "")
+        token_url = self.facts.filled(self.endpoints.token_url, {})  # at the default of a host that a fact names
+        place = token_url or self.endpoints.issuer or (self.mcp.url if self.mcp is not None else "")
         digest = hashlib.sha256(json.dumps([self.client.client_id, place]).encode()).hexdigest()
         object.__setattr__(self, "registration", digest[:32])
 

@@ -84,6 +84,8 @@ class ConnectionFacts:
     def filled(self, url: str, known: Mapping[str, Any]) -> str:
         """Fill in the facts that may stand in a host. A missing or unusable one leaves its `{name}`, and the transport
         refuses the address."""
+        if not self.callback:
+            return url
 
         def host(found: re.Match[str]) -> str:
             fact = self.callback.get(found[1])

@@ -145,7 +145,7 @@ def pin_of(app: OAuthApp, subject: str, sub: str | None) -> Account | None:
 
 
 def _issuer(app: OAuthApp) -> str:
-    return app.endpoints.issuer or app.endpoints.token_url
+    return app.endpoints.issuer or app.facts.filled(app.endpoints.token_url, {})
 
 
 def check_pin(pinned: Account | None, came: Account | None, *, switch_account: bool) -> None:

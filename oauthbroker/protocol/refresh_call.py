@@ -110,8 +110,7 @@ class Redeemer:
             if tokens.lifetime_seconds is None and old is not None:
                 tokens = replace(tokens, lifetime_seconds=old.lifetime_seconds)
             token = tokens.token(sent_at, tokens.refresh_token or sent)
-            data = kept_facts(app, tokens.facts, grant.provider_data)
-            fresh = tokens.refresh_token
+            data, fresh = kept_facts(app, tokens.facts), tokens.refresh_token
             return Redeemed(token=token, scopes=scopes, refresh_token=fresh, provider_data=data, verified=verified)
         raise refused
 
@@ -124,7 +123,7 @@ class Redeemer:
             asked = await self.owners.ask(app, tokens.access_token)
             if asked is None:
                 return False
-            check_owner(app, grant.subject, asked, confirmed=True)
+            check_owner(app, grant.subject, asked, confirmed=True, account=grant.account)
         except BrokerError as error:
             if error.code is Code.SUBJECT_MISMATCH:
                 raise

@@ -104,8 +104,9 @@ class Grant:
     def unfinished(self) -> bool:
         """Tell whether background work is left: an event to queue, a token to revoke at the provider, an intent to
         settle, a fact to ask for."""
-        waits = self.outbox or self.revocation_pending or self.refresh_state.intent is not None or self.facts_missing
-        return bool(waits)
+        has_facts_to_ask = self.open_facts is not None and bool(self.open_facts.missing)
+        is_open = has_facts_to_ask or self.refresh_state.intent is not None
+        return bool(self.outbox) or self.revocation_pending or is_open
 
     @property
     def facts_missing(self) -> tuple[str, ...]:
@@ -154,9 +155,9 @@ class Grant:
         *,
         verified: bool = False,
     ) -> Grant:
-        """Return the grant with a new token and no intent. `provider_data` None: unchanged. `verified`: the provider
-        has named its owner."""
-        data = self.provider_data if provider_data is None else provider_data
+        """Return the grant with a new token and no intent. Members that `provider_data` lacks keep their value.
+        `verified`: the provider has named its owner."""
+        data = {**self.provider_data, **(provider_data or {})}
         refresh_state = RefreshState(asked=self.refresh_state.asked, forced=self.refresh_state.forced, worked=True)
         declined = {scope: times for scope, times in self.declined.items() if scope not in scopes}
         changed = replace(self, token=token, scopes=scopes, declined=declined, provider_data=data)

@@ -18,11 +18,9 @@ from oauthbroker.records.open_facts import Learnt, OpenFacts, pause_after
 LONGEST = 2048
 
 
-def kept_facts(app: OAuthApp, facts: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the data that a grant stores from a token answer. Members missing from the answer keep their value from
-    `before`."""
-    names = (*app.habits.keeps, *app.habits.tool_data)
-    return {**(before or {}), **{name: facts[name] for name in names if name in facts}}
+def kept_facts(app: OAuthApp, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data that a grant stores from a token answer."""
+    return {name: facts[name] for name in (*app.habits.keeps, *app.habits.tool_data) if name in facts}
 
 
 def with_learnt(grant: Grant, learnt: Learnt, before: Grant | None, now: datetime) -> Grant:

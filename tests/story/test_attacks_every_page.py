@@ -14,7 +14,9 @@ from starlette.routing import Route
 
 from oauthbroker.core.errors import Code
 from oauthbroker.model.connect_links import locator_of
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.observability.metrics import Metric
+from oauthbroker.records.open_facts import Candidate, OpenFacts
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.html import Form
@@ -97,6 +99,7 @@ class World:
         for connected in (False, True):
             await self.come_back("files", connected=connected)
         await self.come_with_wrong_account("files")
+        await self.come_for_choice("mail")
         await harness.broker.api_keys.create("ops", {"operator"})
         self.asked = await harness.ask_link("files", of=of)
 
@@ -106,6 +109,7 @@ class World:
         url, _ = await self.harness.broker.connections.link({"user": self.subject})
         session = self.asked.auth_session_id
         places = ("/connections/left", f"/next/{session}", "/connect")
+        walk.browser.cookies.set(*self.chooser, "127.0.0.1")
         for place, arrival in self.arrivals.items():
             walk.browser.cookies.set("oab_arrival", arrival, "127.0.0.1")
             assert 200 == (await walk.go(BASE + place)).pages[BASE + place].status
@@ -140,6 +144,27 @@ class World:
         failed = versioned.record.failed(harness.clock.now(), Code.SUBJECT_MISMATCH)
         await harness.repository.save_session(failed, expect=versioned.generation)
         self.ended = (f"oab-{locator}", browser.cookies[f"oab-{locator}"].value, asked.authorization_url)
+
+    async def come_for_choice(self, app: str) -> None:
+        """A browser whose user has to choose a site. `arrivals` and `chooser` identify it."""
+        harness, browser = self.harness, self.harness.browser()
+        of = turn(user=self.subject, agent=self.agent, instance="choice")
+        asked = await harness.ask_link(app, [harness.broker.bundle.apps[app].scopes[-1]], of=of)
+        await harness.to_provider(asked, browser)
+        await browser.open(asked.authorization_url)
+        await browser.submit({"decision": "cancel"})
+        locator = locator_of(asked.auth_session_id)
+        versioned = await harness.repository.session(locator)
+        assert versioned is not None
+        done = replace(versioned.record, status="completed", failure=None)
+        await harness.repository.save_session(done, expect=versioned.generation)
+        granted = await harness.repository.grant(GrantKey(app, self.subject))
+        assert granted is not None
+        sites = tuple(Candidate(label=self.agent, facts={"site": self.subject + number}) for number in "12")
+        grant = replace(granted.record, auth_session_id=done.id, open_facts=OpenFacts(candidates=sites))
+        await harness.repository.save_grant(grant, expect=granted.generation)
+        self.arrivals[f"/connected/{app}"] = browser.cookies["oab_arrival"].value
+        self.chooser = (f"oab-{locator}", browser.cookies[f"oab-{locator}"].value)
 
     async def operator(self) -> Walk:
         walk = Walk(await operator_browser(self.harness))

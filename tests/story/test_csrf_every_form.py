@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oauthbroker.core.errors import Code
+from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.records.open_facts import Candidate, OpenFacts
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.html import Form
@@ -66,6 +69,19 @@ async def wrong_account(harness: Harness) -> Browser:
     return person
 
 
+async def choice(harness: Harness) -> Browser:
+    person = harness.browser()
+    page = await harness.connect(await harness.ask_link(), browser=person)
+    versioned = await harness.repository.grant(GrantKey("mail", ALICE))
+    assert versioned is not None
+    sites = tuple(Candidate(label=name, facts={"site": name}) for name in ("one", "two"))
+    grant = replace(versioned.record, open_facts=OpenFacts(candidates=sites))
+    await harness.repository.save_grant(grant, expect=versioned.generation)
+    await harness.parts.relay.once()
+    await person.open(page.url)
+    return person
+
+
 async def login(harness: Harness) -> Browser:
     person = harness.browser()
     await person.open(f"{BASE}/admin/login")
@@ -104,6 +120,7 @@ async def drop(harness: Harness) -> Browser:
 FORMS: dict[str, Way] = {
     "/connect/{ticket}": connect,
     "/next/{session}/again": wrong_account,
+    "/next/{session}/choice": choice,
     "/connections/open/{ticket}": invitation,
     "/connections/leave": connections,
     "/connections/{grant}/disconnect": disconnect,
@@ -124,7 +141,7 @@ SPOILT_HEADERS = {
     "another site that hides it": {"sec-fetch-site": "cross-site"},
     "a sibling": {"sec-fetch-site": "same-site"},
 }
-WITHOUT_BROWSER_SESSION = {"/admin/login", "/admin/enter", "/next/{session}/again"}
+WITHOUT_BROWSER_SESSION = {"/admin/login", "/admin/enter", "/next/{session}/again", "/next/{session}/choice"}
 SPOILT_FIELDS = ("missing", "empty", "wrong", "twice", "another form's", "another browser's", "no cookie")
 
 

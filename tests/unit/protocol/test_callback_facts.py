@@ -16,6 +16,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.connection_facts import CallbackFact, ConnectionFacts
 from oauthbroker.model.located_app import located
+from oauthbroker.model.owner_check import pin_of
 from oauthbroker.protocol.callback_checks import ValidCallback, parse_callback
 from oauthbroker.protocol.callback_facts import callback_facts, check_signature
 from tests.kit.forms import examples
@@ -170,6 +171,16 @@ def test_the_same_client_is_meant_at_each_host() -> None:
         there.endpoints.refresh_url,
     )
     assert (app.registration, app.name) == (there.registration, there.name)
+
+
+def test_grants_and_pins_of_before_the_fact_was_declared_stay_those_of_the_default_host() -> None:
+    app = app_of("accounts-server")
+    before = replace(
+        app, facts=ConnectionFacts(), endpoints=replace(app.endpoints, token_url="https://accounts.zoho.com/token")
+    )
+    assert before.registration == app.registration
+    assert pin_of(before, "zoho:user:1", None) == pin_of(app, "zoho:user:1", None)
+    assert "https://accounts.zoho.com/token" == located(app, {}).endpoints.token_url
 
 
 def signed(pairs: dict[str, str], secret: str = "hush", *, leave: str = "hmac") -> str:

@@ -14,9 +14,10 @@ from oauthbroker.model.connection_facts import ConnectionFacts, FactRequest
 from oauthbroker.model.owner_check import CheckedOwner
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import Grant
+from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.open_facts import LONGEST_PAUSE, Candidate, Learnt, OpenFacts, pause_after
 from oauthbroker.records.provider_data import visible_to_tools, with_choice, with_learnt
-from tests.kit.samples import NOW, app_with, grant_with, session_with
+from tests.kit.samples import NOW, app_with, grant_with, session_with, token_with
 
 REQUEST = FactRequest(url="https://acme.example/sites", each={"site": "id"}, choose=True)
 APP = app_with(facts=ConnectionFacts(requests=(REQUEST,)))
@@ -115,6 +116,18 @@ def test_a_pause_ends_after_an_hour(tries: int, seconds: int) -> None:
 def test_only_a_candidate_can_be_chosen(number: int) -> None:
     with pytest.raises(IndexError):
         with_choice(consented(None, BOTH), number)
+
+
+def test_a_refresh_under_way_keeps_the_facts_that_were_stored_meanwhile() -> None:
+    token = KEPT.token
+    assert token is not None
+    refreshed = KEPT.refreshed(token, KEPT.scopes, NOW, {"host": "https://eu.acme.example"})
+    assert {"site": "2", "host": "https://eu.acme.example"} == refreshed.provider_data
+
+
+def test_a_grant_that_waits_for_a_choice_needs_its_user() -> None:
+    assert "again" == GrantView.of(consented(None, BOTH), APP, NOW).health
+    assert "alive" == GrantView.of(replace(KEPT, token=token_with(lives=None)), APP, NOW).health
 
 
 def test_facts_are_told_to_tools_and_candidates_are_not() -> None:
