@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from oauthbroker.audit import TokenInjected, TokenIssued
 from oauthbroker.audit.port import AuditWriter
@@ -61,7 +62,7 @@ class TokenIssuer:
         issuance = Issuance(
             app=app,
             subject=call.key.subject,
-            accounts=deepcopy(caller.turn.auth.accounts) if caller.turn.auth is not None else {},
+            accounts=_accounts_of(caller),
             grant=as_issued(app, grant) if app.refresh_ahead_seconds else grant,
             entry=entry,
             write=partial(self.audit.write, entry),
@@ -120,6 +121,12 @@ class TokenIssuer:
         self.metrics.count(issuance.counted)
         if issuance.app.refresh_ahead_seconds:
             self.background.watch(issuance.app, issuance.grant)
+
+
+def _accounts_of(caller: Caller) -> Mapping[str, Any]:
+    """Return the accounts that the turn lists, as they are now: a runtime may change its list in place."""
+    auth = caller.turn.auth
+    return deepcopy(auth.accounts) if auth is not None and auth.accounts else {}
 
 
 def _issued_entry(caller: Caller, call: TokenCall, grant: Grant, *, degraded: bool) -> TokenIssued | TokenInjected:
