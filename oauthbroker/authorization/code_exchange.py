@@ -30,7 +30,7 @@ from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, co
 from oauthbroker.records import AuthSession, ClaimedSession
 from oauthbroker.repository.repository import Versioned
 
-PROVIDER_CALLS = 9  # discovery twice, keys twice, exchange, userinfo, two for facts, revocation: a claim outlives them
+PROVIDER_CALLS = 7  # discovery twice, keys twice, exchange, userinfo, revocation: a claim outlives them all
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class Exchange:
         after the claim and before the exchange: without one of them no token is issued that would have to be revoked.
         """
         await self.finish.repository.check_writable(versioned.record.key)
-        seconds = PROVIDER_CALLS * self.limits.provider_seconds
+        seconds = (PROVIDER_CALLS + len(app.facts.requests)) * self.limits.provider_seconds
         claimed = await self.finish.claim(versioned, seconds, confirmed=confirmed is not None)
         if claimed is None or not isinstance(session := claimed.record, ClaimedSession):
             raise BrokerError(Code.STATE_USED)
@@ -83,7 +83,7 @@ class Exchange:
             there, sent_at = located(app, came), self.clock.now()
             response = await self.exchange_code(there, valid, session)
             issued = response.issued
-            verified = await self.finish.verify(app, session, response, sent_at, came=came)
+            verified = await self.finish.verify(app, session, response, sent_at, came)
             with span(Span.COMMIT, app=app.name):
                 await self.finish.commit(app, claimed, verified, sent_at)
         except BrokerError as error:

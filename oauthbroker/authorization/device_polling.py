@@ -278,7 +278,8 @@ class Polling:
         """Claim, verify and commit, as for a callback. A failure ends the session and stores nothing."""
         claimed, code, note = None, Code.STATE_USED, "the session ended while the provider answered"
         try:
-            claimed = await self.finish.claim(versioned, PROVIDER_CALLS * self.limits.provider_seconds)
+            seconds = (PROVIDER_CALLS + len(app.facts.requests)) * self.limits.provider_seconds
+            claimed = await self.finish.claim(versioned, seconds)
         except BrokerError as error:
             code, note = error.code, error.note
         if claimed is None:

@@ -76,7 +76,6 @@ class Finish:
         session: AuthSession,
         tokens: TokenResponse,
         sent_at: datetime,
-        *,
         came: Mapping[str, str] | None = None,
     ) -> Verified:
         """Check that (1) the account that consented is known, (2) it is the session's subject or an authorizer, (3)

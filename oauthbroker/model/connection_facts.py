@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from oauthbroker.model.connect_params import filled
 from oauthbroker.model.provider_api import is_within
 
 LONGEST_FACT = 512
@@ -80,6 +81,17 @@ class ConnectionFacts:
     @property
     def names(self) -> tuple[str, ...]:
         return (*self.callback, *self.user_info, *(name for each in self.requests for name in each.each))
+
+    def at(self, texts: Mapping[str, str]) -> ConnectionFacts:
+        """Return the facts of a connection, with its parameters in their rules and addresses."""
+        callback = {
+            name: replace(
+                fact, one_of=tuple(filled(value, texts) for value in fact.one_of), within=filled(fact.within, texts)
+            )
+            for name, fact in self.callback.items()
+        }
+        requests = tuple(replace(each, url=filled(each.url, texts)) for each in self.requests)
+        return replace(self, callback=callback, requests=requests)
 
     def filled(self, url: str, known: Mapping[str, Any]) -> str:
         """Fill in the facts that may stand in a host. A missing or unusable one leaves its `{name}`, and the transport

@@ -364,6 +364,21 @@ async def test_only_the_browser_that_was_at_the_provider_can_choose(stage: Stage
     assert FIRST == await ready(harness)
 
 
+async def test_the_page_of_a_consent_that_another_one_replaced_chooses_nothing(stage: Stage) -> None:
+    harness = await stage.play(sites(stage.idp))
+    first, second = harness.browser(), harness.browser()
+    lists(stage.idp, ONE, TWO)
+    await consent(harness, first)
+    lists(stage.idp, TWO, ONE)
+    await consent(harness, second)
+    await choose(first, "0")
+    asked = await harness.ask()
+    assert isinstance(asked, AuthorizationRequired)
+    assert "choiceNeeded" == asked.reason
+    await choose(second, "0")
+    assert SECOND == await ready(harness), "as its own page lists them"
+
+
 async def test_a_broker_that_stops_between_the_grant_and_the_choice_keeps_both(stage: Stage) -> None:
     """The page that the first broker showed is sent to its successor, as another host would get it."""
     harness = await stage.play(sites(stage.idp))

@@ -7,6 +7,7 @@ from typing import Final
 
 from oauthbroker.config.checks.api import api_of
 from oauthbroker.config.checks.app import endpoint_problem, fetched_problem, samples
+from oauthbroker.config.checks.connect import sampled
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.values.preset_endpoints import params_in
 from oauthbroker.config.values.preset_merge import Merged
@@ -52,8 +53,9 @@ def _check_request(app: Merged, index: int, request: FactRequest, reach: Provide
     at = ("facts", "requests", index)
     if request.choose and app.spec.flow != "authorizationCode":
         app.written.refuse((*at, "choose"), "a choice on a page in a flow without one", "select one with where")
-    problem = fetched_problem(request.url, reach, query=True)
-    if problem is None and url_checks.origin_of(request.url) not in _known_origins(app):
+    url = sampled(app, request.url)
+    problem = fetched_problem(url, reach, query=True)
+    if problem is None and url_checks.origin_of(url) not in _known_origins(app):
         problem = "a host that is neither an endpoint's nor one of api.hosts", "list it in api.hosts"
     if problem is not None:
         app.written.refuse((*at, "url"), *problem)
@@ -63,6 +65,7 @@ def _known_origins(app: Merged) -> set[tuple[str, str, int | None]]:
     urls = [getattr(app.endpoints, slot) for slot in app.endpoints.__slots__]
     hosts = [each for each in api_of(app).hosts if isinstance(each, ApiHost)]
     hosts += [each for each in map(written_host, app.place.api_hosts) if each is not None]
+    urls = [sampled(app, url) for url in urls]
     return {url_checks.origin_of(url) for url in urls if url and "{" not in url} | {
         (each.scheme, each.name, each.port) for each in hosts
     }
@@ -74,7 +77,7 @@ def _check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
         url = getattr(app.endpoints, slot)
         for fact_name in params_in(url) if url else ():
             fact, at = app.facts.callback.get(fact_name), ("endpoints", name)
-            if fact is None:
+            if fact is None or fact_name in (app.spec.connect_params or {}):
                 continue
             if slot not in SLOTS_OF_FACTS:
                 app.written.refuse(at, "a fact that is not known yet when this address is used", "write the host")
@@ -94,5 +97,5 @@ def _check_base_path(app: Merged) -> None:
     if not _BASE_PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
         app.written.refuse(at, "not a base path", "write segments between slashes, such as /ex/jira/{cloudid}/")
     for name in params_in(path):
-        if name not in {*app.facts.names, *app.habits.tool_data}:
+        if name not in {*app.facts.names, *app.habits.tool_data, *(app.spec.connect_params or {})}:
             app.written.refuse(at, f"{{{name}}} is no fact of this app", "declare it in facts, or in quirks.toolData")
