@@ -14,12 +14,10 @@ from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.connect_params import values_of
 from tests.unit.config.bundles import APP, BROKER, edited, refused, write
 
-OWN: Final = (
-    ("https://acme.example/authorize", "https://{shop}.acme.example/authorize"),
-    ("https://acme.example/token", "https://{shop}.acme.example/token"),
-    ("  redirect:", "  owner: &owner {binding: localOperator}\n  redirect:"),
-)
-LOCAL: Final = ("https://broker.example", "http://127.0.0.1:8420")
+OWNED: Final = """  owner:
+    identity:
+      user: {from: tokenResponse, template: "acme:user:{user.id}"}
+"""
 ENDPOINTS: Final = """  endpoints:
     authorizationUrl: https://acme.example/authorize
     tokenUrl: https://acme.example/token
@@ -180,3 +178,16 @@ def test_a_person_may_paste_the_whole_host(tmp_path: Path) -> None:
     [param] = app_in(tmp_path, own("{shop: {}}")).connect_params
     for typed in ("one", " one ", "One", "one.acme.example", "https://one.acme.example/", "ONE.ACME.EXAMPLE"):
         assert "one" == param.typed(typed), typed
+
+
+def test_the_facts_of_a_preset_follow_the_parameter(tmp_path: Path) -> None:
+    """Shopify's callback names the shop, which has to be the one that was asked for."""
+    text = preset(
+        "shopify",
+        "{shop: {}}",
+        ("subjectMode: user", "subjectMode: global"),
+        (OWNED, "  owner: {authorizers: anyone}\n"),
+    )
+    app = app_in(tmp_path, text)
+    fact = app.at({"shop": "one"}).facts.callback["shop"]
+    assert [True, False] == [fact.admits(f"{shop}.myshopify.com") for shop in ("one", "two")]
