@@ -79,7 +79,7 @@ async def refreshed_elsewhere(harness: Harness) -> list[TokenResult]:
     return [await ours]
 
 
-@shows("another caller is refreshing it, and is not done within four times `limits.providerSeconds`")
+@shows("another caller is refreshing it, and is not done within five times `limits.providerSeconds`")
 async def too_long(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     hasty = another(harness, Limits(provider_seconds=0.1))

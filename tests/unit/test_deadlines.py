@@ -19,6 +19,7 @@ from starlette.requests import Request
 
 from oauthbroker.access.turns import Turns
 from oauthbroker.authorization.device_polling import Polling
+from oauthbroker.authorization.late_facts import LateFacts
 from oauthbroker.core.clock import LONG_AGO, SET_BACK
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -29,6 +30,7 @@ from oauthbroker.records.api_key import ApiKey, roles_of
 from oauthbroker.records.auth_session import NO_CLAIM_LASTS, Claim
 from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.records.event_queue import Item
+from oauthbroker.records.open_facts import LONGEST_PAUSE
 from oauthbroker.records.pending_code import PENDING_CODE_SECONDS
 from oauthbroker.records.refresh_state import LONGEST_REST, UNCLEAR_SECONDS, Intent, RefreshState
 from oauthbroker.records.token import Token
@@ -98,7 +100,7 @@ def a_lease(at: datetime, ends: datetime) -> Waits:
 
 def a_pause_of_a_provider(at: datetime, ends: datetime) -> Waits:
     clock, none = TestClock(at), SimpleNamespace()
-    app: Any = SimpleNamespace(registration="client")
+    app: Any = SimpleNamespace(registration="client", at=lambda _: app)
     revocations = BulkRevocation(repository=none, revoke=none, apps={"mail": app}, clock=clock)  # type: ignore[arg-type]
     pending = DueWork(has_events=False, intent=None, revocations=(PendingRevocation("client", at, ends),))
 
@@ -107,6 +109,12 @@ def a_pause_of_a_provider(at: datetime, ends: datetime) -> Waits:
         return revocations._rests("mail", pending)
 
     return waits
+
+
+def a_pause_of_facts(at: datetime, ends: datetime) -> Waits:
+    clock, none = TestClock(at), SimpleNamespace()
+    asking = LateFacts(repository=none, reader=none, apps={}, clock=clock)  # type: ignore[arg-type]
+    return lambda now: asking._rests(ends, now)
 
 
 def a_lost_answer(at: datetime, _: datetime) -> Waits:
@@ -241,6 +249,8 @@ DEADLINES: dict[str, Deadline] = {
     "records.auth_session.Claim.until": Deadline(a_claim, 60, NO_CLAIM_LASTS),
     "records.device_authorization.Device.next_poll_at": Deadline(a_poll, 15),
     "records.event_queue.Item.due": Deadline(a_lease, 60),
+    "records.open_facts.OpenFacts.ask_after": Deadline(a_pause_of_facts, LONGEST_PAUSE.total_seconds()),
+    "repository.versioned.DueWork.ask_facts_after": Deadline(a_pause_of_facts, LONGEST_PAUSE.total_seconds()),
     "records.grant.Grant.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
     "records.retired_tokens.Retired.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
     "repository.versioned.PendingRevocation.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
