@@ -74,7 +74,7 @@ def test_the_numbers_on_the_page_are_the_numbers_in_the_code() -> None:
     assert "and again five minutes later" in PAGE
     assert 300 == UNCLEAR_SECONDS
     assert "1 s, then twice as long each time, up to 5 min" in PAGE
-    assert (4, "four times `limits.providerSeconds`" in PAGE) == (PROVIDER_CALLS, True)
+    assert (5, "five times `limits.providerSeconds`" in PAGE) == (PROVIDER_CALLS, True)
     assert f"`limits.rejectionsPerHour` times ({limits.rejections_per_hour})" in PAGE
     assert f"or {limits.default_min_ttl_seconds} s if it says nothing" in PAGE
     assert (5, True) == (LONGEST_PAUSE, max(FIRST_PAUSES) < LONGEST_PAUSE < grace_of(LEASE_SECONDS))
