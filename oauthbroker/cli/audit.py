@@ -110,6 +110,7 @@ def _show(result: TrailVerification, prefix: str) -> None:
 @app.command("name")
 def name_command(
     person: Annotated[str, typer.Argument(help="The id of a caller, or a subject such as slack:user:T1:U1.")],
+    as_json: AsJson = False,
     config: ConfigPath = CONFIG,
 ) -> None:
     """Print the pseudonym by which the log names a person: as actor, by and subject."""
@@ -117,7 +118,11 @@ def name_command(
     async def named(vault: Vault) -> str:
         return vault.audit.name("person", person)
 
-    typer.echo(in_vault(config, named))
+    name = in_vault(config, named)
+    if as_json:
+        answer({"name": name})
+    else:
+        typer.echo(name)
 
 
 @app.command("tail")

@@ -231,12 +231,13 @@ async def test_a_grant_that_is_hammered_slows_down_its_own_tenant_at_most(
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing.stores import open_file_store
 
 async def main():
-    repository = Repository(open_file_store(Path(sys.argv[1])))
-    async with repository.provider_lease(GrantKey("mail", sys.argv[2]), wait=5), repository.pair(GrantKey("mail", sys.argv[2]), wait=5):
+    repository, key = Repository(open_file_store(Path(sys.argv[1]))), GrantKey("mail", sys.argv[2])
+    async with repository.provider_lease(key, wait=5), repository.pair(key, wait=5):
         print("held", flush=True)
         await asyncio.sleep(60)
 

@@ -95,8 +95,8 @@ def typed_params(fields: Mapping[str, str]) -> dict[str, str]:
 
 def typed_label(fields: Mapping[str, str]) -> str:
     """Return the person's own name for the account: printable, in one line, at most 40 characters."""
-    text = "".join(char if char.isprintable() else " " for char in fields.get(LABEL, ""))
-    return " ".join(text.split())[:LONGEST_LABEL].strip()
+    printable = "".join(char if char.isprintable() else " " for char in fields.get(LABEL, ""))
+    return " ".join(printable.split())[:LONGEST_LABEL].strip()
 
 
 def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Page:

@@ -149,7 +149,7 @@ def test_check_without_the_package_says_what_to_install(ready: Desk):
     line = (ready.folder / "config" / "broker.yaml").read_text("utf-8").count("\n")
     assert (
         f"broker.yaml:{line}:13 spec.plugins[0]: No plug-in of this name is installed. "
-        "Install the package that has it, or remove the name."
+        "Name an installed one (flowtools, gateway, integrations, mcp, tools), or install the package that has it."
     ) in done.err
 
 
