@@ -238,7 +238,8 @@ async def unkeyed(w: World, s: Side, d: Random) -> None:
 # events
 
 
-@action("events.lease", "delivery.ack", "delivery.nack", "delivery.give_back", "delivery.extend", weight=8)
+@action("events.lease", "delivery.ack", "delivery.nack", "delivery.give_back", "delivery.extend",
+    "delivery.extended_during", weight=8)  # fmt: skip
 async def consumed(w: World, s: Side, d: Random) -> None:
     delivery = await s.broker.events.lease(d.choice(AGENTS), wait=d.choice((0, 0, 1)))
     if delivery is None:
@@ -246,6 +247,8 @@ async def consumed(w: World, s: Side, d: Random) -> None:
     w.model.leased(delivery)
     if d.random() < 0.25:
         await delivery.extend()
+    if d.random() < 0.25:
+        await delivery.extended_during(asyncio.sleep(0), 60)
     if d.random() < 0.25:
         w.held.append(delivery)
     else:

@@ -87,6 +87,13 @@ async def person_tries_again(w: World, s: Side, d: Random) -> None:
         checked(w, await browser.submit())
 
 
+@action("page POST /next/{session}/choice")
+async def person_chooses_where_nothing_is_to_be_chosen(w: World, s: Side, d: Random) -> None:
+    """Sends the form of a choice for a connection that has none, as after the back button."""
+    if found := drawn(d, w.links):
+        checked(w, await w.browser(d).post(f"{BASE}/next/{found[1].auth_session_id}/choice", [("choice", "0")]))
+
+
 @action("page GET /connections", "page POST /connections/{grant}/disconnect", "page GET /connections/{grant}/disconnect",
     "page POST /connections/{grant}/switch", "page POST /connections/{grant}/again", "page POST /connections/leave",
     "page GET /connections/left", "page GET /connections/open/{ticket}", "page POST /connections/open/{ticket}",

@@ -40,8 +40,8 @@ async def test_an_app_that_points_elsewhere_now_asks_again_and_the_old_tokens_st
             assert two.is_alive(new.access_token)
             grant = await harness.grant()
             assert grant is not None
-            assert grant.account is not None
-            assert two.endpoints["issuer"] == grant.account[0]
+            assert grant.pinned is not None
+            assert two.endpoints["issuer"] == grant.pinned[0]
             assert "later" == await harness.broker.grants.revoke("mail", ALICE), "the old client has to be told, too"
         assert [] == [seen for seen in two.requests if old.access_token.reveal() in repr(texts(seen.fields))]
         assert one.is_alive(old.access_token)

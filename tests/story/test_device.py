@@ -50,7 +50,7 @@ async def test_a_code_typed_elsewhere_wakes_the_agent_and_its_tool_gets_a_token(
     grant = await broker.grant("tv", ALICE)
     assert grant is not None
     assert ("device_code", asked.auth_session_id) == (grant.flow, grant.auth_session_id)
-    assert grant.account is not None
+    assert grant.pinned is not None
     await here.poll(after=60)
     assert ["authorization_pending", "granted"] == here.polls(prompt)  # polling has ended
 
