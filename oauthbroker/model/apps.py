@@ -222,6 +222,7 @@ class OAuthApp:
             redirect=redirect,
             habits=habits,
             resource=resource,
+            facts=self.facts.at(texts),
             base=self,
             params=values,
         )

@@ -7,6 +7,7 @@ from typing import Final
 
 from oauthbroker.config.checks.api import api_of
 from oauthbroker.config.checks.app import endpoint_problem, fetched_problem, samples
+from oauthbroker.config.checks.connect import sampled
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.values.preset_endpoints import params_in
 from oauthbroker.config.values.preset_merge import Merged
@@ -52,15 +53,16 @@ def _check_request(app: Merged, index: int, request: FactRequest, reach: Provide
     at = ("facts", "requests", index)
     if request.choose and app.spec.flow != "authorizationCode":
         app.written.refuse((*at, "choose"), "a choice on a page in a flow without one", "select one with where")
-    problem = fetched_problem(request.url, reach, query=True)
-    if problem is None and url_checks.origin_of(request.url) not in _known_origins(app):
+    url = sampled(app, request.url)
+    problem = fetched_problem(url, reach, query=True)
+    if problem is None and url_checks.origin_of(url) not in _known_origins(app):
         problem = "a host that is neither an endpoint's nor one of api.hosts", "list it in api.hosts"
     if problem is not None:
         app.written.refuse((*at, "url"), *problem)
 
 
 def _known_origins(app: Merged) -> set[tuple[str, str, int | None]]:
-    urls = [getattr(app.endpoints, slot) for slot in app.endpoints.__slots__]
+    urls = [sampled(app, getattr(app.endpoints, slot)) for slot in app.endpoints.__slots__]
     hosts = [each for each in api_of(app).hosts if isinstance(each, ApiHost)]
     hosts += [each for each in map(written_host, app.place.api_hosts) if each is not None]
     return {url_checks.origin_of(url) for url in urls if url and "{" not in url} | {
@@ -70,11 +72,12 @@ def _known_origins(app: Merged) -> set[tuple[str, str, int | None]]:
 
 def _check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
     """Check the endpoints in which a fact stands, with each of its values."""
+    missing = app.preset.params if app.preset is not None and not app.place.is_elsewhere else {}
     for slot, name in ENDPOINT_NAMES.items():
-        url = getattr(app.endpoints, slot)
-        for fact_name in params_in(url) if url else ():
+        url = sampled(app, getattr(app.endpoints, slot))
+        for fact_name in params_in(url):
             fact, at = app.facts.callback.get(fact_name), ("endpoints", name)
-            if fact is None:
+            if fact is None or fact_name in missing:  # `check_provider` names the missing one
                 continue
             if slot not in SLOTS_OF_FACTS:
                 app.written.refuse(at, "a fact that is not known yet when this address is used", "write the host")
