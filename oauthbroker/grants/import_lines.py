@@ -228,11 +228,12 @@ def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datet
 
 def _problems_of_owner(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[str]:
     subject, rule = members["subject"], _rule(app)
+    is_compared = app.subject_mode == "global" or app.owner.binding == "providerIdentity"
     if app.flow == "clientCredentials":
         yield "the app asks for itself, and needs no user's grant. Leave the line out."
     elif not is_subject(subject) or not subject.isprintable():
         yield "subject is empty, too long or unprintable"
-    elif rule is not None and not _shape(rule.template).fullmatch(subject):
+    elif rule is not None and is_compared and not _shape(rule.template).fullmatch(subject):
         yield f"subject is not spelt as the app's owner.identity.{app.subject_mode} spells them: {rule.template}"
     if problem := _problem_of_connection(app, members.get("connection", "")):
         yield problem
@@ -246,10 +247,13 @@ def _problems_of_owner(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[st
 def _problem_of_connection(app: OAuthApp, connection: str) -> str:
     """Return the problem of the account that a line is for, empty without one."""
     if app.connect_params:
+        names = ", ".join(it.name for it in app.connect_params)
+        if not connection:
+            return f"connection is missing. Give the value of connectParams: {names}."
         try:
             values_of(app.connect_params, connection)
         except BrokerError:
-            return f"connection is no value of connectParams: {', '.join(it.name for it in app.connect_params)}"
+            return f"connection is no value of connectParams: {names}"
         return ""
     if connection and not app.several_accounts:
         return "connection is of no use for this app, which has one account for each subject. Leave it out."

@@ -18,7 +18,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.connect_params import values_of
-from oauthbroker.model.owner_check import CheckedOwner, check_owner, pin_of
+from oauthbroker.model.owner_check import CheckedOwner, check_owner, is_the_account, pin_of
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.records import Grant, Token
 from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
@@ -152,8 +152,8 @@ class Importing:
         expires = incoming.expires_at if access is not None else None
         if refresh is not None and expires is None:
             expires = LONG_AGO
-        is_subject = not incoming.connection and app.subject_mode == "user" and app.owner.user_identity is not None
-        person = incoming.subject if is_subject else None
+        is_account = app.subject_mode == "user" and is_the_account(app, incoming.subject, incoming.connection)
+        person = incoming.subject if is_account and not incoming.connection else None
         token = Token(access_token=access or Secret(""), token_type="Bearer", refresh_token=refresh, expires_at=expires)
         grant = Grant(
             app=app.name,

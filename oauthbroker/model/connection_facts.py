@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oauthbroker.model.connect_params import filled
 from oauthbroker.model.provider_api import is_within
 
 LONGEST_FACT = 512
@@ -83,15 +82,17 @@ class ConnectionFacts:
         return (*self.callback, *self.user_info, *(name for each in self.requests for name in each.each))
 
     def at(self, texts: Mapping[str, str]) -> ConnectionFacts:
-        """Return the facts of a connection, with its parameters in their rules and addresses."""
+        """Return the facts with these texts in the place of `{placeholders}`: in the values that the callback may have,
+        and in the addresses of requests."""
+
+        def at(text: str) -> str:
+            return _PLACEHOLDER.sub(lambda found: texts.get(found[1], found[0]), text)
+
         callback = {
-            name: replace(
-                fact, one_of=tuple(filled(value, texts) for value in fact.one_of), within=filled(fact.within, texts)
-            )
-            for name, fact in self.callback.items()
+            name: replace(each, default=at(each.default), one_of=tuple(map(at, each.one_of)))
+            for name, each in self.callback.items()
         }
-        requests = tuple(replace(each, url=filled(each.url, texts)) for each in self.requests)
-        return replace(self, callback=callback, requests=requests)
+        return replace(self, callback=callback, requests=tuple(replace(it, url=at(it.url)) for it in self.requests))
 
     def filled(self, url: str, known: Mapping[str, Any]) -> str:
         """Fill in the facts that may stand in a host. A missing or unusable one leaves its `{name}`, and the transport

@@ -56,7 +56,7 @@ def check_owner(
 
 
 def _check_user(app: OAuthApp, subject: str, facts: OwnerFacts, account: str) -> CheckedOwner:
-    if _names(app, subject, account):
+    if is_the_account(app, subject, account):
         if facts.user_identity is None:
             raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
         if facts.user_identity != subject:
@@ -66,7 +66,7 @@ def _check_user(app: OAuthApp, subject: str, facts: OwnerFacts, account: str) ->
     return CheckedOwner(_pin(app, facts, facts.user_identity), facts.user_identity)
 
 
-def _names(app: OAuthApp, subject: str, account: str) -> bool:
+def is_the_account(app: OAuthApp, subject: str, account: str) -> bool:
     """Tell whether `identity.user` has to be the subject. The identity of one of several accounts need not be."""
     other = account and app.several_accounts and app.owner.binding != "providerIdentity"
     return not other and _speaks_of(app, subject)
@@ -124,7 +124,7 @@ def check_same_owner(
         )
     else:
         compared = pinned is not None and facts.account is not None and _pins_id_token(app)
-        known = key.subject if _names(app, key.subject, key.account) else (authorized_by or facts.user_identity)
+        known = key.subject if is_the_account(app, key.subject, key.account) else (authorized_by or facts.user_identity)
         same = facts.user_identity in {None, known} and (not compared or facts.account == pinned)
     if not same:
         raise BrokerError(Code.SUBJECT_MISMATCH)
@@ -139,7 +139,7 @@ def knows_by_sub(app: OAuthApp) -> bool:
 def pin_of(app: OAuthApp, subject: str, sub: str | None) -> Account | None:
     """Return the account to pin for a grant that comes from elsewhere: the subject, where that is what a login would
     pin, or the `sub` that came along. None leaves it to the next login."""
-    if app.subject_mode == "user" and _pins_id_token(app):
+    if app.subject_mode == "user" and (_pins_id_token(app) or not _speaks_of(app, subject)):
         return (app.endpoints.issuer, sub) if sub is not None and knows_by_sub(app) else None
     return _issuer(app), subject
 

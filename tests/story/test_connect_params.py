@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -14,6 +16,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
 from oauthbroker.model.connect_params import ConnectParam
+from oauthbroker.model.connection_facts import CallbackFact, ConnectionFacts
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
@@ -211,3 +214,30 @@ async def test_more_scopes_are_asked_for_at_the_same_tenant(tenants: Tenants) ->
     page = await tenants.harness.browser().open(more.authorization_url)
     assert "param.tenant" not in page.form("decision").names, "it is not asked for again"
     assert f"127.0.0.1:{second}" in page.text
+
+
+async def test_a_signed_callback_names_the_shop_of_its_session_or_no_code_is_redeemed(tenants: Tenants) -> None:
+    """Shopify: the query is signed with the client's secret, which is the same for all shops."""
+    broker = tenants.harness.broker
+    facts = ConnectionFacts(callback={"shop": CallbackFact(one_of=("{tenant}.shops.example",))}, hmac=True)
+    signed = replace(broker.bundle.apps["shop"], facts=facts)
+    first, second = tenants.names
+    async with running(tenants.idps[first], [signed], clock=tenants.harness.clock) as harness:
+        here = Tenants(harness, tenants.idps)
+        for named, status in ((second, Code.CALLBACK_FACT_INVALID.status), (first, 303)):
+            asked, browser = await here.ask(first), harness.browser()
+            back = await here.agree(await here.press(asked, browser), first, browser)
+            shop = f"{back}&shop={named}.shops.example"
+            assert Code.CALLBACK_MALFORMED.status == (await browser.follow(shop)).status
+            before = here.idps[first].count("authorization_code")
+            assert status == (await browser.follow(signature_of(shop))).status
+            assert (before if named == second else before + 1) == here.idps[first].count("authorization_code")
+        ready = await here.ask(first)
+        assert isinstance(ready, Ready)
+        assert {"tenant": first, "shop": f"{first}.shops.example"} == ready.provider_data
+
+
+def signature_of(url: str) -> str:
+    pairs = sorted(parse_qsl(urlsplit(url).query))
+    text = "&".join(f"{name}={value}" for name, value in pairs)
+    return f"{url}&hmac={hmac.new(b'the-secret-of-shop', text.encode(), sha256).hexdigest()}"

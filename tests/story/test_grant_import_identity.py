@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -240,3 +240,25 @@ async def test_pages_say_so_too(world: World) -> None:
     assert "has not named the account" in (await operator.open(f"{BASE}/admin/grants/{grant.grantId}")).text
     person = await connections_browser(world.harness, {"user": ALICE})
     assert "not confirmed by the service yet" in (await person.open(f"{BASE}/connections")).text
+
+
+@pytest.mark.parametrize("binding", ["localOperator", "runtimeConfirm", "channelCode"])
+async def test_a_subject_of_the_runtimes_own_is_imported_where_the_binding_confirms_it(
+    identity_provider: IdentityProvider, test_clock: TestClock, binding: Any
+) -> None:
+    """With these bindings a subject need not be an account of the provider's, at a consent and at an import."""
+    app = user_app(identity_provider, owner=replace(BY_USERINFO, binding=binding))
+    async with running(
+        identity_provider, [app, user_app(identity_provider, "files")], clock=test_clock, background=False
+    ) as harness:
+        world = World(harness)
+        tokens = await world.tokens("files")
+        identity_provider.script.userinfo.answer(200, {"sub": "U999"})
+        assert "imported" == await world.imported(alone(tokens, subject="web:42"))
+        [listed] = [each async for each in harness.broker.grants.list(app="mail")]
+        assert ("web:42", "idp:user:U999", False) == (listed.subject, listed.authorizedBy, listed.unverified)
+        versioned = await harness.repository.grant(GrantKey("mail", "web:42"))
+        assert versioned is not None
+        assert versioned.record.pinned is None, "the next consent pins it"
+        identity_provider.script.userinfo.answer(200, {"sub": "U999"})
+        assert Code.SUBJECT_MISMATCH is await world.refused(alone(tokens)), "an account of the provider's is compared"

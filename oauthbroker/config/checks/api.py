@@ -124,5 +124,5 @@ def _account_problem(app: Merged, written: ApiHostSpec) -> ProblemText | None:
     if not within.startswith(".") or "." not in within[1:] or not is_host_name(within[1:]):
         return "not a domain of its own", "write a dot and at least two labels, such as .my.example.com"
     if data not in {*app.habits.tool_data, *app.facts.names}:
-        return "a member that tools do not get", "add it to quirks.toolData, so that tools know the host"
+        return "a member that tools do not get", "add it to quirks.toolData or to facts, so that tools know the host"
     return None

@@ -76,7 +76,9 @@ def check_provider(app: Merged) -> None:
     given = {*(spec.params or {}), *(spec.connect_params or {}), *meant}
     for name, param in known.items():
         if name not in given and _needed(app, name):
-            app.written.missing(("params", name), f"write {param.description}")
+            app.written.missing(
+                ("params", name), f"write {param.description}; or connectParams.{name}, if each connection has its own"
+            )
 
 
 def _needed(app: Merged, param: str) -> bool:
@@ -125,9 +127,10 @@ def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
     written = app.spec.endpoints
     for slot, name in ENDPOINT_NAMES.items():
         said = getattr(written, slot) if written else None
+        said = sampled(app, said) if said else said
         if said is None or app.facts.callback.keys() & set(params_in(said)):  # then `check_facts` looks at it
             continue
-        if problem := endpoint_problem(slot, sampled(app, said), reach):
+        if problem := endpoint_problem(slot, said, reach):
             app.written.refuse(("endpoints", name), *problem)
     _check_named_hosts(app, reach)
     if app.endpoints.issuer or app.spec.provider == MCP:

@@ -46,6 +46,8 @@ def _param(app: Merged, name: str, written: ConnectParamSpec) -> ConnectParam:
 
 
 def check_connect_params(app: Merged) -> None:
+    """Check the parameters of a connection, and what stands in their place."""
+    _check_templates(app)
     for name, written in (app.spec.connect_params or {}).items():
         at: Keys = ("connectParams", name)
         if app.written.whole(*at) and (problem := _problem(app, name, written)):
@@ -130,6 +132,17 @@ def _check_identity(app: Merged) -> None:
         what = f"accounts of two hosts of {param.name} could have the same name"
         hint = f"write {_SAID % param.name} into the template, or another owner.binding"
         app.written.refuse(("owner", "identity", app.mode, "template"), what, hint)
+
+
+def _check_templates(app: Merged) -> None:
+    """Refuse a template with a parameter that the app lacks: it would be read from the provider's answer."""
+    known = {_SAID % name for name in app.spec.connect_params or {}}
+    for mode, identity in app.identities.items():
+        for name in params_in(identity.template or ""):
+            said = f"{{{name}}}"
+            if said.startswith("{connectParams.") and said not in known:
+                at = ("owner", "identity", mode, "template")
+                app.written.refuse(at, f"{said} is no parameter of this app", "write one of connectParams")
 
 
 def samples_of(app: Merged) -> dict[str, str]:

@@ -62,10 +62,9 @@ def _check_request(app: Merged, index: int, request: FactRequest, reach: Provide
 
 
 def _known_origins(app: Merged) -> set[tuple[str, str, int | None]]:
-    urls = [getattr(app.endpoints, slot) for slot in app.endpoints.__slots__]
+    urls = [sampled(app, getattr(app.endpoints, slot)) for slot in app.endpoints.__slots__]
     hosts = [each for each in api_of(app).hosts if isinstance(each, ApiHost)]
     hosts += [each for each in map(written_host, app.place.api_hosts) if each is not None]
-    urls = [sampled(app, url) for url in urls]
     return {url_checks.origin_of(url) for url in urls if url and "{" not in url} | {
         (each.scheme, each.name, each.port) for each in hosts
     }
@@ -73,11 +72,12 @@ def _known_origins(app: Merged) -> set[tuple[str, str, int | None]]:
 
 def _check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
     """Check the endpoints in which a fact stands, with each of its values."""
+    missing = app.preset.params if app.preset is not None and not app.place.is_elsewhere else {}
     for slot, name in ENDPOINT_NAMES.items():
-        url = getattr(app.endpoints, slot)
-        for fact_name in params_in(url) if url else ():
+        url = sampled(app, getattr(app.endpoints, slot))
+        for fact_name in params_in(url):
             fact, at = app.facts.callback.get(fact_name), ("endpoints", name)
-            if fact is None or fact_name in (app.spec.connect_params or {}):
+            if fact is None or fact_name in missing:  # `check_provider` names the missing one
                 continue
             if slot not in SLOTS_OF_FACTS:
                 app.written.refuse(at, "a fact that is not known yet when this address is used", "write the host")

@@ -9,7 +9,7 @@ from typing import Final
 
 from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.reading.shape import Written
-from oauthbroker.config.values.preset_endpoints import ProviderPlace, fill, place_of, values_of
+from oauthbroker.config.values.preset_endpoints import ProviderPlace, place_of, values_of
 from oauthbroker.config.written.resource_specs import IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
 from oauthbroker.model.apps import (
     AssertionAudience,
@@ -175,17 +175,7 @@ def _facts(spec: OAuthAppSpec, preset: Preset | None, place: ProviderPlace) -> C
     requests would take the token to its own hosts, so that an app with endpoints elsewhere gets none of its facts."""
     facts = ConnectionFacts()
     if preset is not None and not place.is_elsewhere:
-        known, values = preset.connection_facts.over(facts), values_of(spec, preset)
-        facts = dataclasses.replace(
-            known,
-            callback={
-                name: dataclasses.replace(
-                    each, default=fill(each.default, values), one_of=tuple(fill(it, values) for it in each.one_of)
-                )
-                for name, each in known.callback.items()
-            },
-            requests=tuple(dataclasses.replace(each, url=fill(each.url, values)) for each in known.requests),
-        )
+        facts = preset.connection_facts.over(facts).at(values_of(spec, preset))
     return spec.facts.over(facts) if spec.facts is not None else facts
 
 

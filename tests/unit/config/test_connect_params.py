@@ -191,3 +191,43 @@ def test_the_facts_of_a_preset_follow_the_parameter(tmp_path: Path) -> None:
     app = app_in(tmp_path, text)
     fact = app.at({"shop": "one"}).facts.callback["shop"]
     assert [True, False] == [fact.admits(f"{shop}.myshopify.com") for shop in ("one", "two")]
+
+
+SHOPIFY: Final = (
+    ("subjectMode: user", "subjectMode: global"),
+    (
+        '    identity:\n      user: {from: tokenResponse, template: "acme:user:{user.id}"}\n',
+        "    authorizers: anyone\n",
+    ),
+)
+
+
+def test_the_callback_of_a_shop_has_to_name_the_shop_of_its_connection(tmp_path: Path) -> None:
+    app = app_in(tmp_path, preset("shopify", "{shop: {title: Your shop}}", *SHOPIFY))
+    there = app.at(values_of(app.connect_params, "one"))
+    assert {"one.myshopify.com"} == hosts_of(there)
+    assert ("one.myshopify.com",) == there.facts.callback["shop"].one_of
+    assert not app.facts.callback["shop"].admits("one.myshopify.com"), "not before the shop is known"
+
+
+def test_a_request_for_facts_goes_to_the_host_of_its_connection(tmp_path: Path) -> None:
+    facts = '  facts: {requests: [{url: "https://{shop}.acme.example/me", each: {plan: plan}}]}\n'
+    app = app_in(tmp_path, own("{shop: {}}", ("  scopes:", f"{facts}  scopes:")))
+    [request] = app.at(values_of(app.connect_params, "one")).facts.requests
+    assert "https://one.acme.example/me" == request.url
+
+
+def test_a_preset_parameter_that_is_missing_is_one_problem_and_names_both_ways(tmp_path: Path) -> None:
+    text = preset("shopify", "{}", *SHOPIFY)
+    [problem] = refused(write(tmp_path, broker=BROKER, app=text)).problems
+    assert "spec.params.shop" == problem.path
+    assert "connectParams" in problem.hint
+
+
+@pytest.mark.parametrize("params", ["{shop: {}}", "{}"])
+def test_a_template_names_no_parameter_that_the_app_lacks(tmp_path: Path, params: str) -> None:
+    at = "https://{shop}.acme.example" if "shop" in params else "https://acme.example"
+    text = own(params, ("acme:user:{user.id}", "acme:user:{connectParams.shopp}:{user.id}"), at=at)
+    [problem] = refused(write(tmp_path, broker=BROKER, app=text)).problems
+    assert "spec.owner.identity.user.template" == problem.path
+    assert "shopp" in problem.what
