@@ -118,6 +118,8 @@ class McpClients:
             found = await self.repository.clients.get(name)
             if found is not None:
                 await self.repository.clients.remove(name)
+            else:  # perhaps it was removed a moment ago: the answer says that it is gone
+                await self.repository.sync("clients")
         self._failed.pop(name, None)
         return found is not None
 

@@ -70,6 +70,8 @@ NOTHING_PROMISED = {
     "ApiKeys.sweep": "a key whose overlap is over is refused by its time, too",
     "Admin.turned_away": "an entry of the audit log",
     "Broker.reload": "a new process reads the configuration anew",
+    "Choices.choose": "a choice that is lost is asked for again; its grant was durable before, and its event leaves with it",
+    "PagesService.choose": "as `Choices.choose`",
     "PagesService.depart": "a browser goes to the provider; without its session the callback is refused",
     "PagesService.log_in": "as `depart`: without its session the browser is refused, and presses the link again",
     "EventLease.extend": "without it the lease ends earlier, and the event comes again",
