@@ -36,7 +36,7 @@ class Accounts:
             raise _refused()
         if not all(name == "" or is_account(name) for name in allowed) or default not in {None, *allowed}:
             raise _refused()
-        return cls(tuple(allowed), default)
+        return cls(tuple(dict.fromkeys(allowed)), default)
 
     def chosen(self, named: str | None) -> str:
         """Return the account that a call gets. Raises `accountForbidden`, `accountRequired`."""

@@ -82,9 +82,10 @@ async def test_a_written_default_is_used(several: Harness) -> None:
     assert work.access_token == ready.access_token
 
 
-async def test_the_only_one_listed_needs_no_name(several: Harness) -> None:
+@pytest.mark.parametrize("listed", [["work"], ["work", "work"]])
+async def test_the_only_one_listed_needs_no_name(several: Harness, listed: list[str]) -> None:
     work = await connected(several, "work", "alice", listing(BOTH))
-    ready = await several.ask(of=listing(["work"]))
+    ready = await several.ask(of=listing(listed))
     assert isinstance(ready, Ready)
     assert work.access_token == ready.access_token
 
