@@ -65,7 +65,7 @@ def acknowledge(
 
         def recorded(here: Place) -> list[FlowFinding]:
             def before(key: str) -> None:
-                here.audit(FindingAcknowledged(**about, finding=key, actor=account(), by=by))
+                here.audit(FindingAcknowledged(**about, finding=key, actor=account(), by=by.strip()))
 
             return here.versions.acknowledgements.record(tool, assessment, by=by, chosen=finding, before=before)
 
@@ -101,10 +101,10 @@ def deploy(  # noqa: PLR0913  (options)
             from oauthbroker.flowtools.running.flow import ready
 
             ready(tool, entities=entities_by_name(found), ports=ports, policies=policies)
-            given: dict[str, Any] = {"digest": tool.source.digest, "actor": account(), "by": by or account()}
+            given: dict[str, Any] = {"digest": tool.source.digest, "actor": account(), "by": by.strip() or account()}
             entry = VersionDeployed(tool=tool.name, version=tool.version, **given)
             flow = here.versions.deploy(
-                raw, str(file), by=entry.by, policies=policies, before=lambda: here.audit(entry)
+                raw, str(file), by=by or account(), policies=policies, before=lambda: here.audit(entry)
             )
             return flow, here.versions.serving(tool.name)
 
@@ -123,11 +123,11 @@ def activate(
     """Let a deployed version serve, forward or back. The others stay deployed."""
     from oauthbroker.flowtools.running.auditing import VersionActivated
 
-    entry = VersionActivated(tool=name, version=version, actor=account(), by=by or account())
+    entry = VersionActivated(tool=name, version=version, actor=account(), by=by.strip() or account())
     with problems_printed(as_json=as_json):
         flow = at_broker(
             config,
-            lambda here: here.versions.activate(name, version, by=entry.by, before=lambda: here.audit(entry)),
+            lambda here: here.versions.activate(name, version, by=by or account(), before=lambda: here.audit(entry)),
         )
     _tell(flow, version, "activated", as_json=as_json)
 
@@ -145,7 +145,7 @@ def withdraw(
     """Permanently stop new calls to a version. Its runs that have begun go on to their end."""
     from oauthbroker.flowtools.running.auditing import VersionWithdrawn
 
-    entry = VersionWithdrawn(tool=name, version=version, actor=account(), by=by or account())
+    entry = VersionWithdrawn(tool=name, version=version, actor=account(), by=by.strip() or account())
     given: dict[str, Any] = {"by": by or account(), "why": why, "serving": serving}
     with problems_printed(as_json=as_json):
         record = at_broker(

@@ -136,7 +136,7 @@ def test_a_withdrawn_version_is_reported_by_each_command(entries):
         Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [], version=version)), "utf-8")
         run("deploy", "tool.json")
     assert isinstance(run("withdraw", "tool", 1).exception, BrokerError)
-    done = run("withdraw", "tool", 2, "--by", "bob", "--why", "no roles").output
+    done = run("withdraw", "tool", 2, "--by", " bob ", "--why", "no roles").output
     assert done.startswith("tool version 2: withdrawn by bob at ")
     assert done.endswith(" (no roles); its runs that have begun go on\n")
     reported = json.loads(run("withdraw", "tool", 2, "--json").output)
@@ -156,8 +156,8 @@ def test_a_withdrawn_version_is_reported_by_each_command(entries):
 def test_each_acknowledgement_deployment_and_activation_has_one_entry(entries):
     account = pwd.getpwuid(os.getuid()).pw_name
     for _ in range(2):  # the second time changes nothing, and has no entry
-        digest = json.loads(run("acknowledge", PAYMENT, "--by", "Ada", "--json").output)["digest"]
-        run("deploy", PAYMENT, "--by", "Ada", *USES)
+        digest = json.loads(run("acknowledge", PAYMENT, "--by", " Ada ", "--json").output)["digest"]
+        run("deploy", PAYMENT, "--by", " Ada ", *USES)
         run("activate", "processPayment", 1)
     about: dict[str, Any] = {"tool": "processPayment", "version": 1, "actor": account, "by": "Ada"}
     known: dict[str, Any] = {**about, "digest": digest}
