@@ -29,6 +29,7 @@ from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
 from oauthbroker.flowtools.risk.acknowledgements import finding_key
 from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.risk.records import Entry
+from oauthbroker.flowtools.risk.rules import FlowFinding
 from oauthbroker.flowtools.specification.input_files import input_policies, read_input
 from oauthbroker.flowtools.specification.policies import Policy
 from oauthbroker.flowtools.specification.source import FlowRefused
@@ -55,12 +56,20 @@ def acknowledge(
     as_json: AsJson = False,
 ) -> None:
     """Record that a person accepts the yellow findings of exactly these bytes."""
+    from oauthbroker.flowtools.running.auditing import FindingAcknowledged
+
     with problems_printed(as_json=as_json):
         tool = load_tool(read_input(file), str(file))
         assessment = assess(tool, _policies(policy))
-        new = at_broker(
-            config, lambda here: here.versions.acknowledgements.record(tool, assessment, by=by, chosen=finding)
-        )
+        about: dict[str, Any] = {"tool": tool.name, "version": tool.version, "digest": tool.source.digest}
+
+        def recorded(here: Place) -> list[FlowFinding]:
+            def before(key: str) -> None:
+                here.audit(FindingAcknowledged(**about, finding=key, actor=account(), by=by.strip()))
+
+            return here.versions.acknowledgements.record(tool, assessment, by=by, chosen=finding, before=before)
+
+        new = at_broker(config, recorded)
     answer = {"digest": tool.source.digest, "acknowledged": [finding_key(each) for each in new]}
     count = f"{len(new) or 'no'} finding{'s' * (len(new) != 1)} acknowledged"
     lines = [f"{finding_key(each)}: {each.what}" for each in new]
@@ -88,10 +97,15 @@ def deploy(  # noqa: PLR0913  (options)
 
         def deployed(here: Place, found: list[Entity], ports: Ports) -> tuple[DeployedFlow, int | None]:
             from oauthbroker.flowtools.entities.definition import entities_by_name
+            from oauthbroker.flowtools.running.auditing import VersionDeployed
             from oauthbroker.flowtools.running.flow import ready
 
             ready(tool, entities=entities_by_name(found), ports=ports, policies=policies)
-            flow = here.versions.deploy(raw, str(file), by=by or account(), policies=policies)
+            given: dict[str, Any] = {"digest": tool.source.digest, "actor": account(), "by": by.strip() or account()}
+            entry = VersionDeployed(tool=tool.name, version=tool.version, **given)
+            flow = here.versions.deploy(
+                raw, str(file), by=by or account(), policies=policies, before=lambda: here.audit(entry)
+            )
             return flow, here.versions.serving(tool.name)
 
         flow, serving = inputs.use(deployed)
@@ -107,8 +121,14 @@ def activate(
     as_json: AsJson = False,
 ) -> None:
     """Let a deployed version serve, forward or back. The others stay deployed."""
+    from oauthbroker.flowtools.running.auditing import VersionActivated
+
+    entry = VersionActivated(tool=name, version=version, actor=account(), by=by.strip() or account())
     with problems_printed(as_json=as_json):
-        flow = at_broker(config, lambda here: here.versions.activate(name, version, by=by or account()))
+        flow = at_broker(
+            config,
+            lambda here: here.versions.activate(name, version, by=by or account(), before=lambda: here.audit(entry)),
+        )
     _tell(flow, version, "activated", as_json=as_json)
 
 
@@ -125,7 +145,7 @@ def withdraw(
     """Permanently stop new calls to a version. Its runs that have begun go on to their end."""
     from oauthbroker.flowtools.running.auditing import VersionWithdrawn
 
-    entry = VersionWithdrawn(tool=name, version=version, actor=account(), by=by or account())
+    entry = VersionWithdrawn(tool=name, version=version, actor=account(), by=by.strip() or account())
     given: dict[str, Any] = {"by": by or account(), "why": why, "serving": serving}
     with problems_printed(as_json=as_json):
         record = at_broker(

@@ -26,6 +26,10 @@ _LONGEST_REASON: Final = 300
 _REFERENCE = re.compile(r"([A-Za-z0-9.]{1,128})(?:@([1-9][0-9]{0,17}))?")
 
 
+def _nothing() -> None:
+    """Do nothing before an act: the default of `before`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedFlow:
     """A deployed version: its specification in the one form, its own policies, and who deployed it when. `withdrawn` is
@@ -47,9 +51,12 @@ class FlowVersions:
         self._records, self._clock = FlowRecords(state), clock
         self.acknowledgements = Acknowledgements(self._records, clock)
 
-    def deploy(self, raw: bytes, file: str, *, by: str, policies: Iterable[Policy] = ()) -> DeployedFlow:
-        """Deploy a specification. Idempotent. The first version of a tool serves. Raises FlowRefused for problems, red
-        findings, yellow ones that are not acknowledged, and a version that is there with other bytes."""
+    def deploy(
+        self, raw: bytes, file: str, *, by: str, policies: Iterable[Policy] = (), before: Callable[[], None] = _nothing
+    ) -> DeployedFlow:
+        """Deploy a specification. Idempotent. The first version of a tool serves. `before` is called when nothing is
+        left that refuses it, if a record will be written. Raises FlowRefused for problems, red findings, yellow ones
+        that are not acknowledged, and a version that is there with other bytes."""
         tool, given = load_tool(raw, file), list(policies)
         assessment = assess(tool, given)
         refuse_undeployable(tool, assessment)
@@ -64,8 +71,10 @@ class FlowVersions:
             is_first = self.serving(tool.name) is None
             if is_first:
                 self._refuse_clash(tool)
-            if not self._records.of_version(tool.name, VERSIONS, tool.version):
+            there = self._records.of_version(tool.name, VERSIONS, tool.version)
+            if not there:
                 self.acknowledgements.refuse_missing(tool, assessment)
+                before()
                 entry = {"digest": tool.source.digest, "text": self._records.keep(text)}
                 self._add(tool.name, VERSIONS, tool.version, by, **entry)
             # the first entry counts, also if a command whose lease was lost has written meanwhile
@@ -73,14 +82,16 @@ class FlowVersions:
                 tool, self._records.of_version(tool.name, VERSIONS, tool.version) or {}, text["policies"]
             )
             if is_first:
+                if there:  # a command was killed between the two records
+                    before()
                 self._add(tool.name, ACTIVATIONS, tool.version, by)
 
         self._records.alone(write)
         return self.deployed(f"{tool.name}@{tool.version}")
 
-    def activate(self, name: str, version: int, *, by: str) -> DeployedFlow:
-        """Let a deployed version serve, an older or a newer one. Raises BrokerError for one that is not deployed or is
-        withdrawn."""
+    def activate(self, name: str, version: int, *, by: str, before: Callable[[], None] = _nothing) -> DeployedFlow:
+        """Let a deployed version serve, an older or a newer one. `before` is as in `deploy`. Raises BrokerError for one
+        that is not deployed or is withdrawn."""
         by = person(by)
 
         def write() -> DeployedFlow:
@@ -90,6 +101,7 @@ class FlowVersions:
                 raise BrokerError(Code.REQUEST_INVALID, note=note)
             if self.serving(name) != version:
                 self._refuse_clash(flow.tool)
+                before()
                 self._add(name, ACTIVATIONS, version, by)
             return flow
 
@@ -103,11 +115,11 @@ class FlowVersions:
         by: str,
         why: str = "",
         serving: bool = False,
-        before: Callable[[], None] = lambda: None,
+        before: Callable[[], None] = _nothing,
     ) -> Entry:
         """Permanently stop new calls to a version. Its runs that have begun go on. Idempotent: the first entry stays,
-        and is returned. The version that serves is refused, unless `serving`: then no version serves. `before` is
-        called when nothing is left that refuses it.
+        and is returned. The version that serves is refused, unless `serving`: then no version serves. `before` is as in
+        `deploy`.
 
         Raises BrokerError if it is not deployed or serves. A version whose text is damaged can be withdrawn.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from oauthbroker import BrokerError, Code
@@ -32,10 +32,17 @@ class Acknowledgements:
         return [each for each in assessment.findings if each.risk == YELLOW and finding_key(each) not in known]
 
     def record(
-        self, tool: FlowTool, assessment: RiskAssessment, *, by: str, chosen: Collection[str] = ()
+        self,
+        tool: FlowTool,
+        assessment: RiskAssessment,
+        *,
+        by: str,
+        chosen: Collection[str] = (),
+        before: Callable[[str], None] = lambda _: None,
     ) -> list[FlowFinding]:
-        """Record that a person accepts findings, the chosen ones or all, and return the new ones. Raises FlowRefused
-        for a tool that cannot be deployed, and BrokerError for a finding that it does not have."""
+        """Record that a person accepts findings, the chosen ones or all, and return the new ones. `before` is called
+        with the key of each one. Raises FlowRefused for a tool that cannot be deployed, and BrokerError for a
+        finding that it does not have."""
         refuse_undeployable(tool, assessment)
         by = person(by)
         keys = [finding_key(each) for each in assessment.findings]
@@ -48,6 +55,8 @@ class Acknowledgements:
             if new:
                 names, at = [finding_key(each) for each in new], self._clock.now().isoformat()
                 entry = {"version": tool.version, "digest": tool.source.digest, "findings": names, "by": by, "at": at}
+                for each in names:
+                    before(each)
                 self._records.add(tool.name, ACKNOWLEDGEMENTS, entry)
             return new
 

@@ -80,6 +80,38 @@ class RunDecided(PluginAuditEntry, plugin="flowtools"):
     by: str | None
 
 
+class FindingAcknowledged(PluginAuditEntry, plugin="flowtools"):
+    """A person is about to accept a yellow finding, `RULE:NODE`, of the specification with this digest. `actor` and
+    `by` are as in `RunDecided`."""
+
+    tool: str
+    version: int
+    digest: str
+    finding: str
+    actor: str
+    by: str
+
+
+class VersionDeployed(PluginAuditEntry, plugin="flowtools"):
+    """A version is about to be deployed, and to serve if it is the first one of its tool. `actor` and `by` are as in
+    `RunDecided`."""
+
+    tool: str
+    version: int
+    digest: str
+    actor: str
+    by: str
+
+
+class VersionActivated(PluginAuditEntry, plugin="flowtools"):
+    """A version is about to serve in place of another one. `actor` and `by` are as in `RunDecided`."""
+
+    tool: str
+    version: int
+    actor: str
+    by: str
+
+
 class VersionWithdrawn(PluginAuditEntry, plugin="flowtools"):
     """A version is about to take no new call. `actor` and `by` are as in `RunDecided`."""
 
@@ -89,7 +121,17 @@ class VersionWithdrawn(PluginAuditEntry, plugin="flowtools"):
     by: str
 
 
-TYPES = (FlowCalled, FlowCallRefused, EffectSent, RunStopped, RunDecided, VersionWithdrawn)
+TYPES = (
+    FlowCalled,
+    FlowCallRefused,
+    EffectSent,
+    RunStopped,
+    RunDecided,
+    FindingAcknowledged,
+    VersionDeployed,
+    VersionActivated,
+    VersionWithdrawn,
+)
 
 
 def of_run(run: RunRecord) -> dict[str, Any]:

@@ -17,7 +17,12 @@ from typer.testing import CliRunner
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.cli import command_inputs, commands
-from oauthbroker.flowtools.running.auditing import VersionWithdrawn
+from oauthbroker.flowtools.running.auditing import (
+    FindingAcknowledged,
+    VersionActivated,
+    VersionDeployed,
+    VersionWithdrawn,
+)
 from oauthbroker.plugins import PluginState
 from tests.kit.flow_versions import damage, state_of, store_of
 from tests.unit.flowtools.kit import EXAMPLES, example, written
@@ -131,7 +136,7 @@ def test_a_withdrawn_version_is_reported_by_each_command(entries):
         Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [], version=version)), "utf-8")
         run("deploy", "tool.json")
     assert isinstance(run("withdraw", "tool", 1).exception, BrokerError)
-    done = run("withdraw", "tool", 2, "--by", "bob", "--why", "no roles").output
+    done = run("withdraw", "tool", 2, "--by", " bob ", "--why", "no roles").output
     assert done.startswith("tool version 2: withdrawn by bob at ")
     assert done.endswith(" (no roles); its runs that have begun go on\n")
     reported = json.loads(run("withdraw", "tool", 2, "--json").output)
@@ -144,7 +149,53 @@ def test_a_withdrawn_version_is_reported_by_each_command(entries):
     assert run("withdraw", "tool", 1, "--serving").output.startswith("tool version 1: withdrawn by ")
     account = pwd.getpwuid(os.getuid()).pw_name
     wanted = [(2, "bob"), (1, account)]
-    assert [*entries] == [VersionWithdrawn(tool="tool", version=of, actor=account, by=by) for of, by in wanted]
+    withdrawals = [each for each in entries if isinstance(each, VersionWithdrawn)]
+    assert withdrawals == [VersionWithdrawn(tool="tool", version=of, actor=account, by=by) for of, by in wanted]
+
+
+def test_each_acknowledgement_deployment_and_activation_has_one_entry(entries):
+    account = pwd.getpwuid(os.getuid()).pw_name
+    for _ in range(2):  # the second time changes nothing, and has no entry
+        digest = json.loads(run("acknowledge", PAYMENT, "--by", " Ada ", "--json").output)["digest"]
+        run("deploy", PAYMENT, "--by", " Ada ", *USES)
+        run("activate", "processPayment", 1)
+    about: dict[str, Any] = {"tool": "processPayment", "version": 1, "actor": account, "by": "Ada"}
+    known: dict[str, Any] = {**about, "digest": digest}
+    *accepted, deployed = entries
+    assert deployed == VersionDeployed(**known)
+    assert FindingAcknowledged(**known, finding="5:charge") in accepted
+    assert len({each.finding for each in accepted}) == len(accepted)
+    second = json.loads(PAYMENT.read_bytes()) | {"version": 2}
+    Path("second.json").write_text(json.dumps(second), "utf-8")
+    run("acknowledge", "second.json", "--by", "Ada")
+    run("deploy", "second.json", *USES)
+    run("activate", "processPayment", 2, "--by", "Ada")
+    assert [*entries][-1] == VersionActivated(**(about | {"version": 2}))
+
+
+@pytest.mark.parametrize("refused", ["acknowledge", "deploy", "activate"])
+def test_nothing_is_deployed_activated_or_acknowledged_without_its_entry(entries, refused):
+    for version in (1, 2):
+        second = json.loads(PAYMENT.read_bytes()) | {"version": version}
+        Path(f"{version}.json").write_text(json.dumps(second), "utf-8")
+    steps: list[tuple[object, ...]] = [
+        ("acknowledge", "1.json", "--by", "Ada"),
+        ("deploy", "1.json", *USES),
+        ("acknowledge", "2.json", "--by", "Ada"),
+        ("deploy", "2.json", *USES),
+        ("activate", "processPayment", 2),
+    ]
+    last = max(index for index, step in enumerate(steps) if step[0] == refused)
+    for step in steps[:last]:
+        assert run(*step).exit_code == 0
+    before, entries.refuses = run("versions").output, True
+    error = run(*steps[last]).exception
+    assert isinstance(error, BrokerError)
+    assert (Code.STORE_UNAVAILABLE, before) == (error.code, run("versions").output)
+    entries.refuses = False
+    done = run(*steps[last])
+    assert (0, False) == (done.exit_code, "no finding" in done.output)
+    assert (refused == "acknowledge") == (before == run("versions").output)
 
 
 @pytest.mark.rule("001-withdraw")
