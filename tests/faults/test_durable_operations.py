@@ -72,6 +72,7 @@ NOTHING_PROMISED = {
     "Broker.reload": "a new process reads the configuration anew",
     "Choices.choose": "a choice that is lost is asked for again; its grant was durable before, and its event leaves with it",
     "PagesService.choose": "as `Choices.choose`",
+    "EventLease.extended_during": "a lease that is lost is given to another consumer: it promises nothing that lasts",
     "PagesService.depart": "a browser goes to the provider; without its session the callback is refused",
     "PagesService.log_in": "as `depart`: without its session the browser is refused, and presses the link again",
     "EventLease.extend": "without it the lease ends earlier, and the event comes again",
