@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -228,7 +229,9 @@ class ToolCaller:
 
     @property
     def key(self) -> str:
-        return " ".join(self.subjects)
+        """Return what two callers share only if they act for the same subjects and accounts."""
+        auth = self.turn.auth
+        return json.dumps([dict(auth.subjects), dict(auth.accounts)], sort_keys=True) if auth is not None else ""
 
 
 def _of_login(broker: Broker) -> tuple[str, str]:

@@ -44,9 +44,11 @@ def authorise(flow: ReadyFlow, actor: Actor | None) -> None:
 
 
 def who(actor: Actor | None) -> tuple[Any, ...]:
-    """Return what makes two calls those of one caller: the id, and the subjects whose links an answer may have."""
-    turn = actor.turn if actor else None
-    return (actor and actor.id, dict(turn.auth.subjects) if turn and turn.auth else {})
+    """Return what makes two calls those of one caller: the id, the subjects whose links an answer may have, and their
+    accounts, if the turn lists any."""
+    auth = actor.turn.auth if actor and actor.turn else None
+    accounts = [dict(auth.accounts)] if auth and auth.accounts else []
+    return (actor and actor.id, dict(auth.subjects) if auth else {}, *accounts)
 
 
 def idempotency_key(flow: ReadyFlow, data: Any, actor: Actor | None, call: str | None) -> str | None:

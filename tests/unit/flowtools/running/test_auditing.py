@@ -152,7 +152,7 @@ def test_an_api_key_and_a_service_are_named_and_a_person_is_a_member_that_become
 def test_no_entry_has_a_member_for_a_value() -> None:
     names = {each.name for kind in TYPES for each in fields(kind)}
     persons, named = {"actor", "by", "subject"}, {"tool", "version", "run", "caller", "node", "app", "provider"}
-    assert names <= persons | named | {"kind", "operation", "attempt", "state", "code", "decision"}
+    assert names <= persons | named | {"kind", "operation", "attempt", "state", "code", "decision", "digest", "finding"}
 
 
 # The log takes no entry.
