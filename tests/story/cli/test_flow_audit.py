@@ -69,7 +69,7 @@ def log_of(desk: Desk) -> Path:
 
 def entries(desk: Desk) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = json.loads(desk.type("audit", "tail", "-n", "1000", "--json").out)
-    return [each for each in lines if each["type"].startswith("flowtools.")]
+    return [each for each in lines if each["type"].startswith("flowtools.") and "run" in each]
 
 
 def test_the_log_tells_the_run_and_verifies(told: Desk) -> None:
