@@ -109,7 +109,7 @@ def forecast(grants: Iterable[GrantView], apps: Mapping[str, AppFacts], now: dat
             found.append(outlook)
         if grant.refreshable and app.unused_days is None and app.most_days is None:
             unknown[grant.app] += 1
-    found.sort(key=lambda it: (it.when is None, it.when or now, it.app, it.subject))
+    found.sort(key=lambda it: (it.when is None, it.when or now, it.app, it.subject, it.account))
     return Forecast(tuple(found), dict(sorted(unknown.items())))
 
 

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-from oauthbroker import AuthorizationRequired, Broker, Failed, InjectionError, Turn
+from oauthbroker import AuthorizationRequired, Broker, Code, Failed, InjectionError, Turn
 
 Missing = AuthorizationRequired | str | None
 _refused: ContextVar[Mapping[str, str]] = ContextVar("refused", default=MappingProxyType({}))
@@ -30,6 +30,8 @@ async def app_consent(oauth: Any, app: str, scopes: Sequence[str] | None = None)
     if (sentence := _refused.get().get(app)) is not None:
         return sentence
     result: AuthorizationRequired | Failed | None = await oauth.missing_consent(app, scopes)
+    if isinstance(result, Failed) and result.code is Code.ACCOUNT_REQUIRED:
+        return None  # the tool's own call names the account
     return result.message if isinstance(result, Failed) else result
 
 

@@ -88,6 +88,7 @@ class ClientCredentials:
             created_at=old.created_at if old is not None and not old.revoked else now,
             updated_at=now,
             registration=app.registration,
+            params=app.params,
             provider_data=kept_facts(app, tokens.facts),
             refresh_state=RefreshState(asked=app.scopes, forced=old.refresh_state.forced if old is not None else ()),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from oauthbroker.audit import InjectedAnswer
 from oauthbroker.core.errors import BrokerError, Locale
@@ -28,6 +28,7 @@ class InjectedCalls:
     app_name: str
     scopes: Sequence[str] | None
     locale: Locale
+    _grants: list[str] = field(default_factory=list)
 
     def target(self, method: str, url: str) -> Target:
         """Check a request. Raises the codes of a token call, and those of `target_of`."""
@@ -75,8 +76,11 @@ class InjectedCalls:
         self.manager.audit.write(entry, self.manager.clock.now())
 
     def account(self, target: Target) -> str:
-        """Return the grant's id."""
-        return grant_id(*resolve_key(target.app, self.caller.turn, split_ref(self.app_name)[1]))
+        """Return the grant's id, as it was first resolved: a runtime may change the turn during a request."""
+        if not self._grants:
+            key = resolve_key(target.app, self.caller.turn, split_ref(self.app_name)[1])
+            self._grants.append(grant_id(*key))
+        return self._grants[0]
 
     def _fitting(self, target: Target, result: TokenResult) -> TokenResult:
         """Refuse a token of another account than the target's."""

@@ -120,7 +120,7 @@ class OAuthManager:
     async def first_scopes(self, caller: Caller, app_name: str) -> tuple[str, ...] | None:
         """Return the scopes that the app's MCP server asks for first, if the caller may use them. None for an app
         of another kind, and if that leaves none: then all count. Raises `appForbidden`, and what a completion does."""
-        app = self.calls.apps.get(app_name)
+        app = self.calls.apps.get(split_ref(app_name)[0])
         if app is None or app.mcp is None:
             return None
         declared = caller.auth_for(app.name).scopes
@@ -193,7 +193,7 @@ class OAuthManager:
 
     async def _accounts(self, caller: Caller, app_name: str) -> tuple[AccountName, ...]:
         """Return the accounts that a call may name, with what its user calls each of them."""
-        app = self.calls.apps[app_name]
+        app = self.calls.apps[split_ref(app_name)[0]]
         found = list[AccountName]()
         for account in allowed_accounts(app, caller.turn):
             key = GrantKey(app.name, resolve_subject(app, caller.turn), account)

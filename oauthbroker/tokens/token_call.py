@@ -158,6 +158,8 @@ class Calls:
             app = app.at(values_of(app.connect_params, key.account))
         asked = resolve_scopes(app, declared, scopes)
         alone = app.flow == "clientCredentials"
+        if alone and not app.is_at_a_connection:
+            raise BrokerError(Code.ACCOUNT_REQUIRED, note="in this flow the turn has to name connectParams")
         need = Need(asked.needed, _checked_ttl(ttl), self.default_ttl, registration=app.registration, alone=alone)
         return TokenCall(app, key, asked, need=need, words=words, carrier=carrier)
 

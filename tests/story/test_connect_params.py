@@ -241,3 +241,25 @@ def signature_of(url: str) -> str:
     pairs = sorted(parse_qsl(urlsplit(url).query))
     text = "&".join(f"{name}={value}" for name, value in pairs)
     return f"{url}&hmac={hmac.new(b'the-secret-of-shop', text.encode(), sha256).hexdigest()}"
+
+
+async def test_a_client_without_a_user_gets_a_token_of_each_tenant(test_clock: TestClock) -> None:
+    """The turn names the tenant; without it no address is known, and nothing is sent."""
+    async with IdentityProvider(clock=test_clock) as one, IdentityProvider(clock=test_clock) as two:
+        idps = {str(urlsplit(idp.base_url).port): idp for idp in (one, two)}
+        for idp in idps.values():
+            idp.register(Registration("client-shop", Secret("the-secret-of-shop"), redirect_uris=(BASE,)))
+        app = app_of(tuple(idps), endpoints_of(one), flow="clientCredentials", subject_mode="global", owner=Owner())
+        async with running(one, [app], clock=test_clock) as harness:
+            tenants = Tenants(harness, idps)
+            refused = await tenants.ask()
+            assert isinstance(refused, Failed)
+            assert Code.ACCOUNT_REQUIRED is refused.code
+            assert [0, 0] == [idp.count("token") for idp in idps.values()]
+            for name, idp in idps.items():
+                for _ in range(3):  # the stored one, too
+                    ready = await tenants.ask(name)
+                    assert isinstance(ready, Ready), ready
+                    assert idp.is_alive(ready.access_token)
+                    assert {"tenant": name} == ready.provider_data
+                assert 1 == idp.count("token")
