@@ -226,3 +226,13 @@ async def test_a_list_that_a_runtime_changes_counts_at_once(several: Harness) ->
     refused = await context.get_access_token("mail", account="work")
     assert isinstance(refused, Failed)
     assert Code.ACCOUNT_FORBIDDEN is refused.code
+
+
+async def test_a_consent_answers_the_requests_for_its_own_account_alone(several: Harness) -> None:
+    of = listing(BOTH)
+    for account in BOTH:
+        assert isinstance(await several.ask(of=of, account=account), AuthorizationRequired)
+    await connected(several, "work", "alice", of)
+    waiting = await several.broker.sessions.list(status="pending")
+    assert ["private"] == [session.account for session in waiting]
+    assert ["work"] == [event["payload"]["account"] for event in await several.events()]
