@@ -12,7 +12,7 @@ MOST_BREAKS = 100  # stored with their places; all are counted
 Kind = Literal["changed", "missing", "misplaced", "foreign", "cut", "replaced", "checkpoint", "reported"]
 WHAT: dict[Kind, str] = {
     "changed": "the line is not the one that was written",
-    "missing": "lines before this one are not there",
+    "missing": "lines that were written before this one are missing",
     "misplaced": "the line is not in its place, or there twice",
     "foreign": "no line of this log",
     "cut": "the end of the log is not there",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 BROKEN = 1
 POLL = 0.5  # seconds between two reads of the log
 HEAD = re.compile(r"(?:(\d{1,3})/)?(\d{1,18}):([0-9a-f]{32})")
-SILENT = {"app", "after", "digest"}  # shown in a column of its own, or of no use to a person
+SILENT = {"app", "after"}  # shown in a column of its own, or of no use to a person
 TITLES = ("no", "time", "entry", "app", "who", "details")
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -211,6 +211,8 @@ def _row(line: AuditLine, people: GrantNames) -> tuple[str, ...]:
     grant_id, subject = people.of(line)
     if grant_id:
         words["grant"] = grant_id.removeprefix("sha256:")[:12]
+    if isinstance(digest := words.get("digest"), str):
+        words["digest"] = digest[:12]
     marks = {True: [], False: ["NOT GENUINE"], None: ["unchained"]}[line.genuine]
     details = [f"{name}={'yes' if value is True else value}" for name, value in words.items()]
     number = "-" if line.seq is None else _of_slot(line.slot, str(line.seq))
@@ -275,7 +277,7 @@ def _show_breaks(result: TrailVerification, prefix: str) -> None:
 def _which(lines: tuple[int, int] | None) -> str:
     if lines is None:
         return ""
-    return f": {lines[0]}" if lines[0] == lines[1] else f": {lines[0]} to {lines[1]}"
+    return f": number {lines[0]}" if lines[0] == lines[1] else f": numbers {lines[0]} to {lines[1]}"
 
 
 def _notes(result: TrailVerification) -> Iterable[str]:

@@ -70,8 +70,8 @@ class Importing:
 
     async def verify(self, incoming: Incoming) -> Code | None:
         """Refresh it once, now, unless that has happened before: it shows that the token lives and, where the answer
-        tells, whose it is. Return None when all is well, else the code: `subjectUnverifiable` for an access token alone
-        whose provider has not named its account."""
+        names an account, that it is the right one. Return None when all is well, else the code: `subjectUnverifiable`
+        for an access token alone whose provider has not named its account."""
         app = self._app(incoming)
         versioned = await self.repository.grant(incoming.key)
         grant = versioned.record if versioned is not None else None

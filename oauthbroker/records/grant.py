@@ -32,7 +32,7 @@ class Grant:
     those of other registrations, or of another account, one set each; `replaced` are earlier tokens that may
     share this grant at the provider, so that they are revoked when it ends; `token_binding` is reserved for
     sender-constrained tokens (RFC 9449). `imported` is the mark of the imported line; an imported grant may have
-    an empty access token until its first refresh. `unverified`: the provider has not said whose it is.
+    an empty access token until its first refresh. `unverified`: its provider has not confirmed the account.
     `declined` are scopes that were requested and not granted, with the number of consents in a row. `chosen` is
     the label of the element whose facts it has, where a provider listed several."""
 

@@ -22,7 +22,7 @@ class GrantSummary:
     `needs` is the step before a tool can get a token: `consent`, the user consents again; `refresh`, the next call
     refreshes it; None, none. `expiresAt` is None for a token that never expires and for an unknown end; the latter
     needs a refresh. `refreshable`: there is a refresh token or another way to refresh. `unverified`: it was imported,
-    and the provider has not said whose it is.
+    and its provider has not confirmed the account.
     """
 
     grantId: str

@@ -27,7 +27,7 @@ class GrantView:
     `until` is the end of a token that nothing refreshes, None where it has no end or an unknown one. `identity` is the
     provider's name for the user, `agent` the agent that asked last. `alone` marks a client's own grant, without a user.
     `lost` counts answers to refreshes that never came. `clients_to_tell` are registrations with tokens to revoke.
-    `unverified`: imported, and the provider has not said whose it is. `used_at` is only set by readers that look it up.
+    `unverified`: imported, its account not confirmed by its provider. `used_at` is only set by readers that look it up.
     `given_up`: its refresh token is kept, and the user is asked.
     """
 

@@ -15,6 +15,9 @@ HINTS = {
     Code.KEY_UNKNOWN: "For a new store: `oauthbroker init` makes the key.",
 }
 
+# Their own sentences speak of a call over HTTP. The note of a command names the value that is wrong.
+NAMED_BY_THEIR_NOTE = frozenset({Code.REQUEST_INVALID, Code.NOT_FOUND})
+
 
 def in_json(refusal: BrokerError | Refused) -> None:
     """Print a refusal as JSON on stdout: the code, the sentence, and the error's other fields."""
@@ -40,7 +43,8 @@ def tell(refusal: BrokerError | Refused) -> int:
         count = len(problems)
         typer.echo(f"{count} problem{'s' if count != 1 else ''}; nothing of this configuration was used.", err=True)
         return REFUSED
-    typer.echo(str(refusal), err=True)
+    told_by_note = refusal.note and refusal.code in NAMED_BY_THEIR_NOTE
+    typer.echo(f"{refusal.code.value}: {refusal.note}" if told_by_note else str(refusal), err=True)
     if refusal.code in HINTS:
         typer.echo(HINTS[refusal.code], err=True)
     return REFUSED

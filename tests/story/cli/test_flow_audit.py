@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,19 @@ def test_a_line_that_was_cut_out_is_reported(told: Desk, which: str) -> None:
     log_of(told).write_text("".join(lines[:cut] + lines[cut + 1 :]), "utf-8")
     done = told.type("audit", "verify")
     assert 1 == done.code
-    assert ["audit.jsonl", str(cut + 1), "missing"] == done.out.splitlines()[1].split()[:3]
+    row = done.out.splitlines()[1]
+    assert ["audit.jsonl", str(cut + 1), "missing"] == row.split()[:3]
+    assert row.endswith(f"lines that were written before this one are missing: number {cut + 1}"), row
     first = json.loads(told.type("audit", "verify", "--json").out)["breaks"][0]
     assert {"file": "audit.jsonl", "line": cut + 1, "kind": "missing", "missing": [cut + 1, cut + 1]} == first
+
+
+def test_the_tail_shows_which_specification_was_deployed(told: Desk) -> None:
+    digest = hashlib.sha256((told.folder / "tool.json").read_bytes()).hexdigest()
+    (deployed,) = [line for line in told.type("audit", "tail").out.splitlines() if "VersionDeployed" in line]
+    assert f"digest={digest[:12]}" in deployed.split()
+
+
+def test_a_version_that_was_never_deployed_is_named_first(told: Desk) -> None:
+    refused = told.type("flow", "activate", "tool", "7", "--by", "ada")
+    assert (2, "requestInvalid: tool@7 is not deployed; deployed versions: 1\n") == (refused.code, refused.err)
