@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """`tmp_path` lies in memory where it can: thousands of stores are written, and each of their writes is synced.
-    What a machine does to a disk that it loses is played by `oauthbroker.testing.crashfs`, so that nothing is proven
+    What a machine does to a disk that it loses is played by `tests.kit.crashfs`, so that nothing is proven
     by a real one. PYTEST_DEBUG_TEMPROOT, pytest's own, names another place."""
     forms.use_long(config.getoption("--long"))
     hypothesis.settings.register_profile("form", max_examples=forms.examples(100))

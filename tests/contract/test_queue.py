@@ -18,10 +18,10 @@ from oauthbroker.store.format.port import Store
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing import TestClock
-from oauthbroker.testing.crashfs import CrashFs
 from oauthbroker.testing.stores import open_file_store, open_keyring
 from tests.contract.queue_contract import LIMITS, QueueContract, Setting
 from tests.contract.queue_processes import QueueProcesses
+from tests.kit.crashfs import CrashFs
 
 
 def queues_on(store: Store, clock: TestClock) -> StoreQueues:

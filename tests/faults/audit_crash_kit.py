@@ -14,8 +14,8 @@ import pytest
 
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.testing.crashfs import Crash
 from tests.kit.audit import AT, ENTRY, KEYS, die, kinds, verification
+from tests.kit.crashfs import Crash
 from tests.kit.forms import swept
 
 CALLS = ("write", "pwrite", "fsync", "ftruncate", "rename", "mkdir")

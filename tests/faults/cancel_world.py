@@ -26,11 +26,11 @@ from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock
-from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.provider.types import Account
 from oauthbroker.testing.stores import open_keyring
 from oauthbroker.wiring.running import Running
 from tests.faults.cancel_model import Model
+from tests.kit.crashfs import HookedFs
 from tests.kit.running_broker import BASE, TEAM, Harness, device_app, global_app, user_app
 from tests.kit.running_on import HasRunning, running_on
 from tests.story.api.kit import Callers

@@ -11,9 +11,9 @@ from typing import Any
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.testing import Browser, IdentityProvider, leave
-from oauthbroker.testing.crashfs import CrashFs, FaultyFs
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import CHANGING, Process
+from tests.kit.crashfs import CrashFs, FaultyFs
 from tests.kit.running_broker import turn, user_app
 
 MOST_CHANGES = 400  # far more than the story makes; the sweeps end by themselves

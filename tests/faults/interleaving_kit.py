@@ -17,8 +17,8 @@ from typing import Any, Literal
 from oauthbroker.model.apps import Bundle, OAuthApp
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.store.posix.system_calls import Fs
-from oauthbroker.testing.crashfs import HookedFs
 from tests.faults.broker_worker import Elsewhere
+from tests.kit.crashfs import HookedFs
 from tests.kit.running_broker import BASE, user_app
 
 Kind = Literal["grant", "turn", "key"]

@@ -16,11 +16,11 @@ from oauthbroker.store.format.port import Entry, Key, Store
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing import TestClock
-from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring
 from tests.faults.crash_kit import CrashAtChange
 from tests.faults.queue_crash_kit import Step, queues_on
 from tests.faults.sync_kit import different
+from tests.kit.crashfs import Crash
 
 
 class Survivor(Protocol):

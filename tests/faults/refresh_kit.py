@@ -19,9 +19,9 @@ from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
-from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import CHANGING, Process
+from tests.kit.crashfs import HookedFs
 from tests.kit.running_broker import ALICE, Harness, running, turn, user_app
 
 LIFETIME = 3600

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.store.posix.folders import LOCKS
-from oauthbroker.testing.crashfs import CrashFs
+from tests.kit.crashfs import CrashFs
 
 
 class FailingSync(CrashFs):

@@ -18,9 +18,9 @@ import pytest
 from oauthbroker.broker import Broker
 from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider
-from oauthbroker.testing.crashfs import Crash
 from tests.faults.crash_kit import MOST_CHANGES, POWER_LOSS_STATES, BeforeCallback, CrashAtChange, before_callback
 from tests.kit.broker_process import Heard, Process
+from tests.kit.crashfs import Crash
 from tests.kit.forms import swept
 from tests.kit.running_broker import BASE, Harness
 from tests.story.api.kit import Caller

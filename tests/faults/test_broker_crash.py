@@ -17,7 +17,6 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.testing import IdentityProvider
-from oauthbroker.testing.crashfs import Crash
 from tests.faults.crash_kit import (
     MOST_CHANGES,
     POWER_LOSS_STATES,
@@ -27,6 +26,7 @@ from tests.faults.crash_kit import (
     before_callback,
 )
 from tests.kit.broker_process import AFTER_CLAIMS, Heard, Process
+from tests.kit.crashfs import Crash
 from tests.kit.running_broker import ALICE, BASE
 
 SHARDS = 6

@@ -16,9 +16,9 @@ from oauthbroker.core.errors import Code
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository.repository import Versioned
 from oauthbroker.testing import IdentityProvider
-from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import Process, ask, complete
+from tests.kit.crashfs import HookedFs
 from tests.kit.forms import swept
 from tests.kit.running_broker import ALICE, user_app
 

@@ -12,10 +12,10 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.store.posix.system_calls import Fs
-from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.stores import open_keyring
 from tests.faults.durable_stories import STORIES, Story
 from tests.kit.broker_process import Process
+from tests.kit.crashfs import HookedFs
 
 STEPS = frozenset({"create_file", "reserve", "write", "fsync", "rename", "unlink"})
 NUMBERS = (*range(6), *range(6, 200, 5))  # one whole write, and of what follows it every fifth step

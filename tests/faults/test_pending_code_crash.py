@@ -19,10 +19,10 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.apps import OAuthApp, Owner
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.testing import Browser, IdentityProvider, leave
-from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring
 from tests.faults.crash_kit import CrashAtChange
 from tests.kit.broker_process import AFTER_CLAIMS, Process
+from tests.kit.crashfs import Crash
 from tests.kit.running_broker import BASE, user_app
 from tests.story.binding_kit import ALICE, RUNTIME, handle_on, of_alice
 

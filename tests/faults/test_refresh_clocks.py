@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.testing.crashfs import Crash
 from tests.faults.crash_kit import CrashAtChange
 from tests.faults.refresh_kit import Expired, asked, is_live
 from tests.kit.broker_process import Process
+from tests.kit.crashfs import Crash
 
 MOST_CHANGES = 100
 GRACE = 30  # seconds for which the provider forgives a second use

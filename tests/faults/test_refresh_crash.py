@@ -16,10 +16,10 @@ import pytest
 from oauthbroker.core.errors import Code
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.testing.crashfs import Crash
 from tests.faults.crash_kit import CrashAtChange
 from tests.faults.refresh_kit import Expired, Moment, asked, grant_in, is_live
 from tests.kit.broker_process import Process
+from tests.kit.crashfs import Crash
 from tests.kit.forms import swept
 from tests.kit.running_broker import tree
 

@@ -18,9 +18,9 @@ from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.records import Grant
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.testing.crashfs import HookedFs
 from tests.faults.crash_kit import FailAtChange
 from tests.faults.refresh_kit import Expired, FailFrom, Moment, asked, grant_in, is_live
+from tests.kit.crashfs import HookedFs
 
 MOST_CHANGES = 100
 UNWELL = [errno.ENOSPC, errno.EROFS, errno.EIO]

@@ -26,10 +26,10 @@ from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
-from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring
 from tests.faults.crash_kit import FailAtChange
 from tests.kit.broker_process import Process
+from tests.kit.crashfs import Crash
 from tests.kit.running_broker import ALICE, turn, user_app
 
 STEPS = 90

@@ -21,10 +21,10 @@ from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.revocation import bulk
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.testing import IdentityProvider, connect_through
-from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring
 from tests.faults.crash_kit import MOST_CHANGES, POWER_LOSS_STATES, CrashAtChange
 from tests.kit.broker_process import Process
+from tests.kit.crashfs import Crash
 from tests.kit.running_broker import ALICE, BOB, turn, user_app
 
 SHARDS = 4

@@ -16,9 +16,9 @@ from oauthbroker.store.keys.keyring import SeedState
 from oauthbroker.store.keys.keyring_home import KeyringFile
 from oauthbroker.store.keys.rotation import LEASE_KIND, KeyRotation
 from oauthbroker.store.posix.system_calls import Fs
-from oauthbroker.testing.crashfs import Crash
 from tests.faults.crash_kit import CrashAtChange
 from tests.faults.sync_kit import different
+from tests.kit.crashfs import Crash
 from tests.kit.forms import swept
 
 MOST_CHANGES = 400  # far more than the story makes; the sweep ends by itself

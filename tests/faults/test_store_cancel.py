@@ -14,8 +14,8 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.format.port import Key
-from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.stores import open_file_store, open_keyring
+from tests.kit.crashfs import HookedFs
 
 SLOW = {"fsync", "rename", "unlink", "reserve", "truncate"}
 MOST_STEPS = 24  # turns of the event loop before the cancellation: far more than an operation awaits

@@ -18,8 +18,8 @@ from oauthbroker.store.format.port import Key, Store
 from oauthbroker.store.keys.keyring import FileKek, Keyring
 from oauthbroker.store.keys.keyring_home import KeyringFile
 from oauthbroker.store.posix.system_calls import Fs
-from oauthbroker.testing.crashfs import Crash, CrashFs, FaultyFs
 from oauthbroker.testing.stores import open_file_store, open_keyring
+from tests.kit.crashfs import Crash, CrashFs, FaultyFs
 from tests.kit.forms import swept
 
 OLD, NEW = b"old" * 200, b"new" * 250

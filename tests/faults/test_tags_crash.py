@@ -17,10 +17,10 @@ from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.format.port import Entry, Key, Store, Tag
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.posix.system_calls import Fs
-from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring
 from tests.faults.crash_kit import CrashAtChange
 from tests.faults.sync_kit import different
+from tests.kit.crashfs import Crash
 from tests.kit.forms import swept
 
 MOST_CHANGES = 80  # far more than a change makes; the sweeps end by themselves

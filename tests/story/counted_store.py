@@ -8,8 +8,8 @@ from pathlib import Path
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.testing import TestClock
-from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_keyring
+from tests.kit.crashfs import CountingFs
 
 WRITES = {"create_file", "write", "rename", "unlink", "fsync", "open_lock"}
 

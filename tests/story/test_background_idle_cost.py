@@ -18,9 +18,9 @@ from oauthbroker.records import Grant
 from oauthbroker.records.refresh_state import Intent, RefreshState
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider
-from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import Process
+from tests.kit.crashfs import CountingFs
 from tests.kit.running_broker import user_app
 from tests.unit.records import kit
 

@@ -26,10 +26,10 @@ from oauthbroker.revocation.bulk import BulkRevocation, RevocationFigures
 from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_keyring
 from tests.kit import planted_records
 from tests.kit.broker_process import Process
+from tests.kit.crashfs import CountingFs
 from tests.kit.queues import until_relayed
 from tests.kit.running_broker import ALICE, BOB, TEAM, Harness, global_app, running, turn, user_app
 

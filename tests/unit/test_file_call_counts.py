@@ -16,8 +16,8 @@ from oauthbroker.model.token_results import Ready
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.file.locked_writes import Writer
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_file_store
+from tests.kit.crashfs import CountingFs
 from tests.kit.running_broker import running, turn, user_app
 from tests.kit.samples import grant_with
 

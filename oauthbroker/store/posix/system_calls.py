@@ -1,6 +1,6 @@
 """The file layer: every call that the store makes to the operating system.
 
-`Fs` is small so that a test can count its calls, fail one of them, or crash between two (`testing/crashfs.py`). Names
+`Fs` is small so that a test can count its calls, fail one of them, or crash between two (`tests/kit/crashfs.py`). Names
 are relative to an open folder, and links are never followed.
 """
 

@@ -17,8 +17,8 @@ from oauthbroker.repository.repository import KINDS, LEASES, Conflict, Repositor
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
-from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_file_store
+from tests.kit.crashfs import CountingFs
 from tests.unit.records import kit
 
 APP, SUBJECT = "slack-bot", "slack:team:T111"

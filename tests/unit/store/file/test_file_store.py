@@ -17,8 +17,8 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.format.port import Conflict, Key, Store
 from oauthbroker.store.posix.system_calls import Fs
-from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_file_store, open_keyring
+from tests.kit.crashfs import CountingFs
 
 
 @pytest.fixture

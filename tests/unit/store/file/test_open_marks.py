@@ -12,8 +12,8 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_file_store
+from tests.kit.crashfs import CountingFs
 
 DIES = """
 import os, sys
