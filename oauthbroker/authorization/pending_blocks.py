@@ -53,7 +53,7 @@ class Pending:
         items = [
             _facts(session)
             | {"oauthAppRef": app.ref, "provider": session.provider}
-            | {"message": invitation(session.reason, app.display_name, locale, apart=apart)}
+            | {"message": invitation(session.reason, app.display_name, session.account, locale, apart=apart)}
             | ({} if apart else _link(session, self.settings))
             for app, session in await self._waiting(turn)
             if not await self._is_declined(session)

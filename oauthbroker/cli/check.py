@@ -119,7 +119,8 @@ def _describe(draft: AppDraft) -> Text:
     app = draft.app
     lines = Text(app.name, style="bold").append(f"  {app.provider}, {app.subject_mode}\n", style="not bold")
     arrival = ("redirect URI", app.redirect.uri) if app.has_callback else ("flow", app.flow)
-    facts = [("account", _account(app)), arrival, ("scopes", " ".join(app.scopes) or "none"), *_notices(draft)]
+    facts = [("account", _account(app)), *_several(app), arrival, ("scopes", " ".join(app.scopes) or "none")]
+    facts += _notices(draft)
     for name, value in facts:
         lines.append(f"  {name:<13}", style="not bold dim").append(f"{value}\n", style="not bold")
     return lines
@@ -139,6 +140,15 @@ def _describe_login(login: LoginDraft) -> Text:
 
 def _operators_callback(app: OAuthApp) -> str:
     return replace(app.redirect, callback_path=OPERATORS_CALLBACK_PATH).uri
+
+
+def _several(app: OAuthApp) -> Iterator[tuple[str, str]]:
+    """Yield how one subject may have several connections of the app."""
+    for param in app.connect_params:
+        values = f"one of {', '.join(param.one_of)}" if param.one_of else f"within {param.within}" * bool(param.within)
+        yield "parameter", f"{param.name} {values}".rstrip()
+    if app.several_accounts:
+        yield "accounts", "several for a subject"
 
 
 def _notices(draft: AppDraft) -> Iterator[tuple[str, str]]:
@@ -207,6 +217,8 @@ def _app_json(draft: AppDraft) -> dict[str, Any]:
         "flow": app.flow,
         "redirectUri": app.redirect.uri if app.has_callback else None,
         "link": app.redirect.link,
+        "connectParams": [param.name for param in app.connect_params],
+        "severalAccounts": app.has_accounts,
         "binding": app.owner.binding if app.flow != "clientCredentials" else None,
         "identity": {mode: {"from": it.source, "template": it.template} for mode, it in rules.items() if it},
         "unverified": list(draft.unverified),

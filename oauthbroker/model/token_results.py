@@ -215,6 +215,7 @@ def _account(data: Any) -> AccountName:
 
 
 TokenResult = Ready | AuthorizationRequired | Failed
+_ACCOUNT_SHOWN = 40  # characters of an account in a sentence
 _KINDS: dict[str, type[Ready | AuthorizationRequired | Failed]] = {
     "ready": Ready,
     "authorization_required": AuthorizationRequired,
@@ -253,8 +254,12 @@ def _seconds(data: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def invitation(reason: Reason, app: str, locale: Locale, declined: Sequence[str] = (), *, apart: bool = False) -> str:
+def invitation(
+    reason: Reason, app: str, account: str, locale: Locale, declined: Sequence[str] = (), *, apart: bool = False
+) -> str:
     """Return the sentence that goes with a link, or with `apart` alone, where the link is delivered privately. `app` is
-    the app's display name from our own configuration, and so are the scopes that were `declined`."""
+    the app's display name from our own configuration, and so are the scopes that were `declined`; `account` is the
+    runtime's name for one of several."""
     sentences = SENTENCES[locale]["privateInvitations" if apart else "invitations"]
-    return sentences[reason].format(app=app, scopes=", ".join(declined))
+    named = f"{app} ({account[:_ACCOUNT_SHOWN]})" if account else app
+    return sentences[reason].format(app=named, scopes=", ".join(declined))

@@ -235,3 +235,30 @@ def test_parts_of_a_preset_that_an_app_replaces_are_named(tmp_path: Path):
     [app] = json.loads(check(folder, "--json").stdout)["apps"]
     assert {"endpoints.issuer", "endpoints.jwksUrl", "endpoints.revokeUrl", "endpoints.userInfoUrl", "endpoints.deviceAuthorizationUrl"} == set(app["dropped"])  # fmt: skip
     assert all(name in line for name in app["dropped"])
+
+
+DESK = """\
+apiVersion: agents.example.io/v1alpha1
+kind: OAuthApp
+metadata: {name: desk}
+spec:
+  provider: zendesk
+  connectParams: {subdomain: {title: Your Zendesk address}}
+  flow: authorizationCode
+  subjectMode: user
+  client: {clientId: agents, clientSecret: {valueFrom: {env: ACME_SECRET}}}
+  scopes: [read]
+  owner: {binding: localOperator}
+"""
+
+
+def test_several_connections_of_a_subject_are_told(tmp_path: Path):
+    one = ("  connectParams", "  params: {subdomain: acme}\n  accounts: several\n  #")
+    folder = write(tmp_path / "b", desk=DESK, mail=edited(DESK, one, ("name: desk", "name: mail")))
+    done = check(folder, ACME_SECRET="x")
+    assert 0 == done.exit_code, done.stderr
+    assert "  parameter    subdomain within .zendesk.com" in done.stdout.splitlines()
+    assert "  accounts     several for a subject" in done.stdout.splitlines()
+    apps = json.loads(check(folder, "--json", ACME_SECRET="x").stdout)["apps"]
+    assert [("desk", ["subdomain"]), ("mail", [])] == [(app["name"], app["connectParams"]) for app in apps]
+    assert [True, True] == [app["severalAccounts"] for app in apps]

@@ -135,10 +135,16 @@ def test_an_error_survives_being_carried_between_processes(carry) -> None:
 @pytest.mark.parametrize("locale", LOCALES)
 @pytest.mark.parametrize("reason", get_args(Reason))
 def test_every_reason_has_an_invitation_that_names_the_app(reason: Reason, locale: str) -> None:
-    said = invitation(reason, "Mail & Co", locale)
+    said = invitation(reason, "Mail & Co", "", locale)
     assert "Mail & Co" in said
     assert "{" not in said
     assert {"en": "link", "ko": "링크"}.get(locale, "") in said
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_an_invitation_for_one_of_several_accounts_names_it(locale: str) -> None:
+    assert "Mail (work)" in invitation("noGrant", "Mail", "work", locale)
+    assert f"Mail ({'x' * 40})" in invitation("noGrant", "Mail", "x" * 128, locale, apart=True)
 
 
 def test_the_page_of_errors_lists_every_code_as_it_is_and_nothing_else() -> None:
