@@ -119,12 +119,13 @@ def check_response(params: CallbackParams, issuer: str, *, promised: bool) -> Va
     The session and the browser were checked before. A promised `iss` may be missing from an error: some providers leave
     it out there, and an error has no code that could go to the wrong provider.
     """
-    if params.issuer is not None and (not issuer or params.issuer != issuer):
-        raise BrokerError(Code.ISSUER_MISMATCH)
+    if params.issuer is not None and params.issuer != (issuer or None):
+        note = "iss is another issuer" if issuer else "iss came, and the app has no endpoints.issuer to compare it with"
+        raise BrokerError(Code.ISSUER_MISMATCH, note=note)
     if params.code is None:
         raise params.refused or BrokerError(Code.PROVIDER_DENIED)
     if params.issuer is None and promised:
-        raise BrokerError(Code.ISSUER_MISMATCH)
+        raise BrokerError(Code.ISSUER_MISMATCH, note="iss is missing, and the provider promises it")
     return ValidCallback(params.code, query=params.query)
 
 

@@ -347,6 +347,20 @@ def test_a_response_names_the_issuer_that_is_configured(
     assert expected == checked(replace(CODE, issuer=said), issuer=configured, issuer_promised=promised)
 
 
+@pytest.mark.parametrize(
+    ("said", "configured", "note"),
+    [
+        (ISSUER, "", "iss came, and the app has no endpoints.issuer to compare it with"),
+        ("https://evil.example", ISSUER, "iss is another issuer"),
+        (None, ISSUER, "iss is missing, and the provider promises it"),
+    ],
+)
+def test_the_log_says_why_the_issuer_did_not_fit(said: str | None, configured: str, note: str) -> None:
+    with pytest.raises(BrokerError) as refused:
+        check_response(replace(CODE, issuer=said), configured, promised=True)
+    assert note == refused.value.note
+
+
 @pytest.mark.parametrize("promised", [False, True])
 def test_an_error_needs_no_issuer_but_a_wrong_one_is_told(promised: bool) -> None:
     assert Code.PROVIDER_DENIED is checked(DENIED, issuer_promised=promised)
