@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 SessionId = Annotated[
     str, typer.Argument(metavar="SESSION_ID", help="As `sessions list` shows it; its beginning is enough.")
 ]
-AppName = Annotated[str | None, app_option("Only sessions of this OAuthApp.")]
+AppName = Annotated[str | None, app_option("Only sessions of this OAuthApp, or with NAME@ACCOUNT of one account.")]
 Subject = Annotated[str | None, typer.Option("--subject", help="Only sessions of this subject.")]
 
 

@@ -11,6 +11,7 @@ from itertools import islice
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.grants.cached_scan import Snapshot
+from oauthbroker.model.token_request import is_named
 from oauthbroker.records.grant_view import GrantView
 
 PAGE = 50
@@ -22,7 +23,8 @@ Read = Callable[[str | None, str | None], AsyncIterator[GrantView]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantFilter:
-    """Which grants to list; an empty member stands for all. `text` is part of a subject, or the start of a grantId.
+    """Which grants to list; an empty member stands for all. `app` is `name` or `name@account`; `text` is part of
+    a subject, or the start of a grantId.
 
     `after` is the id that the page before ended with, for pages in the order of ids; `page` is the number of a page.
     """
@@ -38,7 +40,7 @@ class GrantFilter:
     def fits(self, grant: GrantView) -> bool:
         text = self.text.strip().casefold()
         return (
-            (not self.app or self.app == grant.app)
+            is_named(self.app, grant.app, grant.account)
             and (not self.subject or self.subject == grant.subject)
             and (not self.state or self.state == ("revoked" if grant.revoked else "live"))
             and (not self.health or self.health == grant.health)

@@ -18,7 +18,7 @@ from oauthbroker.grants.importing import Importing
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.grant_key import GrantKey
-from oauthbroker.model.token_request import AppRef, app_name
+from oauthbroker.model.token_request import AppRef, app_name, is_named, split_ref
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.grant_summary import GrantSummary
 from oauthbroker.records.grant_view import GrantView
@@ -40,22 +40,23 @@ class GrantList:
         self._apps: Mapping[str, OAuthApp] = {} if apps is None else apps
 
     async def list(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
-        """Yield every readable grant, revoked ones included, in no order. `app` in any form of a reference."""
+        """Yield every readable grant, revoked ones included, in no order. `app` in any form of a reference,
+        `mail@work` for one account."""
         app = None if app is None else app_name(app)
         async for view in self.views(app, subject):
             yield GrantSummary.of(view)
 
     async def views(self, app: str | None = None, subject: str | None = None) -> AsyncIterator[GrantView]:
-        """Yield the same as views, found by their tags. `app` is a name."""
+        """Yield the same as views, found by their tags. `app` is `name` or `name@account`."""
         async for versioned in self._found(app, subject):
             grant = versioned.record
-            if app in {None, grant.app} and subject in {None, grant.subject}:
+            if is_named(app, grant.app, grant.account) and subject in {None, grant.subject}:
                 yield GrantView.of(grant, self._apps.get(grant.app), self._clock.now())
 
     def _found(self, app: str | None, subject: str | None) -> AsyncIterator[Versioned[Grant]]:
         if subject is not None:
             return self._repository.grants_with(subject)
-        return self._repository.grants() if app is None else self._repository.grants_of_app(app)
+        return self._repository.grants() if app is None else self._repository.grants_of_app(split_ref(app)[0])
 
     async def find(self, grant_id: str) -> GrantSummary | None:
         """Find a grant by grantId; a scan."""
@@ -85,7 +86,7 @@ class SessionList:
         found = [
             it.record
             async for it in self._repository.sessions()
-            if app in {None, it.record.app} and subject in {None, it.record.subject}
+            if is_named(app, it.record.app, it.record.account) and subject in {None, it.record.subject}
             if status in {None, it.record.status}
         ]
         return sorted(found, key=lambda it: (it.created_at, it.id), reverse=True)

@@ -67,6 +67,11 @@ def split_ref(ref: str) -> tuple[str, str | None]:
     return name, account if at else None
 
 
+def is_named(ref: str | None, app: str, account: str) -> bool:
+    """Tell whether `name`, for all accounts, or `name@account` means this connection. None and "" mean every one."""
+    return not ref or ref in {app, f"{app}@{account}"}
+
+
 def _plain(text: object) -> str:
     """Return the text itself, without a subclass's own code; empty for other types."""
     return str.__str__(text) if isinstance(text, str) else ""

@@ -10,6 +10,7 @@ import pytest
 
 from oauthbroker import Turn
 from oauthbroker.core.errors import Code
+from oauthbroker.grants.grant_pages import GrantFilter
 from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AccountName, AuthorizationRequired, Failed, Ready
@@ -210,6 +211,10 @@ async def test_lists_name_the_account(several: Harness) -> None:
     [grant] = [grant async for grant in several.broker.grants.list(subject=ALICE)]
     assert ("work", GrantKey("mail", ALICE, "work")) == (grant.account, grant.key)
     assert "work" == grant.to_json()["account"]
+    for app, count in {"mail": 1, "mail@work": 1, "mail@private": 0, "mail@": 0}.items():
+        assert count == len([grant async for grant in several.broker.grants.list(app=app)])
+        assert count == len((await several.broker.grants.page(GrantFilter(app=app), 10))[0])
+        assert count == len(await several.broker.sessions.list(app=app))
 
 
 async def test_a_list_that_a_runtime_changes_counts_at_once(several: Harness) -> None:

@@ -29,7 +29,7 @@ GrantId = Annotated[str, typer.Argument(metavar="GRANT_ID", help="As `grants lis
 AnyGrantId = Annotated[
     str | None, typer.Argument(metavar="[GRANT_ID]", help="As `grants list` shows it; its beginning is enough.")
 ]
-AppName = Annotated[str | None, app_option("Only grants of this OAuthApp.")]
+AppName = Annotated[str | None, app_option("Only grants of this OAuthApp, or with NAME@ACCOUNT of one account.")]
 OfApp = Annotated[str | None, app_option("The OAuthApp of every line; lines may leave it out then.")]
 Subject = Annotated[str | None, typer.Option("--subject", help="Only grants of this subject.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be revoked.")]
@@ -112,7 +112,10 @@ def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
         grants_revoke.tell_nothing(app_name, subject, dry_run=dry_run, as_json=as_json)
         return
     if len(chosen) > 1 and not everything and not dry_run:
-        raise Refused(f"That names {counted(len(chosen), 'grant')}. Say --all to end them all. Nothing was changed.")
+        raise Refused(
+            f"That names {counted(len(chosen), 'grant')}. Name one as NAME@ACCOUNT or by its id, or say --all. "
+            "Nothing was changed."
+        )
     if dry_run:
         show_all([grant.to_json() for grant in chosen], map(_row, chosen), HEAD, "", as_json=as_json)
         typer.echo(f"{grants_revoke.summed(chosen)} They would be revoked. Nothing was changed.", err=True)
@@ -186,7 +189,7 @@ def _row(grant: GrantSummary) -> tuple[str, ...]:
     state = "must agree again" if grant.needs == "consent" else grant.state
     state += ", unverified" if grant.unverified else ""
     state += ", provider to tell" if grant.providerToTell else ""
-    whose = f"{grant.subject} {grant.account}" if grant.account else grant.subject
+    whose = " ".join(each for each in (grant.subject, grant.account, grant.label and f"({grant.label})") if each)
     return short, grant.app, whose, state, _expires(grant), " ".join(grant.scopes) or "none"
 
 

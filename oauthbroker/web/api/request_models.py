@@ -164,7 +164,9 @@ class ConnectionsFor(RequestModel):
 class GrantsQuery(RequestModel):
     """Which grants."""
 
-    app: Annotated[AppText | None, Field(description="`OAuthApp/name`, or the bare name.")] = None
+    app: Annotated[
+        AppText | None, Field(description="`OAuthApp/name` or the bare name; `name@account` for one account.")
+    ] = None
     subject: Subject | None = None
     state: Literal["live", "revoked"] | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
@@ -174,7 +176,9 @@ class GrantsQuery(RequestModel):
 class SessionsQuery(RequestModel):
     """Which authorizations."""
 
-    app: Annotated[AppText | None, Field(description="`OAuthApp/name`, or the bare name.")] = None
+    app: Annotated[
+        AppText | None, Field(description="`OAuthApp/name` or the bare name; `name@account` for one account.")
+    ] = None
     subject: Subject | None = None
     status: Literal["pending", "completed", "failed", "expired"] | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 100

@@ -71,7 +71,7 @@ def test_one_grant_is_shown_by_the_beginning_of_its_id(connected: Desk):
         (("revoke", "--app", "other", "--yes"), "There is no such grant alive."),
         (("revoke", "--app", "other", "--dry-run"), "There is no such grant alive."),
         (("revoke", "0" * 64, "--all", "--yes"), "There is no such grant."),
-        (("revoke", "--app", "mail", "--yes"), "That names 2 grants. Say --all"),
+        (("revoke", "--app", "mail", "--yes"), "That names 2 grants. Name one as NAME@ACCOUNT"),
         (("revoke", "--all", "--app", "mail"), "say --yes"),
     ],
 )
@@ -295,3 +295,43 @@ def test_a_provider_that_has_to_be_told_keeps_a_person_from_being_erased(connect
     assert {ALICE: "revoked", BOB: "live"} == {it["subject"]: it["state"] for it in listed(connected)}
     assert 0 == connected.type("grants", "erase", "--subject", ALICE, "--yes").code
     assert [BOB] == [it["subject"] for it in listed(connected)]
+
+
+@pytest.fixture
+def accounts(desk: Desk, idp: IdentityProvider) -> Desk:
+    """Alice has an unnamed account, and two more."""
+    desk.ready_to_serve(idp)
+    own = (desk.folder / "config" / "mail.yaml").read_text("utf-8")
+    several = own.partition("  owner:")[0] + "  accounts: several\n  owner: {binding: localOperator}\n"
+    desk.write("mail", several)
+    lines = [
+        {"app": "mail", "subject": ALICE, "refreshToken": f"canary-of-{each}", "connection": each, "scopes": ["read"]}
+        for each in ("", "work", "home")
+    ]
+    done = desk.type("grants", "import", "-", stdin="\n".join(map(json.dumps, lines)))
+    assert 0 == done.code, done.err
+    return desk
+
+
+@pytest.mark.parametrize(
+    ("app", "found"),
+    [
+        ("mail", ["", "home", "work"]),
+        ("mail@work", ["work"]),
+        ("OAuthApp/mail@home", ["home"]),
+        ("mail@", [""]),
+        ("mail@Work", []),
+        ("mai", []),
+    ],
+)
+def test_an_account_is_named_behind_its_app(accounts: Desk, app: str, found: list[str]):
+    assert found == sorted(it.get("account", "") for it in listed(accounts, "--app", app))
+
+
+def test_revoking_one_account_leaves_the_others(accounts: Desk):
+    refused = accounts.type("grants", "revoke", "--app", "mail", "--subject", ALICE, "--yes")
+    assert (2, True) == (refused.code, "Name one as NAME@ACCOUNT" in refused.err)
+    accounts.type("grants", "revoke", "--app", "mail@work", "--subject", ALICE, "--yes")
+    assert {"": "live", "home": "live", "work": "revoked"} == {
+        it.get("account", ""): it["state"] for it in listed(accounts)
+    }
