@@ -59,7 +59,7 @@ class Callback:
         Raises a `BrokerError` that may be shown to the user. Unknown, used, expired and foreign states look the same
         (`stateUnknown`) to a browser that did not start the session.
         """
-        params = parse_callback(query)
+        params = parse_callback(query, app.habits.code_param)
         check_signature(app, params)
         versioned = await self.repository.session(params.locator)
         if versioned is not None:

@@ -110,9 +110,9 @@ def locator_of_link(ticket: str) -> str:
     return ticket[:LOCATOR_LENGTH]
 
 
-def locator_of_callback(query: bytes) -> str:
+def locator_of_callback(query: bytes, code_param: str = "code") -> str:
     """Return the locator of the session that a callback's state names. Raises `callbackMalformed`."""
-    return parse_callback(query).locator
+    return parse_callback(query, code_param).locator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

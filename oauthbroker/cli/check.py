@@ -26,6 +26,7 @@ from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.reading.ignored import IgnoredResource
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.scope_ceiling import NO_RIGHTS
+from oauthbroker.providers.quirks import quirks_of
 
 REFUSED = 2
 MOST_SKIPPED = 20
@@ -120,6 +121,7 @@ def _describe(draft: AppDraft) -> Text:
     lines = Text(app.name, style="bold").append(f"  {app.provider}, {app.subject_mode}\n", style="not bold")
     arrival = ("redirect URI", app.redirect.uri) if app.has_callback else ("flow", app.flow)
     facts = [("account", _account(app)), *_several(app), arrival, ("scopes", " ".join(app.scopes) or "none")]
+    facts += _habits(app)
     facts += _notices(draft)
     for name, value in facts:
         lines.append(f"  {name:<13}", style="not bold dim").append(f"{value}\n", style="not bold")
@@ -149,6 +151,18 @@ def _several(app: OAuthApp) -> Iterator[tuple[str, str]]:
         yield "parameter", f"{param.name} {values}".rstrip()
     if app.several_accounts:
         yield "accounts", "several for a subject"
+
+
+def _habits(app: OAuthApp) -> Iterator[tuple[str, str]]:
+    """Yield what the app's provider does its own way, by the names of the quirks."""
+    if app.redirect.uri_name:
+        yield "sent as", f"{app.redirect.uri_name}, the name under which the provider knows the redirect URI"
+    if quirks := quirks_of(app.habits):
+        yield "quirks", " ".join(quirks)
+    if app.habits.token_request_format == "query":
+        what = "refresh tokens and codes"
+        what += " and the client's secret" if app.client.auth_method == "client_secret_post" else ""
+        yield "careful", f"{what} stand in addresses of the token endpoint, which its provider may log"
 
 
 def _notices(draft: AppDraft) -> Iterator[tuple[str, str]]:
@@ -216,9 +230,11 @@ def _app_json(draft: AppDraft) -> dict[str, Any]:
         "scopes": list(app.scopes),
         "flow": app.flow,
         "redirectUri": app.redirect.uri if app.has_callback else None,
+        "redirectUriName": app.redirect.uri_name or None,
         "link": app.redirect.link,
         "connectParams": [param.name for param in app.connect_params],
         "severalAccounts": app.has_accounts,
+        "quirks": quirks_of(app.habits),
         "binding": app.owner.binding if app.flow != "clientCredentials" else None,
         "identity": {mode: {"from": it.source, "template": it.template} for mode, it in rules.items() if it},
         "unverified": list(draft.unverified),

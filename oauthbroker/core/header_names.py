@@ -15,10 +15,10 @@ OURS = b"oauthbroker-"
 HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"http2-settings"}
 )  # RFC 9110 section 7.6.1
-_REQUEST = HOP_BY_HOP | {
+_CREDENTIALS = frozenset({b"x-auth-token", b"x-access-token", b"private-token", b"job-token"})
+_REQUEST = HOP_BY_HOP | _CREDENTIALS | {
     b"proxy", b"host", b"content-length", b"expect", b"accept-encoding", b"via", b"cookie", b"cookie2", b"dpop",
-    b"x-auth-token", b"x-access-token", b"x-amz-security-token", b"private-token", b"job-token", b"traceparent",
-    b"tracestate", b"baggage",
+    b"x-amz-security-token", b"traceparent", b"tracestate", b"baggage",
 }  # fmt: skip
 _REQUEST_PREFIXES = (b"proxy-", b"sec-", OURS)
 # What a proxy says about a request: who sent it, for which host, to which address. Also ways to override these.
@@ -67,3 +67,10 @@ def is_never_sent(name: bytes) -> bool:
     own, a credential that could stand in place of the token, or what only a proxy may say."""
     is_credential = name == b"authorization" or name.endswith(b"-authorization")
     return name in _REQUEST or name.startswith(_REQUEST_PREFIXES) or is_credential or is_relayed(name)
+
+
+def carries_tokens(name: bytes) -> bool:
+    """Return whether a provider may want its token in a header with this spelled name, in place of Authorization: one
+    that says nothing else, here or at a proxy."""
+    means_other = name in ORDINARY or overrides_method(name)
+    return name in _CREDENTIALS or not (means_other or is_never_sent(name))

@@ -25,9 +25,12 @@ _ANSWER = HOP_BY_HOP | {
 _ANSWER_PREFIXES = (b"proxy-", b"access-control-", b"x-accel-", b"x-sendfile", OURS)
 
 
-def outgoing(headers: Iterable[tuple[bytes, bytes]], allowed: Collection[bytes] | None = None) -> Headers:
+def outgoing(
+    headers: Iterable[tuple[bytes, bytes]], allowed: Collection[bytes] | None = None, *, carrier: bytes = b""
+) -> Headers:
     """Return the headers that go to the provider, without Host, the body's length and credentials. `allowed` are the
-    spelled names of an app that lists its own; None for all that are not dropped.
+    spelled names of an app that lists its own; None for all that are not dropped. `carrier` is the header in which the
+    app's provider wants the token: the tool's own is dropped.
 
     Raises `requestInvalid` for an upgrade to WebSocket, and for a header that overrides the method.
     """
@@ -37,7 +40,7 @@ def outgoing(headers: Iterable[tuple[bytes, bytes]], allowed: Collection[bytes] 
             raise BrokerError(Code.REQUEST_INVALID, note="a header overrides the method")
         if name == b"upgrade" and b"websocket" in value.lower():
             raise BrokerError(Code.REQUEST_INVALID, note="WebSocket is not supported")
-    named = _named((name, value) for name, _, value in said)
+    named = _named((name, value) for name, _, value in said) | {spelled(carrier)}
     kept = [
         (as_sent, value)
         for name, as_sent, value in said

@@ -113,7 +113,8 @@ class Injector:
     ) -> ForwardedAnswer | AuthorizationRequired | Failed:
         """Return the head of the answer, or why there is no token. Raises what `outgoing` and `ApiTransport.send`
         raise."""
-        headers = outgoing(request.headers, target.app.api.headers)
+        own = target.app.habits.token_header.encode()
+        headers = outgoing(request.headers, target.app.api.headers, carrier=own)
         result = await source.token(target)
         if not isinstance(result, Ready):
             return result
@@ -136,7 +137,8 @@ class Injector:
         self, source: TokenSource, target: Target, request: ToolRequest, headers: Headers, ready: Ready
     ) -> ForwardedAnswer:
         token, path = ready.access_token, target.path_for(ready.provider_data)
-        sent = [*headers, (b"Authorization", b"Bearer " + token.reveal().encode("utf-8"))]
+        name, value = target.app.habits.token_proof(token)
+        sent = [*headers, (name.encode("ascii"), value.reveal().encode("utf-8"))]
         host, app, account = target.host, target.app, source.account(target)
         forwarded = ApiRequest(
             method=target.method, scheme=host.scheme, host=host.name, port=host.port, path=path, headers=sent,

@@ -80,15 +80,22 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Where the provider sends the browser back to: every app has a path of its own (case 6)."""
+    """Where the provider sends the browser back to: every app has a path of its own (case 6). `uri_name` is the name
+    under which the provider knows that address, where requests have it in place of the address."""
 
     callback_path: str
     base_url: str
     link: Link = "connect"
+    uri_name: str = ""
 
     @property
     def uri(self) -> str:
         return self.base_url.rstrip("/") + self.callback_path
+
+    @property
+    def registered(self) -> str:
+        """Return what requests have as `redirect_uri`."""
+        return self.uri_name or self.uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +262,7 @@ class OAuthApp:
             [getattr(self.endpoints, slot) for slot in Endpoints.__slots__],
             self.redirect.uri, self.redirect.link, self.owner.binding, self.resource, self.scopes,
             *([self.owner.confirm_url] if self.owner.confirm_url else []),
+            *([self.redirect.uri_name] if self.redirect.uri_name else []),
             *([self.mcp.url] if self.mcp is not None else []),
             *([[astuple(each) for each in self.connect_params]] if self.connect_params else []),
         ]  # fmt: skip

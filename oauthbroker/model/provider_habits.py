@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
-LifetimeForm = Literal["seconds", "milliseconds", "epochSeconds", "epochMilliseconds", "iso", "none"]
+from oauthbroker.core.secret import Secret
+
+LifetimeForm = Literal[
+    "seconds", "milliseconds", "minutes", "hours", "epochSeconds", "epochMilliseconds", "iso", "date", "none"
+]
 TokenMember = Literal["access_token", "refresh_token", "id_token", "token_type", "scope"]
 ErrorWord = Literal[
     "access_denied", "invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "invalid_target",
@@ -60,24 +64,27 @@ class Habits:
     scope_separator: str = " "
     answer_scope_separator: str = ""
     scope_param: str = "scope"
+    param_names: Mapping[str, str] = field(default_factory=dict)
+    code_param: str = "code"
     always_scopes: tuple[str, ...] = ()
     scope_aliases: Mapping[str, str] = field(default_factory=dict)
     unlisted_scopes: tuple[str, ...] = ()
     extra_scopes: Literal["reject", "ignore"] = "reject"
     scopeless: bool = False
-    token_request_format: Literal["form", "json"] = "form"
+    token_request_format: Literal["form", "json", "query"] = "form"
     token_headers: Mapping[str, str] = field(default_factory=dict)
     token_path: tuple[str, ...] = ()
     refresh_token_path: tuple[str, ...] | None = None
     token_names: Mapping[TokenMember, str] = field(default_factory=dict)
     issuer_template: str = ""
     issuer_promised: bool = False
-    token_response_format: Literal["json", "form"] = "json"
+    token_response_format: Literal["json", "form", "list"] = "json"
     token_type_aliases: tuple[str, ...] = ()
     token_type_optional: bool = False
     lifetime_field: str = "expires_in"
     lifetime_form: LifetimeForm = "seconds"
     error_members: tuple[str, ...] = ()
+    ok_members: Mapping[str, bool | int | str] = field(default_factory=dict)
     error_words: Mapping[str, ErrorWord] = field(default_factory=dict)
     default_lifetime_seconds: int | None = None
     id_token_algorithms: tuple[IdTokenAlgorithm, ...] = ("RS256", "ES256", "PS256", "EdDSA")
@@ -91,5 +98,16 @@ class Habits:
     user_info_body: Mapping[str, str] = field(default_factory=dict)
     user_info_headers: Mapping[str, str] = field(default_factory=dict)
     user_info_kind: Literal["oidc", "own"] = "oidc"
-    user_info_token_header: str = ""
-    user_info_token_scheme: str = "Bearer"
+    user_info_token_scheme: str | None = None
+    token_header: str = ""
+    token_scheme: str | None = None
+
+    def token_proof(self, token: Secret, *, at_user_info: bool = False) -> tuple[str, Secret]:
+        """Return the header that carries a token to the provider's API, and its value (RFC 6750 section 2.1). A header
+        that is not `Authorization` has the bare token, unless a scheme is written for it."""
+        scheme = self.user_info_token_scheme if at_user_info else None
+        if scheme is None:
+            scheme = self.token_scheme
+        if scheme is None:
+            scheme = "" if self.token_header else "Bearer"
+        return self.token_header or "Authorization", Secret(f"{scheme} {token.reveal()}") if scheme else token

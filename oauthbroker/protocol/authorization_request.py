@@ -9,7 +9,7 @@ from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, digest_of
 from oauthbroker.model.apps import Endpoints, OAuthApp
-from oauthbroker.protocol.messages import Value, pairs_of
+from oauthbroker.protocol.messages import Value, in_their_words, pairs_of
 from oauthbroker.records import Attempt
 
 # Reserved names: neither an app's options nor the query of an endpoint may set them. The last three would
@@ -65,8 +65,8 @@ def authorization_params(app: OAuthApp, attempt: Attempt, scopes: Sequence[str])
         params["nonce"] = attempt.nonce
     if app.resource:
         params["resource"] = app.resource
-    own: dict[str, Value] = {"client_id": app.client.client_id, "redirect_uri": app.redirect.uri}
-    return params | {"response_type": "code", **own, "state": attempt.state}
+    own: dict[str, Value] = {"client_id": app.client.client_id, "redirect_uri": app.redirect.registered}
+    return params | {"response_type": "code", **in_their_words(app, own), "state": attempt.state}
 
 
 def with_params(app: OAuthApp, endpoints: Endpoints, params: Mapping[str, Value]) -> str:
@@ -86,7 +86,7 @@ def requested_scopes(app: OAuthApp, scopes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _reserved(app: OAuthApp) -> frozenset[str]:
-    return RESERVED | {app.habits.scope_param}
+    return RESERVED | {app.habits.scope_param, *app.habits.param_names.values()}
 
 
 def _endpoint(app: OAuthApp, endpoints: Endpoints) -> str:

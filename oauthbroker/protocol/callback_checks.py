@@ -19,7 +19,8 @@ LOCATED = re.compile(r"[A-Za-z0-9_-]{65}")  # a session's locator and 256 bits: 
 MAX_QUERY = 32 * 1024  # space for a long error_description, whose text is never read (case 8)
 MAX_CODE = 4 * 1024
 MAX_ERROR = 128
-_READ = frozenset({"state", "code", "error", "iss", "admin_consent", "setup_action"})
+READ = frozenset({"state", "error", "iss", "admin_consent", "setup_action"})
+"""The parameters of a callback that are read for any app, beside its code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +50,16 @@ class ValidCallback:
     facts: Mapping[str, str] | None = None
 
 
-def parse_callback(query: bytes) -> CallbackParams:
-    """Parse the raw query string of a callback.
+def parse_callback(query: bytes, code_param: str = "code") -> CallbackParams:
+    """Parse the raw query string of a callback. `code_param` is the provider's name for `code`.
 
     It has one `state`, then one `code` or one `error`; `error` beats `code` (case 9). A duplicate, missing, too long or
     unprintable value raises `callbackMalformed`, before any store access. Of the provider's `error_description` only a
     known number is read. The consent of an administrator alone raises `connectionUnfinished`: it comes from
     another link, with any state or none, and uses nothing up. An installation that awaits one is an error.
     """
-    values = _single_values(query)
-    state, code, error = values.get("state", ""), values.get("code"), values.get("error")
+    values = _single_values(query, code_param)
+    state, code, error = values.get("state", ""), values.get(code_param), values.get("error")
     if error is None and not code and values.get("admin_consent", "").lower() == "true":
         raise BrokerError(Code.CONNECTION_UNFINISHED, note=AGREED)
     if not LOCATED.fullmatch(state):
@@ -147,7 +148,7 @@ def cookie_fits(attempt: Attempt, cookie: str | None) -> bool:
     return has_digest(cookie, attempt.cookie)
 
 
-def _single_values(query: bytes) -> dict[str, str]:
+def _single_values(query: bytes, code_param: str) -> dict[str, str]:
     """Decode name=value pairs. The parameters we read may occur once; others are ignored (RFC 6749 section 4.1.2)."""
     if len(query) > MAX_QUERY:
         raise BrokerError(Code.REQUEST_TOO_LARGE)
@@ -157,7 +158,7 @@ def _single_values(query: bytes) -> dict[str, str]:
         name = decoded(raw_name)
         if name == "error_description":
             values["number"] = number_of(raw_value)
-        if name not in _READ:
+        if name is None or (name not in READ and name != code_param):
             continue
         value = decoded(raw_value)
         if name in values or value is None or (name == "error" and len(value) > MAX_ERROR):

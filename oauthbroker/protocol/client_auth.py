@@ -10,7 +10,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import AssertionAudience, Endpoints, OAuthApp
 from oauthbroker.model.client_key import signing_key
-from oauthbroker.protocol.messages import ProviderRequest, Value
+from oauthbroker.protocol.messages import ProviderRequest, Value, in_their_words
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 PASSING = frozenset({"temporarily_unavailable", "server_error"})  # error words that say nothing against the request
@@ -45,14 +45,14 @@ def authenticated_post(
         raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no such endpoint")
     if client.auth_method == "client_secret_basic":
         named = {"client_id": client.client_id} if app.mcp is not None else {}
-        return ProviderRequest("POST", url, headers=_basic(app), form={**form, **named})
+        return ProviderRequest("POST", url, headers=_basic(app), form=in_their_words(app, {**form, **named}))
     members: dict[str, Value] = {**form, "client_id": client.client_id}
     if client.auth_method == "client_secret_post":
         members["client_secret"] = _secret(app)
     if client.auth_method == "private_key_jwt":
         members["client_assertion_type"] = ASSERTION_TYPE
         members["client_assertion"] = _assertion(app, _audience(app, endpoints, url), clock)
-    return ProviderRequest("POST", url, form=members)
+    return ProviderRequest("POST", url, form=in_their_words(app, members))
 
 
 def _basic(app: OAuthApp) -> dict[str, str | Secret]:

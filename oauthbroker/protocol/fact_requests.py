@@ -82,11 +82,9 @@ class FactReader:
 
 
 def fact_request(app: OAuthApp, request: FactRequest, token: Secret) -> ProviderRequest:
-    """Build the GET, with the token where userinfo has it (RFC 6750 section 2.1)."""
-    habits = app.habits
-    bare = habits.user_info_token_header
-    proof = {bare: token} if bare else {"Authorization": Secret(f"{habits.user_info_token_scheme} {token.reveal()}")}
-    return ProviderRequest("GET", request.url, headers=proof)
+    """Build the GET, with the token where the provider's API has it (RFC 6750 section 2.1)."""
+    header, value = app.habits.token_proof(token)
+    return ProviderRequest("GET", request.url, headers={header: value})
 
 
 @validator(Code.FACT_MISSING)

@@ -178,12 +178,11 @@ def userinfo_request(app: OAuthApp, endpoints: Endpoints, access_token: Secret) 
     otherwise. The token never travels in a URL or a body. Raises `appMisconfigured` without an endpoint."""
     if not endpoints.user_info_url:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no userinfo endpoint")
-    habits, token = app.habits, access_token.reveal()
-    bare = habits.user_info_token_header
-    proof = {bare: access_token} if bare else {"Authorization": Secret(f"{habits.user_info_token_scheme} {token}")}
+    habits = app.habits
+    header, value = habits.token_proof(access_token, at_user_info=True)
     form = dict(habits.user_info_body) if habits.user_info_body and habits.user_info_method == "POST" else None
     request = ProviderRequest(
-        habits.user_info_method, endpoints.user_info_url, headers=proof, form=form, encoding="json"
+        habits.user_info_method, endpoints.user_info_url, headers={header: value}, form=form, encoding="json"
     )
     return with_headers(request, habits.user_info_headers, app.client.client_id)
 

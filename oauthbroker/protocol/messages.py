@@ -15,7 +15,7 @@ from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.provider_habits import OUR_HEADERS
 
 Method = Literal["GET", "POST", "DELETE"]
-Encoding = Literal["form", "json"]
+Encoding = Literal["form", "json", "query"]
 Kind = Literal[
     "code", "refresh", "fetch", "device", "poll", "push", "revoke", "userinfo", "metadata", "keys", "register", "other"
 ]
@@ -28,8 +28,9 @@ Value = str | Secret | tuple[str, ...]  # a tuple repeats the parameter (RFC 870
 class ProviderRequest:
     """One request to a provider. Secrets stay `Secret` until the transport sends them.
 
-    `form` has the members of its body, None for no body; `encoding` says how they are written. `app` and `kind` go into
-    counters and spans, and nowhere else. `ca` (PEM) is trusted beside the system's certificates.
+    `form` has the members of its body, None for no body; `encoding` says how they are written. With `query` the
+    transport alone adds them to the address: `url` never holds a secret. `app` and `kind` go into counters and spans,
+    and nowhere else. `ca` (PEM) is trusted beside the system's certificates.
     """
 
     method: Method
@@ -98,6 +99,11 @@ def encode_json(members: Mapping[str, Value]) -> bytes:
 
 def reveal(value: str | Secret) -> str:
     return value.reveal() if isinstance(value, Secret) else value
+
+
+def in_their_words(app: OAuthApp, members: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the members of a request under the names that the app's provider has for them."""
+    return {app.habits.param_names.get(name, name): value for name, value in members.items()}
 
 
 def with_headers(request: ProviderRequest, headers: Mapping[str, str], client_id: str) -> ProviderRequest:

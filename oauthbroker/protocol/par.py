@@ -15,7 +15,7 @@ from oauthbroker.protocol.answer_checks import is_json, members_of, refuse_if_bu
 from oauthbroker.protocol.authorization_errors import MEANINGS
 from oauthbroker.protocol.authorization_request import authorization_params, with_params
 from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post, refused_request
-from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, in_their_words
 from oauthbroker.protocol.network.crash_guard import validator
 from oauthbroker.records import Attempt
 
@@ -73,7 +73,9 @@ def pushed_url(app: OAuthApp, endpoints: Endpoints, request_uri: Secret) -> str:
 
     The `request_uri` stands for `state` too: keep it out of logs and chats.
     """
-    return with_params(app, endpoints, {"client_id": app.client.client_id, "request_uri": request_uri})
+    return with_params(
+        app, endpoints, in_their_words(app, {"client_id": app.client.client_id, "request_uri": request_uri})
+    )
 
 
 def _refused(app: OAuthApp, word: Json) -> BrokerError:

@@ -114,7 +114,7 @@ def code_request(
     form: dict[str, Value] = {
         "grant_type": "authorization_code",
         "code": code,
-        "redirect_uri": app.redirect.uri,
+        "redirect_uri": app.redirect.registered,
         "code_verifier": verifier,
     }
     return token_request(app, endpoints, endpoints.token_url, form, app.habits.token_params, clock)
@@ -125,13 +125,16 @@ def token_request(
 ) -> ProviderRequest:
     """Complete a token request of any grant type: `extra` (never overrides ours), RFC 8707 `resource`, client
     authentication, the formats of both bodies, and the provider's own headers. Raises `appMisconfigured`."""
-    members: dict[str, Value] = {name: value for name, value in extra.items() if name not in _RESERVED}
+    reserved = _RESERVED.union(app.habits.param_names.values())
+    members: dict[str, Value] = {name: value for name, value in extra.items() if name not in reserved}
     members |= form
     if app.resource:
         members["resource"] = app.resource
     request = authenticated_post(app, endpoints, url, members, clock)
     accept = FORM if app.habits.token_response_format == "form" else request.accept
     request = replace(request, accept=accept, encoding=app.habits.token_request_format)
+    if request.encoding == "query":
+        request = replace(request, method="GET")
     return with_headers(request, app.habits.token_headers, app.client.client_id)
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, is_named_like_a_secret
-from oauthbroker.core.strict_json import Json, decode_leniently, decode_object
+from oauthbroker.core.strict_json import Json, decode_json, decode_leniently
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.provider_habits import NOT_BEARER, TokenMember
+from oauthbroker.model.provider_habits import NOT_BEARER, LifetimeForm, TokenMember
 from oauthbroker.protocol.answer_checks import is_json, lookup
 from oauthbroker.protocol.messages import ProviderResponse
 
@@ -37,7 +38,18 @@ def body_members(app: OAuthApp, answer: ProviderResponse, *, any_label: bool = F
         form = form and answer.media_type == FORM
     elif not (answer.media_type == FORM if form else is_json(answer)):
         raise _invalid("the answer has an unexpected media type")
-    return _form_members(answer.body) if form else decode_object(answer.body, Code.TOKEN_RESPONSE_INVALID)
+    if form:
+        return _form_members(answer.body)
+    found = _the_one(app, decode_json(answer.body, Code.TOKEN_RESPONSE_INVALID))
+    if not isinstance(found, dict):
+        raise _invalid("the answer is not a JSON object")
+    return found
+
+
+def _the_one(app: OAuthApp, found: Json) -> Json:
+    """Return the element of a list of one, where the app's profile has answers in lists."""
+    is_list = app.habits.token_response_format == "list" and isinstance(found, list)
+    return found[0] if is_list and len(found) == 1 else found
 
 
 def salvaged_members(app: OAuthApp, answer: ProviderResponse) -> Mapping[str, Json]:
@@ -46,7 +58,7 @@ def salvaged_members(app: OAuthApp, answer: ProviderResponse) -> Mapping[str, Js
     if app.habits.token_response_format == "form":
         with suppress(BrokerError):
             return _form_members(answer.body)
-    members: Mapping[str, Json] = decode_leniently(answer.body)
+    members: Mapping[str, Json] = _the_one(app, decode_leniently(answer.body))
     return members
 
 
@@ -70,24 +82,35 @@ def _at_token_path(app: OAuthApp, members: Mapping[str, Json], refreshed: bool) 
     again = habits.refresh_token_path if refreshed else None
     found: Any = members
     for step in habits.token_path if again is None else again:
-        found = found.get(step) if isinstance(found, Mapping) else None
+        if step == "0" and isinstance(found, list) and len(found) == 1:
+            found = found[0]
+        else:
+            found = found.get(step) if isinstance(found, Mapping) else None
     if not isinstance(found, Mapping):
         raise _invalid("nothing lies at the token path")
     return found
 
 
 def tells_error(app: OAuthApp, members: Mapping[str, Json]) -> bool:
-    """Tell whether an answer with any status is an error: `error` is present, `ok` is not true, or one of the
-    profile's `errorMembers` has a value."""
+    """Tell whether an answer with any status is an error: `error` is present, `ok` is not true, one of the profile's
+    `errorMembers` has a value, or one of its `okMembers` has another one."""
     if "error" in members or members.get("ok", True) is not True:
         return True
-    return any(lookup(dict(members), path) not in _NOTHING for path in app.habits.error_members)
+    if any(lookup(dict(members), path) not in _NOTHING for path in app.habits.error_members):
+        return True
+    return any(_differs(lookup(dict(members), path), wanted) for path, wanted in app.habits.ok_members.items())
+
+
+def _differs(value: Json, wanted: bool | int | str) -> bool:  # noqa: FBT001
+    """Tell whether a member is there, and is not what it is in a success. 1 is not true."""
+    return value is not None and (type(value) is not type(wanted) or value != wanted)
 
 
 def error_word(app: OAuthApp, members: Mapping[str, Json]) -> str:
     """Return RFC 6749's error word (section 5.2) where the profile maps to one, else the provider's own word.
-    Compare it, never show it. Empty if there is none. The profile's `errorMembers` come first."""
-    for path in (*app.habits.error_members, "error"):
+    Compare it, never show it. Empty if there is none. The profile's `errorMembers` and `okMembers` come first."""
+    wrong = (path for path, wanted in app.habits.ok_members.items() if _differs(lookup(dict(members), path), wanted))
+    for path in (*app.habits.error_members, *wrong, "error"):
         value = lookup(dict(members), path)
         if isinstance(value, int) and value not in _NOTHING:
             value = str(value)
@@ -132,17 +155,19 @@ def states_lifetime(app: OAuthApp, members: Mapping[str, Json]) -> bool:
 def lifetime_of(app: OAuthApp, members: Mapping[str, Json], date: datetime | None = None) -> int | None:
     """Return `expires_in` in whole seconds, 0..one year; the app's default when absent (case 28).
 
-    Accepts a number or a string of digits. Other members are read only if the profile names one and its form. An expiry
-    time is measured from the answer's own `date`, so both clocks may be off. The form `none` ignores the provider's
-    figure, such as 0 for tokens that never expire.
+    Accepts a number or a string of digits. Other members are read only if the profile names one and its form: `iso` is
+    ISO 8601 with a zone, `date` any usual date, in UTC where it names no zone. An expiry time is measured from the
+    answer's own `date`, so both clocks may be off. The form `none` ignores the provider's figure, such as 0 for tokens
+    that never expire.
     """
     value, form = members.get(app.habits.lifetime_field), app.habits.lifetime_form
     if not states_lifetime(app, members):
         return app.habits.default_lifetime_seconds
-    seconds = _moment(value) if form == "iso" else _number(value)
+    seconds = _moment(value, form) if form in {"iso", "date"} else _number(value)
     if form in {"milliseconds", "epochMilliseconds"}:
         seconds /= 1000
-    if form in {"epochSeconds", "epochMilliseconds", "iso"}:
+    seconds *= {"minutes": 60, "hours": 3600}.get(form, 1)
+    if form in {"epochSeconds", "epochMilliseconds", "iso", "date"}:
         if date is None:
             raise _invalid("the lifetime ends at a time of day, and the answer has no date")
         seconds -= date.timestamp()
@@ -157,12 +182,16 @@ def _number(value: Json) -> float:
     return max(min(value, _FAR), -_FAR)
 
 
-def _moment(value: Json) -> float:
-    """Parse ISO 8601 with a zone. Without a zone the time is ambiguous by up to 27 hours."""
-    try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        moment = None
+def _moment(value: Json, form: LifetimeForm) -> float:
+    """Parse ISO 8601 with a zone: without one the time is ambiguous by up to 27 hours. The form `date` takes that as
+    UTC, and the date of RFC 1123 too (RFC 9110 section 5.6.7); a day alone is none."""
+    moment: datetime | None = None
+    readers = (datetime.fromisoformat, parsedate_to_datetime) if form == "date" else (datetime.fromisoformat,)
+    for read in readers if isinstance(value, str) and ":" in value else ():
+        with suppress(ValueError, TypeError, OverflowError):
+            moment = moment or read(value)
+    if moment is not None and form == "date":
+        moment = moment.replace(tzinfo=moment.tzinfo or UTC)
     if moment is None or moment.tzinfo is None:
         raise _invalid("the lifetime is not a time of day")
     return moment.timestamp()

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Annotated, Any, Literal, LiteralString, Self
+from typing import Annotated, Any, Final, Literal, LiteralString, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from oauthbroker.core.header_names import spelled_text
+from oauthbroker.core.header_names import carries_tokens, spelled_text
 from oauthbroker.core.secret import is_named_like_a_secret
 from oauthbroker.model.provider_habits import (
     NOT_BEARER,
@@ -53,6 +53,22 @@ def _header(name: str) -> str:
     return name
 
 
+def _token_header(name: str) -> str:
+    if not _HEADER.fullmatch(name) or not carries_tokens(spelled_text(name).encode()):
+        raise PydanticCustomError("token_header", "not a header for a token")
+    return name
+
+
+def _own_param(name: str) -> str:
+    if name.lower() in OUR_PARAMS:
+        raise PydanticCustomError("our_param", "a parameter that is ours to set")
+    return name
+
+
+def _code_param(name: str) -> str:
+    return name if name == "code" else _own_param(name)
+
+
 def _bearer_alias(word: str) -> str:
     if word.strip().lower() in NOT_BEARER:
         raise PydanticCustomError("bound_token", "a token of this type does not work as Bearer")
@@ -66,7 +82,17 @@ def _tool_member(name: str) -> str:
     return name
 
 
+# Parameters that we set or read ourselves. No other one may go by such a name.
+OUR_PARAMS = frozenset({
+    "response_type", "client_id", "client_secret", "client_assertion", "client_assertion_type", "redirect_uri", "scope",
+    "state", "nonce", "code", "code_challenge", "code_challenge_method", "code_verifier", "grant_type", "refresh_token",
+    "device_code", "resource", "response_mode", "request", "request_uri", "dpop_jkt", "iss", "error",
+    "error_description", "error_uri", "admin_consent", "setup_action", "hmac", "token",
+})  # fmt: skip
+_OurParam = Literal["client_id", "client_secret", "code", "redirect_uri", "refresh_token"]
 Member = Annotated[str, _matching(r"[A-Za-z0-9_.-]{1,64}", "member_name", "not a member's name")]
+_OwnParam = Annotated[Member, AfterValidator(_own_param)]
+_Scheme = Annotated[str, _matching(r"[A-Za-z0-9_.-]{0,64}", "scheme", "not a scheme of Authorization")]
 _Word = Annotated[str, _matching(r"[!-~](?:[ -~]{0,78}[!-~])?", "error_word", "not an error word")]
 _Members = Annotated[list[Member], Field(max_length=20)]
 _Scope = Annotated[str, _matching(SCOPE, "scope", "not a scope")]
@@ -128,16 +154,18 @@ class Quirks(Data):
     scope_separator: _Separator = " "
     answer_scope_separator: _Separator | None = None
     scope_param: Member = "scope"
+    param_names: dict[_OurParam, _OwnParam] = Field(default_factory=dict)
+    code_param: Annotated[Member, AfterValidator(_code_param)] = "code"
     always_scopes: _Scopes = Field(default_factory=list)
     scope_aliases: Annotated[dict[_Scope, _Scope], Field(max_length=200)] = Field(default_factory=dict)
     scope_prefixes: Annotated[list[str], Field(max_length=20)] = Field(default_factory=list)
     unlisted_scopes: _Scopes = Field(default_factory=list)
     extra_scopes: Literal["reject", "ignore"] = "reject"
     scopeless: bool = False
-    token_request_format: Literal["form", "json"] = "form"
+    token_request_format: Literal["form", "json", "query"] = "form"
     token_headers: Headers = Field(default_factory=dict)
     refresh_scope: Literal["omit", "send"] = "omit"
-    token_response_format: Literal["json", "form"] = "json"
+    token_response_format: Literal["json", "form", "list"] = "json"
     token_path: _Members = Field(default_factory=list)
     refresh_token_path: _Members | None = None
     token_names: dict[TokenMember, Member] = Field(default_factory=dict)
@@ -149,6 +177,9 @@ class Quirks(Data):
     lifetime_form: LifetimeForm = "seconds"
     default_lifetime_seconds: _Year | None = None
     error_members: _Members = Field(default_factory=list)
+    ok_members: Annotated[dict[Member, bool | int | Annotated[str, Field(max_length=64)]], Field(max_length=5)] = Field(
+        default_factory=dict
+    )
     error_words: Annotated[dict[_Word, ErrorWord], Field(max_length=50)] = Field(default_factory=dict)
     id_token_algorithms: Annotated[list[IdTokenAlgorithm], Field(min_length=1)] = Field(
         default_factory=lambda: list(Habits().id_token_algorithms)
@@ -159,13 +190,22 @@ class Quirks(Data):
     user_info_body: Annotated[dict[Member, str], Field(max_length=20)] = Field(default_factory=dict)
     user_info_headers: Headers = Field(default_factory=dict)
     user_info_kind: Literal["oidc", "own"] = "oidc"
-    user_info_token_header: _HeaderName | None = None
-    user_info_token_scheme: Member = "Bearer"
+    user_info_token_scheme: _Scheme | None = None
+    token_header: Annotated[str, AfterValidator(_token_header)] | None = None
+    token_scheme: _Scheme | None = None
     keeps: _Members = Field(default_factory=list)
     tool_data: Annotated[list[Annotated[Member, AfterValidator(_tool_member)]], Field(max_length=20)] = Field(
         default_factory=list
     )
     revoke: RevocationQuirk | None = None
+
+    @model_validator(mode="after")
+    def _names_each_parameter_once(self) -> Self:
+        """Raises ValueError for two parameters of one name."""
+        names = [name.lower() for name in (*self.param_names.values(), self.scope_param)]
+        if len({*names}) < len(names):
+            raise ValueError("paramNames: two parameters of one name")
+        return self
 
     def over(self, habits: Habits) -> Habits:
         """`habits` with everything that was written here in its place."""
@@ -176,3 +216,12 @@ class Quirks(Data):
 
 def _settled(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else dict(value) if isinstance(value, dict) else value
+
+
+def quirks_of(habits: Habits) -> list[str]:
+    """Return the names of the quirks that are not the standard's, as they are written."""
+    names = (name for name in Quirks.model_fields if name in Habits.__slots__)
+    return sorted(to_camel(name) for name in names if getattr(habits, name) != getattr(_STANDARD, name))
+
+
+_STANDARD: Final = Habits()

@@ -117,6 +117,15 @@ _SHOWN: dict[str, Shown] = {
         str(it.answer_scope_separator) in str(inner.get("scope")) for inner in _inner(it, play)
     ),
     "scope_param": lambda it, play: it.scope_param in play.expects.authorize,
+    "param_names": lambda it, play: (
+        set(it.param_names.values())
+        <= {
+            *play.expects.authorize,
+            *(_demand(play, "token", "params") or {}),
+            *(_demand(play, "refresh", "params") or {}),
+        }
+    ),
+    "code_param": lambda it, play: bool(play.expects.authorize),
     "always_scopes": lambda it, play: set(it.always_scopes) <= set(_asked_scopes(it, play)),
     "scope_aliases": lambda it, play: bool(set(it.scope_aliases) & set(_answered(it, play))),
     "scope_prefixes": _is_prefixed,
@@ -134,7 +143,9 @@ _SHOWN: dict[str, Shown] = {
     "refresh_params": lambda it, play: _within(it.refresh_params, _demand(play, "refresh", "params")),
     "refresh_scope": lambda it, play: "scope" in (_demand(play, "refresh", "params") or {}),
     "token_response_format": lambda it, play: (
-        (play.answers.token.type == "application/json") == (it.token_response_format == "json")
+        isinstance(play.answers.token.body, list)
+        if it.token_response_format == "list"
+        else (play.answers.token.type == "application/json") == (it.token_response_format == "json")
     ),
     "token_path": lambda it, play: any("{access}" in inner.values() for inner in _inner(it, play)),
     "refresh_token_path": lambda it, play: play.answers.refresh is not None,
@@ -158,6 +169,9 @@ _SHOWN: dict[str, Shown] = {
     "error_members": lambda it, play: (
         any(path.split(".")[0] in _text(play) for path in it.error_members) and bool(play.refusals)
     ),
+    "ok_members": lambda it, play: (
+        any(path.split(".")[0] in _text(play) for path in it.ok_members) and bool(play.refusals)
+    ),
     "id_token_algorithms": lambda it, play: play.answers.id_token is not None,
     "issuer_template": lambda it, play: play.answers.id_token is not None,
     "issuer_promised": lambda it, play: bool(play.expects.authorize),
@@ -167,9 +181,8 @@ _SHOWN: dict[str, Shown] = {
     "user_info_body": lambda it, play: play.expects.user_info.body == it.user_info_body,
     "user_info_headers": lambda it, play: _headers(it.user_info_headers, play.expects.user_info.headers),
     "user_info_kind": lambda it, play: play.answers.user_info is not None,
-    "user_info_token_header": lambda it, play: (
-        "{access}" in str(play.expects.user_info.headers.get(str(it.user_info_token_header)))
-    ),
+    "token_header": lambda it, play: "{access}" in str(play.expects.user_info.headers.get(str(it.token_header))),
+    "token_scheme": lambda it, play: f"{it.token_scheme} {{access}}" in play.expects.user_info.headers.values(),
     "user_info_token_scheme": lambda it, play: (
         f"{it.user_info_token_scheme} {{access}}" in play.expects.user_info.headers.values()
     ),

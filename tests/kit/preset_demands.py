@@ -11,16 +11,17 @@ from urllib.parse import parse_qsl, urlsplit
 from tests.kit.preset_plays import Demand
 
 CLIENT_ID = "client-of-the-play"
-_TYPES = {"form": "application/x-www-form-urlencoded", "json": "application/json", "none": ""}
+_TYPES = {"form": "application/x-www-form-urlencoded", "json": "application/json", "query": "", "none": ""}
 _PROOFS = {"post": {"client_id", "client_secret"}, "none": {"client_id"}, "jwt": {"client_id", "client_assertion"}}
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request as it came in. `members` is its body, in any form."""
+    """One request as it came in. `members` is its body, in any form, or its query where it has none."""
 
     method: str
     path: str
+    query: str
     headers: dict[str, str]
     body: bytes
 
@@ -30,12 +31,12 @@ class Call:
         first, *lines = head.decode("ascii").split("\r\n")
         method, target, _ = first.split(" ")
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        return cls(method, urlsplit(target).path, headers, body)
+        return cls(method, urlsplit(target).path, urlsplit(target).query, headers, body)
 
     @property
     def members(self) -> dict[str, str]:
         if not self.body:
-            return {}
+            return dict(parse_qsl(self.query, keep_blank_values=True))
         if self.headers.get("content-type", "").startswith(_TYPES["json"]):
             return {name: str(value) for name, value in json.loads(self.body).items()}
         return dict(parse_qsl(self.body.decode("ascii"), keep_blank_values=True))
@@ -47,6 +48,7 @@ class Inspector:
 
     client_secret: str
     filled: Callable[[str], bytes]
+    names: Mapping[str, str] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
 
     def approves(self, demand: Demand, wanted: Mapping[str, str | None], call: Call, step: str) -> bool:
@@ -55,8 +57,11 @@ class Inspector:
         self.must(call.method == demand.method, f"{step}: a {call.method}")
         said = call.headers.get("content-type", "").partition(";")[0]
         self.must(said == _TYPES[demand.body], f"{step}: the body is {said or 'absent'}")
-        self.must(demand.body != "none" or not call.body, f"{step}: a body that is not wanted")
+        self.must(demand.body not in {"none", "query"} or not call.body, f"{step}: a body that is not wanted")
+        has_query = bool(call.query) and step in {"token", "refresh"}
+        self.must(has_query == (demand.body == "query"), f"{step}: a query that is not wanted, or none")
         self.meets({name.lower(): it for name, it in demand.headers.items()}, call.headers, f"{step} header")
+        wanted = {self.names.get(name, name): value for name, value in wanted.items()}
         self.meets({**wanted, **demand.params, **dict.fromkeys(demand.absent)}, call.members, step)
         if step not in {"userInfo", "facts"}:
             self._proves(demand, call, step)
@@ -78,6 +83,9 @@ class Inspector:
         bearer = b"Bearer " + self.filled("{access}")
         expected = {"basic": basic, "bearer": bearer.decode()}.get(demand.auth, "")
         self.must(header == expected, f"{step}: the Authorization header")
-        shown = {"client_id", "client_secret", "client_assertion"} & set(members)
-        self.must(shown == _PROOFS.get(demand.auth, set()), f"{step}: the client is shown by {sorted(shown)}")
-        self.must(members.get("client_secret", self.client_secret) == self.client_secret, f"{step}: the secret")
+        ids = {"client_id", "client_secret", "client_assertion"}
+        shown = (ids | {self.names.get(name, name) for name in ids}) & set(members)
+        expected_names = {self.names.get(name, name) for name in _PROOFS.get(demand.auth, set())}
+        self.must(shown == expected_names, f"{step}: the client is shown by {sorted(shown)}")
+        secret = members.get(self.names.get("client_secret", "client_secret"), self.client_secret)
+        self.must(secret == self.client_secret, f"{step}: the secret")

@@ -30,7 +30,7 @@ from tests.unit.protocol.kit import RawServer, raw_answer
 
 CODE = "code-of-the-play"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
-_MOMENT = re.compile(r"\{(epoch|epochMs|iso)([+-][0-9]+)\}")
+_MOMENT = re.compile(r"\{(epoch|epochMs|iso|http|plain)([+-][0-9]+)\}")
 _SECRETS = ("access", "refresh", "access2", "refresh2", "access3", "refresh3", "device")  # 3: refreshed once more
 
 
@@ -54,12 +54,21 @@ class Player:
 
     def __post_init__(self) -> None:
         secret = self.app.client.client_secret
-        self.inspector = Inspector(secret.reveal() if secret else "", self._filled)
+        self.inspector = Inspector(secret.reveal() if secret else "", self._filled, self._names)
         self.server = RawServer(self.handle)
 
     @property
     def complaints(self) -> list[str]:
         return self.inspector.complaints
+
+    @property
+    def _names(self) -> dict[str, str]:
+        return dict(self.play.said_quirks.get("paramNames", {}))
+
+    @property
+    def _redirect_uri(self) -> str:
+        """What requests have to name, by the play and not by the app."""
+        return self.play.app.redirect.get("uriName") or self.app.redirect.uri
 
     # --- what a browser sees
 
@@ -71,10 +80,11 @@ class Player:
         self.asked = dict(pairs)
         self.inspector.must(len(pairs) == len(self.asked), "a parameter came twice")
         self.inspector.meets(self.play.expects.authorize, self.asked, "authorize")
-        standard = {"response_type": "code", "client_id": CLIENT_ID, "redirect_uri": self.app.redirect.uri,
+        standard = {"response_type": "code", "client_id": CLIENT_ID, "redirect_uri": self._redirect_uri,
                     "code_challenge_method": "S256"}  # fmt: skip
+        standard = {self._names.get(name, name): value for name, value in standard.items()}
         self.inspector.meets(standard, self.asked, "authorize")
-        back = {"code": CODE, "state": self.asked["state"]}
+        back = {self.play.said_quirks.get("codeParam", "code"): CODE, "state": self.asked["state"]}
         if self.app.habits.issuer_promised:
             back["iss"] = self.app.endpoints.issuer
         back |= self.play.answers.callback
@@ -131,7 +141,7 @@ class Player:
         elif self.play.app.flow == "deviceCode":
             wanted = {"grant_type": DEVICE_GRANT, "device_code": self.secrets["device"]}
         else:
-            wanted = {"grant_type": "authorization_code", "code": CODE, "redirect_uri": self.app.redirect.uri}
+            wanted = {"grant_type": "authorization_code", "code": CODE, "redirect_uri": self._redirect_uri}
         fine = self.inspector.approves(demand, wanted, call, step)
         if not again and self.play.app.flow == "authorizationCode":
             digest = hashlib.sha256(call.members.get("code_verifier", "").encode()).digest()
@@ -205,13 +215,17 @@ class Player:
             text = text.replace(f"{{{name}}}", self.secrets[later])
         if "{id_token}" in text:
             text = text.replace("{id_token}", self.id_token())
-        text = re.sub(r'"' + _MOMENT.pattern.replace("|iso", "") + r'"', lambda it: it[0].strip('"'), text)
+        text = re.sub(r'"' + _MOMENT.pattern.replace("|iso|http|plain", "") + r'"', lambda it: it[0].strip('"'), text)
         return _MOMENT.sub(self._moment, text).encode()
 
     def _moment(self, found: re.Match[str]) -> str:
         moment = self.clock.now() + timedelta(seconds=int(found[2]))
         if found[1] == "iso":
             return moment.isoformat().replace("+00:00", "Z")
+        if found[1] == "http":
+            return format_datetime(moment, usegmt=True)
+        if found[1] == "plain":
+            return moment.strftime("%Y-%m-%d %H:%M:%S")
         return str(int(moment.timestamp() * (1000 if found[1] == "epochMs" else 1)))
 
     def id_token(self) -> str:

@@ -1,7 +1,7 @@
 """The plays of tests/presets/*.yaml: what a provider demands and answers, as its documentation has it. Their form.
 
 `{access}`, `{refresh}`, `{access2}`, `{refresh2}`, `{device}` and `{id_token}` stand for secrets that are made anew for
-each test; `{epoch+3600}`, `{epochMs+3600}` and `{iso+3600}` for a moment that many seconds ahead.
+each test; `{epoch+3600}`, `{epochMs+3600}`, `{iso+3600}`, `{http+3600}` and `{plain+3600}` for a moment that many seconds ahead.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class PlayedApp(_Form):
     endpoints: dict[str, str] = {}
     owner: dict[str, Any] = {}
     auth_method: str = ""
+    redirect: dict[str, str] = {}
 
 
 class Demand(_Form):
@@ -45,7 +46,7 @@ class Demand(_Form):
 
     method: Literal["GET", "POST", "DELETE"] = "POST"
     auth: Literal["basic", "post", "none", "jwt", "bearer", "nothing"] = "none"
-    body: Literal["form", "json", "none"] = "form"
+    body: Literal["form", "json", "query", "none"] = "form"
     headers: Pairs = {}
     params: Pairs = {}
     absent: list[str] = []
@@ -123,6 +124,11 @@ class Play(_Form):
 
     def __str__(self) -> str:
         return f"{self.provider}: {self.name}"
+
+    @property
+    def said_quirks(self) -> dict[str, Any]:
+        """The quirks of the provider in the words of the written form: the preset's, and the app's."""
+        return {**self.preset.model_dump(by_alias=True, exclude_unset=True), **self.app.quirks}
 
     @property
     def preset(self) -> Preset:

@@ -31,6 +31,7 @@ RESERVED_OPTIONS: Final = frozenset(
 _DECIDE_SECRET = ("clientSecrets", "authMethod")
 _CLIENT_ID = re.compile(r"(?<=[^/]/)\{client_id\}(?=/|$)")  # a segment of the path
 _CALLBACK = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
+_URI_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # First segments of the broker's own paths.
 OWN_PATHS: Final = frozenset(
     {
@@ -230,6 +231,8 @@ def check_scopes(app: Merged) -> None:
 
 def check_quirks(app: Merged) -> None:
     """Check the quirks against each other. Their shapes were checked before."""
+    if (name := app.habits.code_param) in app.facts.callback:
+        app.written.refuse(("facts", "callback", name), "it holds the code, which is no fact", "remove it", key=True)
     quirks = app.spec.quirks
     if quirks is None:
         return
@@ -237,6 +240,10 @@ def check_quirks(app: Merged) -> None:
         app.written.refuse(
             ("quirks", "scopeParam"), "a parameter that is ours to set", "write the name that the provider uses"
         )
+    names = [name.lower() for name in (*app.habits.param_names.values(), app.habits.scope_param)]
+    if len({*names}) < len(names):
+        hint = "write each name once; one of them may be the preset's"
+        app.written.refuse(("quirks", "paramNames"), "two parameters of one name", hint, key=True)
     if quirks.user_info_body and app.habits.user_info_method == "GET":
         app.written.refuse(("quirks", "userInfoBody"), "a body for a GET", "write userInfoMethod: POST", key=True)
 
@@ -253,6 +260,7 @@ def check_redirect(app: Merged, *, public_base_url: str) -> None:
         )
     elif path.split("/")[1].lower() in OWN_PATHS:
         app.written.refuse(("redirect", "callbackPath"), "a path of the broker's own", "write /oauth/callback/<name>")
+    _check_uri_name(app)
     if app.spec.redirect is None or app.spec.redirect.base_url is None:
         return
     problem = base_url_problem(base)
@@ -265,6 +273,22 @@ def check_redirect(app: Merged, *, public_base_url: str) -> None:
         app.written.refuse(("redirect", "baseUrl"), *problem)
 
 
+def _check_uri_name(app: Merged) -> None:
+    """Check the name under which the provider knows the redirect URI: one name stands for one address."""
+    name = app.redirect.uri_name
+    problem: tuple[str, str] | None = None
+    if app.spec.redirect is not None and app.spec.redirect.uri_name is not None and not _URI_NAME.fullmatch(name):
+        problem = "not a registered name", "write letters, digits and - _ ., at most 128; for an address leave it out"
+    elif name and app.spec.provider == MCP:
+        problem = "an MCP server knows no names of addresses", "remove it"
+    elif name and params_in(app.redirect.callback_path):
+        problem = "one name for several callback paths", "remove it, or the parameter in callbackPath"
+    elif name and app.spec.flow != "authorizationCode":
+        problem = "a redirect in a flow without one", "remove it, or change the flow"
+    if problem is not None:
+        app.written.refuse(("redirect", "uriName"), *problem)
+
+
 def base_url_problem(url: str) -> tuple[str, str] | None:
     """Return (problem, remedy) for an address of ours that browsers could not be sent to safely, else None."""
     problem = url_checks.problem(url, query=False)
@@ -275,7 +299,7 @@ def base_url_problem(url: str) -> tuple[str, str] | None:
 
 def check_options(app: Merged) -> None:
     """Check options. They may add parameters, but never name one that carries a check (case 95)."""
-    reserved = RESERVED_OPTIONS | {app.habits.scope_param}
+    reserved = RESERVED_OPTIONS | {name.lower() for name in (app.habits.scope_param, *app.habits.param_names.values())}
     known = {"authorize", "token", "refresh"} | (
         {app.spec.provider or ""} if app.preset and app.preset.modes else set()
     )

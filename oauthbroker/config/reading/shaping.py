@@ -42,6 +42,12 @@ _WORDS: dict[str, tuple[str, str]] = {
     "fact_pattern": ("not a regular expression", "write one that matches the whole value, such as [0-9]+"),
     "fact_within": ("not a domain of its own", "write a dot and at least two labels, such as .my.example.com"),
     "header_name": ("not a header that may be set here", "write letters, digits and -; some are ours alone"),
+    "token_header": (
+        "not a header for a token",
+        "write the provider's own one; for another scheme in Authorization write tokenScheme",
+    ),
+    "scheme": ("not a scheme", 'write one word of letters, digits, - _ ., or "" for the bare token'),
+    "our_param": ("a parameter that is ours to set", "write the name that the provider uses"),
     "header_value": ("not a header's value", "write one line of plain characters, at most 512"),
     "bound_token": (
         "a type of tokens that are bound to a key, or no access tokens",

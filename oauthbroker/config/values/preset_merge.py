@@ -98,6 +98,7 @@ def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
             callback_path=redirect.callback_path or f"/oauth/callback/{written.name}",
             base_url=redirect.base_url or public_base_url,
             link=redirect.link or "connect",
+            uri_name=redirect.uri_name or "",
         ),
         binding=owner.binding or "providerIdentity",
         identities={mode: _identity(spec, preset, mode) for mode in ("global", "user")},
@@ -158,8 +159,10 @@ def _identity(spec: OAuthAppSpec, preset: Preset | None, mode: SubjectMode) -> I
         known = preset.identity.global_ if mode == "global" else preset.identity.user
     source = (said and said.source) or (known and known.source) or None
     template = (said and said.template) or (known.template if known and known.source == source else "")
-    requires = tuple(known.requires.items()) if known and (source, template) == (known.source, known.template) else ()
-    return Identity(source, template, requires)
+    requires = known.requires if known and (source, template) == (known.source, known.template) else {}
+    if said is not None and said.requires is not None:
+        requires = said.requires
+    return Identity(source, template, tuple(requires.items()))
 
 
 def _known_habits(spec: OAuthAppSpec, preset: Preset | None, place: ProviderPlace) -> Habits:

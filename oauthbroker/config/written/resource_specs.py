@@ -21,7 +21,7 @@ from oauthbroker.model.apps import ANYONE, Binding, Flow, IdentitySource, Link, 
 from oauthbroker.model.provider_api import ApiMethod
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.providers.connection_facts_form import ConnectionFactsForm
-from oauthbroker.providers.quirks import Quirks
+from oauthbroker.providers.quirks import Member, Quirks
 
 
 def _authorizers(value: Any) -> Any:
@@ -38,11 +38,13 @@ class RedirectSpec(Strict):
     callback_path: Text | None = None
     base_url: Text | None = None
     link: Link | None = None
+    uri_name: Text | None = None
 
 
 class IdentitySpec(Strict):
     source: IdentitySource | None = Field(default=None, alias="from")
     template: Text | None = None
+    requires: Annotated[dict[Member, bool | Text], Field(max_length=5)] | None = None
 
 
 class IdentitiesSpec(Strict):

@@ -127,13 +127,15 @@ class Transport:
         client = self._client(request.ca)
         headers = {name: reveal(value) for name, value in request.headers.items()}
         headers |= {"Accept": request.accept, "Accept-Encoding": "identity"}
-        content = None
-        if request.form is not None:
+        content, url = None, request.url
+        if request.form is not None and request.encoding == "query":
+            url = f"{url}?{encode_form(request.form).decode()}"
+        elif request.form is not None:
             is_json = request.encoding == "json"
             headers["Content-Type"] = "application/json" if is_json else "application/x-www-form-urlencoded"
             content = encode_json(request.form) if is_json else encode_form(request.form)
         async with client.stream(
-            request.method, request.url, headers=headers, content=content, extensions={"trace": progress.trace}
+            request.method, url, headers=headers, content=content, extensions={"trace": progress.trace}
         ) as response:
             body = await _read(response, max_bytes)
             return ProviderResponse(

@@ -147,14 +147,16 @@ class ConsentPages:
             place = f"{NEXT}/as-{came.locator}" if came.code_is_pending else f"/connected/{app.name}"
             return self.browsers.arrived(place, came.locator)
 
-        return partial(self._came_back, answer=arrive)
+        return partial(self._came_back, answer=arrive, code_param=app.habits.code_param)
 
-    async def _came_back(self, request: Request, answer: Callable[[Request, bytes], Awaitable[Response]]) -> Response:
+    async def _came_back(
+        self, request: Request, answer: Callable[[Request, bytes], Awaitable[Response]], code_param: str = "code"
+    ) -> Response:
         """Answer a browser that was sent back with a query. Raises `callbackMalformed` for a prefetch."""
         if is_prefetch(request):
             raise BrokerError(Code.CALLBACK_MALFORMED, note="prefetch")
         query = request.scope["query_string"]
-        return await self._truthfully(request, lambda: locator_of_callback(query), answer(request, query))
+        return await self._truthfully(request, lambda: locator_of_callback(query, code_param), answer(request, query))
 
     async def log_in(self, request: Request) -> Response:
         """Handle the browser's return from the broker's own login. The session's browser gets a new cookie."""
