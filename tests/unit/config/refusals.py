@@ -218,6 +218,12 @@ REDIRECTS = [
         ("of the health check", "a path of the broker's own", "@@/healthz"),
     )
 ] + [
+    *(
+        app(f"a registered name that is {name}", "spec.redirect.uriName", "not a registered name", ("{callbackPath", f"{{uriName: @@{text}, callbackPath"))
+        for name, text in (("an address", f'"https://{CANARY}.example/back"'), ("a path", f'"/back/{CANARY}"'), ("two words", f'"a {CANARY}"'), ("empty", '""'), ("broken into lines", f'"a\\n{CANARY}"'))
+    ),
+    app("an option by the other name of the client's id", "spec.options.authorize.client_key", "ours to set", ("  scopes: [read", "  quirks: {paramNames: {client_id: client_key}}\n  options: {authorize: {@@client_key: x}}\n  scopes: [read")),
+    app("a fact that is the code", "spec.facts.callback.spapi_oauth_code", "it holds the code", ("  scopes: [read", "  quirks: {codeParam: spapi_oauth_code}\n  facts: {callback: {@@spapi_oauth_code: {pattern: x}}}\n  scopes: [read")),
     app("a base URL with plain http", "spec.redirect.baseUrl", "http is for loopback only", ("{callbackPath", f"{{baseUrl: @@http://{CANARY}.example, callbackPath")),
     app("a base URL of another origin", "spec.redirect.baseUrl", "cookie would not come back", ("{callbackPath", f"{{baseUrl: @@https://{CANARY}.example, callbackPath")),
     app("a base URL of another port", "spec.redirect.baseUrl", "cookie would not come back", ("{callbackPath", "{baseUrl: @@https://broker.example:8443, callbackPath")),
@@ -237,6 +243,14 @@ QUIRKS = [
         ("bound tokens in other letters", "spec.quirks.tokenTypeAliases[1]", "bound to a key", '{tokenTypeAliases: [bot, @@" mAc"]}'),
         ("no access tokens", "spec.quirks.tokenTypeAliases[0]", "no access tokens", "{tokenTypeAliases: [@@n_a]}"),
         ("the scopes in a parameter of ours", "spec.quirks.scopeParam", "ours to set", "{scopeParam: @@state}"),
+        ("a client id by a name of ours", "spec.quirks.paramNames.?", "ours to set", "{paramNames: {client_id: @@state}}"),
+        ("a secret by the verifier's name", "spec.quirks.paramNames.?", "ours to set", "{paramNames: {client_secret: @@code_verifier}}"),
+        ("a code by the secret's name", "spec.quirks.codeParam", "ours to set", "{codeParam: @@client_secret}"),
+        ("a code by the name of the state", "spec.quirks.codeParam", "ours to set", "{codeParam: @@state}"),
+        ("a token in a header of ours", "spec.quirks.tokenHeader", "not a header for a token", "{tokenHeader: @@Cookie}"),
+        ("a token in Authorization by name", "spec.quirks.tokenHeader", "write tokenScheme", "{tokenHeader: @@Authorization}"),
+        ("a token in a header with a line break", "spec.quirks.tokenHeader", "not a header for a token", f'{{tokenHeader: @@"X-A\\r\\n{CANARY}"}}'),
+        ("a scheme of two words", "spec.quirks.tokenScheme", "not a scheme", f'{{tokenScheme: @@"Bearer {CANARY}"}}'),
         ("an issuer over http", "spec.quirks.issuerTemplate", "not an issuer", f'{{issuerTemplate: @@"http://{CANARY}/{{tid}}"}}'),
         ("a body for a GET", "spec.quirks.userInfoBody", "a body for a GET", f"{{@@userInfoBody: {{query: {CANARY}}}}}"),
         ("an empty word", "spec.quirks.scopeParam", "empty", "{@@scopeParam: ~}"),

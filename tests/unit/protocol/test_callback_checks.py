@@ -76,6 +76,35 @@ def test_a_state_begins_with_the_locator_of_its_session() -> None:
     assert "A" * 22 + "b" * 43 == params.state.reveal()
 
 
+@pytest.mark.parametrize(
+    ("query", "refused"),
+    [
+        (f"spapi_oauth_code=c&state={STATE}&selling_partner_id=A1", None),
+        (f"spapi_oauth_code=c&state={STATE}&code=other", None),
+        (f"spapi_oauth_code=c&spapi_oauth_code=c&state={STATE}", "spapi_oauth_code"),
+        (f"spapi_oauth_code=c&spapi%5foauth_code=d&state={STATE}", "spapi_oauth_code"),
+        (f"code=c&state={STATE}", "code"),
+        (f"spapi_oauth_code=&state={STATE}", "code"),
+        ("spapi_oauth_code=c", "state"),
+        (f"spapi_oauth_code=c&state={STATE}&state={STATE}", "state"),
+        (f"spapi_oauth_code={'c' * (MAX_CODE + 1)}&state={STATE}", "code"),
+    ],
+)
+def test_a_code_under_another_name_passes_the_same_checks(query: str, refused: str | None) -> None:
+    if refused is None:
+        assert "c" == (parse_callback(query.encode(), "spapi_oauth_code").code or Secret("")).reveal()
+        return
+    with pytest.raises(BrokerError) as error:
+        parse_callback(query.encode(), "spapi_oauth_code")
+    assert (Code.CALLBACK_MALFORMED, refused) == (error.value.code, error.value.note)
+
+
+def test_a_code_under_another_name_is_none_where_no_app_says_so() -> None:
+    assert Code.CALLBACK_MALFORMED is code_of(lambda: parsed(f"spapi_oauth_code=c&state={STATE}"))
+    twice = f"code=c&spapi_oauth_code=c&spapi_oauth_code=d&state={STATE}"
+    assert code_of(lambda: parsed(twice)) is None
+
+
 @pytest.mark.case("8")
 @pytest.mark.parametrize(
     ("code", "accepted"),

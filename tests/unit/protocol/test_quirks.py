@@ -14,6 +14,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.protocol.answer_checks import date_of, lookup
+from oauthbroker.protocol.authorization_request import authorization_params, new_attempt
 from oauthbroker.protocol.identity import userinfo_request
 from oauthbroker.protocol.messages import ProviderRequest, encode_form, encode_json, reveal
 from oauthbroker.protocol.refresh_messages import RefreshRefused, refresh_request, refresh_response
@@ -109,7 +110,142 @@ def test_a_refresh_goes_to_its_own_endpoint_where_there_is_one():
     assert "https://id.example/refresh" == refresh_request(APP, ends, REFRESH, clock=TestClock()).url
 
 
+# --- the names of parameters, and the place where they stand
+
+TIKTOK = {"client_id": "client_key", "client_secret": "app_secret", "code": "auth_code", "redirect_uri": "callback",
+          "refresh_token": "renewal"}  # fmt: skip
+
+
+def posting(**habits: Any) -> OAuthApp:
+    """An app whose client shows its secret among the parameters."""
+    return dataclasses.replace(
+        with_habits(**habits), client=dataclasses.replace(APP.client, auth_method="client_secret_post")
+    )
+
+
+def renamed(members: dict[str, Any]) -> dict[str, Any]:
+    return {TIKTOK.get(name, name): value for name, value in members.items()}
+
+
+@pytest.mark.parametrize("form", ["form", "json", "query"])
+def test_parameters_may_have_names_of_the_providers_own_and_mean_the_same(form: Any):
+    plain, own = posting(token_request_format=form), posting(token_request_format=form, param_names=TIKTOK)
+    clock, ends = TestClock(), APP.endpoints
+    pairs = [
+        [build(app) for app in (plain, own)]
+        for build in (
+            lambda app: code_request(app, ends, Secret("c"), Secret("v"), clock=clock),
+            lambda app: refresh_request(app, ends, REFRESH, clock=clock),
+        )
+    ]
+    for standard, request in pairs:
+        assert renamed(sent(standard)) == sent(request)
+        assert not TIKTOK.keys() & sent(request).keys()
+        assert CANARY not in f"{request!r} {request.url} {request.form!r}"
+
+
+def test_the_authorization_request_has_the_providers_names_too():
+    attempt = new_attempt(TestClock(), "L" * 22, cookie=None)
+    plain = authorization_params(with_habits(), attempt, ["read"])
+    own = authorization_params(
+        with_habits(param_names=TIKTOK, authorize_params={"client_key": "evil", "a": "1"}), attempt, ["read"]
+    )
+    assert renamed(plain) | {"a": "1"} == own
+
+
+def test_no_parameter_of_an_app_replaces_one_of_ours_under_its_other_name():
+    request = code_request(
+        posting(param_names=TIKTOK, token_params={"client_key": "evil", "auth_code": "evil", "client_id": "evil"}),
+        APP.endpoints, Secret("c"), Secret("v"), clock=TestClock(),
+    )  # fmt: skip
+    assert "evil" not in sent(request).values()
+
+
+def test_what_stands_in_the_address_is_no_part_of_a_requests_url():
+    request = exchange(token_request_format="query")
+    assert ("GET", APP.endpoints.token_url, "query") == (request.method, request.url, request.encoding)
+    assert sent(exchange()) == sent(request)
+
+
+def test_a_registered_name_stands_in_place_of_the_redirect_uri():
+    app = dataclasses.replace(APP, redirect=dataclasses.replace(APP.redirect, uri_name="Acme-App-PRD-1"))
+    attempt = new_attempt(TestClock(), "L" * 22, cookie=None)
+    assert "Acme-App-PRD-1" == authorization_params(app, attempt, [])["redirect_uri"]
+    request = code_request(app, app.endpoints, Secret("c"), Secret("v"), clock=TestClock())
+    assert "Acme-App-PRD-1" == sent(request)["redirect_uri"]
+    assert APP.redirect.uri == app.redirect.uri
+    assert app.digest() != APP.digest()
+
+
 # --- answers of the token endpoint
+
+
+def test_an_answer_may_be_a_list_of_one():
+    tokens = validated([{**GOOD, "scope": "read"}], token_response_format="list")
+    assert (GOOD["access_token"], ("read",)) == (tokens.access_token.reveal(), tokens.scopes)
+    nested = validated({"data": [GOOD]}, token_path=("data", "0"))
+    assert GOOD["access_token"] == nested.access_token.reveal()
+
+
+@pytest.mark.parametrize("habits", [{"token_response_format": "list"}, {"token_path": ("data", "0")}])
+@pytest.mark.parametrize("members", [[], [GOOD, GOOD], [[GOOD]], ["a"], [None]])
+def test_a_list_of_several_is_no_answer(habits: Any, members: Any):
+    body = {"data": members} if "token_path" in habits else members
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: validated(body, **habits))
+
+
+def test_a_list_is_no_answer_where_the_profile_has_none():
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: validated([GOOD]))
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(
+        lambda: validated({"0": GOOD, "data": GOOD}, token_path=("data", "0"))
+    )
+
+
+def test_a_refusal_may_stand_in_a_list_or_beside_one():
+    for body in ([{"error": "invalid_grant"}], {"error": "invalid_grant"}):
+        assert Code.EXCHANGE_FAILED == code_of(lambda body=body: validated(body, token_response_format="list"))
+
+
+def test_a_refresh_token_in_a_refused_list_is_saved():
+    app = with_habits(token_response_format="list")
+    with pytest.raises(RefreshRefused) as refused:
+        refresh_response(app, answer([{**GOOD, "token_type": "DPoP", "refresh_token": "next"}]))
+    assert refused.value.spare == Secret("next")
+
+
+@pytest.mark.parametrize(
+    "ok, members, accepted",
+    [
+        ({"code": 0}, {"code": 0}, True),
+        ({"code": 0}, {}, True),
+        ({"code": "0"}, {"code": "0"}, True),
+        ({"code": "0"}, {"code": 0}, False),
+        ({"code": 0}, {"code": False}, False),
+        ({"code": 0}, {"code": 10003}, False),
+        ({"code": 200}, {"code": 200}, True),
+        ({"success": True}, {"success": True}, True),
+        ({"success": True}, {"success": 1}, False),
+        ({"success": True}, {"success": False}, False),
+        ({"meta.status": "success"}, {"meta": {"status": "success"}}, True),
+        ({"meta.status": "success"}, {"meta": {"status": "failed"}}, False),
+        ({"code": 0, "success": True}, {"code": 0, "success": False}, False),
+    ],
+)
+def test_an_envelope_says_whether_it_is_a_success(ok: Any, members: Any, accepted: bool):
+    habits: Any = {"token_path": ("data",), "ok_members": ok}
+    if accepted:
+        assert GOOD["access_token"] == validated({**members, "data": GOOD}, **habits).access_token.reveal()
+    else:
+        refused = code_of(lambda: validated({**members, "data": GOOD}, **habits))
+        assert refused in {Code.EXCHANGE_FAILED, Code.TOKEN_RESPONSE_INVALID}
+
+
+def test_the_word_of_an_envelope_is_read_from_its_number():
+    habits: Any = {"ok_members": {"code": 0}, "error_words": {"10003": "invalid_grant"}}
+    app = with_habits(token_path=("data",), **habits)
+    with pytest.raises(RefreshRefused) as refused:
+        refresh_response(app, answer({"code": 10003, "data": {}}))
+    assert Code.REAUTH_REQUIRED is refused.value.code
 
 
 def test_members_may_have_names_of_their_own():
@@ -172,6 +308,19 @@ def epoch(seconds: float) -> float:
         ("iso", "2026-11-21T09:00:00Z", 3600),
         ("iso", "2026-11-21T10:00:00+01:00", 3600),
         ("iso", "2020-01-01T00:00:00Z", 0),
+        ("minutes", 60, 3600),
+        ("minutes", "1440", 86_400),
+        ("hours", 2, 7200),
+        ("hours", 10**9, 31_536_000),
+        ("hours", -1, 0),
+        ("date", "2026-11-21T09:00:00Z", 3600),
+        ("date", "2026-11-21T09:00:00", 3600),
+        ("date", "2026-11-21T10:00:00.000+01:00", 3600),
+        ("date", "2026-11-21 09:00:00", 3600),
+        ("date", "Sat, 21 Nov 2026 09:00:00 GMT", 3600),
+        ("date", "Sat, 21 Nov 2026 09:00:00 -0000", 3600),
+        ("date", "Sat, 21 Nov 2026 10:00:00 +0100", 3600),
+        ("date", "1994-11-06 08:49:37", 0),
     ],
 )
 def test_a_lifetime_is_read_in_the_form_the_provider_gives_it(form: str, value: Any, seconds: int):
@@ -194,6 +343,13 @@ def test_a_figure_that_means_nothing_is_not_taken_for_a_token_that_has_ended():
         ("iso", "2026-11-21T09:00:00Z", None),
         ("iso", "2026-11-21T09:00:00", NOW),
         ("iso", "tomorrow", NOW),
+        ("iso", "Sat, 21 Nov 2026 09:00:00 GMT", NOW),
+        ("date", "2026-11-21 09:00:00", None),
+        ("date", "2026-11-21", NOW),
+        ("date", "12:00:00", NOW),
+        ("date", "21/11/2026 09:00:00", NOW),
+        ("date", 1_795_000_000, NOW),
+        ("minutes", "an hour", NOW),
         ("iso", 1_795_000_000, NOW),
         ("epochSeconds", "2026-11-21T09:00:00Z", NOW),
         ("epochMilliseconds", True, NOW),
@@ -286,10 +442,14 @@ def test_a_question_may_be_a_post_with_a_json_body():
     [
         ({}, {"Authorization": f"Bearer {CANARY}-at"}),
         ({"user_info_token_scheme": "OAuth"}, {"Authorization": f"OAuth {CANARY}-at"}),
-        ({"user_info_token_header": "X-Access-Token"}, {"X-Access-Token": f"{CANARY}-at"}),
+        ({"token_scheme": "Zoho-oauthtoken"}, {"Authorization": f"Zoho-oauthtoken {CANARY}-at"}),
+        ({"token_scheme": ""}, {"Authorization": f"{CANARY}-at"}),
+        ({"token_scheme": "Token", "user_info_token_scheme": "Bearer"}, {"Authorization": f"Bearer {CANARY}-at"}),
+        ({"token_header": "X-Access-Token"}, {"X-Access-Token": f"{CANARY}-at"}),
+        ({"token_header": "X-Auth", "token_scheme": "Token"}, {"X-Auth": f"Token {CANARY}-at"}),
         (
             {
-                "user_info_token_header": "X-Access-Token",
+                "token_header": "X-Access-Token",
                 "user_info_headers": {"x-access-token": "evil", "Client-Id": "{client_id}"},
             },
             {"X-Access-Token": f"{CANARY}-at", "Client-Id": CLIENT_ID},

@@ -10,10 +10,16 @@ from pydantic import ValidationError
 
 from oauthbroker.model.provider_habits import OUR_HEADERS, Habits
 from oauthbroker.providers import Preset
-from oauthbroker.providers.quirks import Quirks
+from oauthbroker.providers.quirks import Quirks, quirks_of
 
 OF_THE_OPTIONS = {"authorize_params", "token_params", "refresh_params"}
 PRESET: dict[str, Any] = {"name": "acme", "title": "Acme", "evidence": {}}
+
+
+NOT_OWN = ["state", "code_verifier", "client_secret", "redirect_uri", "code", "State", "iss", "error", "scope", ""]
+NO_TOKEN_HEADERS = ["Authorization", "authorization", "Cookie", "Host", "Content-Type", "Accept", "User-Agent",
+                    "Proxy-Authorization", "X-Forwarded-For", "X_Forwarded_For", "Connection", "TE", "Upgrade", "Expect", "Via",
+                    "Transfer-Encoding", "Content-Length", "X-HTTP-Method-Override", "OAuthBroker-Scopes", "Sec-Fetch-Mode"]  # fmt: skip
 
 
 def quirks(**said: Any) -> Quirks:
@@ -66,6 +72,26 @@ def test_only_the_written_quirks_change():
         {"tokenHeader": "a:b"},
         {"userInfoTokenScheme": "Bearer x"},
         {"scopeSeperator": ","},
+        {"tokenRequestFormat": "get"},
+        {"okMembers": {"code": 0.5}},
+        {"okMembers": {"code": None}},
+        {"tokenHeader": "X-Token: a\r\nHost"},
+        {"tokenHeader": "X Token"},
+        {"tokenHeader": ""},
+        *({"tokenHeader": name} for name in NO_TOKEN_HEADERS),
+        {"tokenScheme": "Bearer x"},
+        {"tokenScheme": "a\r\nHost: evil"},
+        {"tokenScheme": "a\n"},
+        {"paramNames": {"state": "s"}},
+        {"paramNames": {"code_verifier": "v"}},
+        {"paramNames": {"grant_type": "g"}},
+        *({"paramNames": {"client_id": name}} for name in NOT_OWN),
+        {"paramNames": {"client_id": "id", "client_secret": "id"}},
+        {"paramNames": {"client_id": "id", "client_secret": "ID"}},
+        {"paramNames": {"client_id": "app"}, "scopeParam": "app"},
+        {"paramNames": {"client_id": "a&b=c"}},
+        *({"codeParam": name} for name in NOT_OWN if name != "code"),
+        {"codeParam": "a b"},
         {"revoke": {"kind": "none", "reach": "grant"}},
         {"revoke": {"kind": "rfc7009", "method": "DELETE"}},
         {"revoke": {"kind": "own", "method": "GET"}},
@@ -80,6 +106,19 @@ def test_an_unknown_quirk_is_refused_in_a_preset_and_in_an_app(said: dict[str, A
         Quirks.model_validate(said)
     with pytest.raises(ValidationError):
         Preset.model_validate(PRESET | said)
+
+
+@pytest.mark.parametrize(
+    "name", ["X-Shopify-Access-Token", "X-Auth-Token", "Access-Token", "X-Api-Key", "Private-Token", "X-Tableau-Auth"]
+)
+def test_a_header_of_the_providers_own_may_carry_the_token(name: str):
+    assert name == quirks(tokenHeader=name).over(Habits()).token_header
+
+
+def test_the_names_of_quirks_are_told_as_they_are_written():
+    assert [] == quirks_of(Habits())
+    said = {"codeParam": "spapi_oauth_code", "tokenScheme": "", "paramNames": {"client_id": "client_key"}}
+    assert sorted(said) == quirks_of(quirks(**said).over(Habits()))
 
 
 # --- evidence
