@@ -43,11 +43,11 @@ class Stage:
 
 @asynccontextmanager
 async def stage(
-    idp: IdentityProvider, clock: TestClock, handler: Handler, *, connected: bool = True
+    idp: IdentityProvider, clock: TestClock, handler: Handler, *, connected: bool = True, **app: Any
 ) -> AsyncIterator[Stage]:
     async with RawServer(handler) as api:
         access = ApiAccess((ApiHost("127.0.0.1", api.port, "http"), ApiHost("10.1.2.3")), ("GET", "HEAD", "POST"))
-        apps = [user_app(idp, api=access), user_app(idp, "bare")]
+        apps = [user_app(idp, api=access, **app), user_app(idp, "bare")]
         async with running(idp, apps, clock=clock, tools=TOOLS, background=False) as harness:
             token = (await harness.connected()).access_token.reveal() if connected else ""
             callers = await Callers.of(harness)
