@@ -125,8 +125,7 @@ def token_request(
 ) -> ProviderRequest:
     """Complete a token request of any grant type: `extra` (never overrides ours), RFC 8707 `resource`, client
     authentication, the formats of both bodies, and the provider's own headers. Raises `appMisconfigured`."""
-    reserved = _RESERVED.union(app.habits.param_names.values())
-    members: dict[str, Value] = {name: value for name, value in extra.items() if name not in reserved}
+    members: dict[str, Value] = {name: value for name, value in extra.items() if name not in _RESERVED}
     members |= form
     if app.resource:
         members["resource"] = app.resource
