@@ -3,18 +3,24 @@ provider that refuses the standard's way."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.provider_habits import Habits
+from oauthbroker.model.token_results import Ready
 from oauthbroker.providers import Preset
-from oauthbroker.testing import Canaries, TestClock
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.testing.browser import Browser
+from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
 from tests.kit.preset_plays import Play, Refusal
 from tests.kit.preset_stage import Stage
+from tests.kit.running_broker import Harness, running, user_app
 
 NO_PRESET = Preset.model_validate({"name": "acme", "title": "Acme", "evidence": {}})
 
@@ -222,3 +228,55 @@ def standard(app: OAuthApp) -> OAuthApp:
     """The app without its quirks."""
     habits = Habits(user_info_kind="own", lifetime_field=app.habits.lifetime_field)
     return replace(app, habits=habits, redirect=replace(app.redirect, uri_name=""))
+
+
+# --- a code under another name is as safe as one under its own
+
+CODE = "spapi_oauth_code"
+
+
+@pytest.fixture
+async def amazon(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
+    app = user_app(identity_provider, habits=Habits(always_scopes=("openid",), code_param=CODE))
+    async with running(identity_provider, [app], clock=test_clock, background=False) as harness:
+        yield harness
+
+
+async def under_its_name(harness: Harness, browser: Browser) -> str:
+    """The way back to the broker, as this provider names the code."""
+    return (await harness.way_back(await harness.ask_link(), browser)).replace("code=", f"{CODE}=", 1)
+
+
+async def test_a_code_under_another_name_is_redeemed_once(amazon: Harness) -> None:
+    person = amazon.browser()
+    url = await under_its_name(amazon, person)
+    assert_leads_to_connected(await person.follow(url))
+    assert_error_page(await person.follow(url), Code.STATE_USED)
+    assert 1 == amazon.idp.count("token")
+    assert isinstance(await amazon.ask(), Ready)
+
+
+async def test_a_code_under_another_name_needs_the_browser_that_was_sent_out(amazon: Harness) -> None:
+    url = await under_its_name(amazon, amazon.browser())
+    assert_error_page(await amazon.browser().open(url), Code.OWNER_BINDING_FAILED)
+    assert 0 == amazon.idp.count("token")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "{url}&spapi_oauth_code=forged",
+        "{url}&%73papi_oauth_code=forged",
+        "{url}&spapi_oauth_code=",
+        "{url}&state=x",
+        "{url}&iss=a&iss=b",
+        "{standard}",
+    ],
+)
+async def test_a_code_under_another_name_comes_once_and_by_that_name(amazon: Harness, spoil: str) -> None:
+    person = amazon.browser()
+    url = await under_its_name(amazon, person)
+    spoilt = spoil.format(url=url, standard=url.replace(f"{CODE}=", "code="))
+    assert_error_page(await person.follow(spoilt), Code.CALLBACK_MALFORMED)
+    assert 0 == amazon.idp.count("token")
+    assert_leads_to_connected(await person.follow(url))

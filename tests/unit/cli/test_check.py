@@ -133,6 +133,30 @@ def test_json_says_the_same(tmp_path: Path):
     assert [("deviceCodeUnsupported", 6, 9)] == [(it["code"], it["line"], it["column"]) for it in answer["problems"]]
 
 
+def test_what_an_app_does_its_own_way_is_told(tmp_path: Path):
+    own = edited(
+        APP,
+        ("{callbackPath", "{uriName: Acme-PRD-1, callbackPath"),
+        (
+            "  scopes: [read",
+            "  quirks: {codeParam: acme_code, tokenScheme: '', tokenRequestFormat: query}\n  scopes: [read",
+        ),
+    )
+    posting = edited(own, ("  client:\n", "  client:\n    authMethod: client_secret_post\n"))
+    for app, what in ((own, "refresh tokens and codes"), (posting, "refresh tokens and codes and the client's secret")):
+        lines = check(write(tmp_path / what[-1], app=app), ACME_SECRET="x").stdout.splitlines()
+        assert "  sent as      Acme-PRD-1, the name under which the provider knows the redirect URI" in lines
+        assert "  quirks       codeParam tokenRequestFormat tokenScheme" in lines
+        assert f"  careful      {what} stand in addresses of the token endpoint, which its provider may log" in lines
+        [said] = json.loads(check(tmp_path / what[-1], "--json").stdout)["apps"]
+        assert ("Acme-PRD-1", ["codeParam", "tokenRequestFormat", "tokenScheme"]) == (
+            said["redirectUriName"],
+            said["quirks"],
+        )
+    plain = check(write(tmp_path / "plain", app=APP), ACME_SECRET="x").stdout
+    assert not any(f"  {word} " in plain for word in ("quirks", "careful", "sent as"))
+
+
 def test_what_a_preset_is_not_sure_of_is_reported_and_refuses_nothing(tmp_path: Path):
     folder = write(tmp_path / "b", shared=GLOBAL)
     result = check(folder)

@@ -223,6 +223,7 @@ REDIRECTS = [
         for name, text in (("an address", f'"https://{CANARY}.example/back"'), ("a path", f'"/back/{CANARY}"'), ("two words", f'"a {CANARY}"'), ("empty", '""'), ("broken into lines", f'"a\\n{CANARY}"'))
     ),
     app("an option by the other name of the client's id", "spec.options.authorize.client_key", "ours to set", ("  scopes: [read", "  quirks: {paramNames: {client_id: client_key}}\n  options: {authorize: {@@client_key: x}}\n  scopes: [read")),
+    app("the token's header among those of tools", "spec.api.headers[0]", "never goes to a provider", ("  scopes: [read", "  quirks: {tokenHeader: X-Acme-Token}\n  api: {hosts: [api.acme.example], headers: [@@x-acme-token]}\n  scopes: [read")),
     app("a fact that is the code", "spec.facts.callback.spapi_oauth_code", "it holds the code", ("  scopes: [read", "  quirks: {codeParam: spapi_oauth_code}\n  facts: {callback: {@@spapi_oauth_code: {pattern: x}}}\n  scopes: [read")),
     app("a base URL with plain http", "spec.redirect.baseUrl", "http is for loopback only", ("{callbackPath", f"{{baseUrl: @@http://{CANARY}.example, callbackPath")),
     app("a base URL of another origin", "spec.redirect.baseUrl", "cookie would not come back", ("{callbackPath", f"{{baseUrl: @@https://{CANARY}.example, callbackPath")),

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -17,6 +17,7 @@ from oauthbroker.protocol.answer_checks import date_of, lookup
 from oauthbroker.protocol.authorization_request import authorization_params, new_attempt
 from oauthbroker.protocol.identity import userinfo_request
 from oauthbroker.protocol.messages import ProviderRequest, encode_form, encode_json, reveal
+from oauthbroker.protocol.par import par_request, pushed_url
 from oauthbroker.protocol.refresh_messages import RefreshRefused, refresh_request, refresh_response
 from oauthbroker.protocol.token_endpoint import TokenResponse, code_request, token_response
 from oauthbroker.testing.clock import TestClock
@@ -130,18 +131,16 @@ def renamed(members: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("form", ["form", "json", "query"])
 def test_parameters_may_have_names_of_the_providers_own_and_mean_the_same(form: Any):
     plain, own = posting(token_request_format=form), posting(token_request_format=form, param_names=TIKTOK)
-    clock, ends = TestClock(), APP.endpoints
-    pairs = [
-        [build(app) for app in (plain, own)]
-        for build in (
-            lambda app: code_request(app, ends, Secret("c"), Secret("v"), clock=clock),
-            lambda app: refresh_request(app, ends, REFRESH, clock=clock),
-        )
-    ]
-    for standard, request in pairs:
+    for standard, request in zip(both_requests(plain), both_requests(own), strict=True):
         assert renamed(sent(standard)) == sent(request)
         assert not TIKTOK.keys() & sent(request).keys()
         assert CANARY not in f"{request!r} {request.url} {request.form!r}"
+
+
+def both_requests(app: OAuthApp) -> list[ProviderRequest]:
+    clock, ends = TestClock(), app.endpoints
+    exchanged = code_request(app, ends, Secret("c"), Secret("v"), clock=clock)
+    return [exchanged, refresh_request(app, ends, REFRESH, clock=clock)]
 
 
 def test_the_authorization_request_has_the_providers_names_too():
@@ -151,6 +150,17 @@ def test_the_authorization_request_has_the_providers_names_too():
         with_habits(param_names=TIKTOK, authorize_params={"client_key": "evil", "a": "1"}), attempt, ["read"]
     )
     assert renamed(plain) | {"a": "1"} == own
+
+
+def test_a_pushed_request_has_them_and_so_has_the_address_that_refers_to_it():
+    attempt = new_attempt(TestClock(), "L" * 22, cookie=None)
+    ends = dataclasses.replace(APP.endpoints, pushed_authorization_url="https://id.example/par")
+    plain, own = (
+        par_request(app, ends, attempt, ["read"], clock=TestClock()) for app in (posting(), posting(param_names=TIKTOK))
+    )
+    assert renamed(sent(plain)) == sent(own)
+    url = pushed_url(posting(param_names=TIKTOK), ends, Secret("urn:a:1"))
+    assert {"client_key": [CLIENT_ID], "request_uri": ["urn:a:1"]} == parse_qs(urlsplit(url).query)
 
 
 def test_no_parameter_of_an_app_replaces_one_of_ours_under_its_other_name():
@@ -202,8 +212,10 @@ def test_a_list_is_no_answer_where_the_profile_has_none():
 
 
 def test_a_refusal_may_stand_in_a_list_or_beside_one():
-    for body in ([{"error": "invalid_grant"}], {"error": "invalid_grant"}):
-        assert Code.EXCHANGE_FAILED == code_of(lambda body=body: validated(body, token_response_format="list"))
+    assert Code.EXCHANGE_FAILED == code_of(
+        lambda: validated([{"error": "invalid_grant"}], token_response_format="list")
+    )
+    assert Code.EXCHANGE_FAILED == code_of(lambda: validated({"error": "invalid_grant"}, token_response_format="list"))
 
 
 def test_a_refresh_token_in_a_refused_list_is_saved():

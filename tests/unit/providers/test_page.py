@@ -72,7 +72,7 @@ address and not a name.
 | provider | why |
 |---|---|
 | Fitbit | its Web API and its OAuth endpoints were to end in November 2026, says Google's page on the Google Health API; use `google` with that API's scopes |
-| TikTok | says `client_key` where RFC 6749 says `client_id` |
+| TikTok | how it checks PKCE was not read; an app says `client_key` with `quirks.paramNames` |
 | Instagram | hands out tokens for an hour, and longer ones only in exchange at another host |
 | Snapchat, Typeform, SurveyMonkey, Gong | a well-kept client switches PKCE off for them, and nothing was found that says PKCE does no harm there |
 | Trello | OAuth 1 |

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from oauthbroker.config.written.resource_specs import IdentitySpec, OAuthAppSpec, QuirksSpec, models_in
 from oauthbroker.model.provider_habits import OUR_HEADERS, Habits
-from oauthbroker.providers import Preset
+from oauthbroker.providers import Preset, PresetIdentity
 from oauthbroker.providers.quirks import Quirks, quirks_of
 
 OF_THE_OPTIONS = {"authorize_params", "token_params", "refresh_params"}
@@ -106,6 +107,31 @@ def test_an_unknown_quirk_is_refused_in_a_preset_and_in_an_app(said: dict[str, A
         Quirks.model_validate(said)
     with pytest.raises(ValidationError):
         Preset.model_validate(PRESET | said)
+
+
+IN_AN_APP = {
+    "auth_method": "client.authMethod", "assertion_audience": "client.assertionAudience", "api_hosts": "api.hosts",
+    "authorize_params": "options", "token_params": "options", "refresh_params": "options", "connection_facts": "facts",
+    "identity": "owner.identity", "endpoints": "endpoints", "flows": "flow",
+}  # fmt: skip
+# These describe a provider to people, or make one preset of several apps. No request depends on them.
+OF_PRESETS_ALONE = {
+    "name", "title", "documentation", "sample_scopes", "params", "derived", "modes", "notes", "evidence", "pkce",
+    "refresh_tokens", "refresh_token_idle_days", "refresh_token_days", "refresh_token_leeway_seconds",
+    "access_token_idle_days", "token_limit",
+}  # fmt: skip
+
+
+def test_an_app_can_say_everything_that_a_preset_can():
+    assert OF_PRESETS_ALONE | set(IN_AN_APP) == set(Preset.model_fields) - set(QuirksSpec.model_fields)
+    for path in IN_AN_APP.values():
+        model: Any = OAuthAppSpec
+        for name in path.split("."):
+            fields = {info.alias or field: info for field, info in model.model_fields.items()}
+            inner = list(models_in(fields[name].annotation))
+            model = inner[0] if inner else None
+    identity = {info.alias or name for name, info in IdentitySpec.model_fields.items()}
+    assert identity == {info.alias or name for name, info in PresetIdentity.model_fields.items()}
 
 
 @pytest.mark.parametrize(
