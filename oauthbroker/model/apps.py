@@ -86,6 +86,7 @@ class Redirect:
     callback_path: str
     base_url: str
     link: Link = "connect"
+    _: KW_ONLY
     uri_name: str = ""
 
     @property

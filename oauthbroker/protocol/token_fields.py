@@ -102,7 +102,7 @@ def tells_error(app: OAuthApp, members: Mapping[str, Json]) -> bool:
 
 
 def _differs(value: Json, wanted: bool | int | str) -> bool:  # noqa: FBT001
-    """Tell whether a member is there, and is not what it is in a success. 1 is not true."""
+    """Tell whether a member is there with another value than in a success. 1 is not true."""
     return value is not None and (type(value) is not type(wanted) or value != wanted)
 
 
@@ -184,7 +184,7 @@ def _number(value: Json) -> float:
 
 def _moment(value: Json, form: LifetimeForm) -> float:
     """Parse ISO 8601 with a zone: without one the time is ambiguous by up to 27 hours. The form `date` takes that as
-    UTC, and the date of RFC 1123 too (RFC 9110 section 5.6.7); a day alone is none."""
+    UTC, and the date of HTTP too (RFC 9110 section 5.6.7); a day alone is none."""
     moment: datetime | None = None
     readers = (datetime.fromisoformat, parsedate_to_datetime) if form == "date" else (datetime.fromisoformat,)
     for read in readers if isinstance(value, str) and ":" in value else ():

@@ -61,12 +61,12 @@ class Stage:
 
 @asynccontextmanager
 async def stage(
-    idp: IdentityProvider, clock: TestClock, handler: Handler, *, connected: bool = True, **app: Any
+    idp: IdentityProvider, clock: TestClock, handler: Handler, *, connected: bool = True
 ) -> AsyncIterator[Stage]:
     async with RawServer(handler) as api:
         hosts = (ApiHost("127.0.0.1", api.port, "http"), ApiHost("10.1.2.3"), ApiHost("inside.example"))
         access = ApiAccess((*hosts, AccountHost("base", ".my.example.org")), ("GET", "HEAD", "POST"))
-        apps = [user_app(idp, api=access, **app), user_app(idp, "bare")]
+        apps = [user_app(idp, api=access), user_app(idp, "bare")]
         async with running(idp, apps, clock=clock, tools=TOOLS, background=False) as harness:
             token = (await harness.connected()).access_token.reveal() if connected else ""
             yield Stage(harness, api, token)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+import httpx2
 import pytest
 
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.providers import presets
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.story.api import proxy_kit
-from tests.story.test_injecting_client import stage as client_stage
+from tests.kit.running_broker import turn
+from tests.story.api.proxy_kit import Stage, stage
 from tests.unit.protocol.kit import RawServer, raw_answer
 
 OPENID = ("openid",)
@@ -44,7 +45,7 @@ OWN = {"X-Shopify-Access-Token": "mine-1", "X_Shopify_Access_Token": "mine-2", "
 
 
 class Echo:
-    """An API that repeats what it got: in its head, under the header's own name, and in its body."""
+    """An API that repeats the head of a request: in its own head, under the header's own name, and in its body."""
 
     server: RawServer
 
@@ -65,6 +66,15 @@ def carried(request: bytes, token: str) -> list[str]:
     return [f"{name}: {value.replace(token, 'TOKEN')}" for name, value in named if token in value]
 
 
+def client_of(here: Stage) -> httpx2.AsyncClient:
+    """The client of the same tool in the process of the broker."""
+    return here.harness.broker.oauth(turn(), "Tool/carried").client("mail")
+
+
+def url_of(here: Stage) -> str:
+    return f"http://127.0.0.1:{here.api.port}/a"
+
+
 def left(request: bytes, form: Form) -> list[str]:
     """What the provider got of the tool's own headers by these names."""
     text = request.decode().lower()
@@ -78,10 +88,10 @@ async def test_the_client_of_a_tool_carries_the_token_as_the_provider_wants_it(
     name: str, identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     form, echo = FORMS[name], Echo()
-    async with client_stage(identity_provider, test_clock, echo.handle, habits=form.habits) as here:
+    async with stage(identity_provider, test_clock, echo.handle, habits=form.habits) as here:
         echo.server = here.api
-        async with here.client() as client:
-            answer = await client.get(here.url("/a"), headers=OWN)
+        async with client_of(here) as client:
+            answer = await client.get(url_of(here), headers=OWN)
         assert [form.line] == carried(here.api.requests[-1], here.token)
         assert [] == left(here.api.requests[-1], form)
         assert here.token not in f"{answer.text} {answer.headers!r} {answer.request.headers!r}"
@@ -93,7 +103,7 @@ async def test_the_proxy_carries_the_token_as_the_provider_wants_it(
     name: str, identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     form, echo = FORMS[name], Echo()
-    async with proxy_kit.stage(identity_provider, test_clock, echo.handle, habits=form.habits) as here:
+    async with stage(identity_provider, test_clock, echo.handle, habits=form.habits) as here:
         echo.server = here.api
         sent = {key: value for key, value in OWN.items() if key != "Authorization"}
         answer = await here.send("GET", "a", headers=sent)
@@ -113,8 +123,8 @@ async def test_a_token_that_the_provider_refuses_is_replaced_in_the_same_header(
         await writer.drain()
 
     form = FORMS["shopify"]
-    async with client_stage(identity_provider, test_clock, once, habits=form.habits) as here, here.client() as client:
-        assert 200 == (await client.get(here.url())).status_code
+    async with stage(identity_provider, test_clock, once, habits=form.habits) as here, client_of(here) as client:
+        assert 200 == (await client.get(url_of(here))).status_code
         first, second = here.api.requests
         assert [form.line] == carried(first, here.token)
         assert [] == carried(second, here.token)
