@@ -93,11 +93,6 @@ class Redirect:
     def uri(self) -> str:
         return self.base_url.rstrip("/") + self.callback_path
 
-    @property
-    def registered(self) -> str:
-        """Return what requests have as `redirect_uri`."""
-        return self.uri_name or self.uri
-
 
 @dataclass(frozen=True, slots=True)
 class IdentityRule:

@@ -65,7 +65,8 @@ def authorization_params(app: OAuthApp, attempt: Attempt, scopes: Sequence[str])
         params["nonce"] = attempt.nonce
     if app.resource:
         params["resource"] = app.resource
-    own: dict[str, Value] = {"client_id": app.client.client_id, "redirect_uri": app.redirect.registered}
+    redirect_uri = app.redirect.uri_name or app.redirect.uri
+    own: dict[str, Value] = {"client_id": app.client.client_id, "redirect_uri": redirect_uri}
     return params | {"response_type": "code", **in_their_words(app, own), "state": attempt.state}
 
 

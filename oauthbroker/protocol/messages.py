@@ -103,7 +103,8 @@ def reveal(value: str | Secret) -> str:
 
 def in_their_words(app: OAuthApp, members: Mapping[str, Value]) -> dict[str, Value]:
     """Return the members of a request under the names that the app's provider has for them."""
-    return {app.habits.param_names.get(name, name): value for name, value in members.items()}
+    names = app.habits.param_names
+    return {names.get(name, name): value for name, value in members.items()} if names else dict(members)
 
 
 def with_headers(request: ProviderRequest, headers: Mapping[str, str], client_id: str) -> ProviderRequest:

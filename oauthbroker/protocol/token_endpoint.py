@@ -114,7 +114,7 @@ def code_request(
     form: dict[str, Value] = {
         "grant_type": "authorization_code",
         "code": code,
-        "redirect_uri": app.redirect.registered,
+        "redirect_uri": app.redirect.uri_name or app.redirect.uri,
         "code_verifier": verifier,
     }
     return token_request(app, endpoints, endpoints.token_url, form, app.habits.token_params, clock)

@@ -40,16 +40,17 @@ def body_members(app: OAuthApp, answer: ProviderResponse, *, any_label: bool = F
         raise _invalid("the answer has an unexpected media type")
     if form:
         return _form_members(answer.body)
-    found = _the_one(app, decode_json(answer.body, Code.TOKEN_RESPONSE_INVALID))
+    found = decode_json(answer.body, Code.TOKEN_RESPONSE_INVALID)
+    if app.habits.token_response_format == "list":
+        found = _the_one(found)
     if not isinstance(found, dict):
         raise _invalid("the answer is not a JSON object")
     return found
 
 
-def _the_one(app: OAuthApp, found: Json) -> Json:
-    """Return the element of a list of one, where the app's profile has answers in lists."""
-    is_list = app.habits.token_response_format == "list" and isinstance(found, list)
-    return found[0] if is_list and len(found) == 1 else found
+def _the_one(found: Json) -> Json:
+    """Return the element of a list of one, and other values as they are."""
+    return found[0] if isinstance(found, list) and len(found) == 1 else found
 
 
 def salvaged_members(app: OAuthApp, answer: ProviderResponse) -> Mapping[str, Json]:
@@ -58,7 +59,8 @@ def salvaged_members(app: OAuthApp, answer: ProviderResponse) -> Mapping[str, Js
     if app.habits.token_response_format == "form":
         with suppress(BrokerError):
             return _form_members(answer.body)
-    members: Mapping[str, Json] = _the_one(app, decode_leniently(answer.body))
+    found = decode_leniently(answer.body)
+    members: Mapping[str, Json] = _the_one(found) if app.habits.token_response_format == "list" else found
     return members
 
 
@@ -82,8 +84,8 @@ def _at_token_path(app: OAuthApp, members: Mapping[str, Json], refreshed: bool) 
     again = habits.refresh_token_path if refreshed else None
     found: Any = members
     for step in habits.token_path if again is None else again:
-        if step == "0" and isinstance(found, list) and len(found) == 1:
-            found = found[0]
+        if step == "0" and isinstance(found, list):
+            found = _the_one(found)
         else:
             found = found.get(step) if isinstance(found, Mapping) else None
     if not isinstance(found, Mapping):
@@ -98,19 +100,19 @@ def tells_error(app: OAuthApp, members: Mapping[str, Json]) -> bool:
         return True
     if any(lookup(dict(members), path) not in _NOTHING for path in app.habits.error_members):
         return True
-    return any(_differs(lookup(dict(members), path), wanted) for path, wanted in app.habits.ok_members.items())
+    return bool(app.habits.ok_members and _not_ok(app, members))
 
 
-def _differs(value: Json, wanted: bool | int | str) -> bool:  # noqa: FBT001
-    """Tell whether a member is there with another value than in a success. 1 is not true."""
-    return value is not None and (type(value) is not type(wanted) or value != wanted)
+def _not_ok(app: OAuthApp, members: Mapping[str, Json]) -> list[str]:
+    """Return the paths of `okMembers` that are there with another value than in a success. 1 is not true."""
+    found = [(path, lookup(dict(members), path), wanted) for path, wanted in app.habits.ok_members.items()]
+    return [path for path, it, wanted in found if it is not None and (type(it) is not type(wanted) or it != wanted)]
 
 
 def error_word(app: OAuthApp, members: Mapping[str, Json]) -> str:
     """Return RFC 6749's error word (section 5.2) where the profile maps to one, else the provider's own word.
     Compare it, never show it. Empty if there is none. The profile's `errorMembers` and `okMembers` come first."""
-    wrong = (path for path, wanted in app.habits.ok_members.items() if _differs(lookup(dict(members), path), wanted))
-    for path in (*app.habits.error_members, *wrong, "error"):
+    for path in (*app.habits.error_members, *_not_ok(app, members), "error"):
         value = lookup(dict(members), path)
         if isinstance(value, int) and value not in _NOTHING:
             value = str(value)

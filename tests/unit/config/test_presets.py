@@ -37,6 +37,13 @@ def app_of(folder: Any, *changes: tuple[str, str], base: str = APP) -> OAuthApp:
     return draft.app
 
 
+def test_an_app_demands_values_of_other_claims_as_a_preset_does(tmp_path: Path):
+    with_it = (OWNER, OWNER.replace('{user.id}"}', '{user.id}", requires: {is_bot: false, kind: person}}'))
+    rule = app_of(tmp_path, with_it).owner.user_identity
+    assert rule is not None
+    assert (("is_bot", False), ("kind", "person")) == rule.requires
+
+
 def preset_app(folder: Any, provider: str, *changes: tuple[str, str], scopes: str = "[read]") -> OAuthApp:
     """A user-mode app of a preset that writes nothing the preset knows."""
     named = ("provider: acme", f"provider: {provider}")
