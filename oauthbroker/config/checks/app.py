@@ -34,8 +34,8 @@ _CALLBACK = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 _URI_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # First segments of the broker's own paths.
 OWN_PATHS: Final = frozenset(
-    {"admin", "api", "clients", "connect", "connected", "connections", "declined", "device", "healthz", "livez", "login",
-     "metrics", "readyz", "static", "v1"}
+    {"admin", "api", "clients", "connect", "connected", "connections", "declined", "device", "healthz", "livez",
+     "login", "metrics", "readyz", "static", "v1"}
 )  # fmt: skip
 
 
