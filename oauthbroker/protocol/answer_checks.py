@@ -67,6 +67,17 @@ def lookup(facts: Json, path: str) -> Json:
     return found
 
 
+def said_by(ok: Mapping[str, bool | int | str]) -> set[str]:
+    """Return the members for which a profile's `okMembers` say the values, so that no other rule judges them."""
+    return {path.partition(".")[0] for path in ok}
+
+
+def not_ok(ok: Mapping[str, bool | int | str], members: Mapping[str, Json]) -> list[str]:
+    """Return the paths of `okMembers` that are there with another value than in a success. 1 is not true."""
+    found = [(path, lookup(dict(members), path), wanted) for path, wanted in ok.items()]
+    return [path for path, it, wanted in found if it is not None and (type(it) is not type(wanted) or it != wanted)]
+
+
 def date_of(header: str) -> datetime | None:
     """Parse a Date header (RFC 9110 section 6.6.1). None for an absent or malformed date and for one without a zone."""
     try:

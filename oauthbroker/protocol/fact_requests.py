@@ -59,7 +59,7 @@ class FactReader:
             if known is None:
                 request = userinfo_request(app, await self.discovery.endpoints(app), token)
                 answer = await send_for(app, request, "userinfo", self.transport, self.limits)
-                known = userinfo_response(answer, lists=True)
+                known = userinfo_response(answer, lists=True, ok=app.habits.ok_members)
         except BrokerError as error:
             self._note(app, error, "userinfo")
             return {}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from oauthbroker.core.clock import Clock
@@ -16,7 +17,7 @@ from oauthbroker.core.strict_json import Json, decode_json
 from oauthbroker.model.apps import ANYONE, Endpoints, IdentityRule, IdentitySource, OAuthApp
 from oauthbroker.model.owner_check import Account, OwnerFacts
 from oauthbroker.model.settings import Limits
-from oauthbroker.protocol.answer_checks import is_json, lookup, refuse_if_busy
+from oauthbroker.protocol.answer_checks import is_json, lookup, not_ok, refuse_if_busy, said_by
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, with_headers
@@ -170,7 +171,7 @@ class OwnerReader:
     async def _userinfo(self, app: OAuthApp, access_token: Secret) -> Json:
         request = userinfo_request(app, await self.discovery.endpoints(app), access_token)
         answer = await send_for(app, request, "userinfo", self.transport, self.limits)
-        return userinfo_response(answer, lists=app.habits.user_info_kind == "own")
+        return userinfo_response(answer, lists=app.habits.user_info_kind == "own", ok=app.habits.ok_members)
 
 
 def userinfo_request(app: OAuthApp, endpoints: Endpoints, access_token: Secret) -> ProviderRequest:
@@ -188,8 +189,11 @@ def userinfo_request(app: OAuthApp, endpoints: Endpoints, access_token: Secret) 
 
 
 @validator(Code.SUBJECT_UNVERIFIABLE)
-def userinfo_response(answer: ProviderResponse, *, lists: bool = False) -> Json:
-    """Parse the facts: labelled JSON, an object without an error, or with `lists` an array (case 34).
+def userinfo_response(
+    answer: ProviderResponse, *, lists: bool = False, ok: Mapping[str, bool | int | str] = MappingProxyType({})
+) -> Json:
+    """Parse the facts: labelled JSON, an object without an error, or with `lists` an array (case 34). `ok` are the
+    `okMembers` of the app's profile.
 
     Raises `subjectUnverifiable`; `providerUnreachable` or `providerRateLimited` when a retry may help.
     """
@@ -201,7 +205,9 @@ def userinfo_response(answer: ProviderResponse, *, lists: bool = False) -> Json:
         return facts
     if not isinstance(facts, dict):
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="userinfo did not answer with facts")
-    if facts.get("ok", True) is not True or facts.get("error"):
+    said = said_by(ok)
+    failed = (facts.get("error") and "error" not in said) or (facts.get("ok", True) is not True and "ok" not in said)
+    if failed or not_ok(ok, facts):
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="userinfo answered with an error")
     return facts
 

@@ -15,7 +15,7 @@ from oauthbroker.core.secret import Secret, is_named_like_a_secret
 from oauthbroker.core.strict_json import Json, decode_json, decode_leniently
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.provider_habits import NOT_BEARER, LifetimeForm, TokenMember
-from oauthbroker.protocol.answer_checks import is_json, lookup
+from oauthbroker.protocol.answer_checks import is_json, lookup, not_ok, said_by
 from oauthbroker.protocol.messages import ProviderResponse
 
 YEAR_SECONDS = 365 * 24 * 3600
@@ -95,24 +95,20 @@ def _at_token_path(app: OAuthApp, members: Mapping[str, Json], refreshed: bool) 
 
 def tells_error(app: OAuthApp, members: Mapping[str, Json]) -> bool:
     """Tell whether an answer with any status is an error: `error` is present, `ok` is not true, one of the profile's
-    `errorMembers` has a value, or one of its `okMembers` has another one."""
-    if "error" in members or members.get("ok", True) is not True:
+    `errorMembers` has a value, or one of its `okMembers` has another one than in a success."""
+    ok = app.habits.ok_members
+    said = said_by(ok) if ok else ()
+    if ("error" in members and "error" not in said) or ("ok" not in said and members.get("ok", True) is not True):
         return True
     if any(lookup(dict(members), path) not in _NOTHING for path in app.habits.error_members):
         return True
-    return bool(app.habits.ok_members and _not_ok(app, members))
-
-
-def _not_ok(app: OAuthApp, members: Mapping[str, Json]) -> list[str]:
-    """Return the paths of `okMembers` that are there with another value than in a success. 1 is not true."""
-    found = [(path, lookup(dict(members), path), wanted) for path, wanted in app.habits.ok_members.items()]
-    return [path for path, it, wanted in found if it is not None and (type(it) is not type(wanted) or it != wanted)]
+    return bool(ok and not_ok(ok, members))
 
 
 def error_word(app: OAuthApp, members: Mapping[str, Json]) -> str:
     """Return RFC 6749's error word (section 5.2) where the profile maps to one, else the provider's own word.
     Compare it, never show it. Empty if there is none. The profile's `errorMembers` and `okMembers` come first."""
-    for path in (*app.habits.error_members, *_not_ok(app, members), "error"):
+    for path in (*app.habits.error_members, *not_ok(app.habits.ok_members, members), "error"):
         value = lookup(dict(members), path)
         if isinstance(value, int) and value not in _NOTHING:
             value = str(value)

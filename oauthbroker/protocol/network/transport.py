@@ -129,7 +129,7 @@ class Transport:
         headers |= {"Accept": request.accept, "Accept-Encoding": "identity"}
         content, url = None, request.url
         if request.form is not None and request.encoding == "query":
-            url = f"{url}?{encode_form(request.form).decode()}"
+            url += ("&" if "?" in url else "?") + encode_form(request.form).decode()
         elif request.form is not None:
             is_json = request.encoding == "json"
             headers["Content-Type"] = "application/json" if is_json else "application/x-www-form-urlencoded"

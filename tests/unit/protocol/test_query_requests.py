@@ -131,5 +131,15 @@ async def test_no_log_error_or_exception_has_a_parameter_of_the_address(
     await transport.close()
 
 
+async def test_an_endpoint_keeps_a_query_of_its_own() -> None:
+    transport = Transport(plain_http_loopback=True)
+    async with RawServer(echoing(200)) as server:
+        SERVERS.append(server)
+        await transport.send(requests(f"{server.url}/token?p=B2C_1")[1], seconds=20, max_bytes=4000)
+        target = urlsplit(server.requests[0].split(b" ")[1].decode())
+        assert ("/token", "B2C_1") == (target.path, dict(parse_qsl(target.query, strict_parsing=True))["p"])
+    await transport.close()
+
+
 def test_an_answer_does_not_hold_its_request() -> None:
     assert not {"url", "request"} & {*ProviderResponse.__slots__}

@@ -15,7 +15,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.protocol.answer_checks import date_of, lookup
 from oauthbroker.protocol.authorization_request import authorization_params, new_attempt
-from oauthbroker.protocol.identity import userinfo_request
+from oauthbroker.protocol.identity import userinfo_request, userinfo_response
 from oauthbroker.protocol.messages import ProviderRequest, encode_form, encode_json, reveal
 from oauthbroker.protocol.par import par_request, pushed_url
 from oauthbroker.protocol.refresh_messages import RefreshRefused, refresh_request, refresh_response
@@ -241,6 +241,14 @@ def test_a_refresh_token_in_a_refused_list_is_saved():
         ({"meta.status": "success"}, {"meta": {"status": "success"}}, True),
         ({"meta.status": "success"}, {"meta": {"status": "failed"}}, False),
         ({"code": 0, "success": True}, {"code": 0, "success": False}, False),
+        ({"error": False}, {"error": False}, True),
+        ({"error": False}, {"error": True}, False),
+        ({"error.code": "ok"}, {"error": {"code": "ok"}}, True),
+        ({"error.code": "ok"}, {"error": {"code": "scope_not_authorized"}}, False),
+        ({"ok": "yes"}, {"ok": "yes"}, True),
+        ({"ok": "yes"}, {"ok": "no"}, False),
+        ({"code": 0}, {"code": 0, "error": False}, False),
+        ({"code": 0}, {"code": 0, "ok": "yes"}, False),
     ],
 )
 def test_an_envelope_says_whether_it_is_a_success(ok: Any, members: Any, accepted: bool):
@@ -250,6 +258,23 @@ def test_an_envelope_says_whether_it_is_a_success(ok: Any, members: Any, accepte
     else:
         refused = code_of(lambda: validated({**members, "data": GOOD}, **habits))
         assert refused in {Code.EXCHANGE_FAILED, Code.TOKEN_RESPONSE_INVALID}
+
+
+@pytest.mark.parametrize(
+    "body, accepted",
+    [
+        ({"id": 1}, True),
+        ({"id": 1, "error": {"code": "ok"}}, True),
+        ({"id": 1, "error": {"code": "access_token_invalid"}}, False),
+        ({"id": 1, "error": {"code": "ok"}, "ok": False}, False),
+    ],
+)
+def test_userinfo_says_in_the_same_members_whether_it_is_a_success(body: Any, accepted: bool):
+    ok = {"error.code": "ok"}
+    if accepted:
+        assert body == userinfo_response(answer(body), ok=ok)
+    else:
+        assert Code.SUBJECT_UNVERIFIABLE == code_of(lambda: userinfo_response(answer(body), ok=ok))
 
 
 def test_the_word_of_an_envelope_is_read_from_its_number():
