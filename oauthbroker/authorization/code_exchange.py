@@ -111,7 +111,7 @@ class Exchange:
                 app, lambda known: code_request(known, endpoints, code, verifier, clock=self.clock), kind="code"
             )
         except TransportFailed as failed:
-            sent, note = failed.sent, failed.note
+            uncertain, note = Code.EXCHANGE_UNCERTAIN if failed.sent else failed.code, failed.note
         else:
             return consent_response(app, answer)
-        raise BrokerError(Code.EXCHANGE_UNCERTAIN if sent else Code.PROVIDER_UNREACHABLE, note=note)
+        raise BrokerError(uncertain, note=note)

@@ -236,7 +236,7 @@ class Polling:
         self, app: OAuthApp, versioned: Versioned[AuthSession], refused: BrokerError, *, is_sure: bool
     ) -> float | None:
         session, code = versioned.record, refused.code
-        if code in {Code.PROVIDER_UNREACHABLE, Code.PROVIDER_RATE_LIMITED}:
+        if code in {Code.PROVIDER_UNREACHABLE, Code.OUTGOING_PROXY_REFUSED, Code.PROVIDER_RATE_LIMITED}:
             return await self._back_off(app, versioned, refused, is_sure=is_sure)
         if code is Code.STATE_EXPIRED or (code is Code.EXCHANGE_FAILED and session.expires_at <= self.clock.now()):
             await self.finish.lapse(versioned, event="auth.expired" if self.expired_events else None)

@@ -38,6 +38,7 @@ WRITTEN_AS: Final = {
     "allowed_hosts": "spec.allowedHosts",
     "trusted_proxies": "spec.trustedProxies",
     "provider_networks": "spec.providerNetworks",
+    "outgoing_proxy": "spec.outgoingProxy",
     "admin_loopback": "spec.admin.loopback",
     "audit_on_failure": "spec.audit.onFailure",
     "audit_max_bytes": "spec.audit.maxBytes",

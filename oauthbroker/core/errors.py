@@ -76,6 +76,7 @@ class Code(StrEnum):
     MCP_UNSUPPORTED = "mcpUnsupported", 500
     FACT_MISSING = "factMissing", 503, _RETRY
     PROVIDER_UNREACHABLE = "providerUnreachable", 503, _RETRY
+    OUTGOING_PROXY_REFUSED = "outgoingProxyRefused", 503, _RETRY
     PROVIDER_RATE_LIMITED = "providerRateLimited", 429, _RETRY
     STORE_LOCKED = "storeLocked", 503, _RETRY
     STORE_UNAVAILABLE = "storeUnavailable", 503, _RETRY

@@ -62,7 +62,7 @@ async def probing(settings: Settings, clock: Clock) -> AsyncIterator[Probe]:
     """Open a probe for the block. Providers are asked under the rules of every other request; our own public address
     may be anywhere."""
     plain, reach = "plainHttpProvider" in settings.weaken, ProviderNetworks(settings.provider_networks)
-    to_providers = Transport(plain_http_loopback=plain, reach=reach)
+    to_providers = Transport(plain_http_loopback=plain, reach=reach, proxy=settings.outgoing_proxy)
     to_us = Transport(plain_http_loopback=settings.public_base_url.startswith("http:"), reach=ANYWHERE)
     try:
         yield Probe(to_providers=to_providers, to_us=to_us, clock=clock, limits=settings.limits)
@@ -166,7 +166,7 @@ class Probe:
 
     async def _ask(self, app: OAuthApp, url: str) -> Asked:
         url = url.partition("?")[0]
-        request, name = ProviderRequest("GET", url, ca=app.provider_ca), (url, app.provider_ca)
+        request, name = ProviderRequest("GET", url).for_app(app, "other"), (url, app.provider_ca)
         if name not in self._asked:
             self._asked[name] = asyncio.create_task(self._send(self.to_providers, request))
         return await self._asked[name]

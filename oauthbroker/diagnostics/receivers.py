@@ -28,7 +28,7 @@ async def _receiver(forwarder: Forwarder, settings: Settings) -> Finding:
     reach = ProviderNetworks(forwarder.networks, loopback=plain)
     if isinstance(forwarder.to, Nats):
         return await _stream(forwarder, forwarder.to, reach, settings)
-    transport = Transport(plain_http_loopback=plain, reach=reach)
+    transport = Transport(plain_http_loopback=plain, reach=reach, proxy=settings.outgoing_proxy)
     request = ProviderRequest("GET", forwarder.to.url, ca=forwarder.ca)
     try:
         await transport.send(request, seconds=settings.limits.provider_seconds, max_bytes=64 * 1024)

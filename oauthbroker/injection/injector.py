@@ -143,6 +143,7 @@ class Injector:
         forwarded = ApiRequest(
             method=target.method, scheme=host.scheme, host=host.name, port=host.port, path=path, headers=sent,
             body=request.passed_on(), length=request.length, account=account, app=app.name, ca=app.provider_ca,
+            direct=app.direct,
         )  # fmt: skip
         response = await self._transport.send(forwarded, self._limits)
         return ForwardedAnswer(response=response, token=token, source=source, target=target, request=request)

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.outgoing_proxy import OutgoingProxy
 
 SECONDS: Final = 5  # to connect, and for the answer; three tries
 _ours: ContextVar[bool] = ContextVar("oauthbroker_aws_kms", default=False)
@@ -21,10 +23,11 @@ class AwsKms:
     """One KMS key. Every call sends one request and blocks its thread. Credentials are boto3's: environment, profile,
     or the machine's role."""
 
-    def __init__(self, *, key_arn: str, endpoint: str = "") -> None:
+    def __init__(self, *, key_arn: str, endpoint: str = "", proxy: OutgoingProxy | None = None) -> None:
         """`key_arn` is the whole ARN, `arn:aws:kms:<region>:<account>:key/<id>`: it names the region, and stays the
-        same when an alias moves. `endpoint` is a VPC endpoint or a stand-in; empty for the region's own."""
-        self._arn, self._endpoint = key_arn, endpoint
+        same when an alias moves. `endpoint` is a VPC endpoint or a stand-in; empty for the region's own. `proxy` leads
+        out of the company's network and looks the service's name up."""
+        self._arn, self._endpoint, self._proxy = key_arn, endpoint, proxy
         self._made: Any = None
 
     def __repr__(self) -> str:
@@ -78,7 +81,12 @@ class AwsKms:
             terms = Config(connect_timeout=SECONDS, read_timeout=SECONDS, retries={"total_max_attempts": 3})
             region = self._arn.split(":")[3]
             session = boto3.session.Session(region_name=region)
-            self._made = session.client("kms", endpoint_url=self._endpoint or None, config=terms)
+            made = session.client("kms", endpoint_url=self._endpoint or None, config=terms)
+            host = urlsplit(made.meta.endpoint_url).hostname or ""
+            if self._proxy is not None and self._proxy.is_for(host):
+                terms = terms.merge(Config(proxies={"https": self._proxy.url}))
+                made = session.client("kms", endpoint_url=self._endpoint or None, config=terms)
+            self._made = made
         return self._made
 
     def _unusable(self, why: str) -> BrokerError:

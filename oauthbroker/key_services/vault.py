@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.network.transport import Transport, TransportFailed
@@ -47,12 +48,14 @@ class VaultTransit:
         token_file: str = "",
         token: Secret | None = None,
         ca: str = "",
+        proxy: OutgoingProxy | None = None,
     ) -> None:
         """`address` is https, or http to a literal loopback address (an agent on this machine). `token_file` is read at
         each request, because agents replace it; `token` is used without one. `ca` (PEM) is trusted beside the
-        system's."""
+        system's; `proxy` leads out of the company's network."""
         self._address, self._key, self._mount = address.rstrip("/"), key, mount.strip("/")
         self._namespace, self._token_file, self._token, self._ca = namespace, token_file, token, ca
+        self._proxy = proxy
 
     def __repr__(self) -> str:
         return f"VaultTransit({self.id()})"
@@ -92,7 +95,7 @@ class VaultTransit:
         return self._member(verb, answer, wanted)
 
     async def _sent(self, request: ProviderRequest) -> ProviderResponse:
-        transport = Transport(plain_http_loopback=True, reach=_ANYWHERE)
+        transport = Transport(plain_http_loopback=True, reach=_ANYWHERE, proxy=self._proxy)
         failed: BrokerError
         try:
             return await transport.send(request, seconds=SECONDS, max_bytes=_MOST_BYTES)

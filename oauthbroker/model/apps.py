@@ -162,6 +162,7 @@ class OAuthApp:
     pushed_authorization: Pushing = "auto"
     refresh_ahead_seconds: int = 0
     provider_ca: str = ""
+    direct: bool = False
     mcp: McpServer | None = None
     scope_set: frozenset[str] = frozenset()
     registration: str = ""

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal
 
 from oauthbroker.core.words import Locale
+from oauthbroker.model.outgoing_proxy import OutgoingProxy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +140,7 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     provider_networks: tuple[str, ...] = ()
+    outgoing_proxy: OutgoingProxy | None = None
     admin_loopback: bool = False
     audit_on_failure: Literal["refuse", "continue"] = "refuse"
     audit_max_bytes: int = 64 * 1024 * 1024

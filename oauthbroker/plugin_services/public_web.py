@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 from urllib.parse import urlsplit
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.injection.headers import outgoing
+from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.protocol.network.api_request import ApiRequest
 from oauthbroker.protocol.network.api_transport import ApiLimits, ApiTransport
 from oauthbroker.protocol.network.transport import Transport
@@ -32,11 +33,14 @@ class PublicWeb:
     """Sends requests to https URLs of public addresses. A name that leads to a private, local or metadata address is
     refused when it is dialed. Belongs to one event loop. Use `async with`.
 
-    `allow_plain_http_loopback` is a weakening for development: http:// to a literal loopback address.
+    `proxy` is the `outgoing_proxy` of the broker's settings. `allow_plain_http_loopback` is a weakening for
+    development: http:// to a literal loopback address.
     """
 
-    def __init__(self, *, allow_plain_http_loopback: bool = False) -> None:
-        self._transport = Transport(plain_http_loopback=allow_plain_http_loopback)
+    def __init__(self, *, allow_plain_http_loopback: bool = False, proxy: OutgoingProxy | None = None) -> None:
+        if proxy is not None:  # these names may be anyone's: the proxy does not look them up
+            proxy = replace(proxy, resolves=False)
+        self._transport = Transport(plain_http_loopback=allow_plain_http_loopback, proxy=proxy)
         self._requests = ApiTransport(self._transport)
 
     async def __aenter__(self) -> Self:

@@ -30,7 +30,7 @@ class ProviderRequest:
 
     `form` has the members of its body, None for no body; `encoding` says how they are written. With `query` the
     transport alone adds them to the address: `url` never holds a secret. `app` and `kind` go into counters and spans,
-    and nowhere else. `ca` (PEM) is trusted beside the system's certificates.
+    and nowhere else. `ca` (PEM) is trusted beside the system's certificates; `direct` passes the company's proxy by.
     """
 
     method: Method
@@ -43,10 +43,11 @@ class ProviderRequest:
     app: str = ""
     kind: Kind = "other"
     ca: str = ""
+    direct: bool = False
 
     def for_app(self, app: OAuthApp, kind: Kind) -> ProviderRequest:
         """Return a copy for this app's provider and this kind."""
-        return replace(self, app=app.name, kind=kind, ca=app.provider_ca)
+        return replace(self, app=app.name, kind=kind, ca=app.provider_ca, direct=app.direct)
 
     def __repr__(self) -> str:
         return f"Request({self.method} {self.url.partition('?')[0]})"

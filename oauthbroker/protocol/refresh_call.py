@@ -79,9 +79,7 @@ class Redeemer:
         try:
             answer = await self.asker.ask(app, build, kind="refresh")
         except TransportFailed as failed:
-            refused = RefreshRefused(
-                Code.PROVIDER_UNREACHABLE, spent=failed.sent, note=failed.note, reached=failed.sent
-            )
+            refused = RefreshRefused(failed.code, spent=failed.sent, note=failed.note, reached=failed.sent)
         except BrokerError as error:
             refused = RefreshRefused(error.code, spent=False, note=error.note, reached=False)
         else:

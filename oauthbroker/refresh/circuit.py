@@ -19,11 +19,12 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.refresh.suspects import ALL, SEVERAL, Suspects
 
 News = Literal["", "app", "grant"]
-COUNTED = {Code.APP_MISCONFIGURED, Code.PROVIDER_RATE_LIMITED, Code.PROVIDER_UNREACHABLE}
+UNREACHED = frozenset({Code.PROVIDER_UNREACHABLE, Code.OUTGOING_PROXY_REFUSED})  # nothing was sent, or no answer came
+COUNTED = {Code.APP_MISCONFIGURED, Code.PROVIDER_RATE_LIMITED, *UNREACHED}
 _FAILURES = 3  # in a row, before it opens without having been asked to
 _MISCONFIGURED = 30.0
-_LONGEST = {Code.APP_MISCONFIGURED: _MISCONFIGURED, Code.PROVIDER_UNREACHABLE: 5.0}  # an app's; 60 s for other codes
-_LONGEST_OWN = {Code.PROVIDER_UNREACHABLE: 15.0}  # a grant's; 60 s for other codes
+_LONGEST = {Code.APP_MISCONFIGURED: _MISCONFIGURED, **dict.fromkeys(UNREACHED, 5.0)}  # an app's; 60 s for other codes
+_LONGEST_OWN = dict.fromkeys(UNREACHED, 15.0)  # a grant's; 60 s for other codes
 _MINUTE = 60.0
 _PROBE = 30.0  # seconds for which a trial without a turn keeps the other calls waiting
 _GOOD_FIRST = 5.0  # seconds for which a trial is kept for a grant that did not fail last
@@ -198,7 +199,7 @@ class Circuits:
     def _may_go_on(self, app: str, grant: str, error: BrokerError) -> bool:
         """Count the first two of three failures in a row, after which nothing pauses."""
         own = self._own.get((app, grant)) or _Circuit()
-        if error.code is not Code.PROVIDER_UNREACHABLE or error.retry_after_seconds is not None:
+        if error.code not in UNREACHED or error.retry_after_seconds is not None:
             return False
         if own.failures + 1 >= _FAILURES:
             return False
@@ -248,7 +249,7 @@ class Circuits:
                 return float(error.retry_after_seconds)
             case Code.PROVIDER_RATE_LIMITED:
                 return self._spread(circuit.failures - 1, _MINUTE)
-            case Code.PROVIDER_UNREACHABLE if circuit.failures >= _FAILURES:
+            case Code.PROVIDER_UNREACHABLE | Code.OUTGOING_PROXY_REFUSED if circuit.failures >= _FAILURES:
                 return self._spread(circuit.failures - _FAILURES, _LONGEST[error.code])
         return None
 

@@ -110,6 +110,7 @@ class Foundation:
         return Transport(
             plain_http_loopback="plainHttpProvider" in self.settings.weaken,
             reach=ProviderNetworks(self.settings.provider_networks),
+            proxy=self.settings.outgoing_proxy,
             watch=Instrumentation(self.metrics, self.clock),
         )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from oauthbroker.config.key_file import CREDENTIALS_ENV
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.settings import KeySource, Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.store.keys.key_encryption_keys import EnvKek, FileKek, KeyProvider, check_outside
@@ -20,18 +21,21 @@ def key_providers(settings: Settings, env: Mapping[str, str], log: Log) -> tuple
     """Return the key of the configuration and the further ones. The key is a key service, or comes from the environment
     (with a warning), a systemd credential, or the key file. No key service is asked yet."""
     outside = key_free(settings)
-    others = (provider_of(each, env, outside) for each in settings.other_keys)
+    proxy = settings.outgoing_proxy
+    others = (provider_of(each, env, outside, proxy) for each in settings.other_keys)
     if settings.key_service is not None:
-        return (provider_of(settings.key_service, env, outside), *others)
+        return (provider_of(settings.key_service, env, outside, proxy), *others)
     if env.get(KEY_ENV):
         log.warning("the key comes from the environment, which keeps it readable; use a key file")
         return (EnvKek(env[KEY_ENV]), *others)
     return (FileKek.open(Path(key_origin(settings, env)), outside=outside), *others)
 
 
-def provider_of(source: KeySource, env: Mapping[str, str], outside: tuple[Path, ...]) -> KeyProvider:
-    """Return the key that a source names. Raises `keyUnknown` and as `FileKek.open` does; `storePermissions`
-    also for a token's file in the store or the bundle."""
+def provider_of(
+    source: KeySource, env: Mapping[str, str], outside: tuple[Path, ...], proxy: OutgoingProxy | None
+) -> KeyProvider:
+    """Return the key that a source names; a service is asked through `proxy`. Raises `keyUnknown` and as
+    `FileKek.open` does; `storePermissions` also for a token's file in the store or the bundle."""
     name, options = source.name, source.options
     match source.kind:
         case "file":
@@ -43,11 +47,11 @@ def provider_of(source: KeySource, env: Mapping[str, str], outside: tuple[Path, 
                 check_outside(Path(file), outside)
             given = {_SPELLED.get(option, option): value for option, value in options.items() if option != "tokenEnv"}
             token = env.get(options.get("tokenEnv", ""), "")
-            return VaultTransit(key=name, token=Secret(token) if token else None, **given)
+            return VaultTransit(key=name, token=Secret(token) if token else None, proxy=proxy, **given)
         case "awsKms":
             from oauthbroker.key_services.aws_kms import AwsKms
 
-            return AwsKms(key_arn=name, **options)
+            return AwsKms(key_arn=name, proxy=proxy, **options)
     from oauthbroker.key_services.installed import installed_provider
 
     return installed_provider(name, options)

@@ -12,6 +12,7 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
 from oauthbroker.model.mcp_server import McpServer, canonical_uri
+from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.client_registration import has_registration, takes_document
@@ -34,9 +35,11 @@ class McpServerFacts:
     registration: Registration
 
 
-async def look_at_mcp_server(url: str, networks: Collection[str] = ()) -> McpServerFacts:
-    """Ask a server as the broker does, and take the resource of a parent too. `networks` are as in the Broker's
-    `providerNetworks`. An http address on loopback is for development.
+async def look_at_mcp_server(
+    url: str, networks: Collection[str] = (), proxy: OutgoingProxy | None = None
+) -> McpServerFacts:
+    """Ask a server as the broker does, and take the resource of a parent too. `networks` and `proxy` are as in the
+    Broker resource. An http address on loopback is for development.
 
     Raises `requestInvalid` for a text that is no address, and the errors of a server that the broker cannot use.
     """
@@ -45,7 +48,7 @@ async def look_at_mcp_server(url: str, networks: Collection[str] = ()) -> McpSer
         reach = ProviderNetworks(tuple(str(ip_network(each)) for each in networks))
     except ValueError:
         raise BrokerError(Code.REQUEST_INVALID, note="not the address of a server, or not a network") from None
-    transport = Transport(plain_http_loopback=address.startswith("http://"), reach=reach)
+    transport = Transport(plain_http_loopback=address.startswith("http://"), reach=reach, proxy=proxy)
     try:
         transport.check_url(address)
         return await _facts(address, transport)

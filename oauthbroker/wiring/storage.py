@@ -191,7 +191,7 @@ def init_store(settings: Settings, env: Mapping[str, str], clock: Clock) -> NewS
 
 def _key_of_new_store(settings: Settings, env: Mapping[str, str], url: Secret | None) -> tuple[KeyProvider, str, bool]:
     if settings.key_service is not None:
-        kek = provider_of(settings.key_service, env, key_free(settings))
+        kek = provider_of(settings.key_service, env, key_free(settings), settings.outgoing_proxy)
         return kek, kek.id(), False
     path, outside = Path(settings.key_file), key_free(settings)
     at_border(lambda: Fs().make_root(path.parent))

@@ -26,6 +26,7 @@ from oauthbroker.config.checks.flow import check_flow, check_pushing
 from oauthbroker.config.checks.forwarder import forwarder_drafts
 from oauthbroker.config.checks.login import as_app, check_login, operators_of
 from oauthbroker.config.checks.mcp import check_mcp, resource_of, server_of
+from oauthbroker.config.checks.outgoing_proxy import check_way_out
 from oauthbroker.config.checks.owner import check_binding, check_identity
 from oauthbroker.config.checks.provider_ca import trusted_ca
 from oauthbroker.config.checks.tools import connector_draft, declared_auths
@@ -174,6 +175,7 @@ def _apps(
         check_redirect(app, public_base_url=settings.public_base_url)
         check_pushing(app)
         check_options(app)
+        check_way_out(app, broker, settings.outgoing_proxy)
         check_binding(app, settings, login=broker.spec.login is not None)
         check_identity(app)
     _check_callbacks(merged)
@@ -267,6 +269,7 @@ def _app(app: Merged, ca: str) -> OAuthApp:
         ),
         endpoints=app.endpoints,
         provider_ca=ca,
+        direct=app.spec.outgoing_proxy == "direct",
         scopes=app.scopes,
         redirect=app.redirect,
         owner=Owner(

@@ -59,6 +59,9 @@ def resolve(
     settings = with_keys(loaded.settings, env)
     if problem := key_problems(settings).get(("file",)):
         problems.add(loaded.keys_place, "", problem[0], f"let {KEY_FILE_ENV} or keys.file name {problem[1]}")
+    if (proxy := settings.outgoing_proxy) is not None and proxy.credentials_env and proxy.credentials is None:
+        what = f"the environment variable {proxy.credentials_env} is not set"
+        problems.add(loaded.keys_place, "spec.outgoingProxy.credentials", what, "set it to user:password")
     problems.raise_if_any()
     return Bundle(
         settings,

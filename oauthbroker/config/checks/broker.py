@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from oauthbroker.config.checks.app import base_url_problem
 from oauthbroker.config.checks.keys import check_keys, key_sources
+from oauthbroker.config.checks.outgoing_proxy import check_outgoing_proxy, outgoing_proxy_of
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import Keys
 from oauthbroker.config.reading.shape import Written
@@ -52,6 +53,7 @@ def settings_of(broker: Written[BrokerSpec], bundle: Path) -> Settings:
         allowed_hosts=tuple(spec.allowed_hosts or ()),
         trusted_proxies=tuple(spec.trusted_proxies or ()),
         provider_networks=tuple(spec.provider_networks or ()),
+        outgoing_proxy=outgoing_proxy_of(broker),
         audit_on_failure=audit.on_failure or _DEFAULT.audit_on_failure,
         audit_max_bytes=audit.max_bytes or _DEFAULT.audit_max_bytes,
         admin_loopback=bool(spec.admin and spec.admin.loopback),  # tools run on the same machine: never by itself
@@ -132,6 +134,7 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
     _check_store_root(broker, settings)
     check_keys(broker)
     _check_store_urls(broker)
+    check_outgoing_proxy(broker)
     _check_listeners(broker, settings)
     for place, (what, remedy) in key_problems(settings).items():
         broker.refuse(("keys", *place), what, f"name {remedy}, or leave it out")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from oauthbroker.config.written.client_spec import ClientSpec, LoginEndpointsSpec, ValueSource
+from oauthbroker.config.written.client_spec import ClientSpec, LoginEndpointsSpec, SecretSource, ValueSource
 from oauthbroker.config.written.fields import Strict, Text, Texts
 from oauthbroker.core.words import Locale
 from oauthbroker.model.apps import Prompt
@@ -148,6 +148,16 @@ class PagesSpec(Strict):
     support_url: Text | None = None
 
 
+class OutgoingProxySpec(Strict):
+    """The proxy by which requests leave the network."""
+
+    url: Text | None = None
+    credentials: SecretSource | None = None
+    ca: Text | None = None
+    except_: Texts | None = Field(default=None, alias="except")
+    resolve: Literal["here", "proxy"] | None = None
+
+
 class BrokerSpec(Strict):
     public_base_url: Text | None = None
     listen: ListenSpec | None = None
@@ -164,6 +174,7 @@ class BrokerSpec(Strict):
     trusted_proxies: Texts | None = None
     provider_networks: Texts | None = None
     provider_ca: Text | None = None
+    outgoing_proxy: OutgoingProxySpec | None = None
     login: LoginSpec | None = None
     admin: AdminSpec | None = None
     audit: AuditSpec | None = None

@@ -121,6 +121,7 @@ class OAuthAppSpec(Strict):
     client: ClientSpec | None = None
     endpoints: EndpointsSpec | None = None
     provider_ca: Text | None = None
+    outgoing_proxy: Literal["direct"] | None = None
     scopes: Texts | None = None
     resource: Annotated[Texts | None, BeforeValidator(_one_or_many)] = None
     pushed_authorization: Pushing | None = None

@@ -15,7 +15,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.forwarders import Nats
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.protocol.network.name_lookups import Lookups, NoAddress
-from oauthbroker.protocol.network.transport import tls_context
+from oauthbroker.protocol.network.tls_contexts import tls_context
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

@@ -9,6 +9,7 @@ from oauthbroker.events.forwarding.agent_forwarder import AgentForwarder, Forwar
 from oauthbroker.events.forwarding.senders import Sender, sender_of
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.forwarders import Forwarder
+from oauthbroker.model.settings import Settings
 
 DRAIN_SECONDS = 5.0
 
@@ -16,9 +17,9 @@ DRAIN_SECONDS = 5.0
 class _Running:
     """A forwarder at work. Once stopped, it ends when its sends under way are settled."""
 
-    def __init__(self, forwarder: Forwarder, parts: ForwardingParts, *, plain_http: bool) -> None:
+    def __init__(self, forwarder: Forwarder, parts: ForwardingParts, settings: Settings) -> None:
         self.forwarder, self.life = forwarder, Life()
-        sender = sender_of(forwarder, plain_http=plain_http, clock=parts.clock)
+        sender = sender_of(forwarder, settings, parts.clock)
         self.task = asyncio.create_task(self._run(sender, parts))
 
     async def _run(self, sender: Sender, parts: ForwardingParts) -> None:
@@ -52,9 +53,8 @@ class Forwarding:
             if each.forwarder not in bundle.forwarders:
                 each.life.stop()
         there = [each.forwarder for each in self._running if not each.life.stopping]
-        plain_http = "plainHttpProvider" in bundle.settings.weaken
         self._running = [each for each in self._running if not each.task.done()] + [
-            _Running(each, self._parts, plain_http=plain_http) for each in bundle.forwarders if each not in there
+            _Running(each, self._parts, bundle.settings) for each in bundle.forwarders if each not in there
         ]
 
     async def close(self) -> None:

@@ -12,6 +12,7 @@ from oauthbroker.events.forwarding.sent_event import TAKEN, SentEvent
 from oauthbroker.events.forwarding.webhook_messages import event_body, webhook_request, webhook_response
 from oauthbroker.model.forwarders import Forwarder, Webhook
 from oauthbroker.model.provider_networks import ProviderNetworks
+from oauthbroker.model.settings import Settings
 from oauthbroker.protocol.network.api_transport import ApiLimits, ApiResponse, ApiTransport
 from oauthbroker.protocol.network.transport import Transport, TransportFailed
 from oauthbroker.records import AgentEvent
@@ -80,10 +81,11 @@ class NatsSender:
         await self._stream.close()
 
 
-def sender_of(forwarder: Forwarder, *, plain_http: bool, clock: Clock) -> Sender:
-    """Return the sender of a forwarder. `plain_http` is the weakening `plainHttpProvider`."""
+def sender_of(forwarder: Forwarder, settings: Settings, clock: Clock) -> Sender:
+    """Return the sender of a forwarder. NATS does not go through an HTTP proxy."""
+    plain_http = "plainHttpProvider" in settings.weaken
     reach = ProviderNetworks(forwarder.networks, loopback=plain_http)
     if isinstance(forwarder.to, Webhook):
-        transport = Transport(plain_http_loopback=plain_http, reach=reach)
+        transport = Transport(plain_http_loopback=plain_http, reach=reach, proxy=settings.outgoing_proxy)
         return WebhookSender(forwarder.to, transport=transport, ca=forwarder.ca, clock=clock)
     return NatsSender(JetStream(forwarder.to, reach=reach, ca=forwarder.ca))

@@ -35,9 +35,10 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
     from oauthbroker.flowtools.serving.webhooks import Webhooks
 
     broker.events.check_polled(AGENT)  # resuming needs these events
-    loopback = "plainHttpProvider" in broker.bundle.settings.weaken
+    settings = broker.bundle.settings
+    loopback, proxy = "plainHttpProvider" in settings.weaken, settings.outgoing_proxy
     async with AsyncExitStack() as stack:
-        web = await stack.enter_async_context(PublicWeb(allow_plain_http_loopback=loopback))
+        web = await stack.enter_async_context(PublicWeb(allow_plain_http_loopback=loopback, proxy=proxy))
         service = _service(broker, resources)
         stack.push_async_callback(service.close)
         webhooks, schedules, events = Webhooks(service, broker), Schedules(service), QueueEvents(service, broker)

@@ -12,8 +12,8 @@ _BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class ApiRequest:
     """A request for a checked target. `headers` have neither Host nor the body's length. `body` is repeatable as bytes,
-    and of `length` bytes otherwise, or of as many as come. `account` shares connections with itself only. `app` and
-    `ca` as in `ProviderRequest`."""
+    and of `length` bytes otherwise, or of as many as come. `account` shares connections with itself only. `app`,
+    `ca` and `direct` as in `ProviderRequest`."""
 
     method: str
     scheme: str
@@ -26,6 +26,7 @@ class ApiRequest:
     account: str = ""
     app: str = ""
     ca: str = ""
+    direct: bool = False
 
     def __repr__(self) -> str:
         return f"ApiRequest({self.method} {self.host})"

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.protocol.network.api_request import ApiRequest
-from oauthbroker.protocol.network.dialing import asking
-from oauthbroker.protocol.network.transport import TooLarge, Transport, TransportFailed, failure_of, ours, tls_context
+from oauthbroker.protocol.network.dialing import Asking, asking
+from oauthbroker.protocol.network.tls_contexts import tls_context
+from oauthbroker.protocol.network.transport import TooLarge, Transport, TransportFailed, failure_of, ours
 
 if TYPE_CHECKING:
     import ssl
@@ -97,7 +98,7 @@ class ApiTransport:
         refused address, and what the body raises if that is a `BrokerError`."""
         self._transport.check_url(f"{request.scheme}://{request.host}:{request.port}/")
         deadline = asyncio.get_running_loop().time() + limits.seconds
-        quiet, app = ours.set(True), asking.set(request.app)
+        quiet, app = ours.set(True), asking.set(Asking(request.app, request.direct))
         connection: ApiConnection | None = None
         try:
             async with asyncio.timeout(limits.seconds):

@@ -17,24 +17,24 @@ from urllib.parse import urlsplit
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.version import VERSION
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.answer_checks import date_of, retry_after_seconds
 from oauthbroker.protocol.messages import Kind, ProviderRequest, ProviderResponse, encode_form, encode_json, reveal
-from oauthbroker.protocol.network.dialing import AddressRefused, Dialer, asking
+from oauthbroker.protocol.network.dialing import AddressRefused, Asking, Dialer, asking
 from oauthbroker.protocol.network.instrumentation import Instrumentation
 from oauthbroker.protocol.network.name_lookups import Lookups, NoAddress
+from oauthbroker.protocol.network.proxy_tunnel import ProxyFailed
+from oauthbroker.protocol.network.tls_contexts import tls_context
 from oauthbroker.protocol.redirects import redirect_note
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpcore2
     import httpx2
 
 NOWHERE_INSIDE = ProviderNetworks()
 LATE = "no answer in time"
-_INSIDE = "the provider's address is in a network that is not listed in providerNetworks"
 MOST_BYTES = 256 * 1024  # of one answer to the broker, decoded
 _MAX_URL = 8 * 1024
 _MAX_PIECES = 8 * 1024  # a body in one-byte chunks would cost seconds of CPU time
@@ -55,10 +55,11 @@ _LOGGERS = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11",
 
 class TransportFailed(BrokerError):
     """No complete answer. `sent` tells whether the provider may have received the request: False for DNS, connection
-    and TLS failures, True for a lost, late or oversized answer."""
+    and TLS failures, True for a lost, late or oversized answer. Its code is `outgoingProxyRefused` where the company's
+    proxy refused a tunnel."""
 
-    def __init__(self, note: str, *, sent: bool) -> None:
-        super().__init__(Code.PROVIDER_UNREACHABLE, note=note)
+    def __init__(self, note: str, *, sent: bool, code: Code = Code.PROVIDER_UNREACHABLE) -> None:
+        super().__init__(code, note=note)
         self.sent = sent
 
 
@@ -68,7 +69,7 @@ class Transport:
     `plain_http_loopback` is the explicit weakening `plainHttpProvider`: http:// to a literal loopback address. A
     request may name certificates (`ca`) to trust beside the system's. The environment (proxies, SSL_CERT_FILE,
     SSLKEYLOGFILE) is not consulted. `watch` records every request. Connections to addresses outside `reach` are
-    refused. Belongs to one event loop; clients are built at the first request.
+    refused. With a `proxy` they go through it. Belongs to one event loop; clients are built at the first request.
     """
 
     def __init__(
@@ -76,11 +77,13 @@ class Transport:
         *,
         plain_http_loopback: bool = False,
         reach: ProviderNetworks = NOWHERE_INSIDE,
+        proxy: OutgoingProxy | None = None,
         watch: Instrumentation | None = None,
     ) -> None:
         self._watch = watch
         self._reach = replace(reach, loopback=True) if plain_http_loopback else reach
         self._plain_http = plain_http_loopback
+        self._proxy = proxy
         self._clients: dict[str, httpx2.AsyncClient] = {}  # by the certificates trusted beside the system's
         self._lookups = Lookups()
         self._rows = defaultdict[str, asyncio.Semaphore](partial(asyncio.Semaphore, _PER_ORIGIN))
@@ -105,7 +108,7 @@ class Transport:
 
     async def _send(self, request: ProviderRequest, seconds: float, max_bytes: int) -> ProviderResponse:
         progress = _RequestProgress()
-        ours_before, app = ours.set(True), asking.set(request.app)
+        ours_before, app = ours.set(True), asking.set(Asking(request.app, request.direct))
         try:
             async with asyncio.timeout(seconds), self._row(request.url):
                 return await self._exchange(request, progress, max_bytes)
@@ -154,7 +157,7 @@ class Transport:
         """Return a backend that connects to checked addresses, as this transport does."""
         import httpcore2
 
-        backend: Any = Dialer(httpcore2.AnyIOBackend(), self._reach, self._lookups)
+        backend: Any = Dialer(httpcore2.AnyIOBackend(), self._reach, self._lookups, self._proxy)
         return cast("httpcore2.AsyncNetworkBackend", backend)
 
     def _row(self, url: str) -> asyncio.Semaphore:
@@ -223,7 +226,10 @@ def failure_of(error: Exception, *, sent: bool) -> BrokerError:
     """Return the error of a failed exchange, in our words: a library's may hold a URL, a header or a body. Raise it
     outside the `except` block."""
     if isinstance(error, AddressRefused):
-        return BrokerError(Code.APP_MISCONFIGURED, note=_INSIDE)
+        return BrokerError(Code.APP_MISCONFIGURED, note=error.note)
+    if isinstance(error, ProxyFailed):
+        code = Code.OUTGOING_PROXY_REFUSED if error.refused else Code.PROVIDER_UNREACHABLE
+        return TransportFailed(f"the outgoing proxy: {error.why}", sent=False, code=code)
     if isinstance(error, TooLarge):
         note = "the answer is too large"
     elif isinstance(error, TimeoutError) or type(error).__name__.endswith("Timeout"):  # httpcore2 has its own
@@ -278,18 +284,6 @@ def _tls_failure(error: BaseException) -> str:
             break
         seen = seen.__cause__ or seen.__context__
     return ""
-
-
-def tls_context(ca: str) -> ssl.SSLContext:
-    import ssl
-
-    import httpx2
-
-    context = httpx2.create_ssl_context(trust_env=False)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if ca:
-        context.load_verify_locations(cadata=ca)
-    return context
 
 
 ours: ContextVar[bool] = ContextVar("oauthbroker_transport", default=False)
