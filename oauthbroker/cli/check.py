@@ -25,6 +25,7 @@ from oauthbroker.config.bundle.unresolved_bundle import AppDraft, LoginDraft
 from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.reading.ignored import IgnoredResource
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.outgoing_proxy import PROXY_RESOLVES
 from oauthbroker.model.scope_ceiling import NO_RIGHTS
 from oauthbroker.providers.quirks import quirks_of
 
@@ -83,6 +84,8 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warn
         return
     for name in sorted(loaded.settings.weaken):
         typer.echo(f"warning: a check is off: {name}", err=True)
+    if (proxy := loaded.settings.outgoing_proxy) is not None and proxy.resolves:
+        typer.echo(f"warning: {PROXY_RESOLVES}", err=True)
     for notice in (draft.notice for draft in loaded.apps.values() if draft.notice is not None):
         typer.echo(f"warning: {notice}", err=True)
     console = Console(highlight=False, markup=False, emoji=False)
@@ -216,6 +219,7 @@ def _as_json(
         answer["ignored"] = [each.to_json() for each in loaded.ignored]
         answer["notSet"] = [it.described for it in here.unset]
         answer["notKnown"] = [it.described for it in here.unknown]
+        answer["proxyResolves"] = bool(loaded.settings.outgoing_proxy and loaded.settings.outgoing_proxy.resolves)
         answer["weaken"] = sorted(loaded.settings.weaken)
     return answer
 

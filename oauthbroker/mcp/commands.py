@@ -32,9 +32,12 @@ def add(
     url: Annotated[str, typer.Argument(help="The address of the MCP server.")],
     name: Annotated[str, typer.Option(help="The name of the app; by default of the server's host.")] = "",
     network: Annotated[list[str] | None, typer.Option(help="A private network that may be asked.")] = None,
+    config: Annotated[Path, typer.Option("--config", "-c", help="The bundle whose outgoingProxy is used.")] = Path(
+        "config"
+    ),
 ) -> None:
     """Ask an MCP server how users sign in, and print the OAuthApp to paste. Nothing is stored or registered."""
-    facts = asyncio.run(look_at_mcp_server(url, network or ()))
+    facts = asyncio.run(look_at_mcp_server(url, network or (), config))
     name = name or _name_of(facts.url)
     typer.echo(app_yaml(facts, name), nl=False)
     typer.echo(f"# {_NOTES[facts.registration].format(name=name)}", err=True)

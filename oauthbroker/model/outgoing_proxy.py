@@ -18,6 +18,11 @@ _NAME = re.compile(rf"({_LABEL}\.)+[a-z]([a-z0-9-]{{0,61}}[a-z0-9])?")
 _INNER = ("local", "localhost", "localdomain", "internal", "intranet", "private", "corp", "lan", "home", "home.arpa",
           "svc", "onion")  # fmt: skip
 
+PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")  # of other programs; we never read them
+PROXY_RESOLVES = (
+    "outgoingProxy.resolve: proxy. The proxy looks names up, so it alone keeps requests out of your own networks."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingProxy:

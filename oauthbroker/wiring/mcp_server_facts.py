@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
+from oauthbroker.config import load_settings
+from oauthbroker.config.key_file import with_keys
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
@@ -35,14 +39,14 @@ class McpServerFacts:
     registration: Registration
 
 
-async def look_at_mcp_server(
-    url: str, networks: Collection[str] = (), proxy: OutgoingProxy | None = None
-) -> McpServerFacts:
-    """Ask a server as the broker does, and take the resource of a parent too. `networks` and `proxy` are as in the
-    Broker resource. An http address on loopback is for development.
+async def look_at_mcp_server(url: str, networks: Collection[str] = (), bundle: Path | None = None) -> McpServerFacts:
+    """Ask a server as the broker does, and take the resource of a parent too. `networks` are as in the Broker's
+    `providerNetworks`; the way out is that of the `bundle`, if there is one. An http address on loopback is for
+    development.
 
     Raises `requestInvalid` for a text that is no address, and the errors of a server that the broker cannot use.
     """
+    proxy = _proxy_of(bundle) if bundle is not None else None
     try:
         address = canonical_uri(url)
         reach = ProviderNetworks(tuple(str(ip_network(each)) for each in networks))
@@ -54,6 +58,10 @@ async def look_at_mcp_server(
         return await _facts(address, transport)
     finally:
         await transport.close()
+
+
+def _proxy_of(bundle: Path) -> OutgoingProxy | None:
+    return with_keys(load_settings(bundle), os.environ).outgoing_proxy if bundle.exists() else None
 
 
 async def _facts(url: str, transport: Transport) -> McpServerFacts:

@@ -6,7 +6,7 @@ The checks are independent: a failing one does not stop the others. They write n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,7 @@ from oauthbroker.diagnostics.inspection import Inspection
 from oauthbroker.diagnostics.probing import probing
 from oauthbroker.diagnostics.receivers import receivers
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.outgoing_proxy import PROXY_RESOLVES, PROXY_VARIABLES
 from oauthbroker.model.scope_ceiling import NO_RIGHTS
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
@@ -133,7 +134,7 @@ class Doctor:
         if self._settings.public_base_url.startswith("http:"):
             plain = "publicBaseUrl is http: links and pages go without TLS."
             found.append(Finding("configuration", "warning", plain, hint="Use https for real accounts."))
-        found += self._keyless()
+        found += [*self._keyless(), *_of_proxies(self._settings, self.env)]
         apps, tools = len(self.loaded.apps), len(self.loaded.tools)
         return [*found, Finding("configuration", "ok", f"{counted(apps, 'app')}, {counted(tools, 'caller')}.")]
 
@@ -295,3 +296,14 @@ def _unverified(draft: AppDraft) -> list[Finding]:
 
 def _of_problem(check: Check, severity: Severity, problem: ConfigProblem, *, about: str) -> Finding:
     return Finding(check, severity, sentence(problem.what), hint=sentence(problem.hint), about=about)
+
+
+def _of_proxies(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Report a proxy that the environment names and the broker does not use, and one that looks names up."""
+    named = next((name for name in PROXY_VARIABLES if env.get(name)), None)
+    if settings.outgoing_proxy is None and named is not None:
+        hint = "Write spec.outgoingProxy in the Broker resource if requests leave this network through it."
+        yield Finding("configuration", "warning", f"{named} is set here, and the broker does not read it.", hint=hint)
+    if settings.outgoing_proxy is not None and settings.outgoing_proxy.resolves:
+        hint = "Let it refuse your own networks, or write resolve: here."
+        yield Finding("configuration", "warning", PROXY_RESOLVES, hint=hint)

@@ -26,7 +26,7 @@ from oauthbroker.config.checks.flow import check_flow, check_pushing
 from oauthbroker.config.checks.forwarder import forwarder_drafts
 from oauthbroker.config.checks.login import as_app, check_login, operators_of
 from oauthbroker.config.checks.mcp import check_mcp, resource_of, server_of
-from oauthbroker.config.checks.outgoing_proxy import check_way_out
+from oauthbroker.config.checks.outgoing_proxy import check_way_out, proxy_credentials
 from oauthbroker.config.checks.owner import check_binding, check_identity
 from oauthbroker.config.checks.provider_ca import trusted_ca
 from oauthbroker.config.checks.tools import connector_draft, declared_auths
@@ -66,7 +66,7 @@ def load(path: Path | str) -> Loaded:
     named.report(broker)
     settings = _settings(broker, bundle)
     ca, plain_hint = trusted_ca(broker, broker.spec.provider_ca), _plain_hint(broker)
-    login = _login(broker, settings, ca)
+    login, credentials = _login(broker, settings, ca), proxy_credentials(broker)
     drafts = _apps(_of(resources, "OAuthApp"), broker, settings, ca)
     apps = {it.name: it for it in reversed(_of(resources, "OAuthApp"))}
     parts = [part for kind in ("Tool", *PARTS) for part in _of(resources, kind)]
@@ -92,6 +92,7 @@ def load(path: Path | str) -> Loaded:
         idle_refs=tuple(idle_refs(documents, named.kinds)),
         plugins=plugins,
         forwarders=forwarders,
+        proxy_credentials=credentials,
         folder=folder,
     )
 

@@ -59,9 +59,10 @@ def resolve(
     settings = with_keys(loaded.settings, env)
     if problem := key_problems(settings).get(("file",)):
         problems.add(loaded.keys_place, "", problem[0], f"let {KEY_FILE_ENV} or keys.file name {problem[1]}")
-    if (proxy := settings.outgoing_proxy) is not None and proxy.credentials_env and proxy.credentials is None:
-        what = f"the environment variable {proxy.credentials_env} is not set"
-        problems.add(loaded.keys_place, "spec.outgoingProxy.credentials", what, "set it to user:password")
+    source = loaded.proxy_credentials
+    known = read(source) if source is not None else None
+    if source is not None and known is not None and ":" not in known.reveal():
+        problems.add(source.place, source.path, "the value has no colon", "set the variable to user:password")
     problems.raise_if_any()
     return Bundle(
         settings,

@@ -66,6 +66,7 @@ class Loaded:
     idle_refs: tuple[ConfigProblem, ...] = ()
     plugins: Mapping[str, tuple[PluginDraft, ...]] = field(default_factory=dict)
     forwarders: tuple[ForwarderDraft, ...] = ()
+    proxy_credentials: Source | None = None
     folder: Path | None = None
 
     @property
@@ -79,6 +80,7 @@ class Loaded:
     def sources_beside_apps(self) -> list[tuple[str, tuple[Source, ...]]]:
         """Return the values that belong to no app, each with the resource that names it."""
         found = [("login", self.login.draft.sources)] if self.login is not None else []
+        found += [("outgoingProxy", (self.proxy_credentials,))] if self.proxy_credentials is not None else []
         found += [(f"Connector/{name}", (it.token,)) for name, it in self.connectors.items() if it.token]
         found += [(f"Forwarder/{it.forwarder.name}", it.secrets) for it in self.forwarders]
         drafts = [each for several in self.plugins.values() for each in several]

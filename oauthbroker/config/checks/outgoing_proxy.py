@@ -11,7 +11,7 @@ from oauthbroker.config.checks.provider_ca import trusted_ca
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_merge import Merged
-from oauthbroker.config.values.value_sources import source_of
+from oauthbroker.config.values.value_sources import Source, source_of
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.model.outgoing_proxy import OutgoingProxy, is_public_name
 
@@ -31,7 +31,7 @@ def outgoing_proxy_of(broker: Written[BrokerSpec]) -> OutgoingProxy | None:
         host=parts.hostname or "",
         port=parts.port or _DEFAULT_PORTS[parts.scheme],
         tls=parts.scheme == "https",
-        ca=trusted_ca(broker, spec.ca, (_AT, "ca")),
+        ca=trusted_ca(broker, spec.ca if parts.scheme == "https" else None, (_AT, "ca")),
         credentials_env=(source and source.env) or "",
         direct_hosts=tuple(each.lower() for each in spec.except_ or ()),
         resolves=spec.resolve == "proxy",
@@ -51,15 +51,23 @@ def check_outgoing_proxy(broker: Written[BrokerSpec]) -> None:
         what = "certificates for a proxy that is spoken to without TLS"
         hint = "write an https url; the authority of a proxy that opens TLS to providers belongs into providerCa"
         broker.refuse((_AT, "ca"), what, hint, key=True)
-    if spec.credentials is not None:
-        source = source_of(broker, (_AT, "credentials"), spec.credentials, plain_hint=_CREDENTIALS_ADVICE)
-        if source is not None and source.secret is not None:
-            what = "the store, where that secret lies, may be reached by the proxy only"
-            broker.refuse((_AT, "credentials"), what, _CREDENTIALS_ADVICE)
     for at, host in enumerate(spec.except_ or ()):
         if not _HOST.fullmatch(host) and not url_checks.is_host(host):
             hint = "write a name such as idp.corp.example, or .corp.example for all names below it"
             broker.refuse((_AT, "except", at), "not a host", hint)
+
+
+def proxy_credentials(broker: Written[BrokerSpec]) -> Source | None:
+    """Return where the credentials are: a variable, because a key service may have to be asked before the store, and
+    with it any secret in it, is open."""
+    spec = broker.spec.outgoing_proxy
+    if spec is None or spec.credentials is None:
+        return None
+    source = source_of(broker, (_AT, "credentials"), spec.credentials, plain_hint=_CREDENTIALS_ADVICE)
+    if source is not None and source.secret is not None:
+        what = "the store with that secret may be opened by a key service that the proxy leads to"
+        broker.refuse((_AT, "credentials"), what, _CREDENTIALS_ADVICE)
+    return source
 
 
 def check_way_out(app: Merged, broker: Written[BrokerSpec], proxy: OutgoingProxy | None) -> None:

@@ -486,3 +486,26 @@ spec: {{agents: [{0}], webhook: {{url: "{1}", secrets: [{{valueFrom: {{env: HOOK
     monkeypatch.delenv("HOOK_SECRET")
     missing = [about for check, about in findings(examined(harness, "--offline"), "warning") if check == "secrets"]
     assert any("Forwarder/answers" in each for each in missing)
+
+
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"])
+def test_a_proxy_that_only_the_environment_names_is_reported(
+    harness: Desk, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other programs on this machine leave by it, and the broker does not."""
+    monkeypatch.setenv(name, "http://proxy.corp.example:3128")
+    found = dict(findings(examined(harness), "warning"))
+    assert f"{name} is set here, and the broker does not read it. Write spec.outgoingProxy" in found["configuration"]
+
+
+def test_a_proxy_that_looks_names_up_is_reported_and_the_environments_is_not_any_more(
+    harness: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.corp.example:3128")
+    text = (harness.folder / "config" / "broker.yaml").read_text("utf-8")
+    harness.write("broker", text + "  outgoingProxy: {url: 'http://127.0.0.1:9', resolve: proxy}\n")
+    told = " ".join(text for _, text in findings(examined(harness), "warning"))
+    assert "The proxy looks names up, so it alone keeps requests out of your own networks." in told
+    assert "HTTPS_PROXY" not in told
+    checked = harness.type("check")
+    assert (0, True) == (checked.code, "warning: outgoingProxy.resolve: proxy." in checked.err)

@@ -149,7 +149,7 @@ def test_the_systems_authorities_stay_beside_a_private_one(trusted):
 
 @pytest.mark.case("35")
 def test_no_switch_turns_verification_off():
-    """A new parameter has to pass by here: those there are can only allow plain loopback or more networks.
-    A request can only add trust."""
-    assert ["plain_http_loopback", "reach", "watch"] == list(inspect.signature(Transport).parameters)
+    """A new parameter has to pass by here: those there are can only allow plain loopback or more networks,
+    or lead through a proxy, with TLS inside. A request can only add trust."""
+    assert ["plain_http_loopback", "reach", "proxy", "watch"] == list(inspect.signature(Transport).parameters)
     assert not {name for name in Settings.__slots__ if "verify" in name or "tls" in name or "ssl" in name}

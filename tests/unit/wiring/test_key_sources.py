@@ -91,7 +91,7 @@ def test_a_token_file_in_the_store_is_refused_before_the_service_is_asked(settin
         "vault", "transit-key", {"address": "https://vault.example", "tokenFile": str(tmp_path / "store/t")}
     )
     with pytest.raises(BrokerError) as refused:
-        provider_of(source, {}, key_free(settings))
+        provider_of(source, {}, key_free(settings), None)
     assert Code.STORE_PERMISSIONS is refused.value.code
 
 
