@@ -83,7 +83,7 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warn
         return
     for name in sorted(loaded.settings.weaken):
         typer.echo(f"warning: a check is off: {name}", err=True)
-    for notice in (draft.notice for draft in loaded.apps.values() if draft.notice is not None):
+    for notice in (notice for draft in loaded.apps.values() for notice in draft.notices):
         typer.echo(f"warning: {notice}", err=True)
     console = Console(highlight=False, markup=False, emoji=False)
     for draft in loaded.apps.values():
@@ -240,6 +240,7 @@ def _app_json(draft: AppDraft) -> dict[str, Any]:
         "unverified": list(draft.unverified),
         "unusualFlow": draft.unusual_flow,
         "dropped": list(draft.dropped),
+        "pkce": draft.app.habits.pkce != "refused",
     }
 
 

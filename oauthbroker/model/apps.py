@@ -259,6 +259,7 @@ class OAuthApp:
             self.redirect.uri, self.redirect.link, self.owner.binding, self.resource, self.scopes,
             *([self.owner.confirm_url] if self.owner.confirm_url else []),
             *([self.redirect.uri_name] if self.redirect.uri_name else []),
+            *(["pkce refused"] if self.habits.pkce == "refused" else []),
             *([self.mcp.url] if self.mcp is not None else []),
             *([[astuple(each) for each in self.connect_params]] if self.connect_params else []),
         ]  # fmt: skip

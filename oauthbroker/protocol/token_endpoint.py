@@ -115,8 +115,9 @@ def code_request(
         "grant_type": "authorization_code",
         "code": code,
         "redirect_uri": app.redirect.uri_name or app.redirect.uri,
-        "code_verifier": verifier,
     }
+    if app.habits.pkce != "refused":
+        form["code_verifier"] = verifier
     return token_request(app, endpoints, endpoints.token_url, form, app.habits.token_params, clock)
 
 

@@ -29,7 +29,7 @@ def quirks(**said: Any) -> Quirks:
 
 def test_every_habit_can_be_written_and_every_quirk_is_a_habit():
     habits = {field.name for field in dataclasses.fields(Habits)}
-    assert habits - OF_THE_OPTIONS == set(Quirks.model_fields) - {"scope_prefixes", "revoke"}
+    assert habits - OF_THE_OPTIONS == set(QuirksSpec.model_fields) - {"scope_prefixes", "revoke"}
     assert set(Preset.model_fields) >= OF_THE_OPTIONS
 
 
