@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, astuple, dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from oauthbroker.core.claims_challenge import merged_claims
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.connect_params import ConnectParam, fill_slots, filled, texts_of
 from oauthbroker.model.connection_facts import ConnectionFacts
@@ -184,6 +185,14 @@ class OAuthApp:
         if self.endpoints.issuer is None or {"login", "select_account", "none"} & set(said):
             return self
         params = {**self.habits.authorize_params, "prompt": " ".join([*said, "select_account"])}
+        return replace(self, habits=replace(self.habits, authorize_params=params))
+
+    def asking_for(self, claims: str) -> OAuthApp:
+        """Return the app for an authorization with these claims, beside those of its own options."""
+        if not claims:
+            return self
+        params = self.habits.authorize_params
+        params = {**params, "claims": merged_claims(params.get("claims", ""), claims)}
         return replace(self, habits=replace(self.habits, authorize_params=params))
 
     def learnt(self, issuer: str, client: Client) -> OAuthApp:
