@@ -26,9 +26,7 @@ class TokenSource(Protocol):
 
     async def token(self, target: Target) -> TokenResult: ...
 
-    async def rejected(
-        self, target: Target, token: Secret, demanded: frozenset[str], claims: str = ""
-    ) -> TokenResult: ...
+    async def rejected(self, target: Target, token: Secret, demanded: frozenset[str], claims: str) -> TokenResult: ...
 
     def answered(self, target: Target, status: int, sent: int, received: int) -> None:
         """Write the answer into the audit log."""

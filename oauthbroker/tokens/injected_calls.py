@@ -48,7 +48,7 @@ class InjectedCalls:
         result = await self.manager.get_access_token(self.caller, self.app_name, self.scopes, carrier=carrier)
         return self._fitting(target, result)
 
-    async def rejected(self, target: Target, token: Secret, demanded: frozenset[str], claims: str = "") -> TokenResult:
+    async def rejected(self, target: Target, token: Secret, demanded: frozenset[str], claims: str) -> TokenResult:
         """Report that the provider answered 401 to a token, and which scopes and claims it demanded. Return another
         token, or why there is none."""
         carrier = Carrier(target.method, target.host.authority)
