@@ -233,7 +233,7 @@ def _tokens(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool) -> Toke
 
 
 def _members(app: OAuthApp, answer: ProviderResponse) -> tuple[dict[str, Json], tuple[Unusual, ...]]:
-    """Return the answer's members, and what is unusual of its form. Raises `tokenResponseInvalid`."""
+    """Return the answer's members, and the unusual parts of its form. Raises `tokenResponseInvalid`."""
     status: tuple[Unusual, ...] = () if answer.status == 200 else ("status",)
     try:
         return body_members(app, answer), status
@@ -246,7 +246,7 @@ def _members(app: OAuthApp, answer: ProviderResponse) -> tuple[dict[str, Json], 
 
 
 def _lifetime(app: OAuthApp, members: Mapping[str, Json], date: datetime | None) -> tuple[int | None, bool, bool]:
-    """Return the lifetime, whether the answer states it, and whether what it states is odd: not readable, then as if it
+    """Return the lifetime, whether the answer states it, and whether the stated one is odd: not readable, then as if it
     were absent; not positive; or cut at a year."""
     try:
         seconds = lifetime_of(app, members, date)

@@ -20,7 +20,7 @@ SUCCESSES = frozenset({200, 201, 202, 203})
 
 
 def unusual_members(app: OAuthApp, answer: ProviderResponse) -> tuple[dict[str, Json], tuple[Unusual, ...]] | None:
-    """Return the members of an answer that is refused by its label or encoding, and what is unusual: as the app's
+    """Return the members of an answer that is refused by its label or encoding, and its unusual parts: as the app's
     profile reads them, else as the label says. None for an error, and where the body itself is refused, such as for a
     member twice."""
     body = _as_utf8(answer)

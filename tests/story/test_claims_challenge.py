@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import httpx2
@@ -12,17 +16,46 @@ import pytest
 from oauthbroker import AuthorizationRequiredError
 from oauthbroker.core.claims_challenge import claims_of, demanded_claims
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import OAuthApp, ToolAuth
+from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.running_broker import Harness, running, scopes_last_asked_for, turn, user_app
-from tests.story.test_injecting_client import Stage, answers, stage
-from tests.unit.protocol.kit import raw_answer
+from tests.unit.protocol.kit import RawServer, raw_answer
 
 CLAIMS: dict[str, Any] = {"access_token": {"acrs": {"essential": True, "value": "c1"}}}
 CAPABLE: dict[str, Any] = {"access_token": {"xms_cc": {"values": ["cp1"]}}}
+
+
+@dataclass
+class Stage:
+    """A tool with an injected client for an API that gives `answers`, the last one again and again."""
+
+    harness: Harness
+    api: RawServer
+
+    async def get(self) -> httpx2.Response:
+        async with self.harness.broker.oauth(turn(), "Tool/carried").client("mail", library=httpx2) as client:
+            answer: httpx2.Response = await client.get(f"http://127.0.0.1:{self.api.port}/me")
+            return answer
+
+
+@asynccontextmanager
+async def stage(idp: IdentityProvider, clock: TestClock, *answers: bytes) -> AsyncIterator[Stage]:
+    left = list(answers)
+
+    async def handle(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(left.pop(0) if len(left) > 1 else left[0])
+        await writer.drain()
+
+    async with RawServer(handle) as api:
+        app = user_app(idp, api=ApiAccess((ApiHost("127.0.0.1", api.port, "http"),), ("GET",)))
+        tools = {"Tool/carried": (ToolAuth("mail", injected=True),)}
+        async with running(idp, [app], clock=clock, tools=tools, background=False) as harness:
+            await harness.connected()
+            yield Stage(harness, api)
 
 
 def encoded(claims: Any = CLAIMS) -> str:
@@ -45,9 +78,8 @@ def claims_asked_for(idp: IdentityProvider) -> list[Any]:
 
 
 async def link_of(here: Stage) -> AuthorizationRequired:
-    async with here.client(library=httpx2) as client:
-        with pytest.raises(AuthorizationRequiredError) as asked:
-            await client.get(here.url("/me"))
+    with pytest.raises(AuthorizationRequiredError) as asked:
+        await here.get()
     return asked.value.result
 
 
@@ -55,15 +87,14 @@ async def test_the_injected_client_notices_the_challenge_and_the_next_authorizat
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     """No refresh comes first: it would bring the claims of before. The link after the next one has none."""
-    handler = answers(refusing(), raw_answer(200, b'{"a": 1}'))
-    async with stage(identity_provider, test_clock, handler) as here:
+    async with stage(identity_provider, test_clock, refusing(), raw_answer(200, b'{"a": 1}')) as here:
         asked = await link_of(here)
         assert "expired" == asked.reason
         assert 0 == identity_provider.count("refresh_token")
         assert 200 == (await here.harness.connect(asked)).status
-        async with here.client(library=httpx2) as client:
-            assert {"a": 1} == (await client.get(here.url("/me"))).json()
-        assert here.tokens_sent[0] != here.tokens_sent[1]
+        assert {"a": 1} == (await here.get()).json()
+        first, second = here.api.requests
+        assert first != second, "another token"
         session = await here.harness.session(asked)
         assert ("completed", "") == (session.status, session.claims)
         await here.harness.connect(await here.harness.ask(switch_account=True))
@@ -74,7 +105,7 @@ async def test_a_challenge_asks_for_no_other_scope_and_no_other_person(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     body = raw_answer(401, b"{}", www_authenticate=f'{challenge(encoded())}, scope="read everything"')
-    async with stage(identity_provider, test_clock, answers(body)) as here:
+    async with stage(identity_provider, test_clock, body) as here:
         before = await here.harness.grant()
         asked = await link_of(here)
         assert_error_page(await here.harness.connect(asked, "bob"), Code.SUBJECT_MISMATCH)
@@ -168,7 +199,7 @@ async def test_a_report_with_other_claims_is_refused(
         assert 0 == harness.idp.count("refresh_token")
 
 
-async def test_a_challenge_to_a_token_that_was_replaced_meanwhile_asks_nobody(
+async def test_a_challenge_to_a_token_that_was_replaced_meanwhile_asks_no_user(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     async with running(identity_provider, [user_app(identity_provider)], clock=test_clock) as harness:

@@ -145,7 +145,7 @@ async def test_a_rotated_refresh_token_is_not_lost_for_such_a_reason_either(
     assert "" == family.ended_by
 
 
-async def test_the_operator_is_told_once_of_answers_that_stay_unusual(mail: Harness) -> None:
+async def test_answers_that_stay_unusual_are_logged_once(mail: Harness) -> None:
     mail.idp.script.token.reform(lambda answer: replace(answer, status=201), times=None)
     for _ in range(3):
         await mail.connected() if await mail.grant() is None else await mail.ask()
