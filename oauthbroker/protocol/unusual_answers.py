@@ -25,7 +25,8 @@ def unusual_members(app: OAuthApp, answer: ProviderResponse) -> tuple[dict[str, 
     member twice."""
     body = _as_utf8(answer)
     declared = app.habits.token_response_format
-    labelled = "form" if answer.media_type == FORM else "json" if is_json(answer) else declared
+    is_form = answer.media_type == FORM if is_json(answer) or answer.media_type == FORM else declared == "form"
+    labelled = declared if is_form == (declared == "form") else "form" if is_form else "json"
     unusual: list[Unusual] = ["encoding"] if body != answer.body else []
     if labelled != declared or not (is_json(answer) or answer.media_type == FORM):
         unusual.append("mediaType")

@@ -479,3 +479,13 @@ def test_every_answer_gives_a_token_or_a_broker_error(app, body, status, label):
 def test_a_client_whose_tokens_are_bound_to_a_key_is_for_the_operator_and_no_new_link(word, status):
     error = refusal(lambda: token_response(APP, answer({"error": word}, status)))
     assert (Code.APP_MISCONFIGURED, BOUND) == (error.code, error.note)
+
+
+@pytest.mark.case("20", "21")
+def test_a_list_behind_a_byte_order_mark_is_read_as_the_profile_says():
+    app = with_habits(token_response_format="list")
+    tokens = token_response(app, answer(b"\xef\xbb\xbf" + json.dumps([GOOD]).encode()))
+    assert (GOOD["access_token"], ("encoding",)) == (tokens.access_token.reveal(), tokens.unusual)
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(
+        lambda: token_response(app, answer(b"\xef\xbb\xbf" + json.dumps([GOOD, GOOD]).encode()))
+    )
