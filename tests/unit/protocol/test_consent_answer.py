@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -71,6 +71,7 @@ def test_an_answer_in_order_is_taken() -> None:
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_no_body_breaks_the_search(body: bytes) -> None:
+    assume(b"access_token" not in body)  # Hypothesis also draws honest answers: texts of this repository
     error = refusal(lambda: consent_response(APP, answer(body)))
     assert error.code in {Code.TOKEN_RESPONSE_INVALID, Code.EXCHANGE_FAILED, Code.APP_MISCONFIGURED}
     assert_clean(error)
