@@ -27,10 +27,14 @@ class OAuthCapability(Protocol):
         ...
 
     async def report_rejected(
-        self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
+        self,
+        app: str | Mapping[str, str],
+        access_token: str | Secret,
+        scopes: Sequence[str] | None = None,
+        claims: str | None = None,
     ) -> TokenResult:
         """Report that the provider's API answered 401 to this token. Return a newer token if there is one, else as
-        `get_access_token`."""
+        `get_access_token`. `claims`: the text of that name in its challenge `insufficient_claims`."""
         ...
 
 
@@ -47,7 +51,11 @@ class SyncOAuthCapability(Protocol):
         ...
 
     def report_rejected(
-        self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
+        self,
+        app: str | Mapping[str, str],
+        access_token: str | Secret,
+        scopes: Sequence[str] | None = None,
+        claims: str | None = None,
     ) -> TokenResult:
         """Call `OAuthCapability.report_rejected`."""
         ...

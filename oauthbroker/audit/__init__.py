@@ -119,6 +119,15 @@ class Connected(AuditEntry):
     session: str
 
 
+class UnusualAnswer(AuditEntry):
+    """A grant has tokens of an answer that a stricter client would have refused: `unusual` is what for, `status`,
+    `mediaType`, `encoding` and `lifetime`, separated by spaces."""
+
+    app: str
+    grant: str
+    unusual: str
+
+
 class ElementChosen(AuditEntry):
     """The user chooses one of several elements that a connection could stand for, such as a site. `Connected` was
     written before."""

@@ -135,9 +135,8 @@ class Connect:
     ) -> tuple[AuthSession, Secret]:
         versioned = await self._counted(app, versioned)
         session = versioned.record.attempted(attempt, await self.scopes_now(app, versioned.record))
-        url = await self.authorization_urls.now(
-            app.asking_which_account() if session.tries or session.account else app, attempt, session.scopes
-        )
+        asking = (app.asking_which_account() if session.tries or session.account else app).asking_for(session.claims)
+        url = await self.authorization_urls.now(asking, attempt, session.scopes)
         await self.repository.save_session(session, expect=versioned.generation)
         return session, url
 

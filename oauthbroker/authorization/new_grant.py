@@ -56,6 +56,7 @@ def next_grant(
         resume=session.resume,
         declined=_declined(old, session, verified),
         provider_data=kept_facts(app, tokens.facts),
+        unusual=tokens.unusual,
     )
     if app.facts.names:
         grant = with_learnt(grant, verified.learnt, _same_account(old, verified), now)

@@ -45,6 +45,7 @@ class Wish:
     switch_account: bool = False
     params: Mapping[str, str] = field(default_factory=dict)
     tries: int = 0
+    claims: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +225,7 @@ class Opening:
             switch_account=wish.switch_account,
             reason=wish.reason,
             tries=wish.tries,
+            claims=wish.claims,
             device=device[0] if device is not None else None,
         )
 
@@ -236,6 +238,7 @@ def _same_wish(session: AuthSession, wish: Wish) -> bool:
         enough
         and session.resume == wish.resume
         and session.switch_account == wish.switch_account
+        and session.claims == wish.claims
         and session.key == wish.key
         and (session.params == wish.params or session.typed)
     )

@@ -86,7 +86,7 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warn
         typer.echo(f"warning: a check is off: {name}", err=True)
     if (proxy := loaded.settings.outgoing_proxy) is not None and proxy.resolves:
         typer.echo(f"warning: {PROXY_RESOLVES}", err=True)
-    for notice in (draft.notice for draft in loaded.apps.values() if draft.notice is not None):
+    for notice in (notice for draft in loaded.apps.values() for notice in draft.notices):
         typer.echo(f"warning: {notice}", err=True)
     console = Console(highlight=False, markup=False, emoji=False)
     for draft in loaded.apps.values():
@@ -244,6 +244,7 @@ def _app_json(draft: AppDraft) -> dict[str, Any]:
         "unverified": list(draft.unverified),
         "unusualFlow": draft.unusual_flow,
         "dropped": list(draft.dropped),
+        "pkce": draft.app.habits.pkce != "refused",
     }
 
 

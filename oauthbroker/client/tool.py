@@ -105,12 +105,16 @@ class OAuth(OnWire):
             return self._failed(error).to_json()
 
     async def report_rejected(
-        self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
+        self,
+        app: str | Mapping[str, str],
+        access_token: str | Secret,
+        scopes: Sequence[str] | None = None,
+        claims: str | None = None,
     ) -> TokenResult:
         """Report that the provider's API answered 401 to this token. Returns a newer token if possible, else the
-        same results as `get_access_token`."""
+        same results as `get_access_token`. `claims`: the text of that name in its challenge `insufficient_claims`."""
         try:
-            return await self._send(tool_requests.rejected(app_name(app), concealed(access_token), scopes))
+            return await self._send(tool_requests.rejected(app_name(app), concealed(access_token), scopes, claims))
         except BrokerError as error:
             return self._failed(error)
 

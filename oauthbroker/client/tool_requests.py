@@ -38,9 +38,11 @@ def token(
     return ClientCall("POST", "/v1/tokens", _result, body=body)
 
 
-def rejected(app: str, access_token: Secret, scopes: Sequence[str] | None) -> ClientCall[TokenResult]:
+def rejected(
+    app: str, access_token: Secret, scopes: Sequence[str] | None, claims: str | None = None
+) -> ClientCall[TokenResult]:
     """Repeatable: a reported token is refreshed once."""
-    body = {**_asked(app, scopes), "accessToken": access_token}
+    body = {**_asked(app, scopes), "accessToken": access_token, **({} if claims is None else {"claims": claims})}
     return ClientCall("POST", "/v1/tokens/rejected", _result, body=body)
 
 

@@ -222,6 +222,7 @@ def of_grants(grants: Sequence[GrantView], apps: Mapping[str, AppFacts]) -> list
         "Configure them again, or end them with `oauthbroker grants revoke --all --app NAME`.",
     )
     found += _of_unlisted(living)
+    found += _of_unusual(living)
     return [*found, Finding("grants", "ok", f"{len(living)} alive, {len(grants) - len(living)} revoked.")]
 
 
@@ -252,6 +253,21 @@ def _of_unlisted(living: Sequence[GrantView]) -> list[Finding]:
             about=app,
         )
         for app, scopes in sorted(unlisted.items())
+    ]
+
+
+def _of_unusual(living: Sequence[GrantView]) -> list[Finding]:
+    """Report answers that a stricter client would have refused, one finding an app."""
+    unusual: dict[str, set[str]] = {}
+    for grant in living:
+        if grant.unusual:
+            unusual.setdefault(grant.app, set()).update(grant.unusual)
+    hint = "Tokens are kept. Tell the provider; for `lifetime` see `quirks.lifetimeForm` and `lifetimeField`."
+    return [
+        Finding(
+            "grants", "warning", f"The provider's answers are unusual: {', '.join(sorted(what))}.", hint=hint, about=app
+        )
+        for app, what in sorted(unusual.items())
     ]
 
 

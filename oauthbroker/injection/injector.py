@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from oauthbroker.core.bearer_challenge import demanded_scopes
+from oauthbroker.core.claims_challenge import demanded_claims
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection.headers import Headers, incoming, outgoing
 from oauthbroker.injection.targets import Target
@@ -25,7 +26,7 @@ class TokenSource(Protocol):
 
     async def token(self, target: Target) -> TokenResult: ...
 
-    async def rejected(self, target: Target, token: Secret, demanded: frozenset[str]) -> TokenResult: ...
+    async def rejected(self, target: Target, token: Secret, demanded: frozenset[str], claims: str) -> TokenResult: ...
 
     def answered(self, target: Target, status: int, sent: int, received: int) -> None:
         """Write the answer into the audit log."""
@@ -71,6 +72,7 @@ class ForwardedAnswer:
         self._masker = Masker(token)
         self._received, self._closed = 0, False
         self.status, self.demanded = response.status, demanded_scopes(response.status, response.headers)
+        self.claims = demanded_claims(response.status, response.headers)
 
     def headers(self) -> Headers:
         """Return the headers that the tool gets. Raises `providerUnreachable` for an answer that cannot be masked."""
@@ -122,7 +124,7 @@ class Injector:
         if answer.status != HTTPStatus.UNAUTHORIZED:
             return answer
         try:
-            again = await source.rejected(target, result.access_token, answer.demanded)
+            again = await source.rejected(target, result.access_token, answer.demanded, answer.claims)
         except BaseException:
             await answer.aclose()
             raise

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, astuple, dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from oauthbroker.core.claims_challenge import merged_claims
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.connect_params import ConnectParam, fill_slots, filled, texts_of
 from oauthbroker.model.connection_facts import ConnectionFacts
@@ -187,6 +188,14 @@ class OAuthApp:
         params = {**self.habits.authorize_params, "prompt": " ".join([*said, "select_account"])}
         return replace(self, habits=replace(self.habits, authorize_params=params))
 
+    def asking_for(self, claims: str) -> OAuthApp:
+        """Return the app for an authorization with these claims, beside those of its own options."""
+        if not claims:
+            return self
+        params = self.habits.authorize_params
+        params = {**params, "claims": merged_claims(params.get("claims", ""), claims)}
+        return replace(self, habits=replace(self.habits, authorize_params=params))
+
     def learnt(self, issuer: str, client: Client) -> OAuthApp:
         """Return the app of an MCP server with its issuer, and with its client at that issuer."""
         return replace(self, endpoints=replace(self.endpoints, issuer=issuer), client=client)
@@ -260,6 +269,7 @@ class OAuthApp:
             self.redirect.uri, self.redirect.link, self.owner.binding, self.resource, self.scopes,
             *([self.owner.confirm_url] if self.owner.confirm_url else []),
             *([self.redirect.uri_name] if self.redirect.uri_name else []),
+            *(["pkce refused"] if self.habits.pkce == "refused" else []),
             *([self.mcp.url] if self.mcp is not None else []),
             *([[astuple(each) for each in self.connect_params]] if self.connect_params else []),
         ]  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Literal
 
 from oauthbroker.core.secret import Secret
 
+Pkce = Literal["supported", "ignored", "unknown", "refused"]
 LifetimeForm = Literal[
     "seconds", "milliseconds", "minutes", "hours", "epochSeconds", "epochMilliseconds", "iso", "date", "none"
 ]
@@ -59,13 +60,15 @@ class Revocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """What a provider does its own way. The defaults are the standards; docs/providers.md has every word."""
+    """What a provider does its own way. The defaults are the standards; docs/providers.md has every word. `pkce` is
+    sent unless an app says `refused`, which no preset can."""
 
     scope_separator: str = " "
     answer_scope_separator: str = ""
     scope_param: str = "scope"
     param_names: Mapping[str, str] = field(default_factory=dict)
     code_param: str = "code"
+    pkce: Pkce = "unknown"
     always_scopes: tuple[str, ...] = ()
     scope_aliases: Mapping[str, str] = field(default_factory=dict)
     unlisted_scopes: tuple[str, ...] = ()

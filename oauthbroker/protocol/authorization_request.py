@@ -60,7 +60,8 @@ def authorization_params(app: OAuthApp, attempt: Attempt, scopes: Sequence[str])
     }
     if asked:
         params[app.habits.scope_param] = app.habits.scope_separator.join(asked)
-    params |= {"code_challenge": attempt.challenge, "code_challenge_method": "S256"}
+    if app.habits.pkce != "refused":
+        params |= {"code_challenge": attempt.challenge, "code_challenge_method": "S256"}
     if attempt.nonce is not None and "openid" in asked:
         params["nonce"] = attempt.nonce
     if app.resource:

@@ -119,7 +119,10 @@ class Discovery:
             raise BrokerError(
                 Code.MCP_UNSUPPORTED, note="the authorization server takes only signed requests (RFC 9101)"
             )
-        if app.has_callback and metadata.s256 is False:
+        if app.has_callback and app.habits.pkce == "refused":
+            if metadata.s256:
+                raise BrokerError(Code.APP_MISCONFIGURED, note="the provider supports PKCE: remove quirks.pkce")
+        elif app.has_callback and metadata.s256 is False:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the provider does not support PKCE with S256")
         return metadata
 
@@ -154,8 +157,11 @@ class Discovery:
 
 
 def relies_on_discovery(app: OAuthApp) -> bool:
-    """Tell whether the app names an issuer and lacks an endpoint that it needs."""
-    return bool(app.endpoints.issuer) and not all(map(partial(getattr, app.endpoints), _needed(app)))
+    """Tell whether the app names an issuer and lacks an endpoint that it needs, or leaves PKCE out: the issuer's
+    metadata must not offer it."""
+    if not app.endpoints.issuer:
+        return False
+    return app.habits.pkce == "refused" or not all(map(partial(getattr, app.endpoints), _needed(app)))
 
 
 def endpoints_used(app: OAuthApp) -> frozenset[str]:

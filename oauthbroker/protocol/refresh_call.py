@@ -27,13 +27,15 @@ from oauthbroker.records.provider_data import kept_facts
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redeemed:
     """The changes of one valid answer to a grant. `refresh_token` is the one in the answer, or None; if the result
-    is not used, revoke it with the access token. `verified`: the provider named the owner of an unverified grant."""
+    is not used, revoke it with the access token. `verified`: the provider named the owner of an unverified grant.
+    `unusual`: of the form of its answer."""
 
     token: Token
     scopes: tuple[str, ...]
     refresh_token: Secret | None
     provider_data: Mapping[str, Any]
     verified: bool = False
+    unusual: tuple[str, ...] = ()
 
 
 class MaySend(Protocol):
@@ -109,7 +111,14 @@ class Redeemer:
                 tokens = replace(tokens, lifetime_seconds=old.lifetime_seconds)
             token = tokens.token(sent_at, tokens.refresh_token or sent)
             data, fresh = kept_facts(app, tokens.facts), tokens.refresh_token
-            return Redeemed(token=token, scopes=scopes, refresh_token=fresh, provider_data=data, verified=verified)
+            return Redeemed(
+                token=token,
+                scopes=scopes,
+                refresh_token=fresh,
+                provider_data=data,
+                verified=verified,
+                unusual=tokens.unusual,
+            )
         raise refused
 
     async def _verifies(self, app: OAuthApp, grant: Grant, tokens: TokenResponse, facts: OwnerFacts) -> bool:

@@ -27,6 +27,7 @@ from oauthbroker.protocol.token_fields import (
     salvaged_members,
     token_members,
 )
+from oauthbroker.protocol.unusual_answers import SUCCESSES
 
 Ambiguity = Literal["", "token", "any"]
 """What a refusal may mean, beside what its code says. `token`: its words are about the refresh token or the request,
@@ -98,7 +99,7 @@ def refresh_response(app: OAuthApp, answer: ProviderResponse, *, worked: bool = 
         )
     except BrokerError as refused:
         failed = _validated(app, answer, refused, worked=worked)
-        if answer.status == 200 and failed.spent and (spare := _spare(app, answer)) is not None:
+        if answer.status in SUCCESSES and failed.spent and (spare := _spare(app, answer)) is not None:
             failed.spare, failed.ambiguity = spare, ""
     raise failed
 

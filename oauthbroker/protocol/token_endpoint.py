@@ -20,6 +20,7 @@ from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Val
 from oauthbroker.protocol.network.crash_guard import crashed, validator
 from oauthbroker.protocol.token_fields import (
     FORM,
+    YEAR_SECONDS,
     body_members,
     check_usable_as_bearer,
     error_word,
@@ -33,6 +34,7 @@ from oauthbroker.protocol.token_fields import (
     text_of,
     token_members,
 )
+from oauthbroker.protocol.unusual_answers import SUCCESSES, Unusual, unusual_members
 from oauthbroker.records import Token
 
 _RESERVED = frozenset({
@@ -58,6 +60,7 @@ class TokenResponse:
     `token_type` is always "bearer". `lifetime_seconds` counts from the sending of the request; 0 is "expired now", None
     is "unknown"; `end_stated` tells that the answer itself states it. `scopes` is None when the provider did not send
     any. `facts` is the rest of the answer without members that look like secrets, for identity templates and `keeps`.
+    `unusual` names what the operator is to be told of.
     """
 
     access_token: Secret
@@ -68,6 +71,7 @@ class TokenResponse:
     id_token: Secret | None
     facts: Mapping[str, Json] = field(default_factory=dict)
     end_stated: bool = False
+    unusual: tuple[Unusual, ...] = ()
 
     @property
     def issued(self) -> IssuedTokens:
@@ -115,8 +119,9 @@ def code_request(
         "grant_type": "authorization_code",
         "code": code,
         "redirect_uri": app.redirect.uri_name or app.redirect.uri,
-        "code_verifier": verifier,
     }
+    if app.habits.pkce != "refused":
+        form["code_verifier"] = verifier
     return token_request(app, endpoints, endpoints.token_url, form, app.habits.token_params, clock)
 
 
@@ -171,7 +176,7 @@ def token_response(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool =
 
 
 def _is_limit(app: OAuthApp, answer: ProviderResponse) -> bool:
-    if answer.status == 200:  # an answer that may hold tokens is none: a scope may have such a name
+    if answer.status in SUCCESSES:  # an answer that may hold tokens is none: a scope may have such a name
         names = ("access_token", "refresh_token", *app.habits.token_names.values())
         if any(name.encode() in answer.body for name in names):
             return False
@@ -180,18 +185,19 @@ def _is_limit(app: OAuthApp, answer: ProviderResponse) -> bool:
 
 @validator(Code.TOKEN_RESPONSE_INVALID)
 def _tokens(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool) -> TokenResponse:
-    """Validate an answer of the token endpoint; `refreshed`: to a refresh (cases 19 to 31).
+    """Validate an answer of the token endpoint; `refreshed`: to a refresh (cases 19 to 31). An unusual status, label,
+    encoding or lifetime is a mark of the result; nothing that was issued is thrown away for it.
 
-    (1) busy or down (2) status 200 (3) format and label (4) no error member (5) an access token (6) its type
+    (1) busy or down (2) status 200 to 203 (3) format (4) no error member (5) an access token (6) its type
     (7) its lifetime (8) its scopes.
 
     Raises `providerRateLimited`, `providerUnreachable`, `appMisconfigured`, `exchangeFailed` (its note is the RFC's
     error word, if there was one), `tokenResponseInvalid`; from (6) on as `RefusedTokens`. Nothing else.
     """
     refuse_if_busy(answer)  # (1)
-    if answer.status != 200:  # (2)
+    if answer.status not in SUCCESSES:  # (2)
         _raise_error_word(app, refusal_word(app, answer), answer.status)
-    members = body_members(app, answer)  # (3)
+    members, unusual = _members(app, answer)  # (3)
     if tells_error(app, members):  # (4)
         _raise_error_word(app, error_word(app, members), answer.status)
     found = token_members(app, members, refreshed=refreshed)
@@ -204,7 +210,7 @@ def _tokens(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool) -> Toke
         id_token = optional_token(found, "id_token") or optional_token(members, "id_token")
         check_usable_as_bearer(app, members, refreshed=refreshed)  # (6)
         _check_type(app, text_of(found, "token_type"))
-        lifetime = lifetime_of(app, found, answer.date)  # (7)
+        lifetime, end_stated, is_odd = _lifetime(app, found, answer.date)  # (7)
         scopes = scopes_of(app, found)  # (8)
         facts = facts_of(app, members)
     except BrokerError as error:
@@ -220,19 +226,50 @@ def _tokens(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool) -> Toke
             scopes=scopes,
             id_token=id_token,
             facts=facts,
-            end_stated=states_lifetime(app, found),
+            end_stated=end_stated,
+            unusual=(*unusual, "lifetime") if is_odd else unusual,
         )
     raise RefusedTokens(refused.code, IssuedTokens.of(refresh, access), note=refused.note)
+
+
+def _members(app: OAuthApp, answer: ProviderResponse) -> tuple[dict[str, Json], tuple[Unusual, ...]]:
+    """Return the answer's members, and the unusual parts of its form. Raises `tokenResponseInvalid`."""
+    status: tuple[Unusual, ...] = () if answer.status == 200 else ("status",)
+    try:
+        return body_members(app, answer), status
+    except BrokerError as error:
+        refused = error
+    found = unusual_members(app, answer)
+    if found is None:
+        raise refused.with_traceback(None)  # its frames hold the answer
+    return found[0], (*status, *found[1])
+
+
+def _lifetime(app: OAuthApp, members: Mapping[str, Json], date: datetime | None) -> tuple[int | None, bool, bool]:
+    """Return the lifetime, whether the answer states it, and whether the stated one is odd: not readable, then as if it
+    were absent; not positive; or cut at a year."""
+    try:
+        seconds = lifetime_of(app, members, date)
+    except BrokerError:
+        return app.habits.default_lifetime_seconds, False, True
+    if not states_lifetime(app, members):
+        return seconds, False, False
+    is_a_year = str(members[app.habits.lifetime_field]) == str(YEAR_SECONDS)
+    return seconds, True, seconds == 0 or (seconds == YEAR_SECONDS and not is_a_year)
 
 
 def client_credentials_response(app: OAuthApp, answer: ProviderResponse) -> TokenResponse:
     """Validate the answer as `token_response` does, and drop its refresh token (section 4.4.3 advises against one) and
     ID token.
 
-    Every refusal is `appMisconfigured`: no user's answer could be the reason.
+    Every refusal is `appMisconfigured`: no user's answer could be the reason. An unusual answer is refused, because
+    the request can be repeated; a lifetime that can be read is not.
     """
     try:
         tokens = token_response(app, answer)
+        if tokens.unusual and not (tokens.unusual == ("lifetime",) and tokens.end_stated):
+            note = f"unusual: {' '.join(tokens.unusual)}"
+            raise RefusedTokens(Code.TOKEN_RESPONSE_INVALID, tokens.issued, note=note)
     except BrokerError as error:
         refused = error
     else:

@@ -59,6 +59,7 @@ class AuthSession:
     on where a broker login comes first: until it is passed no attempt is valid. `account`, `label` and `params` are
     those of the grant it brings; with `typed` its user says the last. `tries` counts the sessions before it
     that ended with the wrong account, or without their code. `had_pending_code`: it ended while its code waited.
+    `claims`: a claims request for its authorization, forgotten with its end.
     """
 
     locator: str = field(metadata=APART)
@@ -91,6 +92,7 @@ class AuthSession:
     typed: bool = field(default=False, metadata=OPTIONAL)
     tries: int = field(default=0, metadata=OPTIONAL)
     had_pending_code: bool = field(default=False, metadata=OPTIONAL)
+    claims: str = field(default="", metadata=OPTIONAL)
 
     @property
     def id(self) -> str:
@@ -215,6 +217,7 @@ class AuthSession:
             pending_code=None,
             had_pending_code=self.pending_code is not None,
             login=None,
+            claims="",
         )
 
     def to_plaintext(self) -> bytes:

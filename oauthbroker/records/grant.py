@@ -34,7 +34,8 @@ class Grant:
     sender-constrained tokens (RFC 9449). `imported` is the mark of the imported line; an imported grant may have
     an empty access token until its first refresh. `unverified`: its provider has not confirmed the account.
     `declined` are scopes that were requested and not granted, with the number of consents in a row. `chosen` is
-    the label of the element whose facts it has, where a provider listed several."""
+    the label of the element whose facts it has, where a provider listed several. `unusual` says of the last answer with
+    tokens what a stricter client would have refused it for: its `status`, `mediaType`, `encoding` or `lifetime`."""
 
     app: str = field(metadata=APART)
     provider: str
@@ -66,6 +67,7 @@ class Grant:
     declined: Mapping[str, int] = field(default_factory=dict, metadata=OPTIONAL)
     open_facts: OpenFacts | None = field(default=None, metadata=OPTIONAL)
     chosen: str = field(default="", metadata=OPTIONAL)
+    unusual: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -154,6 +156,7 @@ class Grant:
         provider_data: Mapping[str, Any] | None = None,
         *,
         verified: bool = False,
+        unusual: tuple[str, ...] = (),
     ) -> Grant:
         """Return the grant with a new token and no intent. Members that `provider_data` lacks keep their value.
         `verified`: the provider has named its owner."""
@@ -162,7 +165,7 @@ class Grant:
         declined = {scope: times for scope, times in self.declined.items() if scope not in scopes}
         changed = replace(self, token=token, scopes=scopes, declined=declined, provider_data=data)
         unverified = self.unverified and not verified
-        return replace(changed, refresh_state=refresh_state, updated_at=at, unverified=unverified)
+        return replace(changed, refresh_state=refresh_state, updated_at=at, unverified=unverified, unusual=unusual)
 
     def adopting(self, begun: Grant, token: Token) -> Grant | None:
         """Return the grant with the refresh token of a refresh that a new login overtook, if that login kept the

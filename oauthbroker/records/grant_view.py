@@ -42,6 +42,7 @@ class GrantView:
     authorized_by: str | None
     scopes: tuple[str, ...]
     unlisted: tuple[str, ...]
+    unusual: tuple[str, ...]
     agent: str | None
     agent_title: str | None
     health: GrantHealth
@@ -84,6 +85,7 @@ class GrantView:
             authorized_by=grant.authorized_by,
             scopes=grant.scopes,
             unlisted=grant.unlisted,
+            unusual=grant.unusual,
             agent=resume.agent_name if resume is not None else None,
             agent_title=agent_title(resume) if resume is not None else None,
             health=health,

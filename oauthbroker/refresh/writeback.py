@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Final, Protocol
 
-from oauthbroker.audit import RefreshFailed, TokenRefreshed
+from oauthbroker.audit import RefreshFailed, TokenRefreshed, UnusualAnswer
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
@@ -28,6 +28,8 @@ from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.refusal_assessment import RefusalAssessment
 from oauthbroker.refresh.retry_store import RetryStore, Write
 from oauthbroker.repository.repository import Repository, Reservation, Versioned
+
+UNUSUAL: Final = "a provider's answer is unusual, and its tokens are kept"
 
 
 class Dropper(Protocol):
@@ -135,6 +137,8 @@ class Writeback:
                 )
                 entry = TokenRefreshed(app=begun.app, grant=begun.id, forced=job.forced)
                 await self.note(entry, Metric.REFRESHES, begun.app)
+                if set(grant.unusual) - set(begun.unusual):
+                    self._tell_unusual(grant)
                 return versioned.record
             if versioned is not None and (adopted := versioned.record.adopting(begun, redeemed.token)) is not None:
                 access = Retired.of(None, redeemed.token.access_token, self.clock.now())
@@ -154,7 +158,8 @@ class Writeback:
 
     def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
         token, scopes, data = redeemed.token, redeemed.scopes, redeemed.provider_data
-        return grant.refreshed(token, scopes, self.clock.now(), data, verified=redeemed.verified)
+        more: dict[str, Any] = {"verified": redeemed.verified, "unusual": redeemed.unusual}
+        return grant.refreshed(token, scopes, self.clock.now(), data, **more)
 
     async def refuse(
         self,
@@ -227,6 +232,14 @@ class Writeback:
         """Enter a refresh in the audit log after it has happened: a log that cannot be written must not cost a stored
         token. The token is handed out only with an entry of its own."""
         self.metrics.add(metric, label)
+        self._enter(entry)
+
+    def _tell_unusual(self, grant: Grant) -> None:
+        """Tell the operator what an answer could have been refused for, once until another one is as it should be."""
+        self.log.warning(UNUSUAL, app=grant.app, grant=grant.id[:15], unusual=list(grant.unusual))
+        self._enter(UnusualAnswer(app=grant.app, grant=grant.id, unusual=" ".join(grant.unusual)))
+
+    def _enter(self, entry: TokenRefreshed | RefreshFailed | UnusualAnswer) -> None:
         try:
             self.audit.write(entry, self.clock.now())
         except BrokerError as error:

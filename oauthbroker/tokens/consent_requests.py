@@ -46,6 +46,7 @@ class ConsentRequests:
             resume=target,
             reason=reason,
             switch_account=call.switch_account,
+            claims=call.claims,
             params=app.params if call.key.account or _is_kept(call, grant) else {},
         )
         session = await self.opening.open_session(app, wish, is_needed)
@@ -70,7 +71,8 @@ class ConsentRequests:
         """Return the link of the connect page, which is safe in a chat, or the provider's own if the app says
         `direct`."""
         if session.link == "direct" and session.attempt.cookie is None:
-            return (await self.authorization_urls.lasting(app, session.attempt, session.scopes)).reveal()
+            asking = app.asking_for(session.claims)
+            return (await self.authorization_urls.lasting(asking, session.attempt, session.scopes)).reveal()
         return connect_link(self.settings.public_base_url, session.ticket)
 
 

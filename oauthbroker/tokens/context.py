@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from oauthbroker.core.claims_challenge import checked_claims
 from oauthbroker.core.errors import BrokerError, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.sync_bridge import wait_on
@@ -87,16 +88,22 @@ class OAuthContext:
         return (await self.get_access_token(f"OAuthApp/{name}", scopes, min_ttl)).to_json()
 
     async def report_rejected(
-        self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
+        self,
+        app: str | Mapping[str, str],
+        access_token: str | Secret,
+        scopes: Sequence[str] | None = None,
+        claims: str | None = None,
     ) -> TokenResult:
         """Report that the provider's API answered 401 to this token. Return a newer token if there is one or a refresh
-        yields one, else as `get_access_token`."""
+        yields one, else as `get_access_token`. `claims`: the text of that name in a challenge `insufficient_claims`,
+        for which the user has to sign in."""
         try:
             name = app_name(app)
             token = concealed(access_token)
+            wanted = checked_claims(claims)
         except BrokerError as error:
             return Failed.from_error(error, self._locale)
-        return await self._manager.report_rejected(self._caller, name, token, scopes)
+        return await self._manager.report_rejected(self._caller, name, token, scopes, claims=wanted)
 
     async def missing_consent(
         self, app: AppRef, scopes: Sequence[str] | None = None
@@ -201,11 +208,12 @@ class SyncOAuthContext:
         app: str | Mapping[str, str],
         access_token: str | Secret,
         scopes: Sequence[str] | None = None,
+        claims: str | None = None,
         *,
         timeout: float = SYNC_SECONDS,
     ) -> TokenResult:
         """Call `OAuthContext.report_rejected`."""
-        return self._answer(self._context.report_rejected(app, access_token, scopes), timeout)
+        return self._answer(self._context.report_rejected(app, access_token, scopes, claims), timeout)
 
     def _answer(self, asked: Coroutine[Any, Any, T], timeout: float) -> T | Failed:
         try:

@@ -48,12 +48,12 @@ class InjectedCalls:
         result = await self.manager.get_access_token(self.caller, self.app_name, self.scopes, carrier=carrier)
         return self._fitting(target, result)
 
-    async def rejected(self, target: Target, token: Secret, demanded: frozenset[str]) -> TokenResult:
-        """Report that the provider answered 401 to a token, and which scopes it demanded. Return another token, or why
-        there is none."""
+    async def rejected(self, target: Target, token: Secret, demanded: frozenset[str], claims: str) -> TokenResult:
+        """Report that the provider answered 401 to a token, and which scopes and claims it demanded. Return another
+        token, or why there is none."""
         carrier = Carrier(target.method, target.host.authority)
         result = await self.manager.report_rejected(
-            self.caller, self.app_name, token, self.scopes, carrier=carrier, demanded=demanded
+            self.caller, self.app_name, token, self.scopes, carrier=carrier, demanded=demanded, claims=claims
         )
         return self._fitting(target, result)
 

@@ -137,6 +137,7 @@ class OAuthManager:
         *,
         carrier: Carrier | None = None,
         demanded: frozenset[str] = frozenset(),
+        claims: str = "",
     ) -> TokenResult:
         """Answer a report that the provider's API refused this token (401), with a newer one, refreshed unless that has
         happened already.
@@ -144,6 +145,7 @@ class OAuthManager:
         However many callers report the same token, it is refreshed once. A grant is refreshed at most
         `rejections_per_hour` times an hour (`rateLimited`), so that no tool can flood a provider. A grant that cannot
         be refreshed needs consent, to the scopes that the API `demanded`, too, if all of them are within the ceiling.
+        `claims` that it demanded take a new sign-in at once (`claims_of`): a refresh would bring the old ones.
         """
 
         async def work() -> TokenResult:
@@ -160,6 +162,8 @@ class OAuthManager:
             self.audit.write(entry, self.clock.now())
             asked = self.calls.larger(caller, call, demanded)
             call = call._replace(rejected=access_token, words=None, asked=asked)
+            if claims and call.app.has_callback:
+                call = call._replace(claims=claims)
             return await self._answer(caller, call, partial(self.issuer.issue, caller, call))
 
         return await self._watched(caller, app_name, work)
@@ -259,6 +263,8 @@ class OAuthManager:
         if grant is None:
             return decision
         if isinstance(decision, UseToken) and self._is_rejected(call, grant):
+            if call.claims:
+                return RequestConsent("expired")
             if not grant.refresh_tokens and not call.need.alone:
                 return RequestConsent("revoked")
             return self._forced(grant, now)

@@ -72,7 +72,8 @@ class Caller:
 
 class TokenCall(NamedTuple):
     """A permitted call. `rejected`: the token that a provider's API refused. `words`: the key under which its answer is
-    cached, None for one that is not. `carrier`: the request that carries the token, which then stays in the broker."""
+    cached, None for one that is not. `carrier`: the request that carries the token, which then stays in the broker.
+    `claims`: the claims that the API demanded of the next token."""
 
     app: OAuthApp
     key: GrantKey
@@ -82,6 +83,7 @@ class TokenCall(NamedTuple):
     switch_account: bool = False
     rejected: Secret | None = None
     carrier: Carrier | None = None
+    claims: str = ""
 
     def at_connection(self, grant: Grant | None) -> TokenCall:
         """Return the call for the app at the host of a grant's connection."""

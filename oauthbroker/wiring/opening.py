@@ -23,7 +23,6 @@ from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.events.forwarding.jetstream import INSTALL
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.forwarders import Nats
-from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log, json_log
 from oauthbroker.observability.shared_metrics import MetricsFolder
 from oauthbroker.repository.repository import Repository
@@ -106,7 +105,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
         audit = audit or default_audit(bundle.settings, store, log)
         stack.callback(audit.close)
         if background:
-            _say_what_is_off(bundle.settings, log)
+            _say_what_is_off(bundle, log)
             await _say_what_a_failover_loses(repository, log)
         shared = await _shared_metrics(stack, metrics_folder, clock)
         parts = Parts(
@@ -178,10 +177,13 @@ def _load(folder: str | Path) -> Loaded:
     return load(folder)
 
 
-def _say_what_is_off(settings: Settings, log: Log) -> None:
+def _say_what_is_off(bundle: Bundle, log: Log) -> None:
+    settings = bundle.settings
     plain = settings.public_base_url.startswith("http:")  # only on loopback: its cookies are set without `Secure`
     for name in [*sorted(settings.weaken), *(["plainHttpPages"] if plain else [])]:
         log.warning("a check is off", weaken=name)
+    for app in (app for app in bundle.apps.values() if app.habits.pkce == "refused"):
+        log.warning("a check is off", app=app.name, setting="quirks.pkce")
     if settings.admin_loopback:
         log.warning("operators on this machine need no key", setting="admin.loopback")
     for caller in settings.api_socket.callers if settings.api_socket is not None else ():

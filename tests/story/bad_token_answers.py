@@ -10,7 +10,6 @@ from typing import Any, Literal
 from oauthbroker.testing import IdentityProvider
 
 Spoil = Callable[[IdentityProvider, str], object]
-FORM = {"content-type": "application/x-www-form-urlencoded"}
 GONE = object()
 
 

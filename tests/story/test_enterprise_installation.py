@@ -93,7 +93,7 @@ def test_two_addresses_of_an_enterprise_are_refused_until_the_account_can_be_tol
 
 def test_the_notice_names_the_parameter_of_the_host_as_it_is_written(tmp_path: Path):
     names = ("authorizationUrl", "tokenUrl", "userInfoUrl")
-    notice = str(load(bundle(tmp_path, **addresses("https://ghe.example", *names))).apps["forge"].notice)
+    notice = str(load(bundle(tmp_path, **addresses("https://ghe.example", *names))).apps["forge"].notices[0])
     assert notice.endswith("or leave out endpoints and write params.host.")
 
 

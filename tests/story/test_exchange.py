@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import Literal
 from urllib.parse import parse_qsl, urlsplit
@@ -15,7 +14,7 @@ from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
 from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
-from tests.story.bad_token_answers import FORM, GONE, Spoil, Spoiling
+from tests.story.bad_token_answers import GONE, Spoil, Spoiling
 
 Reach = Literal["token", "grant"]
 SPOILING = Spoiling("token")
@@ -46,7 +45,6 @@ TABLE = [
     pytest.param(answers(200, {"error": None, **TOKENS}), INVALID, 1, marks=C19),
     pytest.param(answers(200, {"error": "invalid_grant", **TOKENS}), FAILED, 1, marks=C19),
     pytest.param(answers(400, TOKENS), INVALID, 1, marks=C19),
-    pytest.param(answers(201, TOKENS), INVALID, 1, marks=C19),
     pytest.param(answers(200, {}), INVALID, 0, marks=C19),
     pytest.param(answers(401, b""), Code.APP_MISCONFIGURED, 0, marks=C19),
     pytest.param(answers(500, "CANARY"), Code.PROVIDER_UNREACHABLE, 0, marks=C19),
@@ -57,10 +55,6 @@ TABLE = [
     pytest.param(answers(200, '{"access_token": "CANARY", "token_type": "bearer", "expires_in": NaN}'), INVALID, 1, marks=C20),
     pytest.param(answers(200, b"[" * 100_000), INVALID, 0, marks=C20),
     pytest.param(answers(200, '{"access_token": "a", "access_token": "CANARY", "token_type": "bearer"}'), INVALID, 2, marks=C20),
-    pytest.param(answers(200, json.dumps(TOKENS).encode("utf-16")), INVALID, 1, marks=C20),
-    pytest.param(answers(200, b"\xef\xbb\xbf" + json.dumps(TOKENS).encode()), INVALID, 1, marks=C20),
-    pytest.param(answers(200, TOKENS, {"content-type": "text/html"}), INVALID, 1, marks=C21),
-    pytest.param(answers(200, "access_token=CANARY&token_type=bearer", FORM), INVALID, 1, marks=C21),
     pytest.param(lambda idp, canary: idp.script.token.endless(), UNCERTAIN, 0, marks=C24),
     pytest.param(lambda idp, canary: idp.script.token.gzip_bomb(30), UNCERTAIN, 0, marks=C24),
     pytest.param(lambda idp, canary: idp.script.token.close_after_accept(after_work=True), UNCERTAIN, 0, marks=C23),
@@ -73,9 +67,6 @@ TABLE = [
     pytest.param(with_members(token_type="mac"), INVALID, 2, marks=C26),
     pytest.param(with_members(token_type="bot"), INVALID, 2, marks=C26),
     pytest.param(with_members(token_type="DPoP"), INVALID, 2, marks=C27),
-    pytest.param(with_members(expires_in=True), INVALID, 2, marks=C28),
-    pytest.param(with_members(expires_in=[1]), INVALID, 2, marks=C28),
-    pytest.param(with_members(expires_in="soon"), INVALID, 2, marks=C28),
     pytest.param(with_members(scope="read write admin everything"), Code.SCOPE_EXCEEDED, 2, marks=C30),
     pytest.param(with_members(scope="READ"), Code.SCOPE_EXCEEDED, 2, marks=(C30, C31)),
     pytest.param(with_members(scope="read,write"), Code.SCOPE_EXCEEDED, 2, marks=C31),

@@ -12,7 +12,7 @@ export interface OAuth {
   getAccessToken(request: OAuthTokenRequest & { switchAccount?: boolean }, options?: CallOptions): Promise<OAuthTokenResult>;
   /** The provider's API answered 401 to this token: a newer one if there is or can be one, else as above. */
   reportRejected(
-    report: { oauthAppRef: ObjectRefLike; accessToken: string; scopes?: readonly string[] },
+    report: { oauthAppRef: ObjectRefLike; accessToken: string; scopes?: readonly string[]; claims?: string },
     options?: CallOptions,
   ): Promise<OAuthTokenResult>;
   /**
@@ -71,7 +71,7 @@ export class TurnOAuth implements OAuth {
   }
 
   async reportRejected(
-    report: { oauthAppRef: ObjectRefLike; accessToken: string; scopes?: readonly string[] },
+    report: { oauthAppRef: ObjectRefLike; accessToken: string; scopes?: readonly string[]; claims?: string },
     options: CallOptions = {},
   ): Promise<OAuthTokenResult> {
     return this.#ask("/v1/tokens/rejected", report, options);

@@ -178,7 +178,7 @@ class Doctor:
             except ConfigInvalidError as refused:
                 found += self._missing(name, refused.problems)
             unverified += [*_misplaced(draft.app), *_unverified(draft)]
-            unverified += [_of_problem("configuration", "ok", draft.notice, about=name)] if draft.notice else []
+            unverified += [_of_problem("configuration", "ok", notice, about=name) for notice in draft.notices]
         self.login = self.loaded.login.draft.app if self.loaded.login is not None else None
         for name, sources in self.loaded.sources_beside_apps:
             missing = Problems()

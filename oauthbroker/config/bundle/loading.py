@@ -28,6 +28,7 @@ from oauthbroker.config.checks.login import as_app, check_login, operators_of
 from oauthbroker.config.checks.mcp import check_mcp, resource_of, server_of
 from oauthbroker.config.checks.outgoing_proxy import check_way_out, proxy_credentials
 from oauthbroker.config.checks.owner import check_binding, check_identity
+from oauthbroker.config.checks.pkce import check_pkce
 from oauthbroker.config.checks.provider_ca import trusted_ca
 from oauthbroker.config.checks.tools import connector_draft, declared_auths
 from oauthbroker.config.checks.unverified_facts import is_unusual, unverified
@@ -170,6 +171,7 @@ def _apps(
         check_endpoints(app, reach)
         check_scopes(app)
         check_quirks(app)
+        check_pkce(app)
         check_api(app, reach)
         check_connect_params(app)
         check_facts(app, reach)
@@ -232,17 +234,23 @@ def _draft(app: Merged, ca: str, plain_hint: str) -> AppDraft | None:
         unverified=unverified(app),
         unusual_flow=is_unusual(app),
         dropped=app.place.dropped,
-        notice=_notice(app),
+        notices=tuple(_notices(app)),
     )
 
 
-def _notice(app: Merged) -> ConfigProblem | None:
-    """Return what to say of an app whose own endpoints replace more of its preset than they name."""
-    if app.preset is None or not app.place.dropped:
-        return None
-    what, hint = unused_parts(app.place.dropped, app.preset)
-    place = app.written.document.key_at((*app.written.base, "endpoints"))
-    return ConfigProblem.at(place, app.written.path("endpoints"), what, hint)
+def _notices(app: Merged) -> Iterator[ConfigProblem]:
+    """Yield what to say of an app whose own endpoints replace more of its preset than they name, and of one without
+    PKCE."""
+
+    def at(keys: Keys, what: str, hint: str) -> ConfigProblem:
+        place = app.written.document.key_at((*app.written.base, *keys))
+        return ConfigProblem.at(place, app.written.path(*keys), what, hint)
+
+    if app.preset is not None and app.place.dropped:
+        yield at(("endpoints",), *unused_parts(app.place.dropped, app.preset))
+    if app.habits.pkce == "refused":
+        what = "a check is off: authorizations of this app have no PKCE"
+        yield at(("quirks", "pkce"), what, "remove it as soon as the provider takes code_challenge and code_verifier")
 
 
 def _secret_sources(client: ClientSpec) -> Iterator[tuple[Keys, ValueSource]]:

@@ -21,7 +21,7 @@ class AppDraft:
     """An app that is complete but for its client's values.
 
     `unverified` are the unverified facts of its preset that it relies on; `unusual_flow`: not known to its preset.
-    `dropped` are the parts of its preset that its own endpoints replace, and `notice` says so.
+    `dropped` are the parts of its preset that its own endpoints replace. `notices` are warnings about it.
     """
 
     app: OAuthApp
@@ -30,7 +30,7 @@ class AppDraft:
     unverified: tuple[str, ...] = ()
     unusual_flow: bool = False
     dropped: tuple[str, ...] = ()
-    notice: ConfigProblem | None = None
+    notices: tuple[ConfigProblem, ...] = ()
 
     @property
     def sources(self) -> tuple[Source, ...]:

@@ -60,7 +60,10 @@ class OwnerSpec(Strict):
 
 
 class QuirksSpec(Quirks, Strict):
-    """What the app's provider does its own way, in the words of the presets."""
+    """What the app's provider does its own way, in the words of the presets. Only an app can say that its provider
+    refuses PKCE."""
+
+    pkce: Literal["refused"] | None = None
 
 
 def _host(value: Any) -> Any:

@@ -15,6 +15,7 @@ from oauthbroker.testing.provider.faults import (
     Give,
     Hold,
     Raw,
+    Reform,
     Step,
     Wait,
     gzip_bomb,
@@ -104,6 +105,10 @@ class EndpointScript:
     def alter(self, change: Change, *, times: int | None = 1) -> None:
         """Change the document of an honest answer: the function returns a new dict, or changes its own in place."""
         self._changes.add(change, times)
+
+    def reform(self, change: Callable[[Answer], Answer], *, times: int | None = 1) -> None:
+        """Change the form of an honest answer: its status, headers or bytes."""
+        self._steps.add(Reform(change), times)
 
     def refuse(
         self,

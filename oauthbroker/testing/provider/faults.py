@@ -66,6 +66,16 @@ class Give:
 
 
 @dataclass(frozen=True, slots=True)
+class Reform:
+    """Answer honestly, in another form."""
+
+    change: Callable[[Answer], Answer]
+
+    async def play(self, work: Work) -> Reply:
+        return self.change(work())
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Wait for a hold, before or after the work."""
 

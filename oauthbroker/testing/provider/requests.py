@@ -21,7 +21,9 @@ def validate(client: Client, redirect_uri: str, fields: list[tuple[str, str]]) -
     if found.get("response_type") != "code":
         raise RefusedError("unsupported_response_type", "only code")
     challenge = found.get("code_challenge", "")
-    if found.get("code_challenge_method") != "S256" or not _S256_CHALLENGE.fullmatch(challenge):
+    if client.pkce == "refused" and challenge:
+        raise RefusedError("invalid_request", "PKCE is not offered")
+    if client.pkce == "required" and not _has_s256(found):
         raise RefusedError("invalid_request", "PKCE with S256 is required")
     user_token = client.dialect == "slack" and bool(found.get("user_scope")) and not found.get("scope")
     scopes = split_scopes(found["user_scope"] if user_token else found.get("scope", ""))
@@ -41,3 +43,8 @@ def validate(client: Client, redirect_uri: str, fields: list[tuple[str, str]]) -
         login_again=again,
         resources=resources,
     )
+
+
+def _has_s256(found: dict[str, str]) -> bool:
+    has_method = found.get("code_challenge_method") == "S256"
+    return has_method and _S256_CHALLENGE.fullmatch(found.get("code_challenge", "")) is not None

@@ -58,6 +58,8 @@ def _redeem(state: State, client: Client, form: dict[str, str], resources: tuple
     match form.get("grant_type"):
         case "authorization_code":
             code, verifier = form.get("code", ""), form.get("code_verifier", "")
+            if verifier and client.pkce == "refused":  # as LinkedIn's standard flow does
+                raise RefusedError("invalid_client", "PKCE is not offered", 401)
             return state.token_table.redeem_code(client, code, form.get("redirect_uri", ""), verifier, resources)
         case "refresh_token":
             scopes = split_scopes(form.get("scope", ""))

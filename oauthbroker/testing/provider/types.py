@@ -69,8 +69,9 @@ class Client:
     with `repeat_refresh` the same one. `revoke_reach` is the effect of one revocation: `only` that token; `token`: that
     token, and all of its family if it is a refresh token (RFC 7009 section 2.1); `family`: always all of its family;
     `grant`: every grant of the same user to this client. `public_keys` (JWKs) verify `private_key_jwt` assertions, and
-    `assertion_audience` is the only audience allowed in one. `device_interval` and `device_lifetime` are seconds (RFC
-    8628 section 3.2).
+    `assertion_audience` is the only audience allowed in one. `pkce`: a `refused` code_challenge ends
+    the authorization, a refused code_verifier is `invalid_client`. `device_interval` and `device_lifetime` are seconds
+    (RFC 8628 section 3.2).
     """
 
     client_id: str
@@ -92,6 +93,7 @@ class Client:
     more_secrets: tuple[Secret, ...] = ()
     refresh_lifetime: float | None = None
     repeat_refresh: bool = False
+    pkce: Literal["required", "refused"] = "required"
     device_interval: int = 5
     device_lifetime: int = 600
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from oauthbroker.core.claims_challenge import LONGEST_CLAIMS
 from oauthbroker.core.errors import Locale
 from oauthbroker.model.accounts import LONGEST
 from oauthbroker.web.api.fields import (
@@ -122,6 +123,10 @@ class RejectedToken(RequestModel):
     accessToken: Concealed
     scopes: Scopes = None
     account: Account | None = None
+    claims: Annotated[
+        str | None,
+        Field(max_length=LONGEST_CLAIMS, description="`claims` of the API's challenge `insufficient_claims`."),
+    ] = None
 
 
 class PendingQuery(RequestModel):

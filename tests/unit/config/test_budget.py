@@ -1,6 +1,6 @@
 """How many fields a user can write: each is something to read about, so their number has a bound for each kind.
 
-A field is a path of names to a value. A value source and a reference are one value each. Sum: 228 in the broker's own kinds, 337
+A field is a path of names to a value. A value source and a reference are one value each. Sum: 229 in the broker's own kinds, 337
 with those of the plug-ins of this package.
 """
 
@@ -16,7 +16,7 @@ from oauthbroker.config.written.resource_specs import models_in
 
 PLUGINS = ("flowtools", "gateway", "integrations", "mcp", "tools")
 MOST = {
-    ("OAuthApp", ""): 117,  # 51 of them quirks, 9 endpoints, 13 facts of a connection, 5 connectParams and accounts
+    ("OAuthApp", ""): 118,  # 51 of them quirks, 9 endpoints, 13 facts of a connection, 5 connectParams and accounts
     ("Broker", ""): 89,  # 5 of them the outgoing proxy
     ("Forwarder", ""): 8,
     ("Tool", ""): 5,
@@ -24,7 +24,7 @@ MOST = {
     ("Extension", ""): 3,
     ("Connection", ""): 3,
     ("ActionSchema", "gateway"): 47,
-    ("FlowService", "flowtools"): 28,
+    ("FlowService", "flowtools"): 27,
     ("Tool", "tools"): 10,
     ("Swarm", "tools"): 6,
     ("McpServer", "mcp"): 6,

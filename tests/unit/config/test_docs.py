@@ -66,7 +66,7 @@ def test_what_the_page_shows_loads(tmp_path: Any):
     for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)):
         tmp_path.joinpath(f"{number}.yaml").write_text(block, "utf-8")
     loaded = load(tmp_path)
-    assert {"slack-bot", "company-sso", "billing", "acme"} == set(loaded.apps)
+    assert {"slack-bot", "company-sso", "billing", "acme", "linkedin"} == set(loaded.apps)
     assert {"Tool/slack", "Tool/slack:post"} == set(loaded.tools)
 
 

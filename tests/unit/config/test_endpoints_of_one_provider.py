@@ -131,8 +131,8 @@ def test_a_half_overridden_preset_is_refused_or_told(preset: Preset, mode: str, 
         return
     gone = {f"endpoints.{name}" for slot, name in ENDPOINT_NAMES.items() if usual[slot] and name not in own}
     assert gone <= set(found.dropped) | {"endpoints.issuer"}, "an issuer that the skeleton writes is the app's own"
-    assert (found.notice is None) == (not found.dropped)
-    assert all(each in str(found.notice) for each in found.dropped)
+    assert (not found.notices) == (not found.dropped)
+    assert all(each in str(found.notices[0]) for each in found.dropped)
 
 
 def _urls(value: Any, path: str = "") -> Iterator[str]:
@@ -202,7 +202,9 @@ def test_dropped_parts_are_named_with_a_remedy(tmp_path: Path):
         "endpoints.deviceAuthorizationUrl",
         "api.hosts",
     }
-    assert "Write those that your installation has; or leave out endpoints and write params.host" in str(found.notice)
+    assert "Write those that your installation has; or leave out endpoints and write params.host" in str(
+        found.notices[0]
+    )
     assert found.app.api.hosts == ()
 
 

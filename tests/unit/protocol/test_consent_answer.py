@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -23,15 +23,9 @@ FORM = f"access_token={AT}&refresh_token={RT}&token_type=bearer"
 TWICE = f'{{"access_token": "first", "access_token": "{AT}", "refresh_token": "{RT}", "token_type": "bearer"}}'
 
 REFUSED: dict[str, tuple[ProviderResponse, list[str]]] = {
-    "another label": (answer(WHOLE.encode(), 200, "text/html"), [RT, AT]),
-    "no label": (answer(WHOLE.encode(), 200, ""), [RT, AT]),
     "NaN": (answer(WHOLE.replace('"bearer"', '"bearer", "expires_in": NaN').encode()), [RT, AT]),
     "a name twice": (answer(TWICE.encode()), [RT, AT, "first"]),
-    "a byte order mark": (answer(b"\xef\xbb\xbf" + WHOLE.encode()), [RT, AT]),
-    "UTF-16": (answer(WHOLE.encode("utf-16")), [RT, AT]),
-    "a form": (answer(FORM.encode(), 200, "application/x-www-form-urlencoded"), [RT, AT]),
     "a form with a name twice": (answer(f"{FORM}&access_token=second".encode()), [RT, "second", AT]),
-    "another status": (answer(TOKENS, 201), [RT, AT]),
     "the status of a refusal": (answer(TOKENS, 400), [RT, AT]),
     "an error beside them": (answer({**TOKENS, "error": "server_error"}), [RT, AT]),
     "not ok": (answer({**TOKENS, "ok": False}), [RT, AT]),
@@ -77,6 +71,7 @@ def test_an_answer_in_order_is_taken() -> None:
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_no_body_breaks_the_search(body: bytes) -> None:
+    assume(b"access_token" not in body)  # Hypothesis also draws honest answers: texts of this repository
     error = refusal(lambda: consent_response(APP, answer(body)))
     assert error.code in {Code.TOKEN_RESPONSE_INVALID, Code.EXCHANGE_FAILED, Code.APP_MISCONFIGURED}
     assert_clean(error)

@@ -305,8 +305,7 @@ ENDS: dict[str, tuple[ProviderResponse, Code]] = {
     "an error that is no text": (answer({"error": ["authorization_pending"]}, 400), Code.PROVIDER_UNREACHABLE),
     "a page, and a 401": (answer(b"<h1>hello</h1>", 401, "text/html"), Code.APP_MISCONFIGURED),
     "a token that is none": (answer({"access_token": 7, "token_type": "Bearer"}), Code.TOKEN_RESPONSE_INVALID),
-    "tokens with another label": (answer(TOKENS, 200, "text/html"), Code.TOKEN_RESPONSE_INVALID),
-    "tokens with another status": (answer(TOKENS, 201), Code.TOKEN_RESPONSE_INVALID),
+    "tokens with another status": (answer(TOKENS, 204), Code.TOKEN_RESPONSE_INVALID),
 }
 
 

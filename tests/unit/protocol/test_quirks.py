@@ -394,10 +394,12 @@ def test_a_figure_that_means_nothing_is_not_taken_for_a_token_that_has_ended():
         ("seconds", [1], NOW),
     ],
 )
-def test_a_lifetime_that_cannot_be_counted_is_refused_with_what_may_be_revoked(form: str, value: Any, date: Any):
-    assert Code.TOKEN_RESPONSE_INVALID == code_of(
-        lambda: validated({**GOOD, "expires_in": value}, date, lifetime_form=form)
-    )
+def test_a_lifetime_that_cannot_be_counted_is_as_if_it_were_absent_and_marked(form: str, value: Any, date: Any):
+    for usual in (None, 1800):
+        habits = {"lifetime_form": form, "default_lifetime_seconds": usual}
+        reported = validated({**GOOD, "expires_in": value}, date, **habits)
+        assert (usual, False) == (reported.lifetime_seconds, reported.end_stated)
+        assert ("lifetime",) == reported.unusual
 
 
 def test_an_answer_may_separate_scopes_otherwise_than_a_request():

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.protocol.messages import ProviderResponse, encode_form
-from oauthbroker.protocol.token_endpoint import BOUND, RefusedTokens, TokenResponse, code_request, token_response
+from oauthbroker.protocol.token_endpoint import (
+    BOUND,
+    RefusedTokens,
+    TokenResponse,
+    client_credentials_response,
+    code_request,
+    token_response,
+)
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, answer, code_of, refusal, with_client, with_habits
 
@@ -94,7 +101,6 @@ def test_facts_keep_everything_but_secrets_at_any_depth():
         ({}, 200),
         ({"message": "no"}, 400),
         (GOOD, 400),
-        (GOOD, 201),
         (GOOD, 204),
         (GOOD, 302),
         (b"", 400),
@@ -128,8 +134,8 @@ GOOD_TEXT = json.dumps(GOOD)
         pytest.param(_text(GOOD_TEXT[:-1] + ', "x": ' + "[" * 33 + "]" * 33 + "}"), id="deep"),
         pytest.param(b"[" * 100_000, id="100k-brackets"),
         pytest.param(b'{"a":' * 100_000, id="100k-braces"),
-        pytest.param(GOOD_TEXT.encode("utf-16"), id="utf-16"),
-        pytest.param(b"\xef\xbb\xbf" + _text(GOOD_TEXT), id="bom"),
+        pytest.param(GOOD_TEXT.encode("utf-16-le"), id="utf-16 without its mark"),
+        pytest.param(b"\xef\xbb\xbf" * 2 + _text(GOOD_TEXT), id="two marks"),
         pytest.param(_text(GOOD_TEXT[:-1] + ', "x": "') + b'\xff"}', id="bad-utf-8"),
         pytest.param(_text(GOOD_TEXT[:-1] + ', "x": "\\ud800"}'), id="lone-surrogate"),
         pytest.param(_text(GOOD_TEXT[:-1] + ', "\\ud800": 1}'), id="lone-surrogate-name"),
@@ -148,30 +154,33 @@ def test_json_that_a_cautious_reader_would_not_take_is_refused(body):
         ("json", "application/json", GOOD_TEXT, True),
         ("json", "Application/JSON; charset=UTF-8", GOOD_TEXT, True),
         ("json", "application/vnd.api+json", GOOD_TEXT, True),
-        ("json", "text/html", GOOD_TEXT, False),
-        ("json", "text/plain", GOOD_TEXT, False),
-        ("json", "", GOOD_TEXT, False),
-        ("json", "application/jsonp", GOOD_TEXT, False),
-        ("json", "application/x-www-form-urlencoded", urlencode(GOOD), False),
+        ("json", "text/html", GOOD_TEXT, True),
+        ("json", "text/plain", GOOD_TEXT, True),
+        ("json", "", GOOD_TEXT, True),
+        ("json", "application/jsonp", GOOD_TEXT, True),
+        ("json", "application/x-www-form-urlencoded", urlencode(GOOD), True),
         ("json", "application/json", urlencode(GOOD), False),
         ("form", "application/x-www-form-urlencoded", urlencode(GOOD), True),
         ("form", "application/x-www-form-urlencoded;charset=utf-8", urlencode(GOOD), True),
-        ("form", "application/json", GOOD_TEXT, False),
-        ("form", "text/html", urlencode(GOOD), False),
+        ("form", "application/json", GOOD_TEXT, True),
+        ("form", "text/html", urlencode(GOOD), True),
         ("form", "application/x-www-form-urlencoded", GOOD_TEXT, False),
         ("form", "application/x-www-form-urlencoded", urlencode(GOOD) + "&access_token=b", False),
         ("form", "application/x-www-form-urlencoded", urlencode(GOOD) + "&x=%ff", False),
         ("form", "application/x-www-form-urlencoded", "", False),
     ],
 )
-def test_the_label_and_the_body_are_what_the_profile_says(format_, label, body, fits):
+def test_the_body_is_what_the_profile_or_its_label_says_and_another_label_is_marked(format_, label, body, fits):
     app = with_habits(token_response_format=format_)
 
     def validate() -> TokenResponse:
         return token_response(app, answer(body.encode(), label=label))
 
     if fits:
-        assert GOOD["access_token"] == validate().access_token.reveal()
+        tokens = validate()
+        usual = {"json": ("application/json", "application/vnd"), "form": ("application/x-www",)}[format_]
+        assert GOOD["access_token"] == tokens.access_token.reveal()
+        assert (() if label.lower().startswith(usual) and "jsonp" not in label else ("mediaType",)) == tokens.unusual
     else:
         assert Code.TOKEN_RESPONSE_INVALID == code_of(validate)
 
@@ -276,8 +285,10 @@ def test_a_lifetime_is_whole_seconds_between_nothing_and_a_year(value, seconds):
 @pytest.mark.parametrize(
     "value", [True, False, [1], {"s": 1}, "soon", "", "-5", "3600.0", "1e3", " 60", "٣٦٠", "9" * 21]
 )
-def test_a_lifetime_that_is_junk_is_refused(value):
-    error = refusal(lambda: validated(expires_in=value))
+def test_a_lifetime_that_is_junk_is_as_if_it_were_absent_and_marked_and_refused_of_a_clients_own_token(value):
+    tokens = validated(expires_in=value)
+    assert (None, False, ("lifetime",)) == (tokens.lifetime_seconds, tokens.end_stated, tokens.unusual)
+    error = refusal(lambda: client_credentials_response(APP, answer({**GOOD, "expires_in": value})))
     assert (Code.TOKEN_RESPONSE_INVALID, RefusedTokens) == (error.code, type(error))
 
 
@@ -468,3 +479,13 @@ def test_every_answer_gives_a_token_or_a_broker_error(app, body, status, label):
 def test_a_client_whose_tokens_are_bound_to_a_key_is_for_the_operator_and_no_new_link(word, status):
     error = refusal(lambda: token_response(APP, answer({"error": word}, status)))
     assert (Code.APP_MISCONFIGURED, BOUND) == (error.code, error.note)
+
+
+@pytest.mark.case("20", "21")
+def test_a_list_behind_a_byte_order_mark_is_read_as_the_profile_says():
+    app = with_habits(token_response_format="list")
+    tokens = token_response(app, answer(b"\xef\xbb\xbf" + json.dumps([GOOD]).encode()))
+    assert (GOOD["access_token"], ("encoding",)) == (tokens.access_token.reveal(), tokens.unusual)
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(
+        lambda: token_response(app, answer(b"\xef\xbb\xbf" + json.dumps([GOOD, GOOD]).encode()))
+    )

@@ -32,7 +32,7 @@ before you rely on it. `oauthbroker check` says how many unverified facts an app
 `offline_access` asks for a refresh token and is no right: it belongs under `quirks.alwaysScopes`, not among an app's
 `scopes`. The presets that are known to need it request it themselves ("always asked for").
 
-PKCE is always sent, with S256. "A person is" and "a team is" are the templates of `owner.identity`. Without one,
+PKCE is sent with S256; only [an app](configuration.md#a-provider-that-refuses-pkce) can leave it out. "A person is" and "a team is" are the templates of `owner.identity`. Without one,
 the app must write its own, because the provider's answers do not identify the account by themselves.
 
 """

@@ -29,7 +29,7 @@ def quirks(**said: Any) -> Quirks:
 
 def test_every_habit_can_be_written_and_every_quirk_is_a_habit():
     habits = {field.name for field in dataclasses.fields(Habits)}
-    assert habits - OF_THE_OPTIONS == set(Quirks.model_fields) - {"scope_prefixes", "revoke"}
+    assert habits - OF_THE_OPTIONS == set(QuirksSpec.model_fields) - {"scope_prefixes", "revoke"}
     assert set(Preset.model_fields) >= OF_THE_OPTIONS
 
 
@@ -116,7 +116,7 @@ IN_AN_APP = {
 }  # fmt: skip
 # These describe a provider to people, or make one preset of several apps. No request depends on them.
 OF_PRESETS_ALONE = {
-    "name", "title", "documentation", "sample_scopes", "params", "derived", "modes", "notes", "evidence", "pkce",
+    "name", "title", "documentation", "sample_scopes", "params", "derived", "modes", "notes", "evidence",
     "refresh_tokens", "refresh_token_idle_days", "refresh_token_days", "refresh_token_leeway_seconds",
     "access_token_idle_days", "token_limit",
 }  # fmt: skip

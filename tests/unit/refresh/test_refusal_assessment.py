@@ -299,7 +299,7 @@ def test_nothing_is_concluded_at_once() -> None:
 @pytest.mark.case("49")
 def test_an_answer_that_holds_tokens_is_no_rate_limit_although_a_scope_has_such_a_name() -> None:
     """Its refresh token may be the only one that lives."""
-    body = {"access_token": "at", "token_type": "bearer", "refresh_token": "new", "scope": "read rate_limits"}
+    body = {"access_token": "at", "token_type": "mac", "refresh_token": "new", "scope": "read rate_limits"}
     refused = refusal(answer(body, 200, TEXT))
     assert (Code.TOKEN_RESPONSE_INVALID, Secret("new"), "") == (refused.code, refused.spare, refused.ambiguity)
 

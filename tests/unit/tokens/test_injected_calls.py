@@ -96,7 +96,7 @@ async def test_a_refused_token_is_reported_by_the_broker_and_another_one_is_inje
     calls = context_of(harness, "Tool/carried").injected_calls("mail")
     first = await calls.token(TARGET)
     assert isinstance(first, Ready)
-    second = await calls.rejected(TARGET, first.access_token, frozenset())
+    second = await calls.rejected(TARGET, first.access_token, frozenset(), "")
     assert isinstance(second, Ready)
     assert first.access_token != second.access_token
     assert any(isinstance(entry, TokenRejected) for entry in harness.audit.entries)

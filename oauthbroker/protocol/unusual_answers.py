@@ -1,0 +1,47 @@
+"""Read a token answer whose form is unusual: its label or its encoding. What a provider has issued cannot be had again,
+so it is kept and marked."""
+
+from __future__ import annotations
+
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from contextlib import suppress
+from dataclasses import replace
+from typing import Literal
+
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.strict_json import Json
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.protocol.answer_checks import is_json
+from oauthbroker.protocol.messages import ProviderResponse
+from oauthbroker.protocol.token_fields import FORM, body_members, tells_error
+
+Unusual = Literal["status", "mediaType", "encoding", "lifetime"]
+SUCCESSES = frozenset({200, 201, 202, 203})
+
+
+def unusual_members(app: OAuthApp, answer: ProviderResponse) -> tuple[dict[str, Json], tuple[Unusual, ...]] | None:
+    """Return the members of an answer that is refused by its label or encoding, and its unusual parts: as the app's
+    profile reads them, else as the label says. None for an error, and where the body itself is refused, such as for a
+    member twice."""
+    body = _as_utf8(answer)
+    declared = app.habits.token_response_format
+    is_form = answer.media_type == FORM if is_json(answer) or answer.media_type == FORM else declared == "form"
+    labelled = declared if is_form == (declared == "form") else "form" if is_form else "json"
+    unusual: list[Unusual] = ["encoding"] if body != answer.body else []
+    if labelled != declared or not (is_json(answer) or answer.media_type == FORM):
+        unusual.append("mediaType")
+    for form in dict.fromkeys((declared, labelled)):
+        reader = replace(app, habits=replace(app.habits, token_response_format=form))
+        plain = replace(answer, body=body, content_type=FORM if form == "form" else "application/json")
+        with suppress(BrokerError):
+            members = body_members(reader, plain)
+            return None if tells_error(app, members) else (members, tuple(unusual))
+    return None
+
+
+def _as_utf8(answer: ProviderResponse) -> bytes:
+    """Return the body without a byte order mark, and in UTF-8 where that mark says UTF-16. Another body as it is."""
+    if answer.body.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        with suppress(UnicodeError):
+            return answer.body.decode("utf-16").encode("utf-8")
+    return answer.body.removeprefix(BOM_UTF8)

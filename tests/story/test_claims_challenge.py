@@ -1,0 +1,210 @@
+"""Microsoft's claims challenge: the claims that an API demands go into the next authorization, once."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+
+from oauthbroker import AuthorizationRequiredError
+from oauthbroker.core.claims_challenge import claims_of, demanded_claims
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import OAuthApp, ToolAuth
+from oauthbroker.model.provider_api import ApiAccess, ApiHost
+from oauthbroker.model.provider_habits import Habits
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
+from oauthbroker.testing import IdentityProvider, TestClock
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.running_broker import Harness, running, scopes_last_asked_for, turn, user_app
+from tests.unit.protocol.kit import RawServer, raw_answer
+
+CLAIMS: dict[str, Any] = {"access_token": {"acrs": {"essential": True, "value": "c1"}}}
+CAPABLE: dict[str, Any] = {"access_token": {"xms_cc": {"values": ["cp1"]}}}
+
+
+@dataclass
+class Stage:
+    """A tool with an injected client for an API that gives `answers`, the last one again and again."""
+
+    harness: Harness
+    api: RawServer
+
+    async def get(self) -> httpx2.Response:
+        async with self.harness.broker.oauth(turn(), "Tool/carried").client("mail", library=httpx2) as client:
+            answer: httpx2.Response = await client.get(f"http://127.0.0.1:{self.api.port}/me")
+            return answer
+
+
+@asynccontextmanager
+async def stage(idp: IdentityProvider, clock: TestClock, *answers: bytes) -> AsyncIterator[Stage]:
+    left = list(answers)
+
+    async def handle(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(left.pop(0) if len(left) > 1 else left[0])
+        await writer.drain()
+
+    async with RawServer(handle) as api:
+        app = user_app(idp, api=ApiAccess((ApiHost("127.0.0.1", api.port, "http"),), ("GET",)))
+        tools = {"Tool/carried": (ToolAuth("mail", injected=True),)}
+        async with running(idp, [app], clock=clock, tools=tools, background=False) as harness:
+            await harness.connected()
+            yield Stage(harness, api)
+
+
+def encoded(claims: Any = CLAIMS) -> str:
+    return base64.b64encode(json.dumps(claims).encode()).decode()
+
+
+def challenge(claims: str) -> str:
+    return (
+        f'Bearer realm="", authorization_uri="https://login.example/a", error="insufficient_claims", claims="{claims}"'
+    )
+
+
+def refusing(claims: Any = CLAIMS) -> bytes:
+    return raw_answer(401, b"{}", www_authenticate=challenge(encoded(claims)))
+
+
+def claims_asked_for(idp: IdentityProvider) -> list[Any]:
+    forms = [seen.form for seen in idp.seen("authorize") if "code_challenge" in seen.form]
+    return [json.loads(str(form["claims"])) if "claims" in form else None for form in forms]
+
+
+async def link_of(here: Stage) -> AuthorizationRequired:
+    with pytest.raises(AuthorizationRequiredError) as asked:
+        await here.get()
+    return asked.value.result
+
+
+async def test_the_injected_client_notices_the_challenge_and_the_next_authorization_has_its_claims(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """No refresh comes first: it would bring the claims of before. The link after the next one has none."""
+    async with stage(identity_provider, test_clock, refusing(), raw_answer(200, b'{"a": 1}')) as here:
+        asked = await link_of(here)
+        assert "expired" == asked.reason
+        assert 0 == identity_provider.count("refresh_token")
+        assert 200 == (await here.harness.connect(asked)).status
+        assert {"a": 1} == (await here.get()).json()
+        first, second = here.api.requests
+        assert first != second, "another token"
+        session = await here.harness.session(asked)
+        assert ("completed", "") == (session.status, session.claims)
+        await here.harness.connect(await here.harness.ask(switch_account=True))
+    assert [None, CLAIMS, None] == claims_asked_for(identity_provider)
+
+
+async def test_a_challenge_asks_for_no_other_scope_and_no_other_person(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    body = raw_answer(401, b"{}", www_authenticate=f'{challenge(encoded())}, scope="read everything"')
+    async with stage(identity_provider, test_clock, body) as here:
+        before = await here.harness.grant()
+        asked = await link_of(here)
+        assert_error_page(await here.harness.connect(asked, "bob"), Code.SUBJECT_MISMATCH)
+        assert (await here.harness.session(asked)).failure is Code.SUBJECT_MISMATCH
+        assert before == await here.harness.grant()
+    assert "everything" not in scopes_last_asked_for(here.harness)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"id_token": {"sub": {"value": "U345678"}}},
+        {**CLAIMS, "id_token": {"sub": {"value": "U345678"}}},
+        {**CLAIMS, "userinfo": {}},
+        {"access_token": {}},
+        {"access_token": "all"},
+        {},
+        [CLAIMS],
+        "text",
+        {"access_token": {"x": "y" * 4096}},
+    ],
+)
+def test_claims_that_choose_a_person_or_are_no_small_object_are_none(claims: Any) -> None:
+    assert "" == claims_of(encoded(claims))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "%%%", "e30", "eyJhIjox", encoded()[:-5], "é", base64.b64encode(b'{"access_token":{"a":1,"a":2}}').decode()],
+)
+def test_text_that_is_no_such_base64_is_none(text: str) -> None:
+    assert "" == claims_of(text)
+
+
+@pytest.mark.parametrize(
+    "status, header, found",
+    [
+        (401, challenge(encoded()), True),
+        (401, challenge(encoded().rstrip("=")), True),
+        (
+            401,
+            challenge(base64.urlsafe_b64encode(json.dumps({"access_token": {"a": "???>>>"}}).encode()).decode()),
+            True,
+        ),
+        (403, challenge(encoded()), False),
+        (401, challenge(encoded()).replace("insufficient_claims", "invalid_token"), False),
+        (401, challenge(encoded()).replace("Bearer", "Basic"), False),
+        (401, challenge(encoded()) + f', claims="{encoded()}"', False),
+    ],
+)
+def test_a_challenge_is_a_401_with_its_error(status: int, header: str, found: bool) -> None:
+    assert found is bool(demanded_claims(status, [(b"WWW-Authenticate", header.encode())]))
+
+
+def capable(idp: IdentityProvider) -> OAuthApp:
+    habits = Habits(always_scopes=("openid",), authorize_params={"claims": json.dumps(CAPABLE)})
+    return user_app(idp, habits=habits)
+
+
+async def reported(harness: Harness, claims: Any) -> Any:
+    ready = await harness.ask()
+    assert isinstance(ready, Ready)
+    return await harness.broker.oauth(turn()).report_rejected("mail", ready.access_token, claims=claims)
+
+
+async def test_a_tool_reports_a_challenge_and_the_apps_own_claims_stay_beside_it(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    async with running(identity_provider, [capable(identity_provider)], clock=test_clock) as harness:
+        await harness.connected()
+        asked = await reported(harness, encoded())
+        assert isinstance(asked, AuthorizationRequired)
+        again = await reported(harness, encoded())
+        assert again.auth_session_id == asked.auth_session_id, "one link for the same claims"
+        await harness.connect(asked)
+    both = {"access_token": {**CLAIMS["access_token"], **CAPABLE["access_token"]}}
+    assert [CAPABLE, both] == claims_asked_for(identity_provider)
+
+
+@pytest.mark.parametrize(
+    "claims", ["", "no base64", encoded({"id_token": {}}), 7, encoded({"access_token": {"x": "y" * 4096}})]
+)
+async def test_a_report_with_other_claims_is_refused(
+    identity_provider: IdentityProvider, test_clock: TestClock, claims: Any
+) -> None:
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock) as harness:
+        await harness.connected()
+        refused = await reported(harness, claims)
+        assert isinstance(refused, Failed)
+        assert Code.REQUEST_INVALID is refused.code
+        assert 0 == harness.idp.count("refresh_token")
+
+
+async def test_a_challenge_to_a_token_that_was_replaced_meanwhile_asks_no_user(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock) as harness:
+        old = await harness.connected()
+        await harness.connect(await reported(harness, encoded()))
+        answer = await harness.broker.oauth(turn()).report_rejected("mail", old.access_token, claims=encoded())
+        assert isinstance(answer, Ready)
+        assert answer.access_token.reveal() != old.access_token.reveal()

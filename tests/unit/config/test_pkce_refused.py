@@ -1,0 +1,98 @@
+"""`quirks.pkce: refused` loads only where something else ties a code to the attempt, and `check` warns of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from oauthbroker.cli.check import app as check
+from oauthbroker.config import load
+from oauthbroker.providers import Preset, presets
+from tests.unit.config.bundles import APP, BROKER, edited, refused, write
+
+QUIRK = ("  scopes: [read, write]\n", "  scopes: [read, write]\n  quirks: {pkce: refused}\n")
+PUBLIC = ("    clientSecret: {valueFrom: {env: ACME_SECRET}}\n", "    authMethod: none\n")
+SECRET_IN_FORM = ("    clientSecret:", "    authMethod: client_secret_post\n    clientSecret:")
+LOCAL = (("https://broker.example", "http://127.0.0.1:8420"),)
+ENDPOINTS = (
+    "  endpoints:\n    authorizationUrl: https://acme.example/authorize\n    tokenUrl: https://acme.example/token\n"
+)
+IDENTITY = '  owner:\n    identity:\n      user: {from: tokenResponse, template: "acme:user:{user.id}"}\n'
+
+
+def owner(binding: str, source: str = "tokenResponse") -> tuple[str, str]:
+    return IDENTITY, IDENTITY.replace("tokenResponse", source).replace("owner:\n", f"owner:\n    binding: {binding}\n")
+
+
+ISSUER = ("    tokenUrl: ", "    issuer: https://acme.example\n    tokenUrl: ")
+PRESET = (("provider: acme", "provider: google"), (ENDPOINTS, ""))
+MCP = (
+    ("provider: acme", "provider: mcp\n  mcp: {url: https://acme.example/mcp, issuer: https://acme.example}"),
+    (ENDPOINTS, ""),
+)
+DEVICE = (
+    ("flow: authorizationCode", "flow: deviceCode"),
+    ("    tokenUrl: ", "    deviceAuthorizationUrl: https://acme.example/device\n    tokenUrl: "),
+    ("  redirect: {callbackPath: /oauth/callback/acme}\n", ""),
+)
+
+
+@pytest.mark.case("18", "95")
+@pytest.mark.parametrize(
+    "what, changes",
+    [
+        ("a public client has nothing else", (PUBLIC,)),
+        ("a public client has nothing else", (PUBLIC, owner("localOperator", "idToken"), ISSUER)),
+        ("without PKCE nothing here shows", (owner("localOperator"),)),
+        ("without PKCE nothing here shows", (owner("localOperator", "userInfo"), ISSUER)),
+        ("MCP servers need PKCE", MCP),
+        ("flow: deviceCode has no PKCE", DEVICE),
+        ("Google supports PKCE", PRESET),
+    ],
+)
+def test_it_is_refused_where_it_would_be_unsafe(tmp_path: Path, what: str, changes: tuple[tuple[str, str], ...]):
+    error = refused(write(tmp_path / "b", app=edited(APP, QUIRK, *changes), broker=edited(BROKER, *LOCAL)))
+    (found,) = [str(it) for it in error.problems if it.path == "spec.quirks.pkce"]
+    assert what.lower() in found.lower()
+
+
+@pytest.mark.parametrize("value", ["never", "none", "optional", "plain", "supported", "true"])
+def test_there_is_one_word_for_it(tmp_path: Path, value: str):
+    changes = QUIRK[0], QUIRK[1].replace("refused", value)
+    assert "spec.quirks.pkce" in str(refused(write(tmp_path / "b", app=edited(APP, changes))))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        (owner("localOperator", "idToken"), ISSUER),
+        (("provider: acme", "provider: linkedin"), SECRET_IN_FORM),
+    ],
+)
+def test_it_loads_with_a_secret_and_a_compared_account_or_nonce_and_check_warns(
+    tmp_path: Path, changes: tuple[tuple[str, str], ...]
+):
+    folder = write(tmp_path / "b", app=edited(APP, QUIRK, *changes), broker=edited(BROKER, *LOCAL))
+    assert "refused" == load(folder).apps["acme"].app.habits.pkce
+    said = CliRunner().invoke(check, [str(folder)])
+    assert 0 == said.exit_code
+    assert "warning" in said.output
+    assert "spec.quirks.pkce: A check is off: authorizations of this app have no PKCE." in said.output
+    assert '"pkce": false' in CliRunner().invoke(check, [str(folder), "--json"]).output
+
+
+def test_an_app_without_it_sends_pkce_and_its_authorizations_do_not_survive_a_change_of_it(tmp_path: Path):
+    without = load(write(tmp_path / "b", app=edited(APP, QUIRK))).apps["acme"].app
+    usual = load(write(tmp_path / "c", app=APP)).apps["acme"].app
+    assert "refused" != usual.habits.pkce
+    assert usual.digest() != without.digest()
+
+
+def test_no_preset_can_say_it():
+    said = presets()["linkedin"].model_dump(by_alias=True, exclude_unset=True)
+    with pytest.raises(ValidationError):
+        Preset.model_validate({**said, "pkce": "refused"})
