@@ -15,6 +15,16 @@ def connect_link(base_url: str, ticket: Secret | None) -> str:
     return f"{base_url.rstrip('/')}/connect/{ticket.reveal() if ticket is not None else ''}"
 
 
+def notice_link(base_url: str, ticket: Secret) -> str:
+    """Return the link of a notice that a grant ends. Its session is opened when the user follows it."""
+    return f"{base_url.rstrip('/')}/connect/again/{ticket.reveal()}"
+
+
+def locator_in(ticket: Secret) -> str:
+    """Return the first half of a notice's ticket, by which its grant is found."""
+    return ticket.reveal()[:22]
+
+
 def private_page(base_url: str) -> str:
     """Return the address of the page that says that the link was delivered elsewhere. It opens nothing."""
     return f"{base_url.rstrip('/')}/connect"

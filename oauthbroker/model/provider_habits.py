@@ -87,6 +87,8 @@ class Habits:
     ok_members: Mapping[str, bool | int | str] = field(default_factory=dict)
     error_words: Mapping[str, ErrorWord] = field(default_factory=dict)
     default_lifetime_seconds: int | None = None
+    refresh_token_end_field: str = ""
+    refresh_token_days: int | None = None
     id_token_algorithms: tuple[IdTokenAlgorithm, ...] = ("RS256", "ES256", "PS256", "EdDSA")
     keeps: tuple[str, ...] = ()
     tool_data: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from oauthbroker.protocol.refresh_messages import RefreshRefused, refresh_reques
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import Grant, Token
 from oauthbroker.records.provider_data import kept_facts
+from oauthbroker.records.refresh_end import RefreshEnd, next_end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class Redeemed:
     refresh_token: Secret | None
     provider_data: Mapping[str, Any]
     verified: bool = False
+    ends: RefreshEnd | None = None
 
 
 class MaySend(Protocol):
@@ -111,7 +113,10 @@ class Redeemer:
                 tokens = replace(tokens, lifetime_seconds=old.lifetime_seconds)
             token = tokens.token(sent_at, tokens.refresh_token or sent)
             data, fresh = kept_facts(app, tokens.facts), tokens.refresh_token
-            return Redeemed(token=token, scopes=scopes, refresh_token=fresh, provider_data=data, verified=verified)
+            ends = next_end(grant.ends, token, tokens.ends, sent_at)
+            return Redeemed(
+                token=token, scopes=scopes, refresh_token=fresh, provider_data=data, verified=verified, ends=ends
+            )
         raise refused
 
     async def _verifies(self, app: OAuthApp, grant: Grant, tokens: TokenResponse, facts: OwnerFacts) -> bool:

@@ -18,6 +18,7 @@ from oauthbroker.protocol.client_auth import PASSING, authenticated_post, refusa
 from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, with_headers
 from oauthbroker.protocol.network.crash_guard import crashed, validator
+from oauthbroker.protocol.refresh_token_end import stated_ends
 from oauthbroker.protocol.token_fields import (
     FORM,
     body_members,
@@ -34,6 +35,7 @@ from oauthbroker.protocol.token_fields import (
     token_members,
 )
 from oauthbroker.records import Token
+from oauthbroker.records.refresh_end import NO_ENDS, StatedEnds
 
 _RESERVED = frozenset({
     "grant_type", "code", "redirect_uri", "code_verifier", "client_id", "client_secret", "client_assertion",
@@ -57,7 +59,8 @@ class TokenResponse:
 
     `token_type` is always "bearer". `lifetime_seconds` counts from the sending of the request; 0 is "expired now", None
     is "unknown"; `end_stated` tells that the answer itself states it. `scopes` is None when the provider did not send
-    any. `facts` is the rest of the answer without members that look like secrets, for identity templates and `keeps`.
+    any. `ends` are what it states of the refresh token and the consent. `facts` is the rest of the answer without
+    members that look like secrets, for identity templates and `keeps`.
     """
 
     access_token: Secret
@@ -68,6 +71,7 @@ class TokenResponse:
     id_token: Secret | None
     facts: Mapping[str, Json] = field(default_factory=dict)
     end_stated: bool = False
+    ends: StatedEnds = NO_ENDS
 
     @property
     def issued(self) -> IssuedTokens:
@@ -221,6 +225,7 @@ def _tokens(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool) -> Toke
             id_token=id_token,
             facts=facts,
             end_stated=states_lifetime(app, found),
+            ends=stated_ends(app, found),
         )
     raise RefusedTokens(refused.code, IssuedTokens.of(refresh, access), note=refused.note)
 

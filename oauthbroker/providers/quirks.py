@@ -176,6 +176,8 @@ class Quirks(Data):
     lifetime_field: Member = "expires_in"
     lifetime_form: LifetimeForm = "seconds"
     default_lifetime_seconds: _Year | None = None
+    refresh_token_end_field: Member | None = None
+    refresh_token_days: Annotated[int, Field(ge=1, le=3650)] | None = None
     error_members: _Members = Field(default_factory=list)
     ok_members: Annotated[dict[Member, bool | int | Annotated[str, Field(max_length=64)]], Field(max_length=5)] = Field(
         default_factory=dict

@@ -14,6 +14,7 @@ from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, OPTIONAL, named
 from oauthbroker.records.event import AgentEvent
 from oauthbroker.records.open_facts import OpenFacts
+from oauthbroker.records.refresh_end import RefreshEnd
 from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.records.retired_tokens import Retired, merged
 from oauthbroker.records.token import Token
@@ -34,7 +35,7 @@ class Grant:
     sender-constrained tokens (RFC 9449). `imported` is the mark of the imported line; an imported grant may have
     an empty access token until its first refresh. `unverified`: its provider has not confirmed the account.
     `declined` are scopes that were requested and not granted, with the number of consents in a row. `chosen` is
-    the label of the element whose facts it has, where a provider listed several."""
+    the label of the element whose facts it has, where a provider listed several. `ends` is when it ends by itself."""
 
     app: str = field(metadata=APART)
     provider: str
@@ -66,6 +67,7 @@ class Grant:
     declined: Mapping[str, int] = field(default_factory=dict, metadata=OPTIONAL)
     open_facts: OpenFacts | None = field(default=None, metadata=OPTIONAL)
     chosen: str = field(default="", metadata=OPTIONAL)
+    ends: RefreshEnd | None = field(default=None, metadata=OPTIONAL)
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -94,6 +96,12 @@ class Grant:
         spare, refresh = self.refresh_state.spare, self.token.refresh_token
         newest = () if spare is None else (spare,)
         return newest if refresh is None else (*newest, refresh)
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Tell whether it can still be used until its `ends`: refreshed, or with a token that nothing refreshes."""
+        is_alone = self.token is not None and self.token.refresh_token is None and not self.revoked
+        return bool(self.refresh_tokens) or is_alone
 
     @property
     def unlisted(self) -> tuple[str, ...]:

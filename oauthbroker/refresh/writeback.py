@@ -154,6 +154,7 @@ class Writeback:
 
     def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
         token, scopes, data = redeemed.token, redeemed.scopes, redeemed.provider_data
+        grant = replace(grant, ends=redeemed.ends)
         return grant.refreshed(token, scopes, self.clock.now(), data, verified=redeemed.verified)
 
     async def refuse(
