@@ -11,9 +11,8 @@ from oauthbroker.authorization.session_opening import Opening, Wish
 from oauthbroker.core.clock import Clock, printed, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, Pass
-from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.connect_links import locator_in, notice_link
+from oauthbroker.model.connect_links import notice_link
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.model.settings import Settings
@@ -57,9 +56,8 @@ class Expiring:
             grant = versioned.record if versioned is not None else None
             if versioned is None or grant is None or not self._is_due(grant, now) or grant.ends is None:
                 return False
-            ticket = Secret(random_text(self.clock, 128) + random_text(self.clock, 256))
-            announced = replace(grant, ends=replace(grant.ends, announced=True, ticket=ticket))
-            event = self._event(grant, grant.ends, ticket, now)
+            ends = replace(grant.ends, notice=random_text(self.clock, 128))
+            announced, event = replace(grant, ends=ends), self._event(grant, ends, now)
             if event is not None:
                 announced = replace(announced, outbox=(*grant.outbox, event))
             await self.repository.save_grant(announced, expect=versioned.generation)
@@ -78,7 +76,7 @@ class Expiring:
             return False
         return ends.announce_at is not None and ends.announce_at <= now < ends.at
 
-    def _event(self, grant: Grant, ends: RefreshEnd, ticket: Secret, now: datetime) -> AgentEvent | None:
+    def _event(self, grant: Grant, ends: RefreshEnd, now: datetime) -> AgentEvent | None:
         """Build the event for the conversation that last waited for this grant. None if there was none."""
         if grant.resume is None or grant.auth_session_id is None:
             return None
@@ -90,22 +88,18 @@ class Expiring:
             "authSessionId": grant.auth_session_id,
             "grantId": grant.id,
             "endsAt": printed(ends.at),
-            "connectUrl": notice_link(self.settings.public_base_url, ticket),
+            "connectUrl": notice_link(self.settings.public_base_url, ends.notice),
         }
         event = AgentEvent.about(grant.auth_session_id, "auth.expiring", grant.resume, payload, now)
         return replace(event, id=f"{event.id}-{int(ends.at.timestamp())}")
 
-    async def open(self, ticket: str) -> str:
+    async def open(self, notice: str) -> str:
         """Open the session of a notice's link, or find the one that waits, and return the ticket of its connect page.
         Raises `stateUnknown` for a link whose grant was replaced or revoked, and the errors of opening a session."""
-        given = Secret(ticket)
-        versioned = await self.repository.grant_of_notice(locator_in(given))
+        versioned = await self.repository.grant_of_notice(notice)
         grant = versioned.record if versioned is not None else None
         app = self.apps.get(grant.app) if grant is not None else None
-        ends = grant.ends if grant is not None else None
-        if grant is None or grant.resume is None or app is None or ends is None or ends.ticket is None:
-            raise BrokerError(Code.STATE_UNKNOWN)
-        if grant.revoked or not ends.ticket.matches(ticket):
+        if grant is None or grant.resume is None or app is None:
             raise BrokerError(Code.STATE_UNKNOWN)
         scopes = union_in_app_order(app, grant.scopes) or app.scopes
         wish = Wish(key=grant.key, scopes=scopes, resume=grant.resume, reason="expired", params=grant.params)

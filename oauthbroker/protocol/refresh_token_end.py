@@ -33,7 +33,7 @@ def stated_ends(app: OAuthApp, members: Mapping[str, Json]) -> StatedEnds:
 
 
 def _end_of(value: Json) -> timedelta | datetime | None:
-    with suppress(ValueError, OverflowError):
+    with suppress(ValueError, OverflowError, OSError):  # the last two from a time that no calendar has
         return _moment(value) if isinstance(value, str) and not _DIGITS.fullmatch(value) else _number(value)
     return None
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from oauthbroker.core.secret import Secret
 from oauthbroker.records.codec import OPTIONAL
 from oauthbroker.records.token import Token
 
@@ -32,14 +31,13 @@ NO_ENDS = StatedEnds()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshEnd:
     """`token_at` is stated with a refresh token, and the next statement replaces it. No refresh puts `consent_at` off.
-    `since` is when this end was learned. `announced`: the user was told of it, and `ticket` opens the link of that
-    notice."""
+    `since` is when this end was learned. Once the user was told of it, `notice` is the id
+    in the link of that event."""
 
     since: datetime
     token_at: datetime | None = field(default=None, metadata=OPTIONAL)
     consent_at: datetime | None = field(default=None, metadata=OPTIONAL)
-    announced: bool = field(default=False, metadata=OPTIONAL)
-    ticket: Secret | None = field(default=None, metadata=OPTIONAL)
+    notice: str = field(default="", metadata=OPTIONAL)
 
     def __repr__(self) -> str:
         return f"RefreshEnd({self.at.isoformat()})"
@@ -51,7 +49,7 @@ class RefreshEnd:
     @property
     def announce_at(self) -> datetime | None:
         """Return when the user is to be told; None for a short life, and after it was done."""
-        return None if self.announced else self._notice_at
+        return None if self.notice else self._notice_at
 
     def is_near(self, now: datetime) -> bool:
         """Tell whether the time for the notice has come, whether or not it was given."""
@@ -68,9 +66,8 @@ def next_end(
 ) -> RefreshEnd | None:
     """Return the end of a grant that has a new token, with the ends that came with it. `old` is that of the same
     consent; a new one lasts for so many `days`. An end that has hardly moved stays as it was learned."""
-    own = token.expires_at if token.refresh_token in {None, token.access_token} else None
-    if own is not None and own - sent_at < SHORTEST:
-        own = None
+    is_alone = token.refresh_token is None or token.refresh_token == token.access_token
+    own = token.expires_at if is_alone and token.lives(SHORTEST.total_seconds(), sent_at) else None
     token_at = _placed(stated.token, sent_at) or own or (old.token_at if old is not None else None)
     known = old.consent_at if old is not None else None
     consents = (_placed(stated.consent, sent_at), known, None if days is None else sent_at + timedelta(days=days))

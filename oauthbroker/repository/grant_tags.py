@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from oauthbroker.model.connect_links import locator_in
 from oauthbroker.records import Grant
 from oauthbroker.store.format.port import Store, Tag
 
@@ -30,27 +29,26 @@ class GrantTags:
         """Return the tag of grants whose users are to be told on that day (UTC) that they end."""
         return self.store.tag(KIND, "ending", day.isoformat())
 
-    def notice(self, locator: str) -> Tag:
-        """Return the tag of the grant whose notice has a link with this locator."""
-        return self.store.tag(KIND, "notice", locator)
+    def notice(self, notice: str) -> Tag:
+        """Return the tag of the grant whose notice has this id."""
+        return self.store.tag(KIND, "notice", notice)
 
     def of(self, grant: Grant) -> tuple[Tag, ...]:
         """Return all tags of a grant."""
-        day, locator = notice_of(grant)
+        day, id_of_notice = notice_of(grant)
         ending = () if day is None else (self.ending(day),)
-        notice = () if locator is None else (self.notice(locator),)
+        notice = (self.notice(id_of_notice),) if id_of_notice else ()
         return (self.app(grant.app), *map(self.who, sorted(people_of(grant))), *ending, *notice)
 
 
-def notice_of(grant: Grant) -> tuple[date | None, str | None]:
-    """Return the day on which the grant's user is to be told that it ends, and the locator of the notice that was
-    given. A day before the end was learned is that day: the look goes back a few days only."""
+def notice_of(grant: Grant) -> tuple[date | None, str]:
+    """Return the day on which the grant's user is to be told that it ends, and the id of the notice that was given. A
+    day before the end was learned is that day: the look goes back a few days only."""
     ends = grant.ends
     if ends is None or not grant.ends_by_itself:
-        return None, None
-    due, ticket = ends.announce_at, ends.ticket
-    day = None if due is None else max(due, ends.since).date()
-    return day, None if ticket is None else locator_in(ticket)
+        return None, ""
+    due = ends.announce_at
+    return None if due is None else max(due, ends.since).date(), ends.notice
 
 
 def tagged_by(grant: Grant) -> tuple[Any, ...]:

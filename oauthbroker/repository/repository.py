@@ -270,9 +270,9 @@ class Repository:
         async for versioned in self._with(self._tags.ending(day), None):
             yield versioned
 
-    async def grant_of_notice(self, locator: str) -> Versioned[Grant] | None:
-        """Return the grant whose notice has a link with this locator."""
-        async for versioned in self._with(self._tags.notice(locator), None):
+    async def grant_of_notice(self, notice: str) -> Versioned[Grant] | None:
+        """Return the grant whose notice has this id."""
+        async for versioned in self._with(self._tags.notice(notice), None):
             return versioned
         return None
 

@@ -64,7 +64,7 @@ class ConsentPages:
         return [
             route("/connect/{ticket}", self.show_connect, "GET"),
             route("/connect/{ticket}", self.answer_connect, "POST"),
-            route("/connect/again/{ticket}", self.connect_again, "GET"),
+            route("/connect/again/{notice}", self.connect_again, "GET"),
             route("/connected/{app}", self.show_connected, "GET"),
             route("/declined/{app}", self.show_declined, "GET"),
             route(f"{NEXT}/{{session}}", self.show_next, "GET"),
@@ -86,7 +86,7 @@ class ConsentPages:
         opens none."""
         if is_prefetch(request):
             raise BrokerError(Code.STATE_UNKNOWN, note="prefetch")
-        return self.browsers.see_other(f"/connect/{await self.reconnect(request.path_params['ticket'])}")
+        return self.browsers.see_other(f"/connect/{await self.reconnect(request.path_params['notice'])}")
 
     async def _truthfully(self, request: Request, locator: Callable[[], str], answer: Awaitable[Response]) -> Response:
         """Answer; where the session that it is about is over, the browser that it was of is told the truth, or is
