@@ -10,6 +10,7 @@ from typing import Any
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.owner_check import CheckedOwner
+from oauthbroker.protocol.access_exchange import next_token_of
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant
 from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
@@ -37,7 +38,7 @@ def next_grant(
     tokens, before = verified.tokens, old
     old = old if old is not None and old.registration == app.registration else None
     kept = _kept_refresh(old, verified) if tokens.refresh_token is None else None
-    token, before_end = tokens.token(sent_at, tokens.refresh_token or kept), None
+    token, before_end = tokens.token(sent_at, next_token_of(app, tokens, is_first=True) or kept), None
     if kept is not None and old is not None and old.ends is not None:  # the kept token's own end stays
         before_end = replace(old.ends, consent_at=None) if old.ends.token_at is not None else None
     grant = Grant(
@@ -47,6 +48,7 @@ def next_grant(
         flow="authorization_code" if session.device is None else DEVICE_FLOW,
         scopes=verified.scopes,
         token=token,
+        exchange_due=app.habits.second_exchange is not None and tokens.refresh_token is None,
         ends=next_end(before_end, token, tokens.ends, sent_at, app.habits.refresh_token_days),
         created_at=old.created_at if old is not None and not old.revoked else now,
         updated_at=now,

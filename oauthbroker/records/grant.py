@@ -35,7 +35,8 @@ class Grant:
     sender-constrained tokens (RFC 9449). `imported` is the mark of the imported line; an imported grant may have
     an empty access token until its first refresh. `unverified`: its provider has not confirmed the account.
     `declined` are scopes that were requested and not granted, with the number of consents in a row. `chosen` is
-    the label of the element whose facts it has, where a provider listed several. `ends` is when it ends by itself."""
+    the label of the element whose facts it has, where a provider listed several. `ends` is when it ends by
+    itself. `exchange_due`: its first access token is still to be exchanged for a lasting one."""
 
     app: str = field(metadata=APART)
     provider: str
@@ -68,6 +69,7 @@ class Grant:
     open_facts: OpenFacts | None = field(default=None, metadata=OPTIONAL)
     chosen: str = field(default="", metadata=OPTIONAL)
     ends: RefreshEnd | None = field(default=None, metadata=OPTIONAL)
+    exchange_due: bool = field(default=False, metadata=OPTIONAL)
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -98,6 +100,17 @@ class Grant:
         return newest if refresh is None else (*newest, refresh)
 
     @property
+    def renews_itself(self) -> bool:
+        """Tell whether its access token itself is sent for the next one, in place of a refresh token."""
+        token = self.token
+        return token is not None and token.refresh_token is not None and token.refresh_token == token.access_token
+
+    @property
+    def owes_exchange(self) -> bool:
+        """Tell whether the exchange of its first token can still be tried."""
+        return self.exchange_due and bool(self.refresh_tokens)
+
+    @property
     def ends_by_itself(self) -> bool:
         """Tell whether it can still be used until its `ends`: refreshed, or with a token that nothing refreshes."""
         is_alone = self.token is not None and self.token.refresh_token is None and not self.revoked
@@ -111,10 +124,10 @@ class Grant:
     @property
     def unfinished(self) -> bool:
         """Tell whether background work is left: an event to queue, a token to revoke at the provider, an intent to
-        settle, a fact to ask for."""
+        settle, a fact to ask for, a first token to exchange."""
         has_facts_to_ask = self.open_facts is not None and bool(self.open_facts.missing)
         is_open = has_facts_to_ask or self.refresh_state.intent is not None
-        return bool(self.outbox) or self.revocation_pending or is_open
+        return bool(self.outbox) or self.revocation_pending or is_open or self.owes_exchange
 
     @property
     def facts_missing(self) -> tuple[str, ...]:
@@ -142,7 +155,8 @@ class Grant:
         token = self.token
         if token is None or self.revocation != "pending":
             return self.retired
-        refresh = tuple(secret for secret in (self.refresh_state.spare, token.refresh_token) if secret is not None)
+        own = None if self.renews_itself else token.refresh_token
+        refresh = tuple(secret for secret in (self.refresh_state.spare, own) if secret is not None)
         access = (token.access_token,) if token.access_token else ()
         return Retired(self.updated_at, refresh, access).and_also(self.retired)
 
@@ -168,7 +182,7 @@ class Grant:
         data = {**self.provider_data, **(provider_data or {})}
         refresh_state = RefreshState(asked=self.refresh_state.asked, forced=self.refresh_state.forced, worked=True)
         declined = {scope: times for scope, times in self.declined.items() if scope not in scopes}
-        changed = replace(self, token=token, scopes=scopes, declined=declined, provider_data=data)
+        changed = replace(self, token=token, scopes=scopes, declined=declined, provider_data=data, exchange_due=False)
         unverified = self.unverified and not verified
         return replace(changed, refresh_state=refresh_state, updated_at=at, unverified=unverified)
 
