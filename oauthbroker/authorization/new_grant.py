@@ -123,6 +123,6 @@ def _same_account(old: Grant | None, verified: Verified) -> Grant | None:
 
 def _kept_refresh(old: Grant | None, verified: Verified) -> Secret | None:
     """Return the refresh token to keep when the same account connects again and the provider sends none."""
-    if old is None or old.pinned is None or old.pinned != verified.owner.account:
+    if old is None or old.pinned is None or old.pinned != verified.owner.account or old.renews_itself:
         return None
     return next(iter(old.refresh_tokens), None)  # empty for a revoked grant and without tokens known to be dead

@@ -190,7 +190,7 @@ class Grant:
         """Return the grant with the refresh token of a refresh that a new login overtook, if that login kept the
         refresh token that the refresh has spent. None if the login has its own."""
         mine, fresh = self.token, token.refresh_token
-        if self.revoked or mine is None or mine.refresh_token is None or fresh is None:
+        if self.revoked or mine is None or mine.refresh_token is None or fresh is None or self.renews_itself:
             return None
         if not self._keeps(begun) or fresh in begun.refresh_tokens:
             return None

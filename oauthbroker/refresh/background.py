@@ -66,9 +66,9 @@ class BackgroundRefresh:
         return sum(await asyncio.gather(*(self._refresh_unless_newer(grant, this_pass) for grant in near)))
 
     async def recover(self) -> int:
-        """Settle every intent whose attempt is over, and exchange first tokens; return how many. Run it soon after a crash: many providers accept
-        a spent refresh token again for some seconds only. An attempt that another process has under way is left alone
-        until a later pass."""
+        """Settle every intent whose attempt is over, and exchange first tokens; return how many. Run it soon after a
+        crash: many providers accept a spent refresh token again for some seconds only. An attempt that another process
+        has under way is left alone until a later pass."""
         left, this_pass = [], Pass()
         dues = await self._repository.due(
             lambda _, pending: not self._may_settle(pending.intent, owes=pending.owes_exchange)
