@@ -16,7 +16,7 @@ from oauthbroker.model.apps import Client, IdentityRule, Owner
 from oauthbroker.model.provider_habits import AccessExchange
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import Harness, register, running, stored_grant, user_app
+from tests.kit.running_broker import Harness, register, running, stored_grant, turn, user_app
 
 DAY = 86_400
 LASTING = 60 * DAY
@@ -134,10 +134,8 @@ async def test_a_token_that_is_not_a_day_old_is_not_exchanged(stage: Stage) -> N
     await stage.consent(harness)
     lasting = await harness.ask()
     assert isinstance(lasting, Ready)
-    rejected = await harness.broker.oauth(
-        of := __import__("tests.kit.running_broker", fromlist=["turn"]).turn()
-    ).report_rejected("mail", lasting.access_token)
-    assert isinstance(rejected, AuthorizationRequired), (rejected, of)
+    rejected = await harness.broker.oauth(turn()).report_rejected("mail", lasting.access_token)
+    assert isinstance(rejected, AuthorizationRequired), rejected
     assert 0 == stage.idp.count("renewal")
 
 
@@ -172,8 +170,8 @@ async def test_an_exchange_that_was_lost_with_its_process_is_settled_by_the_next
     while not stage.idp.count("exchange"):
         await asyncio.sleep(0.01)
     assert (await stored_grant(first)).refresh_state.intent is not None
-    hold.release() if hasattr(hold, "release") else None
-    await call
+    call.cancel()
+    hold.release()
     stage.clock.advance(600)
     second = await stage.play(store=first.store)
     await second.parts.background_refresh.recover()
