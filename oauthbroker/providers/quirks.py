@@ -166,12 +166,10 @@ class SecondExchangeQuirk(Data):
 
 
 class RefreshWithQuirk(Data):
-    """As `AccessExchange`, in place of a refresh token."""
+    """As `AccessExchange`, in place of a refresh token: a GET of `endpoints.refreshUrl`."""
 
     token: Literal["access"]
-    method: Literal["GET", "POST"] = "GET"
     grant_type: _GrantType
-    token_param: _TokenParam = "access_token"
     min_age_seconds: Annotated[int, Field(ge=0, le=2_592_000)] = 0
 
     def way(self) -> AccessExchange:
