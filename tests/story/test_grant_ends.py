@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
+from io import BytesIO
 from typing import Any
 
 import pytest
 
 from oauthbroker.core.errors import Code
+from oauthbroker.grants.import_lines import validate
 from oauthbroker.model.connect_links import connect_link
 from oauthbroker.model.token_results import Ready
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
 from oauthbroker.testing.browser import Page
 from tests.kit.running_broker import ALICE, Harness, running, stored_grant, user_app
-from tests.story.test_grant_import import taken
 
 DAY = 86_400
 
@@ -207,7 +209,8 @@ async def test_a_grant_that_no_conversation_waits_for_is_told_to_the_operator(st
     harness = await stage.play()
     end = (stage.clock.now() + timedelta(days=10)).isoformat()
     line = {"app": "mail", "subject": ALICE, "refreshToken": "r-1", "refreshTokenExpiresAt": end}
-    assert ["imported"] == await taken(harness, [line])
+    checked = validate(BytesIO(json.dumps(line).encode()), harness.broker.bundle.apps, stage.clock.now())
+    assert "imported" == await harness.broker.grants.importing.import_grant(checked.incoming[0])
     stage.clock.advance(9 * DAY + 60)
     assert [] == await noticed(harness)
     assert 1 == harness.log.getvalue().count("a grant ends soon, and no conversation waits for it")

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import Client, IdentityRule, Owner
-from oauthbroker.model.provider_habits import AccessExchange
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import Harness, register, running, stored_grant, turn, user_app
+from tests.kit.meta_app import LASTING_SECONDS as LASTING
+from tests.kit.meta_app import meta_app
+from tests.kit.running_broker import Harness, running, stored_grant, turn
 
 DAY = 86_400
-LASTING = 60 * DAY
 
 
 class Stage:
@@ -29,25 +28,8 @@ class Stage:
         self.idp, self.clock, self.stack = idp, clock, stack
 
     async def play(self, store: Any = None, *, renews: bool = True) -> Harness:
-        idp = self.idp
-        register(idp, "mail")
-        idp.change("client-mail", dialect="meta", auth_method="client_secret_post")
-        app = user_app(idp)
-        prefix = "ig" if renews else "fb"
-        exchange = AccessExchange(
-            url=idp.url("/access_token"),
-            grant_type=f"{prefix}_exchange_token",
-            token_param="access_token" if renews else "fb_exchange_token",
-        )
-        renewal = AccessExchange(grant_type="ig_refresh_token", min_age_seconds=DAY) if renews else None
-        app = replace(
-            app,
-            client=Client(app.client.client_id, app.client.client_secret, "client_secret_post"),
-            endpoints=replace(app.endpoints, refresh_url=idp.url("/refresh_access_token")),
-            owner=Owner(user_identity=IdentityRule("tokenResponse", "idp:user:{user_id}")),
-            habits=replace(app.habits, always_scopes=(), second_exchange=exchange, refresh_with=renewal),
-        )
-        made = running(idp, [app], clock=self.clock, store=store, background=False)
+        app = meta_app(self.idp, renews=renews)
+        made = running(self.idp, [app], clock=self.clock, store=store, background=False)
         return await self.stack.enter_async_context(made)
 
     async def consent(self, harness: Harness) -> None:

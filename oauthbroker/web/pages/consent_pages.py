@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import partial
 
@@ -55,6 +55,7 @@ class ConsentPages:
     consent: PagesService
     retry: RetryPages
     browsers: Browsers
+    _: KW_ONLY
     reconnect: Callable[[str], Awaitable[str]]
 
     def routes(self) -> list[BaseRoute]:
