@@ -194,6 +194,15 @@ async def with_first_token(process: Process, idp: IdentityProvider) -> Any:
     return []
 
 
+async def exchanged(process: Process, seen: list[str]) -> None:
+    """Until it is done, the first token is answered, and nothing is promised."""
+    seen.clear()
+    await refreshed(process, seen)
+    grant = await process.grant("mail", ALICE)
+    if grant is None or grant.exchange_due:
+        raise BrokerError(Code.REFRESH_IN_PROGRESS)
+
+
 async def is_lasting(process: Process, seen: list[str]) -> bool:
     grant = await process.grant("mail", ALICE)
     return await has_newest(process, seen) and grant is not None and not grant.exchange_due
@@ -572,7 +581,7 @@ STORIES = {
     ),
     "a notice that a grant ends": Story(ends_soon, told, is_told_once, ("Expiring.run_pass",)),
     "an exchange of a first token": Story(
-        with_first_token, refreshed, is_lasting, ("RefreshTransaction.refresh",), meta_app
+        with_first_token, exchanged, is_lasting, ("RefreshTransaction.refresh",), meta_app
     ),
     "a rejected token": Story(rejected, replaced, has_newest, ("OAuthContext.report_rejected",)),
     "an import": Story(
