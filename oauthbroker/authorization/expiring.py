@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from oauthbroker.authorization.session_opening import Opening, Wish
-from oauthbroker.core.clock import Clock, printed, random_text
+from oauthbroker.core.clock import Clock, printed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, Pass
 from oauthbroker.model.apps import OAuthApp
@@ -56,11 +56,16 @@ class Expiring:
             grant = versioned.record if versioned is not None else None
             if versioned is None or grant is None or not self._is_due(grant, now) or grant.ends is None:
                 return False
-            ends = replace(grant.ends, notice=random_text(self.clock, 128))
+            ends = replace(grant.ends, notice=self.repository.notice_id(grant, grant.ends.at))
             announced, event = replace(grant, ends=ends), self._event(grant, ends, now)
             if event is not None:
                 announced = replace(announced, outbox=(*grant.outbox, event))
-            await self.repository.save_grant(announced, expect=versioned.generation)
+            try:
+                await self.repository.save_grant(announced, expect=versioned.generation)
+            except BrokerError:
+                with suppress(BrokerError):  # it may have reached the store, where no later pass looks at it again
+                    await self.repository.sync("due", "grants")
+                raise
         self.metrics.add(Metric.GRANTS_ENDING, grant.app)
         if event is None:
             self.log.warning(

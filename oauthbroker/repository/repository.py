@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime
 from typing import TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
@@ -269,6 +269,10 @@ class Repository:
         """Yield the readable grants whose users are to be told on that day (UTC) that they end."""
         async for versioned in self._with(self._tags.ending(day), None):
             yield versioned
+
+    def notice_id(self, grant: Grant, end: datetime) -> str:
+        """Return the id of the notice of this end: the same for a grant whose store has lost that it was given."""
+        return self._store.mac("notice", grant.id, str(int(end.timestamp())))[:16].hex()
 
     async def grant_of_notice(self, notice: str) -> Versioned[Grant] | None:
         """Return the grant whose notice has this id."""
