@@ -1,4 +1,4 @@
-"""When a grant ends although nobody revokes it: the end of its refresh token, or of what its user agreed to."""
+"""When a grant ends by itself, without a revocation: the end of its refresh token, or of what its user agreed to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oauthbroker.records.token import Token
 LONGEST_LEAD = timedelta(days=7)  # a user who is away for a week still finds the notice in time
 PART = 10  # or a tenth of the lifetime, so that a token of ten days is not announced on its third
 SHORTEST = timedelta(days=1)  # a shorter life is not announced: the next call asks as soon as any notice would
-LONGEST = timedelta(days=3650)  # what lasts longer has no end that anyone plans for
+LONGEST = timedelta(days=3650)  # what lasts longer has no end to plan for
 SLACK = timedelta(minutes=5)  # a provider that states the rest of a lifetime rounds it, and answers late
 LOOK_BACK = LONGEST_LEAD + SHORTEST  # an older notice would come after the end
 

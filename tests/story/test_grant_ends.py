@@ -60,7 +60,7 @@ async def opened_page(browser: Browser, link: str) -> Page:
     return await browser.follow()
 
 
-async def test_the_end_of_a_refresh_token_is_told_once_seven_days_before_it(stage: Stage) -> None:
+async def test_the_end_of_a_refresh_token_is_announced_seven_days_before_it(stage: Stage) -> None:
     harness = await stage.play()
     stage.idp.script.token.fields(refresh_token_expires_in=100 * DAY)
     await harness.connected()
@@ -105,7 +105,7 @@ async def test_a_refresh_without_a_statement_moves_no_end_and_a_later_statement_
     assert 1 == len(await noticed(harness)), "another end, another notice"
 
 
-async def test_what_the_user_agreed_to_ends_whatever_a_refresh_says(stage: Stage) -> None:
+async def test_no_refresh_puts_the_end_of_a_consent_off(stage: Stage) -> None:
     harness = await stage.play()
     stage.idp.script.token.fields(authorization_expires_in=30 * DAY, refresh_token_expires_in=10 * DAY)
     await harness.connected()
