@@ -47,7 +47,7 @@ def exchange_request(app: OAuthApp, endpoints: Endpoints, way: AccessExchange, t
 
 
 def next_token_of(app: OAuthApp, tokens: TokenResponse, *, is_first: bool) -> Secret | None:
-    """Return what is sent for the next token: the refresh token of an answer, or its access token where that is
+    """Return the token to send for the next one: the refresh token of an answer, or its access token where that is
     exchanged itself."""
     habits = app.habits
     by_access = habits.refresh_with is not None or (is_first and habits.second_exchange is not None)

@@ -1,4 +1,4 @@
-"""When a grant ends by itself, without a revocation: the end of its refresh token, or of what its user agreed to."""
+"""When a grant ends by itself, without a revocation: the end of its refresh token, or of the consent."""
 
 from __future__ import annotations
 
