@@ -59,7 +59,7 @@ class TokenResponse:
 
     `token_type` is always "bearer". `lifetime_seconds` counts from the sending of the request; 0 is "expired now", None
     is "unknown"; `end_stated` tells that the answer itself states it. `scopes` is None when the provider did not send
-    any. `ends` are those that it states, of the refresh token and the consent. `facts` is the rest of the answer without
+    any. `ends` are those that it states, of refresh token and consent. `facts` is the rest of the answer without
     members that look like secrets, for identity templates and `keeps`.
     """
 
