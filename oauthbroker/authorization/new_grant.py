@@ -10,11 +10,13 @@ from typing import Any
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.owner_check import CheckedOwner
+from oauthbroker.protocol.access_exchange import next_token_of
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant
 from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
 from oauthbroker.records.open_facts import Learnt
 from oauthbroker.records.provider_data import kept_facts, with_learnt
+from oauthbroker.records.refresh_end import next_end
 from oauthbroker.records.unrevoked_tokens import passed_on
 
 
@@ -36,13 +38,18 @@ def next_grant(
     tokens, before = verified.tokens, old
     old = old if old is not None and old.registration == app.registration else None
     kept = _kept_refresh(old, verified) if tokens.refresh_token is None else None
+    token, before_end = tokens.token(sent_at, next_token_of(app, tokens, is_first=True) or kept), None
+    if kept is not None and old is not None and old.ends is not None:  # the kept token's own end stays
+        before_end = replace(old.ends, consent_at=None) if old.ends.token_at is not None else None
     grant = Grant(
         app=app.name,
         provider=app.provider,
         subject=session.subject,
         flow="authorization_code" if session.device is None else DEVICE_FLOW,
         scopes=verified.scopes,
-        token=tokens.token(sent_at, tokens.refresh_token or kept),
+        token=token,
+        exchange_due=app.habits.second_exchange is not None and tokens.refresh_token is None,
+        ends=next_end(before_end, token, tokens.ends, sent_at, app.habits.refresh_token_days),
         created_at=old.created_at if old is not None and not old.revoked else now,
         updated_at=now,
         account=session.account,
@@ -117,6 +124,6 @@ def _same_account(old: Grant | None, verified: Verified) -> Grant | None:
 
 def _kept_refresh(old: Grant | None, verified: Verified) -> Secret | None:
     """Return the refresh token to keep when the same account connects again and the provider sends none."""
-    if old is None or old.pinned is None or old.pinned != verified.owner.account:
+    if old is None or old.pinned is None or old.pinned != verified.owner.account or old.renews_itself:
         return None
     return next(iter(old.refresh_tokens), None)  # empty for a revoked grant and without tokens known to be dead

@@ -18,11 +18,12 @@ from oauthbroker.records.grant_view import GrantView
 if TYPE_CHECKING:
     from oauthbroker.providers import Preset, TokenLimit
 
-Why = Literal["registration", "ended", "noRefreshToken", "age", "disuse", "crowded", "scopes"]
+Why = Literal["registration", "ended", "noRefreshToken", "stated", "age", "disuse", "crowded", "scopes"]
 REASONS: dict[Why, str] = {
     "registration": "the app has another client id or token endpoint than the grant was made with",
     "ended": "the provider refuses to refresh it",
     "noRefreshToken": "the token ends and there is no refresh token",
+    "stated": "it ends then, as the provider or refreshTokenDays says, unless a refresh puts it off",
     "age": "the refresh token ends that long after the person agreed, at the earliest",
     "disuse": "the token ends if it is not used until then",
     "crowded": "the provider keeps only so many tokens of one account, and this one is among the oldest",
@@ -46,13 +47,14 @@ class AppFacts:
     @classmethod
     def of(cls, app: OAuthApp, preset: Preset | None) -> AppFacts:
         known = app.registration if app.client.client_id and not app.connect_params else ""
+        days = app.habits.refresh_token_days
         if preset is None:
-            return cls(scopes=app.scopes, registration=known)
+            return cls(scopes=app.scopes, registration=known, most_days=days)
         return cls(
             scopes=app.scopes,
             registration=known,
             unused_days=preset.refresh_token_idle_days,
-            most_days=preset.refresh_token_days,
+            most_days=days,
             access_unused_days=preset.access_token_idle_days,
             limit=preset.token_limit,
         )
@@ -107,7 +109,7 @@ def forecast(grants: Iterable[GrantView], apps: Mapping[str, AppFacts], now: dat
         outlook = _outlook(grant, app, now, crowded=grant.id in crowded)
         if outlook is not None:
             found.append(outlook)
-        if grant.refreshable and app.unused_days is None and app.most_days is None:
+        if grant.refreshable and (app.unused_days, app.most_days, grant.ends_at) == (None, None, None):
             unknown[grant.app] += 1
     found.sort(key=lambda it: (it.when is None, it.when or now, it.app, it.subject, it.account))
     return Forecast(tuple(found), dict(sorted(unknown.items())))
@@ -142,6 +144,8 @@ def _outlook(grant: GrantView, app: AppFacts, now: datetime, *, crowded: bool) -
         return at(max(grant.expires_at, now), "ended" if grant.ended else "noRefreshToken")
     if crowded:
         return at(now, "crowded", certain=False)
+    if grant.refreshable and grant.ends_at is not None:
+        return at(max(grant.ends_at, now), "stated", certain=grant.health == "ending")
     if not grant.refreshable and app.access_unused_days is not None:
         last = max(grant.updated_at, grant.used_at or grant.updated_at)
         return at(max(last + timedelta(days=app.access_unused_days), now), "disuse", certain=False)

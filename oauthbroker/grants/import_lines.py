@@ -29,7 +29,17 @@ MOST_PROBLEMS = 500
 MOST_SCOPES = 1000
 BOM = b"\xef\xbb\xbf"
 SLACK = timedelta(minutes=5)
-_TEXTS = ("app", "subject", "refreshToken", "accessToken", "expiresAt", "account", "connection", "grantedAt")
+_TEXTS = (
+    "app",
+    "subject",
+    "refreshToken",
+    "accessToken",
+    "expiresAt",
+    "account",
+    "connection",
+    "grantedAt",
+    "refreshTokenExpiresAt",
+)
 _NEEDED = frozenset({"app", "subject"})
 _TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
@@ -60,6 +70,7 @@ class Incoming:
     scopes: tuple[str, ...] = ()
     account: str | None = None
     granted_at: datetime | None = None
+    refresh_expires_at: datetime | None = None
     mark: str = field(default="", repr=False)
     connection: str = ""
 
@@ -197,7 +208,7 @@ def _problems_of_form(members: Mapping[str, Any]) -> list[str]:
 def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datetime) -> Incoming | list[str]:
     scopes, foreign = _scopes(app, members.get("scopes"))
     problems, moments = [*_problems_of_owner(app, members), *_problems_of_tokens(members)], dict[str, datetime]()
-    for name in (name for name in ("expiresAt", "grantedAt") if name in members):
+    for name in (name for name in ("expiresAt", "grantedAt", "refreshTokenExpiresAt") if name in members):
         try:
             moments[name] = _moment(members[name])
         except (ValueError, OverflowError):
@@ -221,6 +232,7 @@ def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datet
         scopes=scopes,
         account=members.get("account"),
         granted_at=moments.get("grantedAt"),
+        refresh_expires_at=moments.get("refreshTokenExpiresAt"),
         mark=_mark(members),
         connection=members.get("connection", ""),
     )
@@ -266,6 +278,8 @@ def _problems_of_tokens(members: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} is empty, too long, or not of visible ASCII"
     if "expiresAt" in members and "accessToken" not in members:
         yield "expiresAt without accessToken"
+    if "refreshTokenExpiresAt" in members and "refreshToken" not in members:
+        yield "refreshTokenExpiresAt without refreshToken"
 
 
 def _rule(app: OAuthApp) -> IdentityRule | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Literal
 
 from oauthbroker.audit import GrantImported, GrantRevoked
@@ -22,6 +23,7 @@ from oauthbroker.model.owner_check import CheckedOwner, check_owner, is_the_acco
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.records import Grant, Token
 from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
+from oauthbroker.records.refresh_end import RefreshEnd, StatedEnds, next_end
 from oauthbroker.records.unrevoked_tokens import forgotten, passed_on
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.transaction import RefreshTransaction
@@ -172,9 +174,19 @@ class Importing:
             outbox=old.outbox if old is not None else (),
             imported=incoming.mark,
             unverified=True,
+            ends=_ends(app, incoming, token, now),
         )
         grant = grant if owner is None else _verified(grant, owner)
         return passed_on(old, grant, app, is_apart=False)  # the line may hold a later token of the same consent
+
+
+def _ends(app: OAuthApp, incoming: Incoming, token: Token, now: datetime) -> RefreshEnd | None:
+    """Return when the grant ends: as the line says, and that many days after the user agreed. An end that has passed
+    may be wrong, so it is left to the provider."""
+    days, granted = app.habits.refresh_token_days, incoming.granted_at
+    consent = granted + timedelta(days=days) if days is not None and granted is not None else None
+    stated = StatedEnds(incoming.refresh_expires_at, consent)
+    return next_end(None, token, stated, now, days if granted is None else None)
 
 
 def _left_alone(versioned: Versioned[Grant] | None, incoming: Incoming, *, replace: bool) -> ImportOutcome | None:

@@ -15,6 +15,12 @@ def connect_link(base_url: str, ticket: Secret | None) -> str:
     return f"{base_url.rstrip('/')}/connect/{ticket.reveal() if ticket is not None else ''}"
 
 
+def notice_link(base_url: str, notice: str) -> str:
+    """Return the link of a notice that a grant ends. Its session is opened when the user follows it. `notice` is an id
+    like a session's: its holder may ask for that consent, and the session's own checks say who may give it."""
+    return f"{base_url.rstrip('/')}/connect/again/{notice}"
+
+
 def private_page(base_url: str) -> str:
     """Return the address of the page that says that the link was delivered elsewhere. It opens nothing."""
     return f"{base_url.rstrip('/')}/connect"

@@ -59,6 +59,19 @@ class Revocation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccessExchange:
+    """A request that exchanges an access token for a later one: once after the consent, to `url` and with the client's
+    id and secret; or as the provider's way to refresh, to the refresh endpoint, once the token is old enough. The
+    members are those of the query of a GET, or of a POST's form."""
+
+    url: str = ""
+    method: Literal["GET", "POST"] = "GET"
+    grant_type: str
+    token_param: str = "access_token"
+    min_age_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
     """What a provider does its own way. The defaults are the standards; docs/providers.md has every word. `pkce` is
     sent unless an app says `refused`, which no preset can."""
@@ -90,6 +103,8 @@ class Habits:
     ok_members: Mapping[str, bool | int | str] = field(default_factory=dict)
     error_words: Mapping[str, ErrorWord] = field(default_factory=dict)
     default_lifetime_seconds: int | None = None
+    refresh_token_end_field: str = ""
+    refresh_token_days: int | None = None
     id_token_algorithms: tuple[IdTokenAlgorithm, ...] = ("RS256", "ES256", "PS256", "EdDSA")
     keeps: tuple[str, ...] = ()
     tool_data: tuple[str, ...] = ()
@@ -97,6 +112,8 @@ class Habits:
     token_params: Mapping[str, str] = field(default_factory=dict)
     refresh_params: Mapping[str, str] = field(default_factory=dict)
     refresh_scope: Literal["omit", "send"] = "omit"
+    second_exchange: AccessExchange | None = None
+    refresh_with: AccessExchange | None = None
     user_info_method: Literal["GET", "POST"] = "GET"
     user_info_body: Mapping[str, str] = field(default_factory=dict)
     user_info_headers: Mapping[str, str] = field(default_factory=dict)

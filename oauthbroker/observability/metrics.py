@@ -40,6 +40,7 @@ class Metric(Name):
 
     TOKENS_READY = "oauthbroker_tokens_ready_total", "Tokens that were handed out.", "app"
     AUTHORIZATIONS_REQUIRED = "oauthbroker_authorizations_required_total", "Links that were handed out.", "app"
+    GRANTS_ENDING = "oauthbroker_grants_ending_total", "Notices that a grant ends by itself soon.", "app"
     TOKEN_ERRORS = "oauthbroker_token_errors_total", "Token calls that were answered with an error.", "code"
     CONNECTIONS_COMPLETED = "oauthbroker_connections_completed_total", "Completed connections.", "app"
     CONNECTIONS_FAILED = "oauthbroker_connections_failed_total", "Failed connection attempts.", "code"

@@ -13,6 +13,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.owner_check import OwnerFacts, check_owner, check_same_owner
 from oauthbroker.model.scope_ceiling import granted_scopes
+from oauthbroker.protocol.access_exchange import exchange_of, exchange_request, next_token_of
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.messages import ProviderRequest
@@ -22,6 +23,7 @@ from oauthbroker.protocol.refresh_messages import RefreshRefused, refresh_reques
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import Grant, Token
 from oauthbroker.records.provider_data import kept_facts
+from oauthbroker.records.refresh_end import RefreshEnd, next_end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,7 @@ class Redeemed:
     provider_data: Mapping[str, Any]
     verified: bool = False
     unusual: tuple[str, ...] = ()
+    ends: RefreshEnd | None = None
 
 
 class MaySend(Protocol):
@@ -75,7 +78,11 @@ class Redeemer:
         raise refused.with_traceback(None)  # its frames hold the answer
 
     async def _ask(self, app: OAuthApp, endpoints: Endpoints, grant: Grant, secret: Secret) -> TokenResponse:
+        way = exchange_of(app, grant)
+
         def build(known: OAuthApp) -> ProviderRequest:
+            if way is not None:
+                return exchange_request(known, endpoints, way, secret)
             return refresh_request(known, endpoints, secret, clock=self.clock, scopes=grant.scopes)
 
         try:
@@ -109,8 +116,10 @@ class Redeemer:
         else:
             if tokens.lifetime_seconds is None and old is not None:
                 tokens = replace(tokens, lifetime_seconds=old.lifetime_seconds)
-            token = tokens.token(sent_at, tokens.refresh_token or sent)
+            kept = None if grant.renews_itself else sent
+            token = tokens.token(sent_at, next_token_of(app, tokens, is_first=False) or kept)
             data, fresh = kept_facts(app, tokens.facts), tokens.refresh_token
+            ends = next_end(grant.ends, token, tokens.ends, sent_at)
             return Redeemed(
                 token=token,
                 scopes=scopes,
@@ -118,6 +127,7 @@ class Redeemer:
                 provider_data=data,
                 verified=verified,
                 unusual=tokens.unusual,
+                ends=ends,
             )
         raise refused
 

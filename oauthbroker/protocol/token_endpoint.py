@@ -18,6 +18,7 @@ from oauthbroker.protocol.client_auth import PASSING, authenticated_post, refusa
 from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, with_headers
 from oauthbroker.protocol.network.crash_guard import crashed, validator
+from oauthbroker.protocol.refresh_token_end import stated_ends
 from oauthbroker.protocol.token_fields import (
     FORM,
     YEAR_SECONDS,
@@ -36,6 +37,7 @@ from oauthbroker.protocol.token_fields import (
 )
 from oauthbroker.protocol.unusual_answers import SUCCESSES, Unusual, unusual_members
 from oauthbroker.records import Token
+from oauthbroker.records.refresh_end import NO_ENDS, StatedEnds
 
 _RESERVED = frozenset({
     "grant_type", "code", "redirect_uri", "code_verifier", "client_id", "client_secret", "client_assertion",
@@ -59,8 +61,9 @@ class TokenResponse:
 
     `token_type` is always "bearer". `lifetime_seconds` counts from the sending of the request; 0 is "expired now", None
     is "unknown"; `end_stated` tells that the answer itself states it. `scopes` is None when the provider did not send
-    any. `facts` is the rest of the answer without members that look like secrets, for identity templates and `keeps`.
-    `unusual` names what the operator is to be told of.
+    any. `ends` are those that it states, of refresh token and consent. `facts` is the rest of the answer without
+    members that look like secrets, for identity templates and `keeps`. `unusual` names what the operator is to be told
+    of.
     """
 
     access_token: Secret
@@ -72,6 +75,7 @@ class TokenResponse:
     facts: Mapping[str, Json] = field(default_factory=dict)
     end_stated: bool = False
     unusual: tuple[Unusual, ...] = ()
+    ends: StatedEnds = NO_ENDS
 
     @property
     def issued(self) -> IssuedTokens:
@@ -228,6 +232,7 @@ def _tokens(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool) -> Toke
             facts=facts,
             end_stated=end_stated,
             unusual=(*unusual, "lifetime") if is_odd else unusual,
+            ends=stated_ends(app, found),
         )
     raise RefusedTokens(refused.code, IssuedTokens.of(refresh, access), note=refused.note)
 

@@ -127,7 +127,6 @@ class Preset(Quirks):
     pkce: Literal["supported", "ignored", "unknown"] = "unknown"
     refresh_tokens: Literal["none", "keep", "rotate", "unknown"] = "unknown"
     refresh_token_idle_days: Annotated[int, Field(gt=0)] | None = None
-    refresh_token_days: Annotated[int, Field(gt=0)] | None = None
     refresh_token_leeway_seconds: Annotated[int, Field(gt=0)] | None = None
     access_token_idle_days: Annotated[int, Field(gt=0)] | None = None
     token_limit: TokenLimit | None = None

@@ -18,6 +18,7 @@ from oauthbroker.core.secret import is_named_like_a_secret
 from oauthbroker.model.provider_habits import (
     NOT_BEARER,
     OUR_HEADERS,
+    AccessExchange,
     ErrorWord,
     Habits,
     IdTokenAlgorithm,
@@ -93,6 +94,10 @@ _OurParam = Literal["client_id", "client_secret", "code", "redirect_uri", "refre
 Member = Annotated[str, _matching(r"[A-Za-z0-9_.-]{1,64}", "member_name", "not a member's name")]
 _OwnParam = Annotated[Member, AfterValidator(_own_param)]
 _Scheme = Annotated[str, _matching(r"[A-Za-z0-9_.-]{0,64}", "scheme", "not a scheme of Authorization")]
+_GrantType = Annotated[str, _matching(r"[a-z][a-z0-9_]{0,63}", "grant_type", "not a grant type of a provider's own")]
+_TokenParam = Annotated[
+    str, _matching(r"(?!client_|grant_type$)[A-Za-z0-9_]{1,64}", "token_param", "not a parameter for the token")
+]
 _Word = Annotated[str, _matching(r"[!-~](?:[ -~]{0,78}[!-~])?", "error_word", "not an error word")]
 _Members = Annotated[list[Member], Field(max_length=20)]
 _Scope = Annotated[str, _matching(SCOPE, "scope", "not a scope")]
@@ -148,6 +153,29 @@ class RevocationQuirk(Data):
         )
 
 
+class SecondExchangeQuirk(Data):
+    """As `AccessExchange`, after the consent."""
+
+    url: Annotated[str, Field(max_length=512)]
+    method: Literal["GET", "POST"] = "GET"
+    grant_type: _GrantType
+    token_param: _TokenParam = "access_token"
+
+    def way(self) -> AccessExchange:
+        return AccessExchange(**self.model_dump())
+
+
+class RefreshWithQuirk(Data):
+    """As `AccessExchange`, in place of a refresh token: a GET of `endpoints.refreshUrl`."""
+
+    token: Literal["access"]
+    grant_type: _GrantType
+    min_age_seconds: Annotated[int, Field(ge=0, le=2_592_000)] = 0
+
+    def way(self) -> AccessExchange:
+        return AccessExchange(**self.model_dump(exclude={"token"}))
+
+
 class Quirks(Data):
     """The names are those of `apps.Habits`."""
 
@@ -165,6 +193,8 @@ class Quirks(Data):
     token_request_format: Literal["form", "json", "query"] = "form"
     token_headers: Headers = Field(default_factory=dict)
     refresh_scope: Literal["omit", "send"] = "omit"
+    second_exchange: SecondExchangeQuirk | None = None
+    refresh_with: RefreshWithQuirk | None = None
     token_response_format: Literal["json", "form", "list"] = "json"
     token_path: _Members = Field(default_factory=list)
     refresh_token_path: _Members | None = None
@@ -176,6 +206,8 @@ class Quirks(Data):
     lifetime_field: Member = "expires_in"
     lifetime_form: LifetimeForm = "seconds"
     default_lifetime_seconds: _Year | None = None
+    refresh_token_end_field: Member | None = None
+    refresh_token_days: Annotated[int, Field(ge=1, le=3650)] | None = None
     error_members: _Members = Field(default_factory=list)
     ok_members: Annotated[dict[Member, bool | int | Annotated[str, Field(max_length=64)]], Field(max_length=5)] = Field(
         default_factory=dict
@@ -215,6 +247,8 @@ class Quirks(Data):
 
 
 def _settled(value: Any) -> Any:
+    if isinstance(value, SecondExchangeQuirk | RefreshWithQuirk):
+        return value.way()
     return tuple(value) if isinstance(value, list) else dict(value) if isinstance(value, dict) else value
 
 

@@ -11,7 +11,7 @@ from oauthbroker.core.clock import LONG_AGO, from_iso, printed, to_iso
 from oauthbroker.model.turn import ResumeTarget, Turn
 from oauthbroker.records import codec
 
-EventType = Literal["auth.granted", "auth.denied", "auth.failed", "auth.revoked", "auth.expired"]
+EventType = Literal["auth.granted", "auth.denied", "auth.failed", "auth.revoked", "auth.expired", "auth.expiring"]
 """The broker's own types. Others may queue events with types of other namespaces."""
 
 

@@ -14,6 +14,7 @@ from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, OPTIONAL, named
 from oauthbroker.records.event import AgentEvent
 from oauthbroker.records.open_facts import OpenFacts
+from oauthbroker.records.refresh_end import RefreshEnd
 from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.records.retired_tokens import Retired, merged
 from oauthbroker.records.token import Token
@@ -35,7 +36,8 @@ class Grant:
     an empty access token until its first refresh. `unverified`: its provider has not confirmed the account.
     `declined` are scopes that were requested and not granted, with the number of consents in a row. `chosen` is
     the label of the element whose facts it has, where a provider listed several. `unusual` says of the last answer with
-    tokens what a stricter client would have refused it for: its `status`, `mediaType`, `encoding` or `lifetime`."""
+    tokens what a stricter client would have refused it for: its `status`, `mediaType`, `encoding` or `lifetime`. `ends`
+    is when it ends by itself. `exchange_due`: its first access token is still to be exchanged for a lasting one."""
 
     app: str = field(metadata=APART)
     provider: str
@@ -68,6 +70,8 @@ class Grant:
     open_facts: OpenFacts | None = field(default=None, metadata=OPTIONAL)
     chosen: str = field(default="", metadata=OPTIONAL)
     unusual: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
+    ends: RefreshEnd | None = field(default=None, metadata=OPTIONAL)
+    exchange_due: bool = field(default=False, metadata=OPTIONAL)
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -98,6 +102,23 @@ class Grant:
         return newest if refresh is None else (*newest, refresh)
 
     @property
+    def renews_itself(self) -> bool:
+        """Tell whether its access token itself is sent for the next one, in place of a refresh token."""
+        token = self.token
+        return token is not None and token.refresh_token is not None and token.refresh_token == token.access_token
+
+    @property
+    def owes_exchange(self) -> bool:
+        """Tell whether the exchange of its first token can still be tried."""
+        return self.exchange_due and bool(self.refresh_tokens)
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Tell whether it can still be used until its `ends`: refreshed, or with a token that nothing refreshes."""
+        is_alone = self.token is not None and self.token.refresh_token is None and not self.revoked
+        return bool(self.refresh_tokens) or is_alone
+
+    @property
     def unlisted(self) -> tuple[str, ...]:
         """Return scopes that several consents in a row left out: the provider does not list them in its answers."""
         return tuple(scope for scope, times in self.declined.items() if times >= UNLISTED_AFTER)
@@ -105,10 +126,10 @@ class Grant:
     @property
     def unfinished(self) -> bool:
         """Tell whether background work is left: an event to queue, a token to revoke at the provider, an intent to
-        settle, a fact to ask for."""
+        settle, a fact to ask for, a first token to exchange."""
         has_facts_to_ask = self.open_facts is not None and bool(self.open_facts.missing)
         is_open = has_facts_to_ask or self.refresh_state.intent is not None
-        return bool(self.outbox) or self.revocation_pending or is_open
+        return bool(self.outbox) or self.revocation_pending or is_open or self.owes_exchange
 
     @property
     def facts_missing(self) -> tuple[str, ...]:
@@ -136,7 +157,8 @@ class Grant:
         token = self.token
         if token is None or self.revocation != "pending":
             return self.retired
-        refresh = tuple(secret for secret in (self.refresh_state.spare, token.refresh_token) if secret is not None)
+        own = None if self.renews_itself else token.refresh_token
+        refresh = tuple(secret for secret in (self.refresh_state.spare, own) if secret is not None)
         access = (token.access_token,) if token.access_token else ()
         return Retired(self.updated_at, refresh, access).and_also(self.retired)
 
@@ -163,7 +185,7 @@ class Grant:
         data = {**self.provider_data, **(provider_data or {})}
         refresh_state = RefreshState(asked=self.refresh_state.asked, forced=self.refresh_state.forced, worked=True)
         declined = {scope: times for scope, times in self.declined.items() if scope not in scopes}
-        changed = replace(self, token=token, scopes=scopes, declined=declined, provider_data=data)
+        changed = replace(self, token=token, scopes=scopes, declined=declined, provider_data=data, exchange_due=False)
         unverified = self.unverified and not verified
         return replace(changed, refresh_state=refresh_state, updated_at=at, unverified=unverified, unusual=unusual)
 
@@ -171,7 +193,7 @@ class Grant:
         """Return the grant with the refresh token of a refresh that a new login overtook, if that login kept the
         refresh token that the refresh has spent. None if the login has its own."""
         mine, fresh = self.token, token.refresh_token
-        if self.revoked or mine is None or mine.refresh_token is None or fresh is None:
+        if self.revoked or mine is None or mine.refresh_token is None or fresh is None or self.renews_itself:
             return None
         if not self._keeps(begun) or fresh in begun.refresh_tokens:
             return None

@@ -20,7 +20,8 @@ class GrantSummary:
     """One grant without its tokens.
 
     `needs` is the step before a tool can get a token: `consent`, the user consents again; `refresh`, the next call
-    refreshes it; None, none. `expiresAt` is None for a token that never expires and for an unknown end; the latter
+    refreshes it; None, none. `endsAt` is when the grant ends although it is refreshed, as far as that is known.
+    `expiresAt` is None for a token that never expires and for an unknown end; the latter
     needs a refresh. `refreshable`: there is a refresh token or another way to refresh. `unverified`: it was imported,
     and its provider has not confirmed the account.
     """
@@ -33,6 +34,7 @@ class GrantSummary:
     state: str
     needs: Needs | None
     expiresAt: str | None
+    endsAt: str | None = None
     refreshable: bool
     createdAt: str
     updatedAt: str
@@ -61,12 +63,13 @@ class GrantSummary:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GrantSummary:
         """Parse the form of `to_json`, for the client. Raises KeyError."""
-        later = {"created_at", "providerData", "unverified", *_LEFT_OUT}  # an older broker lacks them
+        later = {"created_at", "providerData", "unverified", "endsAt", *_LEFT_OUT}  # an older broker lacks them
         said = {name: data[name] for name in cls.__slots__ if name not in later}
         return cls(
             **{**said, "scopes": tuple(said["scopes"])},
             providerData=data.get("providerData", {}),
             unverified=data.get("unverified", False),
+            endsAt=data.get("endsAt"),
             **{name: data.get(name, "") for name in _LEFT_OUT},
             created_at=from_iso(said["createdAt"]),
         )
@@ -83,6 +86,7 @@ class GrantSummary:
             state="revoked" if view.revoked else "live",
             needs=_needs(view),
             expiresAt=printed(expires_at) if expires_at is not None else None,
+            endsAt=printed(view.ends_at) if view.ends_at is not None else None,
             refreshable=view.refreshable,
             createdAt=printed(view.created_at),
             updatedAt=printed(view.updated_at),

@@ -28,7 +28,7 @@ class GrantView:
     provider's name for the user, `agent` the agent that asked last. `alone` marks a client's own grant, without a user.
     `lost` counts answers to refreshes that never came. `clients_to_tell` are registrations with tokens to revoke.
     `unverified`: imported, its account not confirmed by its provider. `used_at` is only set by readers that look it up.
-    `given_up`: its refresh token is kept, and the user is asked.
+    `given_up`: its refresh token is kept, and the user is asked. `ends_at` is when it ends although it is refreshed.
     """
 
     id: str
@@ -51,6 +51,7 @@ class GrantView:
     updated_at: datetime
     expires_at: datetime | None
     refreshable: bool
+    ends_at: datetime | None = None
     alone: bool
     imported: bool
     unverified: bool
@@ -94,6 +95,7 @@ class GrantView:
             updated_at=grant.updated_at,
             expires_at=token.expires_at if token is not None else None,
             refreshable=_is_refreshable(grant),
+            ends_at=_ends_at(grant),
             alone=grant.flow == "client_credentials",
             imported=bool(grant.imported),
             unverified=grant.unverified and not grant.revoked,
@@ -124,6 +126,10 @@ def _is_refreshable(grant: Grant) -> bool:
     return bool(grant.refresh_tokens) and not grant.refresh_state.given_up
 
 
+def _ends_at(grant: Grant) -> datetime | None:
+    return grant.ends.at if grant.ends is not None and grant.ends_by_itself else None
+
+
 def _health_of(grant: Grant, app: OAuthApp | None, now: datetime) -> tuple[GrantHealth, datetime | None]:
     """Check a grant as a token call would (docs/embedding.md), as if it asked for nothing in particular."""
     token = grant.token
@@ -133,6 +139,9 @@ def _health_of(grant: Grant, app: OAuthApp | None, now: datetime) -> tuple[Grant
         return "again", None
     if app is not None and app.registration != grant.registration:
         return "again", None
+    ends = grant.ends
+    if ends is not None and _is_refreshable(grant):
+        return ("ending" if ends.is_near(now) else "alive"), ends.at
     if grant.flow == "client_credentials" or token.expires_at is None or _is_refreshable(grant):
         return "alive", None
     unsure = grant.refresh_state.ended and token.is_from_the_future(now, grant.updated_at)

@@ -143,7 +143,8 @@ def _own(grant: Grant) -> Retired | None:
     token = grant.token
     if token is None or grant.revoked or grant.flow == MACHINE:
         return None
-    refresh = tuple(secret for secret in (grant.refresh_state.spare, token.refresh_token) if secret is not None)
+    mine = None if grant.renews_itself else token.refresh_token
+    refresh = tuple(secret for secret in (grant.refresh_state.spare, mine) if secret is not None)
     access = (token.access_token,) if token.access_token else ()
     by = grant.authorized_by
     return Retired(

@@ -66,17 +66,21 @@ class BackgroundRefresh:
         return sum(await asyncio.gather(*(self._refresh_unless_newer(grant, this_pass) for grant in near)))
 
     async def recover(self) -> int:
-        """Settle every intent whose attempt is over; return how many. Run it soon after a crash: many providers accept
-        a spent refresh token again for some seconds only. An attempt that another process has under way is left alone
-        until a later pass."""
+        """Settle every intent whose attempt is over, and exchange first tokens; return how many. Run it soon after a
+        crash: many providers accept a spent refresh token again for some seconds only. An attempt that another process
+        has under way is left alone until a later pass."""
         left, this_pass = [], Pass()
-        dues = await self._repository.due(lambda _, pending: not self._may_settle(pending.intent))
+        dues = await self._repository.due(
+            lambda _, pending: not self._may_settle(pending.intent, owes=pending.owes_exchange)
+        )
         for number, due in enumerate(dues, start=1):
             if number % BREATH == 0:
                 await asyncio.sleep(0)
             with suppress(BrokerError):  # the relay reports it
                 versioned = await self._repository.due_grant(due)
-                if versioned is not None and self._may_settle(versioned.record.refresh_state.intent):
+                grant = versioned.record if versioned is not None else None
+                intent = grant.refresh_state.intent if grant is not None else None
+                if versioned is not None and self._may_settle(intent, owes=versioned.record.owes_exchange):
                     left.append(versioned)
         return sum(await asyncio.gather(*(self._refresh(versioned, this_pass) for versioned in left)))
 
@@ -103,8 +107,8 @@ class BackgroundRefresh:
         self._repair_at += REPAIR_SECONDS
         return repaired
 
-    def _may_settle(self, intent: Intent | None) -> bool:
-        return intent is not None and not intent.pauses(self._clock.now())
+    def _may_settle(self, intent: Intent | None, *, owes: bool) -> bool:
+        return owes if intent is None else not intent.pauses(self._clock.now())
 
     async def _refresh_unless_newer(self, seen: Grant, this_pass: Pass) -> bool:
         versioned = await self._repository.grant(seen.key)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.grant_key import GrantKey, grant_id
+from oauthbroker.protocol.access_exchange import exchange_of, is_old_enough
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Versioned
 
@@ -49,6 +51,23 @@ class RefreshJob:
             before.refresh_state.rests_until,
         )
 
-    def can_send(self, newest: Grant) -> bool:
+    def can_send(self, newest: Grant, now: datetime) -> bool:
         """Return whether there is a refresh token, issued to the client that the app has now."""
-        return bool(newest.refresh_tokens) and newest.registration == self.app.registration
+        return newest.registration == self.app.registration and may_refresh(self.app, newest, now)
+
+
+def may_refresh(app: OAuthApp, grant: Grant, now: datetime) -> bool:
+    """Return whether there is a refresh token, or an access token that is exchanged itself and old enough for it."""
+    if not grant.renews_itself:
+        return bool(grant.refresh_tokens)
+    way = exchange_of(app, grant)
+    return way is not None and bool(grant.refresh_tokens) and is_old_enough(way, grant, now)
+
+
+def is_due(app: OAuthApp, grant: Grant, now: datetime) -> bool:
+    """Return whether a living access token is to be exchanged: the first one at once, a later one when half its life is
+    over. After its end nothing could be exchanged, and an agent may not come back in its last minutes."""
+    token = grant.token
+    if token is None or not grant.renews_itself or not may_refresh(app, grant, now):
+        return False
+    return grant.exchange_due or not token.lives((token.lifetime_seconds or 0) / 2, now)

@@ -96,7 +96,7 @@ class RefreshTransaction:
             return Refreshed(_record(versioned))
         if job.app.flow == "clientCredentials":
             return await self._by_client_credentials(job, versioned)
-        if versioned is None or not job.can_send(versioned.record):
+        if versioned is None or not job.can_send(versioned.record, self.clock.now()):
             return Refreshed(_record(versioned))
         if not await lease.holds():  # nothing may be sent yet: the store has lost its last writes
             return await self._without_lease(job)

@@ -159,6 +159,7 @@ class Writeback:
     def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
         token, scopes, data = redeemed.token, redeemed.scopes, redeemed.provider_data
         more: dict[str, Any] = {"verified": redeemed.verified, "unusual": redeemed.unusual}
+        grant = replace(grant, ends=redeemed.ends)
         return grant.refreshed(token, scopes, self.clock.now(), data, **more)
 
     async def refuse(

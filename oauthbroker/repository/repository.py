@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from datetime import date, datetime
 from typing import TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
@@ -21,7 +22,7 @@ from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.repository.due_markers import Markers
 from oauthbroker.repository.event_order import EventOrder
 from oauthbroker.repository.event_records import EventRecords
-from oauthbroker.repository.grant_tags import GrantTags, people_of
+from oauthbroker.repository.grant_tags import GrantTags, tagged_by
 from oauthbroker.repository.newest_seen import NewestSeen
 from oauthbroker.repository.plugin_values import PluginValues
 from oauthbroker.repository.queue_parts import QueueParts
@@ -214,12 +215,13 @@ class Repository:
         self, grant: Grant, *, expect: int, reservation: Reservation | None = None, ahead: Reservation | None = None
     ) -> Versioned[Grant]:
         """Write a grant durably, under the pair's lease. New events are numbered, and one with pending work is marked
-        as due first. Tags are written only if they may differ from those of the version before: never by a refresh."""
+        as due first. Tags are written only if they may differ from those of the version before: by a refresh only where
+        the grant's end has moved to another day."""
         key = self.grant_place(grant.key)
         if not all(event.order for event in grant.outbox):
             grant = replace(grant, outbox=tuple([await self.event_order.numbered(event) for event in grant.outbox]))
         before = self._cache.get(grant.key)
-        same = before is not None and before.generation == expect and people_of(before.record) == people_of(grant)
+        same = before is not None and before.generation == expect and tagged_by(before.record) == tagged_by(grant)
         tags = None if same else self._tags.of(grant)
         if grant.unfinished:
             await self.markers.mark(key, grant.key)
@@ -262,6 +264,21 @@ class Repository:
         """Do the same for grants that belong to a subject, or that it agreed to."""
         async for versioned in self._with(self._tags.who(who), unread):
             yield versioned
+
+    async def grants_ending(self, day: date) -> AsyncIterator[Versioned[Grant]]:
+        """Yield the readable grants whose users are to be told on that day (UTC) that they end."""
+        async for versioned in self._with(self._tags.ending(day), None):
+            yield versioned
+
+    def notice_id(self, grant: Grant, end: datetime) -> str:
+        """Return the id of the notice of this end: the same for a grant whose store has lost that it was given."""
+        return self._store.mac("notice", grant.id, str(int(end.timestamp())))[:16].hex()
+
+    async def grant_of_notice(self, notice: str) -> Versioned[Grant] | None:
+        """Return the grant whose notice has this id."""
+        async for versioned in self._with(self._tags.notice(notice), None):
+            return versioned
+        return None
 
     async def _with(self, tag: Tag, unread: Unread | None) -> AsyncIterator[Versioned[Grant]]:
         """Yield the readable grants with a tag. A tag that the grant has no longer is removed."""

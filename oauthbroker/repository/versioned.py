@@ -64,6 +64,7 @@ class DueWork:
     revocations: tuple[PendingRevocation, ...]
     _: KW_ONLY
     ask_facts_after: datetime | None = None
+    owes_exchange: bool = False
 
     @classmethod
     def of(cls, grant: Grant) -> DueWork:
@@ -73,7 +74,8 @@ class DueWork:
             for each in parts
         )
         ask_after = grant.open_facts.ask_after if grant.open_facts is not None and grant.facts_missing else None
-        return cls(bool(grant.outbox), grant.refresh_state.intent, revocations, ask_facts_after=ask_after)
+        events, intent, owes = bool(grant.outbox), grant.refresh_state.intent, grant.owes_exchange
+        return cls(events, intent, revocations, ask_facts_after=ask_after, owes_exchange=owes)
 
 
 def place(key: Key) -> str:

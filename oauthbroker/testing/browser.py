@@ -229,10 +229,10 @@ class Browser:
         return Page(url=url, status=answer.status_code, headers=pairs, body=content, method=method)
 
     def _meet(self, address: SplitResult) -> None:
-        """Register secrets of a URL. A long last part of a `/connect/...` path is a ticket, and begins a flow; a
-        callback ends it. The callback of the broker's own login, or the button for another try, begins the next one."""
+        """Register secrets of a URL. A long last part right after `/connect/` is a ticket and begins a flow; a callback
+        ends it. The callback of the broker's own login, or the button for another try, begins the next one."""
         parts = address.path.split("/")
-        if "connect" in parts[:-1] and len(parts[-1]) >= _LONG:
+        if parts[-2:-1] == ["connect"] and len(parts[-1]) >= _LONG:
             self.canaries.add(parts[-1], "ticket")
             self._came_back.discard(_origin(address))
         elif address.path.endswith(_STOPOVER) or _ANOTHER_TRY.search(address.path):

@@ -26,7 +26,7 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, Timing
 from oauthbroker.observability.tracing import Span, is_traced, span
 from oauthbroker.records import Grant, grant_id
-from oauthbroker.refresh.job import RefreshJob
+from oauthbroker.refresh.job import RefreshJob, is_due, may_refresh
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Entry, Repository, Versioned
 from oauthbroker.repository.versioned import readable
@@ -265,9 +265,11 @@ class OAuthManager:
         if isinstance(decision, UseToken) and self._is_rejected(call, grant):
             if call.claims:
                 return RequestConsent("expired")
-            if not grant.refresh_tokens and not call.need.alone:
+            if not may_refresh(call.app, grant, now) and not call.need.alone:
                 return RequestConsent("revoked")
             return self._forced(grant, now)
+        if isinstance(decision, UseToken) and grant.renews_itself and is_due(call.app, grant, now):
+            return RefreshToken()
         if isinstance(decision, RefreshToken) and is_early(grant, call.need, now):
             return self._forced(grant, now)
         return decision

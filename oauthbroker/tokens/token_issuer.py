@@ -71,6 +71,7 @@ class TokenIssuer:
         )
         words = call.words
         is_repeated = words is not None and not degraded and caller.issued.asked_before(words)
+        is_repeated = is_repeated and not grant.renews_itself  # whose exchange each call may have to begin
         if version is None or words is None or not is_repeated or not self.repository.is_newest(version):
             self._hand_out(issuance, self.clock.now())
             return ready

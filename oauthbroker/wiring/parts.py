@@ -15,6 +15,7 @@ from oauthbroker.admin.gauges import Gauges, KeyFigures
 from oauthbroker.admin.open_circuits import Left, SharedCircuits
 from oauthbroker.admin.operator_login import OperatorLogin
 from oauthbroker.admin.overview import Overview
+from oauthbroker.authorization.expiring import Expiring
 from oauthbroker.authorization.pages_service import PagesService
 from oauthbroker.authorization.pending_blocks import Pending
 from oauthbroker.authorization.retry import RetryService
@@ -166,6 +167,19 @@ class Parts(Flows):
             discovery=self.discovery,
             clock=self.clock,
             config=self.config,
+        )
+
+    @cached_property
+    def expiring(self) -> Expiring:
+        return Expiring(
+            apps=self.apps,
+            repository=self.repository,
+            opening=self.opening,
+            settings=self.settings,
+            outbox=self.outbox,
+            clock=self.clock,
+            metrics=self.metrics,
+            log=self.log,
         )
 
     @cached_property

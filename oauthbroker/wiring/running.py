@@ -193,6 +193,7 @@ class Running:
         loops = [
             self._repeat(0, seconds, {"revocations": parts.bulk_revocation.run_pass}),
             self._repeat(0, soon, ahead),
+            self._repeat(0, seconds, {"notices of ends": parts.expiring.run_pass}),
             self._repeat(seconds, seconds, {"markers": refresh.repair}),
             self._repeat(UPKEEP_SECONDS, UPKEEP_SECONDS, {"checkpoint of the audit log": parts.audit.keep_checkpoint}),
         ]

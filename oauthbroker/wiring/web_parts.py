@@ -72,7 +72,9 @@ class WebParts:
         browsers = Browsers(settings, mac, clock)
         retry = RetryPages(retrying=parts.retry_service, browsers=browsers)
         return [
-            ConsentPages(consent=parts.pages_service, retry=retry, browsers=browsers).routes,
+            ConsentPages(
+                consent=parts.pages_service, retry=retry, browsers=browsers, reconnect=parts.expiring.open
+            ).routes,
             ConnectionsPages(connections=parts.connections, settings=settings, mac=mac, clock=clock).routes,
             self._admin.routes,
             partial(logo_routes, settings),

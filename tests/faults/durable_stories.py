@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -17,6 +18,7 @@ from oauthbroker.model.apps import OAuthApp, Owner
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import Browser, IdentityProvider, leave
 from tests.kit.broker_process import Process, ask, complete, visit_callback
+from tests.kit.meta_app import meta_app
 from tests.kit.running_broker import ALICE, BASE, device_app, mcp_app, turn, user_app
 from tests.story.binding_kit import RUNTIME, code_on, handle_on
 
@@ -166,6 +168,47 @@ async def erased(process: Process, _: Any) -> None:
 
 async def nothing_left(process: Process, _: Any) -> bool:
     return (await process.broker.erasure.find_records(ALICE)).empty
+
+
+async def ends_soon(process: Process, idp: IdentityProvider) -> Any:
+    idp.script.token.fields(refresh_token_expires_in=10 * 86_400)
+    await connected(process, idp)
+    process.clock.advance(9.5 * 86_400)
+    return []
+
+
+async def told(process: Process, _: Any) -> None:
+    await process.parts.expiring.run_pass()
+
+
+async def is_told_once(process: Process, _: Any) -> bool:
+    await process.parts.expiring.run_pass()
+    await process.parts.relay.once()
+    await process.drain()
+    grant = await process.grant("mail", ALICE)
+    notices = [each for each in process.heard.received if "auth.expiring" in each]
+    return grant is not None and grant.ends is not None and bool(grant.ends.notice) and len(notices) == 1
+
+
+async def with_first_token(process: Process, idp: IdentityProvider) -> Any:
+    assert 200 == await complete(process, idp, await ask(process))
+    return []
+
+
+async def exchanged(process: Process, seen: list[str]) -> None:
+    """Until it is done, the first token is answered, and nothing is promised."""
+    ready = good(await ask(process))
+    assert isinstance(ready, Ready)
+    assert ready.expires_at is not None
+    if ready.expires_at < process.clock.now() + timedelta(days=1):
+        raise BrokerError(Code.REFRESH_IN_PROGRESS)
+    await process.parts.refresh.close()
+    seen.append(ready.access_token.reveal())
+
+
+async def is_lasting(process: Process, seen: list[str]) -> bool:
+    grant = await process.grant("mail", ALICE)
+    return await has_newest(process, seen) and grant is not None and not grant.exchange_due
 
 
 # authorizations
@@ -538,6 +581,10 @@ STORIES = {
     "a disconnection": Story(on_the_page, disconnected, is_revoked, ("Connections.disconnect",)),
     "a refresh": Story(
         refreshable, refreshed, has_newest, ("OAuthContext.get_access_token", "RefreshTransaction.refresh")
+    ),
+    "a notice that a grant ends": Story(ends_soon, told, is_told_once, ("Expiring.run_pass",)),
+    "an exchange of a first token": Story(
+        with_first_token, exchanged, is_lasting, ("RefreshTransaction.refresh",), meta_app
     ),
     "a rejected token": Story(rejected, replaced, has_newest, ("OAuthContext.report_rejected",)),
     "an import": Story(

@@ -141,6 +141,8 @@ _SHOWN: dict[str, Shown] = {
     "authorize_params": lambda it, play: _within(it.authorize_params, play.expects.authorize),
     "token_params": lambda it, play: _within(it.token_params, _demand(play, "token", "params")),
     "refresh_params": lambda it, play: _within(it.refresh_params, _demand(play, "refresh", "params")),
+    "second_exchange": lambda _, play: bool(play.expects.exchange),
+    "refresh_with": lambda _, play: play.answers.refresh is not None,
     "refresh_scope": lambda it, play: "scope" in (_demand(play, "refresh", "params") or {}),
     "token_response_format": lambda it, play: (
         isinstance(play.answers.token.body, list)

@@ -108,6 +108,10 @@ class Player:
 
     def _answer(self, kind: str, call: Call) -> Said:
         match kind:
+            case "token_url" | "exchange" if call.method == "GET":
+                return self._exchange(call)
+            case "refresh_url" if call.method == "GET":
+                return self._renew(call)
             case "token_url" | "refresh_url":
                 return self._token(kind, call)
             case "device_authorization_url":
@@ -158,6 +162,21 @@ class Player:
         assert self.play.answers.refresh is not None, "the play has no answer to a refresh"
         self.refreshes += 1
         return self.play.answers.refresh
+
+    def _exchange(self, call: Call) -> Said:
+        self.calls.append("exchange")
+        secret = self.inspector.client_secret
+        self.inspector.meets({"client_id": CLIENT_ID, "client_secret": secret}, call.members, "exchange")
+        self.inspector.meets(self.play.expects.exchange, call.members, "exchange")
+        assert self.play.answers.exchange is not None, "the play has no answer to an exchange"
+        return self.play.answers.exchange
+
+    def _renew(self, call: Call) -> Said:
+        self.calls.append("refresh")
+        demand, said = self.play.expects.refresh, self.play.answers.refresh
+        assert demand is not None
+        assert said is not None
+        return said if self.inspector.approves(demand, {}, call, "refresh") else Said(status=400, body={})
 
     @property
     def _current_refresh(self) -> str:
@@ -268,6 +287,8 @@ class Player:
         slots = [slot for slot in Endpoints.__slots__ if slot != "issuer" and getattr(ends, slot)]
         found = {urlsplit(getattr(ends, slot).replace("{client_id}", CLIENT_ID)).path: slot for slot in slots}
         asked = {urlsplit(each.url).path: "facts" for each in self.app.facts.requests}
+        second = self.app.habits.second_exchange
+        asked |= {urlsplit(second.url).path: "exchange"} if second is not None else {}
         return (
             asked | found | {urlsplit(ends.issuer).path.rstrip("/") + "/.well-known/openid-configuration": "metadata"}
         )
@@ -284,7 +305,10 @@ async def playing(play: Play, app: OAuthApp, clock: TestClock, canaries: Canarie
     async with player.server:
         requests = tuple(replace(it, url=_at(player.server.url, it.url)) for it in app.facts.requests)
         facts = replace(app.facts, requests=requests)
-        player.app = replace(app, endpoints=_moved(app, player.server.url), facts=facts)
+        habits, second = app.habits, app.habits.second_exchange
+        if second is not None:
+            habits = replace(habits, second_exchange=replace(second, url=_at(player.server.url, second.url)))
+        player.app = replace(app, endpoints=_moved(app, player.server.url), facts=facts, habits=habits)
         yield player
 
 

@@ -63,6 +63,7 @@ class Expects(_Form):
     authorize: Pairs = {}
     token: Demand | None = None
     refresh: Demand | None = None
+    exchange: Pairs = {}
     user_info: Asked = Asked()
     device: Demand | None = None
     revoke: Demand | None = None
@@ -83,6 +84,7 @@ class Answers(_Form):
     facts: Said | None = None
     user_info: Said | None = None
     id_token: dict[str, Any] | None = None
+    exchange: Said | None = None
     refresh: Said | None = None
     device: Said | None = None
     pending: Said | None = None

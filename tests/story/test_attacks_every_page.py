@@ -179,6 +179,7 @@ class World:
             "/metrics",
             "/clients/mail.json",
             "/nowhere",
+            "/connect/again/nowhere",
             "/admin",
             "/connections",
         )

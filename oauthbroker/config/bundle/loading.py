@@ -21,6 +21,7 @@ from oauthbroker.config.checks.app import (
 from oauthbroker.config.checks.branding import branding_of
 from oauthbroker.config.checks.broker import check_broker, settings_of
 from oauthbroker.config.checks.connect import check_connect_params, connect_params_of
+from oauthbroker.config.checks.exchange import check_exchange
 from oauthbroker.config.checks.facts import check_facts
 from oauthbroker.config.checks.flow import check_flow, check_pushing
 from oauthbroker.config.checks.forwarder import forwarder_drafts
@@ -175,6 +176,7 @@ def _apps(
         check_api(app, reach)
         check_connect_params(app)
         check_facts(app, reach)
+        check_exchange(app, reach)
         check_redirect(app, public_base_url=settings.public_base_url)
         check_pushing(app)
         check_options(app)

@@ -55,13 +55,14 @@ def _check_request(app: Merged, index: int, request: FactRequest, reach: Provide
         app.written.refuse((*at, "choose"), "a choice on a page in a flow without one", "select one with where")
     url = sampled(app, request.url)
     problem = fetched_problem(url, reach, query=True)
-    if problem is None and url_checks.origin_of(url) not in _known_origins(app):
+    if problem is None and url_checks.origin_of(url) not in known_origins(app):
         problem = "a host that is neither an endpoint's nor one of api.hosts", "list it in api.hosts"
     if problem is not None:
         app.written.refuse((*at, "url"), *problem)
 
 
-def _known_origins(app: Merged) -> set[tuple[str, str, int | None]]:
+def known_origins(app: Merged) -> set[tuple[str, str, int | None]]:
+    """Return the origins of the app's endpoints and API: tokens are sent to no other one."""
     urls = [sampled(app, getattr(app.endpoints, slot)) for slot in app.endpoints.__slots__]
     hosts = [each for each in api_of(app).hosts if isinstance(each, ApiHost)]
     hosts += [each for each in map(written_host, app.place.api_hosts) if each is not None]

@@ -166,10 +166,13 @@ def _identity(spec: OAuthAppSpec, preset: Preset | None, mode: SubjectMode) -> I
 
 
 def _known_habits(spec: OAuthAppSpec, preset: Preset | None, place: ProviderPlace) -> Habits:
-    """Return the preset's habits; the app's own quirks win. What a preset knows of its issuer is true of no other."""
+    """Return the preset's habits; the app's own quirks win. What a preset knows of its issuer is true of no other, and
+    no other provider's tokens are exchanged at its addresses."""
     habits = preset.habits() if preset else Habits()
     if place.is_elsewhere:
-        habits = dataclasses.replace(habits, issuer_template="", issuer_promised=False)
+        habits = dataclasses.replace(
+            habits, issuer_template="", issuer_promised=False, second_exchange=None, refresh_with=None
+        )
     return spec.quirks.over(habits) if spec.quirks else habits
 
 

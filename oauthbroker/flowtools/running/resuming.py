@@ -79,7 +79,7 @@ class _Resumer:
                 if not await on_thread(lambda: self._runs.consented(run), pool=self._pool):
                     break
                 await asyncio.sleep(0.5)
-        elif said["type"] != "auth.revoked":
+        elif said["type"] not in {"auth.revoked", "auth.expiring"}:
             why = said["payload"].get("code", Code.STATE_EXPIRED.value)
             await on_thread(lambda: self._runs.refused(run, session, why), pool=self._pool)
         self._look.set()

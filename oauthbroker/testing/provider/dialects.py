@@ -30,6 +30,8 @@ def token_answer(client: Client, issued: Issued, id_token: str, request: Request
         case "github":
             wants_json = "json" in request.header("accept")
             return json_answer(_plain_tokens(client, issued, ",", "bearer"), form=not wants_json)
+        case "meta":
+            return json_answer(lasting_answer(client, issued) | {"user_id": issued.access.agreement.account.sub})
         case _:
             document = _plain_tokens(client, issued, " ", "Bearer")
             return json_answer({**document, "id_token": id_token} if id_token else document)
@@ -42,6 +44,11 @@ def _plain_tokens(client: Client, issued: Issued, separator: str, token_type: st
         "scope": separator.join(issued.access.scopes),
     }
     return {**document, **_lifetime(client, issued)}
+
+
+def lasting_answer(client: Client, issued: Issued) -> dict[str, Any]:
+    """Build Meta's answer: no scopes, and no refresh token."""
+    return {"access_token": issued.access.text, "token_type": "bearer", **_lifetime(client, issued)}
 
 
 def _lifetime(client: Client, issued: Issued) -> dict[str, Any]:
@@ -81,6 +88,10 @@ def refusal(dialect: Dialect, refused: RefusedError, request: Request) -> Answer
     elif dialect == "github":
         document = {"error": _GITHUB_WORDS.get(refused.error, refused.error), "error_description": refused.why}
         answer = json_answer(document, form="json" not in request.header("accept"))
+    elif dialect == "meta":
+        code = {"invalid_client": 1, "invalid_grant": 190}.get(refused.error, 100)
+        error = {"message": refused.why, "type": "OAuthException", "code": code}
+        answer = json_answer({"error": error}, 400)
     else:
         answer = json_answer({"error": refused.error, "error_description": refused.why}, refused.status)
         if refused.status == 401 and request.header("authorization"):

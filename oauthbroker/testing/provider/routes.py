@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.testing.provider import authorize, device, metadata, par, registration, resources, revocation, tokens
+from oauthbroker.testing.provider import (
+    authorize,
+    device,
+    exchanges,
+    metadata,
+    par,
+    registration,
+    resources,
+    revocation,
+    tokens,
+)
 from oauthbroker.testing.provider.client_auth import who_says
 from oauthbroker.testing.provider.http import Answer, Request
 from oauthbroker.testing.provider.state import State
@@ -31,6 +41,8 @@ ROUTES = {
     "/register": Route("register", registration.register, "register"),
     "/par": Route("par", par.push, "par"),
     "/token": Route("token", tokens.token, "token"),
+    "/access_token": Route("exchange", exchanges.exchange, "exchange"),
+    "/refresh_access_token": Route("renewal", exchanges.renew, "renewal"),
     "/device_authorization": Route("device", device.authorization, "device"),
     "/device": Route("verification", device.verification, "authorize"),
     "/revoke": Route("revoke", revocation.revoke, "revoke"),

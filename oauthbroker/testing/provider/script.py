@@ -64,6 +64,8 @@ class Scripts:
         self.token = TokenScript()
         self.refresh = TokenScript()
         self.poll = TokenScript()
+        self.exchange = EndpointScript()
+        self.renewal = EndpointScript()
         self.device = EndpointScript()
         self.par = EndpointScript()
         self.register = EndpointScript()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from oauthbroker.core.secret import Secret
 
 AuthMethod = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
-Dialect = Literal["oidc", "slack", "github"]
+Dialect = Literal["oidc", "slack", "github", "meta"]
 
 SECRET_FIELDS = frozenset(
     {
@@ -21,6 +21,7 @@ SECRET_FIELDS = frozenset(
         "refresh_token",
         "token",
         "access_token",
+        "fb_exchange_token",
         "client_assertion",
         "device_code",
         "state",
@@ -61,15 +62,16 @@ MALLORY = Account("mallory", "U666666", "T666", number=6666, name="Mallory Moss"
 class Client:
     """A registered client. The defaults make a confidential web client with rotating refresh tokens.
 
-    `client_secret` is minted at registration by default. `more_secrets` are valid beside it, as in a rotation. Empty
-    `scopes` allow every scope. Lifetimes are seconds. `access_lifetime=None` issues tokens that never expire, without
-    `expires_in`; "usual" is an hour for `oidc` and None for `slack` and `github`, which then issue no refresh token
-    either. `refresh_lifetime` None is unlimited. `reuse_grace` is how many seconds a spent refresh token is still
-    accepted; after that its reuse revokes the whole family. Without `rotate_refresh` no refresh token is returned, or
-    with `repeat_refresh` the same one. `revoke_reach` is the effect of one revocation: `only` that token; `token`: that
-    token, and all of its family if it is a refresh token (RFC 7009 section 2.1); `family`: always all of its family;
-    `grant`: every grant of the same user to this client. `public_keys` (JWKs) verify `private_key_jwt` assertions, and
-    `assertion_audience` is the only audience allowed in one. `pkce`: a `refused` code_challenge ends
+    `client_secret` is minted at registration by default. `more_secrets` are valid beside it, as in a rotation.
+    Empty `scopes` allow every scope. Lifetimes are seconds. `access_lifetime=None` issues tokens that never expire,
+    without `expires_in`; "usual" is an hour for `oidc` and `meta`, and None for `slack` and `github`, which then
+    issue no refresh token either; `meta` issues none at all, and exchanges access tokens for lasting ones.
+    `refresh_lifetime` None is unlimited. `reuse_grace` is how many seconds a spent refresh token is still accepted;
+    after that its reuse revokes the whole family. Without `rotate_refresh` no refresh token is returned, or with
+    `repeat_refresh` the same one. `revoke_reach` is the effect of one revocation: `only` that token; `token`: that
+    token, and all of its family if it is a refresh token (RFC 7009 section 2.1); `family`: always all of its
+    family; `grant`: every grant of the same user to this client. `public_keys` (JWKs) verify `private_key_jwt`
+    assertions, and `assertion_audience` is the only audience allowed in one. `pkce`: a `refused` code_challenge ends
     the authorization, a refused code_verifier is `invalid_client`. `device_interval` and `device_lifetime` are seconds
     (RFC 8628 section 3.2).
     """
@@ -117,12 +119,12 @@ class Client:
     def lifetime(self) -> int | None:
         """Return the lifetime of an access token in seconds; None for unlimited."""
         if self.access_lifetime == "usual":
-            return 3600 if self.dialect == "oidc" else None
+            return 3600 if self.dialect in {"oidc", "meta"} else None
         return self.access_lifetime
 
     @property
     def gets_refresh_tokens(self) -> bool:
-        return self.issue_refresh and (self.dialect == "oidc" or self.lifetime is not None)
+        return self.issue_refresh and self.dialect != "meta" and (self.dialect == "oidc" or self.lifetime is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

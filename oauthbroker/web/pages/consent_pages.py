@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import partial
 
@@ -55,6 +55,8 @@ class ConsentPages:
     consent: PagesService
     retry: RetryPages
     browsers: Browsers
+    _: KW_ONLY
+    reconnect: Callable[[str], Awaitable[str]]
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes of the apps that are configured by now."""
@@ -63,6 +65,7 @@ class ConsentPages:
         return [
             route("/connect/{ticket}", self.show_connect, "GET"),
             route("/connect/{ticket}", self.answer_connect, "POST"),
+            route("/connect/again/{notice}", self.connect_again, "GET"),
             route("/connected/{app}", self.show_connected, "GET"),
             route("/declined/{app}", self.show_declined, "GET"),
             route(f"{NEXT}/{{session}}", self.show_next, "GET"),
@@ -78,6 +81,13 @@ class ConsentPages:
         """Show the request for consent. Changes nothing, however often it is fetched."""
         ticket = request.path_params["ticket"]
         return await self._truthfully(request, lambda: locator_of_link(ticket), self._invite(request, ticket))
+
+    async def connect_again(self, request: Request) -> Response:
+        """Redirect from the link of a notice to the connect page of its session. A program that fetches links ahead
+        opens none."""
+        if is_prefetch(request):
+            raise BrokerError(Code.STATE_UNKNOWN, note="prefetch")
+        return self.browsers.see_other(f"/connect/{await self.reconnect(request.path_params['notice'])}")
 
     async def _truthfully(self, request: Request, locator: Callable[[], str], answer: Awaitable[Response]) -> Response:
         """Answer; where the session that it is about is over, the browser that it was of is told the truth, or is

@@ -146,8 +146,9 @@ async def _everything(harness: Harness) -> None:
 
 
 async def _refreshes(harness: Harness, disk: UnwellStore) -> None:
-    """One that is refused, and one that the disk does not take at first."""
+    """One that is refused, and one that the disk does not take at first; then the grant ends soon."""
     refresh = harness.idp.script.refresh
+    harness.idp.script.token.fields(refresh_token_expires_in=7200 + 86_400)
     await harness.connected()
     harness.clock.advance(3600)
     refresh.answer(500)
@@ -162,3 +163,5 @@ async def _refreshes(harness: Harness, disk: UnwellStore) -> None:
     assert isinstance(await harness.ask(), Ready)
     while not harness.broker.metrics.value(Metric.REFRESHES, "mail"):
         await asyncio.sleep(0.001)
+    harness.clock.advance(86_400)
+    assert 1 == await harness.parts.expiring.run_pass(), "a notice that it ends"

@@ -63,6 +63,22 @@ def test_only_the_written_quirks_change():
         {"tokenTypeOptional": "yes"},
         {"lifetimeForm": "days"},
         {"defaultLifetimeSeconds": 0},
+        *({"refreshTokenDays": days} for days in (0, -1, 4000, "7", 7.5, True)),
+        {"refreshTokenEndField": "a b"},
+        *({"refreshWith": said} for said in ({}, {"token": "refresh", "grantType": "x"}, {"token": "access"})),
+        {"refreshWith": {"token": "access", "grantType": "ig_refresh_token", "minAgeSeconds": -1}},
+        *(
+            {"secondExchange": {"url": "https://a.example/x", **more}}
+            for more in (
+                {},
+                {"grantType": "urn:ietf"},
+                {"grantType": "x", "method": "PUT"},
+                *(
+                    {"grantType": "x", "tokenParam": name}
+                    for name in ("client_secret", "client_id", "grant_type", "a&b")
+                ),
+            )
+        ),
         {"errorWords": {"bad": "no_such_word"}},
         {"idTokenAlgorithms": ["HS256"]},
         {"idTokenAlgorithms": ["none"]},
@@ -117,7 +133,7 @@ IN_AN_APP = {
 # These describe a provider to people, or make one preset of several apps. No request depends on them.
 OF_PRESETS_ALONE = {
     "name", "title", "documentation", "sample_scopes", "params", "derived", "modes", "notes", "evidence",
-    "refresh_tokens", "refresh_token_idle_days", "refresh_token_days", "refresh_token_leeway_seconds",
+    "refresh_tokens", "refresh_token_idle_days", "refresh_token_leeway_seconds",
     "access_token_idle_days", "token_limit",
 }  # fmt: skip
 
