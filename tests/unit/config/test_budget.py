@@ -27,7 +27,7 @@ MOST = {
     ("FlowService", "flowtools"): 28,
     ("Tool", "tools"): 10,
     ("Swarm", "tools"): 6,
-    ("McpServer", "mcp"): 6,
+    ("McpServer", "mcp"): 7,
     ("Agent", "tools"): 5,
     ("Model", "tools"): 4,
     ("Extension", "tools"): 2,
