@@ -14,7 +14,8 @@ from oauthbroker import Turn
 from oauthbroker.core.secret import Secret
 from oauthbroker.flowtools.running.requests import BrokerRequests
 from oauthbroker.flowtools.running.result import RunResult
-from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
+from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.model.apps import IdentityRule, Owner, ToolAuth
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.plugins import PluginResources
@@ -148,5 +149,5 @@ async def test_a_check_before_a_deployment_needs_no_account_and_a_node_names_non
     url = f"http://127.0.0.1:{flows.api.port}/v1"
     assert "" == await asyncio.to_thread(requests.problem, "OAuthApp/mail", "POST", url)
     config = {"url": url, "oauthAppRef": "OAuthApp/mail@work", "method": "POST"}
-    with pytest.raises((FlowFailed, ValueError)):
+    with pytest.raises(FlowRefused, match="oauthAppRef"):
         flows.world.flow({"r": ("httpRequest", config)}, [])
