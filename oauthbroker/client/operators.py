@@ -19,7 +19,7 @@ from oauthbroker.client.client_call import (
 from oauthbroker.client.retries import OnWire, written
 from oauthbroker.client.tool_requests import AppInfo, apps
 from oauthbroker.core.errors import Code
-from oauthbroker.model.token_request import AppRef, app_name
+from oauthbroker.model.token_request import AppRef, call_ref
 from oauthbroker.records.grant_summary import GrantSummary
 
 IMPORT_PATIENCE = 3600.0

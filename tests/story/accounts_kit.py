@@ -25,8 +25,8 @@ from oauthbroker.testing.provider.types import Client as Registration
 from tests.kit.default_store import default_store
 from tests.kit.running_broker import BASE, Harness, endpoints_of, running, turn, user_app
 from tests.story.api.clients import listening
-from tests.story.test_connect_params import CALLBACK, app_of
-from tests.story.test_connection_facts import ONE, TWO, lists, sites
+from tests.story.sites_kit import ONE, TWO, lists, sites
+from tests.story.tenants_kit import CALLBACK, app_of
 from tests.unit.protocol.kit import RawServer, says
 
 DOMAIN = ".shops.example"

@@ -122,7 +122,7 @@ async def test_a_user_who_declines_one_account_connects_the_other(made: Makes, f
 
 
 @pytest.mark.parametrize("framework", ["openai-agents", "google-adk"])
-async def test_where_a_tool_cannot_pause_the_model_hears_what_it_lacks(made: Makes, framework: str) -> None:
+async def test_a_tool_that_cannot_pause_gives_the_model_the_link_of_its_account(made: Makes, framework: str) -> None:
     agents = made(framework, {"allowed": BOTH}, named=True)
     await agents.start("mail files")
     answer = (await agents.line())["answer"]

@@ -16,7 +16,7 @@ from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn, user_app
-from tests.story.test_paused_runs import Runs
+from tests.story.paused_runs_kit import Runs
 
 BOTH = ["work", "private"]
 PERSONS = {"work": "alice", "private": "bob"}

@@ -24,7 +24,7 @@ from oauthbroker.tools.calling.broker_turn import blocks_of
 from oauthbroker.tools.types.results import ToolCall
 from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.story.flow_kit import ConsentWorld, consent_world
-from tests.story.test_tool_calls import performed, registry_of
+from tests.story.tool_calls_kit import performed, registry_of
 
 BOTH = ["work", "private"]
 PERSONS = {"work": "alice", "private": "bob"}

@@ -23,7 +23,7 @@ from oauthbroker.testing import Authority, IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, BOB, turn
 from tests.story.accounts_kit import Connection, Stage, cold, stage_of
 from tests.story.api.kit import Caller
-from tests.story.test_connect_params import Tenants
+from tests.story.tenants_kit import Tenants
 
 
 @pytest.fixture

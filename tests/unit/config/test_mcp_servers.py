@@ -6,8 +6,20 @@ from pathlib import Path
 
 from oauthbroker.config import load, resolve
 from tests.unit.config.bundles import BROKER, HEAD, edited, problems_in, write
-from tests.unit.config.test_mcp_apps import APP
 
+APP = (
+    HEAD
+    + """kind: OAuthApp
+metadata: {name: tickets}
+spec:
+  provider: mcp
+  flow: authorizationCode
+  subjectMode: user
+  mcp: {url: "https://mcp.example/tickets"}
+  scopes: [read]
+  owner: {binding: channelCode}
+"""
+)
 SERVER = (
     HEAD
     + """kind: McpServer
