@@ -1,6 +1,6 @@
 """How many fields a user can write: each is something to read about, so their number has a bound for each kind.
 
-A field is a path of names to a value. A value source and a reference are one value each. Sum: 222 in the broker's own kinds, 333
+A field is a path of names to a value. A value source and a reference are one value each. Sum: 222 in the broker's own kinds, 332
 with those of the plug-ins of this package.
 """
 
