@@ -21,9 +21,11 @@ class OAuthCapability(Protocol):
         app: str | Mapping[str, str],
         scopes: Sequence[str] | None = None,
         min_ttl_seconds: int | None = None,
+        *,
+        account: str | None = None,
     ) -> TokenResult:
         """Return a token (`Ready`), a request for consent (`AuthorizationRequired`) or an error (`Failed`). `app` is
-        `"OAuthApp/name"`, the bare name, or `{kind, name}`."""
+        `"OAuthApp/name"`, the bare name, or `{kind, name}`; `account` is one that the turn lists."""
         ...
 
     async def report_rejected(
@@ -46,6 +48,8 @@ class SyncOAuthCapability(Protocol):
         app: str | Mapping[str, str],
         scopes: Sequence[str] | None = None,
         min_ttl_seconds: int | None = None,
+        *,
+        account: str | None = None,
     ) -> TokenResult:
         """Call `OAuthCapability.get_access_token`."""
         ...

@@ -19,7 +19,7 @@ from oauthbroker.client.client_call import (
 from oauthbroker.client.retries import OnWire, written
 from oauthbroker.client.tool_requests import AppInfo, apps
 from oauthbroker.core.errors import Code
-from oauthbroker.model.token_request import AppRef, app_name
+from oauthbroker.model.token_request import AppRef, call_ref
 from oauthbroker.records.grant_summary import GrantSummary
 
 IMPORT_PATIENCE = 3600.0
@@ -102,7 +102,7 @@ class OperatorCalls(OnWire):
         self, path: str, name: str, app: AppRef | None, **wanted: str | None
     ) -> AsyncIterator[dict[str, Any]]:
         """Yield the items of all pages. A page says where the next one starts."""
-        asked = {"app": None if app is None else app_name(app), **wanted}
+        asked = {"app": None if app is None else call_ref(app), **wanted}
         after: str | None = ""
         while after is not None:
             query = {name: value for name, value in {**asked, "after": after or None}.items() if value is not None}

@@ -13,7 +13,7 @@ from oauthbroker.client.retries import OnWire, Wire
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import BrokerError, Locale, known_locale
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.token_request import app_name, call_ref, concealed, parse_request
+from oauthbroker.model.token_request import call_ref, concealed, parse_request
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, SessionOutcome, TokenResult
 from oauthbroker.model.turn_token import AllowedApps, narrow
 
@@ -114,7 +114,7 @@ class OAuth(OnWire):
         """Report that the provider's API answered 401 to this token. Returns a newer token if possible, else the
         same results as `get_access_token`. `claims`: the text of that name in its challenge `insufficient_claims`."""
         try:
-            return await self._send(tool_requests.rejected(app_name(app), concealed(access_token), scopes, claims))
+            return await self._send(tool_requests.rejected(call_ref(app), concealed(access_token), scopes, claims))
         except BrokerError as error:
             return self._failed(error)
 
@@ -133,7 +133,7 @@ class OAuth(OnWire):
         from oauthbroker.client.forwarding import forwarded  # for a tool that has a token this is rarely needed
 
         try:
-            return await self._send(forwarded(app_name(app), method, url, headers, content, scopes))
+            return await self._send(forwarded(call_ref(app), method, url, headers, content, scopes))
         except BrokerError as error:
             return self._failed(error)
 

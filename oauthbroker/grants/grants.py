@@ -18,7 +18,7 @@ from oauthbroker.grants.importing import Importing
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.grant_key import GrantKey
-from oauthbroker.model.token_request import AppRef, app_name, is_named, split_ref
+from oauthbroker.model.token_request import AppRef, app_name, call_ref, is_named, split_ref
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.grant_summary import GrantSummary
 from oauthbroker.records.grant_view import GrantView
@@ -42,7 +42,7 @@ class GrantList:
     async def list(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
         """Yield every readable grant, revoked ones included, in no order. `app` in any form of a reference,
         `mail@work` for one account."""
-        app = None if app is None else app_name(app)
+        app = None if app is None else call_ref(app)
         async for view in self.views(app, subject):
             yield GrantSummary.of(view)
 
@@ -82,7 +82,7 @@ class SessionList:
         self, *, app: AppRef | None = None, subject: str | None = None, status: str | None = None
     ) -> Sequence[AuthSession]:
         """Return every readable session, the newest first. A pending one may have expired a moment ago."""
-        app = None if app is None else app_name(app)
+        app = None if app is None else call_ref(app)
         found = [
             it.record
             async for it in self._repository.sessions()

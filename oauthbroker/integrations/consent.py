@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-from oauthbroker import AuthorizationRequired, Broker, Code, Failed, InjectionError, Turn
+from oauthbroker import AuthorizationRequired, Broker, BrokerError, Code, Failed, InjectionError, Turn
 
 Missing = AuthorizationRequired | str | None
 _refused: ContextVar[Mapping[str, str]] = ContextVar("refused", default=MappingProxyType({}))
@@ -26,30 +27,46 @@ async def consent_for(broker: Broker, turn: Turn, tool: str, *, private_links: b
 
 
 async def app_consent(oauth: Any, app: str, scopes: Sequence[str] | None = None) -> Missing:
-    """Do the same for one app. `oauth` is the context of a turn."""
-    if (sentence := _refused.get().get(app)) is not None:
-        return sentence
+    """Do the same for one app, or `app@account`. `oauth` is the context of a turn."""
+    with suppress(BrokerError):  # the call below says why it names no connection
+        if (sentence := _refused.get().get(oauth.connection(app))) is not None:
+            return sentence
     result: AuthorizationRequired | Failed | None = await oauth.missing_consent(app, scopes)
     if isinstance(result, Failed) and result.code is Code.ACCOUNT_REQUIRED:
         return None  # the tool's own call names the account
     return result.message if isinstance(result, Failed) else result
 
 
-def lacked(error: InjectionError) -> AuthorizationRequired | str:
-    """Return what a call lacks whose token the provider refused, or whose request the broker refused."""
-    return error.result if isinstance(error.result, AuthorizationRequired) else error.for_model
+async def lacked(broker: Broker, error: InjectionError) -> AuthorizationRequired | str:
+    """Return what a call lacks whose token the provider refused, or whose request the broker refused. A link for a
+    connection that the user has declined is cancelled."""
+    if not isinstance(error.result, AuthorizationRequired):
+        return error.for_model
+    asked = error.result.auth_session_id
+    sentence = _refused.get().get(await connection_of(broker, asked)) if _refused.get() else None
+    if sentence is None:
+        return error.result
+    await broker.cancel(asked)
+    return sentence
 
 
-def refuse(app: str, sentence: str) -> None:
-    """Answer requests for an app with a sentence in this task, so that a model that calls again asks no user again."""
-    _refused.set({**_refused.get(), app: sentence})
+async def connection_of(broker: Broker, session_id: str) -> str:
+    """Return the connection that a session is for: an app, or `app@account`. Empty for a session that is gone."""
+    session = await broker.sessions.find(session_id)
+    return "" if session is None else session.key.connection
 
 
-def resumes(apps: Iterable[str]) -> None:
-    """Remember in this task that a run goes on which has waited for these apps."""
-    _resumed.set(_resumed.get().union(apps))
+def refuse(connection: str, sentence: str) -> None:
+    """Answer requests for a connection with a sentence in this task, so that a model that calls again asks no user
+    again."""
+    _refused.set({**_refused.get(), connection: sentence})
 
 
-def is_resumed(app: str) -> bool:
-    """Return whether the run of this task has waited for an app."""
-    return app in _resumed.get()
+def resumes(connections: Iterable[str]) -> None:
+    """Remember in this task that a run goes on which has waited for these connections."""
+    _resumed.set(_resumed.get().union(connections))
+
+
+def is_resumed(connection: str) -> bool:
+    """Return whether the run of this task has waited for a connection."""
+    return connection in _resumed.get()

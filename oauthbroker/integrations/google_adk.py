@@ -54,8 +54,9 @@ class OAuthProvider(BaseAuthProvider):
         self.servers: dict[str, OAuthMcp] = {}  # by the tool of their scheme
 
     def needs(self, tool: str) -> AuthConfig:
-        """Return the auth configuration of a tool. Tools of the same apps share one request to the user."""
-        apps = sorted(each.app for each in self._broker.bundle.tools.get(f"Tool/{tool}", ()))
+        """Return the auth configuration of a tool. Tools of the same connections share one request to the user."""
+        server, declared = self.servers.get(tool), self._broker.bundle.tools.get(f"Tool/{tool}", ())
+        apps = sorted(each.app for each in declared) if server is None else [server.app]
         return AuthConfig(auth_scheme=OAuthBrokerScheme(tool=tool), credential_key=f"oauthbroker {' '.join(apps)}")
 
     async def get_auth_credential(self, auth_config: AuthConfig, context: Any) -> AuthCredential:

@@ -30,8 +30,8 @@ Delivers = Callable[[Turn, dict[str, Any]], Awaitable[None]]
 class OAuthMiddleware(AgentMiddleware[Any, Turn, Any]):
     """Interrupts a graph before a tool whose user has to consent: a tool `mail` needs what `Tool/mail` declares.
 
-    The graph's context is the Turn; its checkpointer is durable. Parallel calls share one interrupt for each app and
-    subject. Its value is `{authorizationUrl, message, sessionId}`. Make it in the broker's event loop: a synchronous
+    The graph's context is the Turn; its checkpointer is durable. Parallel calls share one interrupt for each
+    connection. Its value is `{authorizationUrl, message, sessionId}`. Make it in the broker's event loop: a synchronous
     call of the graph asks the broker there, from a thread of its own.
     """
 
@@ -53,7 +53,7 @@ class OAuthMiddleware(AgentMiddleware[Any, Turn, Any]):
                 if missing is None:
                     return await handler(request)
             except InjectionError as error:
-                missing = lacked(error)
+                missing = await lacked(self._broker, error)
             if isinstance(missing, str):
                 return _refusal(request.tool_call, missing)
             await self._keep(request, missing)
@@ -66,7 +66,7 @@ class OAuthMiddleware(AgentMiddleware[Any, Turn, Any]):
                 if missing is None:
                     return handler(request)
             except InjectionError as error:
-                missing = lacked(error)
+                missing = self.wait(lacked(self._broker, error))
             if isinstance(missing, str):
                 return _refusal(request.tool_call, missing)
             self.wait(self._keep(request, missing))

@@ -19,14 +19,15 @@ HttpClients = Callable[..., httpx2.AsyncClient]  # (headers=None, timeout=None, 
 
 
 class OAuthMcp:
-    """One MCP server for all users. `name` is the resource `Tool/<name>`, which declares the server's app.
+    """One MCP server for all users. `name` is the resource `Tool/<name>`, which declares the server's app. `account` is
+    one that turns list for it; without it, theirs alone or by default.
 
     Its tools take consent as function tools do. While a turn's user has not connected, the server is listed with one
     tool, `<name>_oauthbroker_connect`: a call of it pauses the run, and afterwards the server's own tools are listed.
     """
 
-    def __init__(self, broker: Broker, name: str, *, private_links: bool = False) -> None:
-        self.name, self.tool, self.connect = name, f"Tool/{name}", f"{name}_oauthbroker_connect"
+    def __init__(self, broker: Broker, name: str, *, account: str | None = None, private_links: bool = False) -> None:
+        self.account, self.name, self.tool, self.connect = account, name, f"Tool/{name}", f"{name}_oauthbroker_connect"
         self.about = f"Connects the user's account for {name}, whose tools are listed after the user has agreed."
         self.connected = f"{name} is connected. Its tools are listed now."
         self._broker, self._private_links = broker, private_links
@@ -34,11 +35,11 @@ class OAuthMcp:
 
     @property
     def app(self) -> str:
-        """The app of the server. Raises ValueError if the configuration declares none, or several."""
+        """The app of the server, with the account. Raises ValueError if the configuration declares none, or several."""
         declared = self._broker.bundle.tools.get(self.tool, ())
         if len(declared) != 1:
             raise ValueError(f"{self.tool} declares no app, or several: add the one OAuthApp of the MCP server")
-        return declared[0].app
+        return declared[0].app if self.account is None else f"{declared[0].app}@{self.account}"
 
     async def missing(self, turn: Turn) -> Missing:
         """Return the consent that a call of a turn lacks, a sentence for the model if it cannot run, or None."""
@@ -48,6 +49,7 @@ class OAuthMcp:
         """Return the consent that a session lacks. It begins with the scopes that the server asks for."""
         oauth = self._broker.oauth(turn, self.tool, private_links=self._private_links)
         try:
+            oauth.connection(self.app)  # a server's session cannot name another account
             return await app_consent(oauth, self.app, await oauth.first_scopes(self.app))
         except BrokerError as error:
             return str(error)
@@ -61,7 +63,7 @@ class OAuthMcp:
         return None
 
     async def listed(self, turn: Turn, tools: Callable[[], Awaitable[Sequence[Any]]], ours: Any) -> list[Any]:
-        """Return what `tools` lists. Instead of it, or in a run that has waited for the app beside it, our own tool."""
+        """Return what `tools` lists. Instead of it, or in a run that has waited for it beside it, our own tool."""
         if await self._consent(turn) is not None:
             return [ours]
         try:
@@ -70,7 +72,7 @@ class OAuthMcp:
             if await self.missing(turn) is None:
                 raise
             return [ours]  # the server has refused the token
-        return [*found, ours] if is_resumed(self.app) else list(found)
+        return [*found, ours] if is_resumed(self._broker.oauth(turn).connection(self.app)) else list(found)
 
     def http_clients(self, turn: Turn) -> HttpClients:
         """Return a factory of HTTP clients for the sessions of one turn with the server."""

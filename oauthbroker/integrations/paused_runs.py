@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from oauthbroker import AuthorizationRequired, Broker, Turn
+from oauthbroker.integrations.consent import connection_of
 from oauthbroker.plugins import Background, PluginResources, RunningPlugin
 
 ENDED: Final = "integrations.ended"  # our own event: an authorization ended for which no other event comes
@@ -18,7 +19,8 @@ LOOK_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PausedRun:
-    """A run that waits for its user. `state` is JSON of the pause. `waits`: auth sessions and their apps."""
+    """A run that waits for its user. `state` is JSON of the pause. `waits`: auth sessions and their
+    connections, `mail` or `mail@work`."""
 
     name: str
     turn: Turn
@@ -35,14 +37,13 @@ class PausedRuns:
 
     async def add(self, turn: Turn, run: str, session_ids: Collection[str], state: Any) -> None:
         """Keep a run durably: it waits for these sessions, too. Its state is replaced."""
-        found = {each: await self._broker.sessions.find(each) for each in session_ids}
-        apps = {each: "" if session is None else session.app for each, session in found.items()}
+        waits = {each: await connection_of(self._broker, each) for each in session_ids}
         about = turn.resume_target.to_json()
 
         def put(there: Any) -> Any:
             before = (there or {}).get(run, {"waits": {}, "pauses": 0})
             number = before["pauses"] + 1
-            added = {each: {"app": app, "pause": number} for each, app in apps.items()}
+            added = {each: {"app": connection, "pause": number} for each, connection in waits.items()}
             entry = {"turn": about, "state": state, "pauses": number, "waits": {**before["waits"], **added}}
             return {**(there or {}), run: entry}
 

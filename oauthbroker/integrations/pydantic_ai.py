@@ -69,7 +69,7 @@ class OAuthToolset(WrapperToolset[Turn]):
             metadata = {**(asked.metadata or {}), _MARK: {"session": None, "args": args}}
             raise ApprovalRequired(metadata=metadata) from None
         except InjectionError as error:  # the provider refused the token, or the broker the request
-            missing = lacked(error)
+            missing = await lacked(self.broker, error)
         if isinstance(missing, str):
             return missing
         mark = {"session": missing.auth_session_id, "args": args}

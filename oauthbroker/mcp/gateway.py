@@ -93,6 +93,17 @@ class McpGateway(McpOAuth):
         del token
         return self._local
 
+    def _accounts(self) -> dict[str, Any]:
+        """Return the accounts that the servers name; `""` is that of a server that names none."""
+        found: dict[str, set[str]] = {}
+        for spec in self.servers.values():
+            found.setdefault(str(spec.oauth_app_ref.name), set()).add(spec.account or "")
+        return {
+            app: {"allowed": sorted(accounts), "default": "" if "" in accounts else None}
+            for app, accounts in found.items()
+            if accounts != {""}
+        }
+
     def _lists_all(self, kind: str, result: Any) -> Any:
         """Return the handler that lists a kind. Its answers are for one caller, and for now."""
 

@@ -148,10 +148,14 @@ class McpOAuth:
         subject = self._subject_of(token)
         if subject is None:
             raise RequestRefusedError(NO_CALLER)
-        auth = TurnAuth(actor={"type": "user", "id": subject}, subjects={"user": subject})
+        auth = TurnAuth(actor={"type": "user", "id": subject}, subjects={"user": subject}, accounts=self._accounts())
         client = token.client_id if token is not None else ""
         turn = Turn(self._agent, client or self._agent, auth=auth)
         return ToolCaller(turn=turn, oauth=self._broker.oauth(turn, self._tool))
+
+    def _accounts(self) -> dict[str, Any]:
+        """Return what the turn of a caller without one lists as accounts."""
+        return {}
 
     def _subject_of(self, token: AccessToken | None) -> str | None:
         if token is None:

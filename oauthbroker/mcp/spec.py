@@ -19,16 +19,23 @@ Uri = Annotated[str, Field(min_length=1, max_length=2048)]
 
 
 class McpServerSpec(Strict):
-    """`oauthAppRef` is the app whose token goes to the server; without `url`, the app names it. `tools` and `prompts`
+    """`oauthAppRef` is the app whose token goes to the server, `account` one of its accounts that the caller's turn
+    lists; without `url`, the app names it. `tools` and `prompts`
     are those that are shown, or `*` alone for all. `resources` are URIs, or beginnings of URIs followed by `*`.
     `scopes` are the first ones; none for those that the server asks for."""
 
     url: str | None = None
     oauth_app_ref: Ref
+    account: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     tools: Annotated[list[Tool], Field(min_length=1, max_length=500)]
     prompts: Annotated[list[Tool], Field(default_factory=list, max_length=500)]
     resources: Annotated[list[Uri], Field(default_factory=list, max_length=500)]
     scopes: list[str] | None = None
+
+    @property
+    def app(self) -> str:
+        """Return the app as a call names it, with the account."""
+        return f"OAuthApp/{self.oauth_app_ref.name}" + (f"@{self.account}" if self.account else "")
 
     def shows(self, kind: str, name: str) -> bool:
         """Tell whether the host is shown one of the `tools`, `prompts`, `resources` or `resource_templates`."""
@@ -47,6 +54,8 @@ def _check(server: WrittenResource, resources: WrittenResources) -> None:
             server.missing(("url",), "write the server's URL, since the app is not of provider: mcp")
     elif server.whole("url") and not _fits(server.spec.url):
         server.refuse(("url",), "not the URL of an MCP server", "write https://..., or http:// for this machine")
+    if server.spec.account and app is not None and app.spec.accounts != "several" and not app.spec.connect_params:
+        server.refuse(("account",), "the app has one account for each subject", "write accounts: several in the app")
     for member in ("tools", "prompts"):
         names = getattr(server.spec, member) if server.whole(member) else ()
         if ALL in names and len(names) > 1:

@@ -84,9 +84,8 @@ class _Transport(McpTransport):
     answers share one allowance."""
 
     def __init__(self, broker: Broker, caller: ToolCaller, spec: McpServerSpec, *, bounds: Bounds) -> None:
-        app = f"OAuthApp/{spec.oauth_app_ref.name}"
-        super().__init__(broker, caller.turn, app, scopes=spec.scopes)
-        self._oauth, self._client = caller.oauth, caller.oauth.client(app, self._scopes)
+        super().__init__(broker, caller.turn, spec.app, scopes=spec.scopes)
+        self._oauth, self._client = caller.oauth, caller.oauth.client(spec.app, self._scopes)
         self.needed: AuthorizationRequired | None = None
         self._left = Allowance(bounds.most_bytes, bounds.most_values)
 

@@ -26,6 +26,11 @@ class GrantKey(NamedTuple):
         """Return the parts of names in the store."""
         return tuple(self) if self.account else self[:2]
 
+    @property
+    def connection(self) -> str:
+        """Return what a call of the subject's turn may name: `app`, or `app@account`."""
+        return f"{self.app}@{self.account}" if self.account else self.app
+
     def to_json(self) -> dict[str, str]:
         """Return the members of a record that lies beside the grant."""
         named = {"account": self.account} if self.account else {}

@@ -33,27 +33,29 @@ AppRef = str | Mapping[str, str]
 
 
 def app_name(ref: AppRef) -> str:
-    """Return the name in a reference, with the `@account` that it may end with. Raises `requestInvalid`."""
-    if type(ref) is str and ref and "/" not in ref:  # on the warm path of a token call
-        return ref
-    kind, name = "OAuthApp", ""
-    if isinstance(ref, str):
-        named, at, account = _plain(ref).partition("@")
-        first, slash, rest = named.partition("/")
-        kind, name = (first, rest) if slash else (kind, first)
-        name = f"{name}{at}{account}" if name else ""
-    elif isinstance(ref, Mapping):
-        said = _members(ref)
-        if said.keys() <= REF_FIELDS:
-            kind, name = _plain(said.get("kind", kind)), _plain(said.get("name"))
-    if kind != "OAuthApp" or not name:
-        raise BrokerError(Code.REQUEST_INVALID, note="oauthAppRef")
+    """Return the name in a reference. Raises `requestInvalid`, also for `name@account`: only a call names one."""
+    name = call_ref(ref)
+    if "@" in name:
+        raise BrokerError(Code.REQUEST_INVALID, note="an account beside an app")
     return name
 
 
 def call_ref(app: AppRef, account: str | None = None) -> str:
     """Return what a token call names: `name`, or `name@account`. Raises `requestInvalid`, also for two accounts."""
-    name = app_name(app)
+    if account is None and type(app) is str and app and "/" not in app:  # on the warm path of a token call
+        return app
+    kind, name = "OAuthApp", ""
+    if isinstance(app, str):
+        named, at, said = _plain(app).partition("@")
+        first, slash, rest = named.partition("/")
+        kind, name = (first, rest) if slash else (kind, first)
+        name = f"{name}{at}{said}" if name else ""
+    elif isinstance(app, Mapping):
+        members = _members(app)
+        if members.keys() <= REF_FIELDS:
+            kind, name = _plain(members.get("kind", kind)), _plain(members.get("name"))
+    if kind != "OAuthApp" or not name:
+        raise BrokerError(Code.REQUEST_INVALID, note="oauthAppRef")
     if account is None:
         return name
     if "@" in name or not (account == "" or is_account(account)):

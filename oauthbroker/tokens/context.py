@@ -14,7 +14,7 @@ from oauthbroker.core.sync_bridge import wait_on
 from oauthbroker.injection.errors import raised
 from oauthbroker.injection.http_clients import async_client, sync_client
 from oauthbroker.injection.injector import Injector
-from oauthbroker.model.token_request import AppRef, app_name, call_ref, concealed, parse_request
+from oauthbroker.model.token_request import AppRef, call_ref, concealed, parse_request
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, TokenResult
 from oauthbroker.tokens.injected_calls import InjectedCalls
 from oauthbroker.tokens.manager import OAuthManager
@@ -67,7 +67,7 @@ class OAuthContext:
         `notAllowed`.
         """
         try:
-            name = app_name(app) if account is None else call_ref(app, account)
+            name = call_ref(app, account)
         except BrokerError as error:
             return Failed.from_error(error, self._locale)
         caller = self._caller
@@ -98,7 +98,7 @@ class OAuthContext:
         yields one, else as `get_access_token`. `claims`: the text of that name in a challenge `insufficient_claims`,
         for which the user has to sign in."""
         try:
-            name = app_name(app)
+            name = call_ref(app)
             token = concealed(access_token)
             wanted = checked_claims(claims)
         except BrokerError as error:
@@ -111,7 +111,7 @@ class OAuthContext:
         """Return a request for consent, or an error, if a token call would answer so; None if there is a token, which
         nothing gets. For runtimes that ask the user before they call a tool."""
         try:
-            name = app_name(app)
+            name = call_ref(app)
         except BrokerError as error:
             return Failed.from_error(error, self._locale)
         return await self._manager.missing_consent(self._caller, name, scopes)
@@ -119,13 +119,17 @@ class OAuthContext:
     async def first_scopes(self, app: AppRef) -> tuple[str, ...] | None:
         """Return the scopes with which a session with the app's MCP server begins; None for all of the app's. For
         `McpTransport`. Raises BrokerError."""
-        return await self._manager.first_scopes(self._caller, app_name(app))
+        return await self._manager.first_scopes(self._caller, call_ref(app))
+
+    def connection(self, app: AppRef) -> str:
+        """Return which connection a call for an app gets: `name`, or `name@account`. Raises as a token call."""
+        return self._manager.calls.connection(self._caller, call_ref(app))
 
     def injected_calls(self, app: AppRef, scopes: Sequence[str] | None = None) -> InjectedCalls:
         """Return the tokens for requests to an app's API that the broker sends. Raises `requestInvalid` for another
         reference. For the client and the proxy: a tool does not get them."""
         return InjectedCalls(
-            manager=self._manager, caller=self._caller, app_name=app_name(app), scopes=scopes, locale=self._locale
+            manager=self._manager, caller=self._caller, app_name=call_ref(app), scopes=scopes, locale=self._locale
         )
 
     def client(

@@ -127,6 +127,15 @@ class Calls:
             pass
         raise BrokerError(Code.REQUEST_INVALID, note="arguments")
 
+    def connection(self, caller: Caller, app_name: str) -> str:
+        """Return `name`, or `name@account`, with the account that the turn chooses where `app_name` has none. Raises
+        `oauthAppNotFound`, `subjectUnavailable`, `accountRequired`, `accountForbidden`."""
+        name, account = split_ref(app_name)
+        app = self.apps.get(name)
+        if app is None:
+            raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
+        return resolve_key(app, caller.turn, account).connection
+
     def larger(self, caller: Caller, call: TokenCall, demanded: frozenset[str]) -> ScopeNeed:
         """Return what to ask the user for: the call's scopes and those that an API demands. The call's alone if the
         demand goes beyond the ceiling, since the API would refuse again."""

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock, connect_through
@@ -79,7 +80,9 @@ async def test_its_own_tests_pass_against_a_real_broker(
 
 async def story(idp: IdentityProvider, clock: TestClock, canaries: Canaries, api: RawServer) -> None:
     access = ApiAccess((ApiHost("127.0.0.1", api.port, "http"),))
-    apps = [user_app(idp, api=access), user_app(idp, "files"), global_app(idp)]
+    owner = Owner(binding="localOperator", user_identity=IdentityRule("idToken", "idp:user:{sub}"))
+    desk = user_app(idp, "desk", api=access, owner=owner, several_accounts=True)
+    apps = [user_app(idp, api=access), user_app(idp, "files"), desk, global_app(idp)]
     await compiled("tsconfig.json", TESTS)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host = f"127.0.0.1:{listener.getsockname()[1]}"

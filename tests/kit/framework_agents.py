@@ -43,6 +43,7 @@ class Agents:
     config: Path
     idp: IdentityProvider
     framework: str
+    programs: Path = EXAMPLES
     running: list[asyncio.subprocess.Process] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
@@ -53,7 +54,7 @@ class Agents:
         return Turn("planner", "thread-1", origin=origin, auth=TurnAuth(subjects={"user": origin["user"]}))
 
     async def start(self, question: str = "") -> None:
-        program = EXAMPLES / f"{self.framework.replace('-', '_')}_agent.py"
+        program = self.programs / f"{self.framework.replace('-', '_')}_agent.py"
         words = [python_of(self.framework), str(program), str(self.config), *([question] if question else [])]
         env = environment(PYTHONDONTWRITEBYTECODE="")
         with (self.config.parent / "stderr").open("ab") as errors:
@@ -87,11 +88,11 @@ class Agents:
         async with open_broker(self.config, env={}, **more) as broker:
             yield broker
 
-    async def consent(self, pause: dict[str, str], *, deny: bool = False) -> None:
+    async def consent(self, pause: dict[str, str], person: str = "alice", *, deny: bool = False) -> None:
         """Follow a link in a new browser, and agree or not."""
         async with self.broker() as broker:
             browser = Browser(apps={BASE: broker.asgi.app})
-            await connect_through(browser, self.idp, pause["authorizationUrl"], "alice", deny=deny)
+            await connect_through(browser, self.idp, pause["authorizationUrl"], person, deny=deny)
 
     def leaks(self, canaries: Canaries) -> Iterator[Find]:
         """Yield the secrets in the files of the agent and in its lines. A checkpoint may have the link."""

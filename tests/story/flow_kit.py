@@ -50,8 +50,8 @@ class ConsentWorld:
     def flow(self, **more: Any) -> ReadyFlow:
         return self.world.flow(self.nodes, chain(*self.nodes), **{"idempotencyKey": "input.id", **more})
 
-    async def call(self) -> RunResult:
-        return await asyncio.to_thread(lambda: self.world.runs.call(self.flow(), {"id": "a"}, ALICE))
+    async def call(self, actor: Actor = ALICE) -> RunResult:
+        return await asyncio.to_thread(lambda: self.world.runs.call(self.flow(), {"id": "a"}, actor))
 
     def resuming(self, *, seconds: float = 3600.0) -> AbstractAsyncContextManager[None]:
         return resuming(self.harness.broker, self.world.runs, lambda _: self.flow(), seconds=seconds)
@@ -69,11 +69,13 @@ class ConsentWorld:
 
 
 @asynccontextmanager
-async def consent_world(idp: IdentityProvider, clock: TestClock, folder: Path) -> AsyncIterator[ConsentWorld]:
+async def consent_world(
+    idp: IdentityProvider, clock: TestClock, folder: Path, **changes: Any
+) -> AsyncIterator[ConsentWorld]:
     async with RawServer(says(200, b'{"id": "m1"}', content_type="application/json")) as api:
         named = {"flowtools": PluginResources()}
         access = ApiAccess((ApiHost("127.0.0.1", api.port, "http"),), ("POST",))
-        async with running(idp, [user_app(idp, api=access)], clock=clock, plugins=named) as harness:
+        async with running(idp, [user_app(idp, api=access, **changes)], clock=clock, plugins=named) as harness:
             made = ConsentWorld(harness, api, folder)
             yield made
             for each in made.worlds:

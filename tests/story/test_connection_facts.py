@@ -28,22 +28,11 @@ from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.running_broker import ALICE, Harness, register, running, to_the_end, turn, user_app
+from tests.story.sites_kit import ONE, TWO, lists, sites
 
 COMPANY = ConnectionFacts(callback={"realmId": CallbackFact(pattern="[0-9]{1,20}")})
-ONE = {"id": "11111111-aaaa", "name": "one", "url": "https://one.atlassian.net"}
-TWO = {"id": "22222222-bbbb", "name": "<b>two</b>", "url": "https://two.atlassian.net"}
 FIRST = {"cloudid": "11111111-aaaa", "site": "https://one.atlassian.net"}
 SECOND = {"cloudid": "22222222-bbbb", "site": "https://two.atlassian.net"}
-
-
-def sites(idp: IdentityProvider, **changes: Any) -> ConnectionFacts:
-    """Atlassian's accessible resources."""
-    said: dict[str, Any] = {"each": {"cloudid": "id", "site": "url"}, "label": "name", "choose": True, **changes}
-    return ConnectionFacts(requests=(FactRequest(url=idp.url("/api/me"), **said),))
-
-
-def lists(idp: IdentityProvider, *elements: Any, status: int = 200, times: int | None = 1) -> None:
-    idp.script.resource.answer(status, list(elements), times=times)
 
 
 class Stage:

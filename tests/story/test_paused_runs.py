@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from oauthbroker import AuthorizationRequired, BrokerError, Turn
-from oauthbroker.integrations import PausedRun, PauseEnd, RunAnswer, consent_for, pause, paused_runs, resume
+from oauthbroker.integrations import PausedRun, PauseEnd, RunAnswer, consent_for, pause, paused_runs
 from oauthbroker.integrations.paused_runs import LOOK_SECONDS, PausedRuns, shown
 from oauthbroker.integrations.resuming import kept, resume_kept
 from oauthbroker.model.apps import ToolAuth
@@ -18,6 +18,7 @@ from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, Harness, running, turn, user_app
+from tests.story.paused_runs_kit import Runs, records
 
 PLUGINS = {"integrations": PluginResources(())}
 TOOLS = {"Tool/mail": (ToolAuth("mail", ("read",), injected=True),), "Tool/files": (ToolAuth("files"),)}
@@ -37,40 +38,6 @@ async def harness(
         yield harness
 
 
-class Runs:
-    """A host that notes its calls."""
-
-    def __init__(self, harness: Harness) -> None:
-        self.harness, self.calls = harness, list[tuple[str, Any, str | None]]()
-        self.others: list[str] = []
-        self.then: Callable[[PausedRun, PauseEnd], Awaitable[None]] | None = None
-
-    async def go_on(self, run: PausedRun, end: PauseEnd) -> None:
-        self.calls.append((run.name, run.state, end.sentence))
-        if self.then is not None:
-            await self.then(run, end)
-
-    async def other(self, event: Any) -> None:
-        self.others.append(event["type"])
-
-    def resuming(self, **more: Any) -> Any:
-        return resume(self.harness.broker, "planner", self.go_on, **more)
-
-    async def until(self, claim: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not claim():
-                await asyncio.sleep(0.01)
-
-    async def settled(self) -> None:
-        """Wait until no event and no paused run is left. The broker's clock runs meanwhile."""
-        async with asyncio.timeout(60):
-            while await records(self.harness) or any(
-                state.waiting or state.leased for state in await self.harness.broker.dead_letters.states()
-            ):
-                self.harness.clock.advance(0.5)
-                await asyncio.sleep(0.01)
-
-
 @pytest.fixture
 def runs(harness: Harness) -> Runs:
     return Runs(harness)
@@ -80,10 +47,6 @@ async def asked_for(harness: Harness, app: str = "mail", of: Turn | None = None)
     result = await harness.ask_link(app, ["read"], of)
     assert isinstance(result, AuthorizationRequired)
     return result
-
-
-async def records(harness: Harness) -> list[Any]:
-    return [value async for _, value in harness.broker.plugin_state("integrations").all()]
 
 
 async def consent(harness: Harness, asked: AuthorizationRequired) -> None:

@@ -4,31 +4,25 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from oauthbroker import Broker, BrokerError, Code
+from oauthbroker import BrokerError, Code
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.plugins import PluginResources
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.tools.calling.broker_turn import blocks_of, oauth_of
+from oauthbroker.tools.calling.broker_turn import blocks_of
 from oauthbroker.tools.calling.calls import ToolCalls
-from oauthbroker.tools.calling.context import AuthorizedToolContext, CallScope, ToolContext
+from oauthbroker.tools.calling.context import AuthorizedToolContext, ToolContext
 from oauthbroker.tools.calling.journal import MOST_OPEN, DurableJournal
-from oauthbroker.tools.calling.registry import Handler, Registry
 from oauthbroker.tools.types.audit_types import ToolCalled
-from oauthbroker.tools.types.catalog import ToolCatalogItem
-from oauthbroker.tools.types.results import GoesOn, Message, ToolCall, ToolCallResult
+from oauthbroker.tools.types.results import GoesOn, ToolCall
 from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
-
-CALL = ToolCall("turn-1.0.0", "mail__send", {})
-TURN = turn(ALICE)
+from tests.story.tool_calls_kit import CALL, TURN, performed, registry_of, scope_of
 
 
 @pytest.fixture
@@ -43,35 +37,6 @@ async def harness(identity_provider: IdentityProvider, test_clock: TestClock) ->
     apps = [user_app(identity_provider)]
     async with running(identity_provider, apps, clock=test_clock, plugins=plugins, tools=tools) as harness:
         yield harness
-
-
-def registry_of(**handlers: Handler) -> Registry:
-    registry = Registry()
-    for name, handler in handlers.items():
-        registry.register(ToolCatalogItem(name=name), handler, owner=f"Tool/{name.partition('__')[0]}")
-    return registry
-
-
-def scope_of(broker: Broker, registry: Registry, of: Any = TURN, **more: Any) -> CallScope:
-    facts: dict[str, Any] = {
-        "agent_name": of.agent_name,
-        "instance_key": of.instance_key,
-        "turn_id": "turn-1",
-        "trace_id": "trace-1",
-        "message": Message(id="m", role="assistant"),
-        "workdir": Path("/work"),
-        "logger": logging.getLogger("tools"),
-        "catalog": registry.catalog(["mail", "plain"]),
-        "oauth_of": oauth_of(broker, of),
-        "journal": DurableJournal(broker, of),
-    }
-    return CallScope(**facts | more)
-
-
-async def performed(broker: Broker, registry: Registry, call: ToolCall = CALL, **more: Any) -> ToolCallResult:
-    """Perform a call as a process that has just begun."""
-    scope = scope_of(broker, registry, **more)
-    return await ToolCalls(registry, broker.scrubber.json).perform(call, scope)
 
 
 # ctx.oauth

@@ -64,6 +64,7 @@ def document() -> Json:
         {"why": "an API key", "token": FIRST.reveal().replace("oabt", "oabk"), "to": {"tool": "T"}, "code": "unauthenticated"},
         {"why": "cut short", "token": FIRST.reveal()[:-1], "to": {"tool": "T"}, "code": "unauthenticated"},
         {"why": "a signature that no bytes are spelt like", "token": FIRST.reveal()[:-1] + "B", "to": {"tool": "T"}, "code": "unauthenticated"},
+        {"why": "an account, which only a call names", "token": FIRST.reveal(), "to": {"apps": {"mail@work": None}}, "code": "requestInvalid"},
         {"why": "nothing", "token": "", "to": {"tool": "T"}, "code": "unauthenticated"},
     ]  # fmt: skip
     root = base64.urlsafe_b64encode(ROOT).decode()

@@ -1,7 +1,7 @@
 /** The request to a provider's API that the broker forwards, and its answer. */
 
 import { BrokerError } from "./errors.js";
-import { appName } from "./refs.js";
+import { callRef } from "./refs.js";
 import type { OAuthTokenAuthorizationRequired, OAuthTokenError, ObjectRefLike } from "./types.js";
 import { type Call, type CallOptions, isObject, part, refusalOf, type Reply } from "./wire.js";
 
@@ -60,7 +60,7 @@ export function forwarded(app: ObjectRefLike, method: string, url: string, optio
   if (host === undefined || !METHOD.test(method) || DOTS.test(decoded(rest.replace(/\?.*$/, ""))) || !bodyless) {
     throw new BrokerError("requestInvalid");
   }
-  const path = `/v1/proxy/${part(appName(app))}/${part(host.toLowerCase())}${rest}`;
+  const path = `/v1/proxy/${part(callRef(app))}/${part(host.toLowerCase())}${rest}`;
   const scopes = options.scopes === undefined ? {} : { "oauthbroker-scopes": options.scopes.join(" ") };
   const headers = checked({ ...options.headers, ...scopes });
   return { method, path, content, headers, repeatable: false, signal: options.signal };

@@ -1,11 +1,18 @@
-/** The forms in which a call takes an app: `OAuthApp/name`, the bare name, or kind and name. */
+/** The forms in which a call takes an app: `OAuthApp/name`, the bare name, or kind and name; in a call, `name@account`. */
 
 import { BrokerError } from "./errors.js";
 import type { ObjectRefLike } from "./types.js";
 
-/** The app's bare name. Throws `requestInvalid` for what names no OAuthApp. */
+/** The app's bare name. Throws `requestInvalid` for what names no OAuthApp, and for `name@account`: only a call names one. */
 export function appName(ref: ObjectRefLike): string {
-  const [, name = ""] = typeof ref === "string" ? (/^(?:OAuthApp\/)?([^/]+)$/.exec(ref) ?? []) : ["", named(ref)];
+  const name = callRef(ref);
+  if (name.includes("@")) throw new BrokerError("requestInvalid");
+  return name;
+}
+
+/** What a call names: `name`, or `name@account`. Throws `requestInvalid` for what names no OAuthApp. */
+export function callRef(ref: ObjectRefLike): string {
+  const [, name = ""] = typeof ref === "string" ? (/^(?:OAuthApp\/)?([^/@]+(?:@[^]*)?)$/.exec(ref) ?? []) : ["", named(ref)];
   if (name === "") throw new BrokerError("requestInvalid");
   return name;
 }

@@ -3,7 +3,7 @@
 import { BrokerError, knownLocale } from "./errors.js";
 import { narrow } from "./narrow.js";
 import { environment, listOf, needed, type OAuth, TurnOAuth } from "./oauth.js";
-import { appName } from "./refs.js";
+import { callRef } from "./refs.js";
 import type { AgentEvent, AppInfo, AuthPendingBlock, Erased, GrantSummary, Imported, ImportLine, Locale, ObjectRefLike, PrivateLink, SessionOutcome, ToolAuth, TurnInfo } from "./types.js";
 import { type Call, type CallOptions, checkedBearer, type ClientOptions, isObject, membersOf, part, sleep, Wire, written } from "./wire.js";
 
@@ -148,7 +148,7 @@ export class Runtime {
   /** For operators: the grants there are, page by page. */
   async *grants(which: { app?: ObjectRefLike; subject?: string; state?: "live" | "revoked" } & CallOptions = {}): AsyncGenerator<GrantSummary, void, void> {
     const { signal, app, ...others } = which;
-    const asked = app === undefined ? others : { app: appName(app), ...others };
+    const asked = app === undefined ? others : { app: callRef(app), ...others };
     let after: string | undefined;
     do {
       const query = new URLSearchParams({ ...asked, ...(after === undefined ? {} : { after }) }).toString();

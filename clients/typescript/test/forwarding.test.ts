@@ -30,6 +30,23 @@ test("the request goes to the broker with the turn token", () =>
     assert.deepEqual([asked.body, asked.headers["content-type"]], [{ a: "é" }, undefined]);
   }));
 
+const REFS: [string, string | undefined][] = [
+  ["OAuthApp/acme@work", "acme%40work"],
+  ["acme@a/b@c", "acme%40a%2Fb%40c"],
+  ["OAuthApp/acme@", "acme%40"],
+  ["OAuthApp/@work", undefined],
+  ["Other/acme@work", undefined],
+  ["a/b", undefined],
+];
+for (const [ref, part] of REFS) {
+  test(`an app with an account goes into one segment of the path: ${ref}`, () =>
+    withFake([says(200, "{}", FORWARDED)], async (fake) => {
+      const answer = await createOAuth({ baseUrl: fake.url, turnToken: TURN_TOKEN, timeoutMs: 10_000 }).fetch(ref, "GET", "https://acme.example/");
+      if (part === undefined) assert(answer.status === "error" && answer.error.code === "requestInvalid");
+      assert.deepEqual(fake.asked.map((each) => each.line), part === undefined ? [] : [`GET /v1/proxy/${part}/acme.example/`]);
+    }));
+}
+
 test("bytes are sent and come back as they are", () =>
   withFake([(response) => response.writeHead(200, FORWARDED).end(Buffer.from([0xff, 0, 0x80]))], async (fake) => {
     const answer = await send(fake.url, "PUT", "https://api.acme.example:8443", { content: new TextEncoder().encode("[2]") });

@@ -112,9 +112,42 @@ test("links that leave the transcript, a request that is taken back, an event th
   });
 });
 
+test("two accounts of one user, by name", { skip }, async () => {
+  const DESK = "OAuthApp/desk";
+  const tools = { "Tool/desk": [{ oauthAppRef: DESK, scopes: ["read"] }] };
+  const accounts = { [DESK]: ["work", "a/b@c"] };
+  await createRuntimeFromEnv().withTurn({ turn: { ...turn(), auth: { ...AUTH, accounts } }, tools }, async (running) => {
+    const tool = await running.oauth("Tool/desk");
+    const nameless = await tool.getAccessToken({ oauthAppRef: DESK });
+    assert(nameless.status === "error" && nameless.error.code === "accountRequired", JSON.stringify(nameless));
+    const tokens = new Map<string, string>();
+    for (const account of ["work", "a/b@c"]) {
+      const asked = await tool.getAccessToken({ oauthAppRef: DESK, account });
+      assert(asked.status === "authorization_required", asked.status);
+      await agree(asked.authorizationUrl);
+      const answer = await tool.fetch(`${DESK}@${account}`, "POST", `${api}/messages?q=1`, { headers: { "X-Tool": "7" }, content: "{}" });
+      assert(answer instanceof ApiAnswer, JSON.stringify(answer));
+      const narrowed = await tool.narrow({ apps: { desk: ["read"] } });
+      for (const ready of [
+        await tool.getAccessToken({ oauthAppRef: DESK, account }),
+        await tool.getAccessToken({ oauthAppRef: `${DESK}@${account}` }),
+        await narrowed.getAccessToken({ oauthAppRef: { kind: "OAuthApp", name: `desk@${account}` } }),
+      ]) {
+        assert(ready.status === "ready", JSON.stringify(ready));
+        assert.equal(tokens.get(account) ?? ready.accessToken, ready.accessToken);
+        tokens.set(account, ready.accessToken);
+      }
+    }
+    assert.equal(new Set(tokens.values()).size, 2);
+    const unlisted = await tool.fetch(`${DESK}@other`, "GET", `${api}/messages`);
+    assert(unlisted.status === "error" && unlisted.error.code === "accountForbidden", JSON.stringify(unlisted));
+    await assert.rejects(tool.narrow({ apps: { "desk@work": ["read"] } }), (error: BrokerError) => error.code === "requestInvalid");
+  });
+});
+
 test("what operators do", { skip }, async () => {
   const runtime = createRuntimeFromEnv();
-  assert.deepEqual((await runtime.apps()).map((app) => app.name).sort(), ["files", "mail", "team"]);
+  assert.deepEqual((await runtime.apps()).map((app) => app.name).sort(), ["desk", "files", "mail", "team"]);
   const grants = [];
   for await (const grant of runtime.grants({ app: "mail", state: "live" })) grants.push(grant);
   assert.equal(grants.length, 1);

@@ -15,7 +15,7 @@ import typer
 from oauthbroker.cli.output.options import CONFIG
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import Refused
-from oauthbroker.model.token_request import app_name
+from oauthbroker.model.token_request import call_ref
 
 if TYPE_CHECKING:
     from oauthbroker.config import Loaded
@@ -34,7 +34,7 @@ def app_option(text: str) -> Any:
 
 def _named(typed: str | None) -> str | None:
     try:
-        return None if typed is None else app_name(typed)
+        return None if typed is None else call_ref(typed)
     except BrokerError:
         raise Refused("--app takes the name of an OAuthApp, or OAuthApp/name. Nothing was changed.") from None
 

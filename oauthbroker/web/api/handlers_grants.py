@@ -9,7 +9,7 @@ from starlette.responses import Response
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.found_records import Erased
 from oauthbroker.grants.grant_pages import GrantFilter
-from oauthbroker.model.token_request import app_name
+from oauthbroker.model.token_request import call_ref
 from oauthbroker.records import specification_form
 from oauthbroker.web.api.authentication import id_of
 from oauthbroker.web.api.handler_call import AnyCall, ApiCall, reply
@@ -24,7 +24,7 @@ async def list_grants(call: ApiCall[NoParameters, GrantsQuery, NoParameters]) ->
     """List a page of grants in the order of ids. The first reads every grant, because the store keeps no list by app or
     subject that could be stolen; those that follow it live on that for some seconds."""
     asked = call.query
-    app = None if asked.app is None else app_name(asked.app)
+    app = None if asked.app is None else call_ref(asked.app)
     wanted = GrantFilter(app=app, subject=asked.subject, state=asked.state, after=asked.after)
     page, goes_on = await call.services.grants.page(wanted, asked.limit)
     more = {"next": page[-1].grantId} if goes_on else {}

@@ -16,6 +16,7 @@ from tests.story.api.kit import Caller, Callers, checked
 
 MAY_SHOW = ("access token", "ticket", "turn token")
 BOTH = {"OAuthApp/mail": ["work", "private"]}
+ODD = "a/b@c d%é"
 
 
 @pytest.fixture
@@ -128,3 +129,12 @@ async def test_an_operator_ends_one_account(several: Harness) -> None:
     ended = await several.repository.grant(GrantKey("mail", ALICE, "work"))
     assert ended is not None
     assert ended.record.revoked
+
+
+async def test_an_account_may_have_any_printable_name_in_each_form(several: Harness) -> None:
+    _, caller, _ = await begun(several, {"OAuthApp/mail": [ODD]})
+    token = await connected(several, caller, ODD, "alice")
+    for ref in (f"mail@{ODD}", f"OAuthApp/mail@{ODD}", {"kind": "OAuthApp", "name": f"mail@{ODD}"}):
+        assert token == (await asked(caller, oauthAppRef=ref))["accessToken"]
+    answer = await caller.post("/v1/tokens", {"oauthAppRef": f"Other/mail@{ODD}"})
+    assert 400 == answer.status
