@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from http import HTTPStatus
 
 LONGEST = 8 * 1024
+UNAUTHORIZED, FORBIDDEN = 401, 403  # http.HTTPStatus is a larger import than programs without a server need
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _ITEM = re.compile(
     rf"""[ \t]*(?:,[ \t]*)*                                                # items of the list, some of them empty
@@ -39,10 +39,10 @@ def bearer_challenge(header: str) -> dict[str, str] | None:
 
 def demanded_scopes(status: int, headers: Iterable[tuple[bytes, bytes]]) -> frozenset[str]:
     """Return the scopes of a challenge: any in a 401, that of `insufficient_scope` in a 403 (RFC 6750, 3.1)."""
-    if status not in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+    if status not in {UNAUTHORIZED, FORBIDDEN}:
         return frozenset()
     said = b", ".join(value for name, value in headers if name.lower() == b"www-authenticate")
     challenge = bearer_challenge(said.decode("latin-1")) or {}
-    if status == HTTPStatus.FORBIDDEN and challenge.get("error") != "insufficient_scope":
+    if status == FORBIDDEN and challenge.get("error") != "insufficient_scope":
         return frozenset()
     return frozenset(challenge.get("scope", "").split())

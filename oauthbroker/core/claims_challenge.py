@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable
-from http import HTTPStatus
 from typing import Final
 
-from oauthbroker.core.bearer_challenge import bearer_challenge
+from oauthbroker.core.bearer_challenge import UNAUTHORIZED, bearer_challenge
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import Json, decode_object
 
@@ -18,7 +17,7 @@ _ONLY = "access_token"
 
 def demanded_claims(status: int, headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the claims of a 401 with `error="insufficient_claims"` as `claims_of` does. Empty without them."""
-    if status != HTTPStatus.UNAUTHORIZED:
+    if status != UNAUTHORIZED:
         return ""
     said = b", ".join(value for name, value in headers if name.lower() == b"www-authenticate")
     challenge = bearer_challenge(said.decode("latin-1")) or {}

@@ -287,6 +287,10 @@ BY_ANOTHER_TEST = {
     "test_a_server_that_refuses_new_clients_too_keeps_the_old_one_and_is_asked_for_another_once_a_day",
     "records.registered_client.RegisteredClient.looked_at": "story/test_mcp_apps.py::"
     "test_the_server_is_asked_again_after_a_day_and_after_the_clock_was_set_back",
+    **dict.fromkeys(
+        (f"records.refresh_end.RefreshEnd.{name}" for name in ("since", "token_at", "consent_at")),
+        "unit/records/test_refresh_end.py::test_a_notice_comes_once_wherever_the_clock_goes",
+    ),
     "records.use.GrantUse.at": "unit/access/test_people.py::test_a_use_after_the_clock_was_set_back_is_the_last_one",
     "records.browser_session.BrowserSession.proved_at": "story/test_operator_login.py::"
     "test_after_the_clock_was_set_back_a_sign_in_counts_no_longer",
@@ -311,7 +315,8 @@ SHOWN = {
     "audit.memory.AuditList.lines", "audit.lines.Which.since", "audit.lines.Which.until", "audit.lines.Sought.since",
     "audit.lines.Sought.until", "records.grant_view.GrantView.expires_at", "records.grant_view.GrantView.refused_at",
     "records.grant_view.GrantView.created_at", "records.grant_view.GrantView.updated_at",
-    "records.grant_view.GrantView.used_at", "diagnostics.forecast.Outlook.when",
+    "records.grant_view.GrantView.used_at", "records.grant_view.GrantView.ends_at", "records.refresh_end.StatedEnds.token",
+    "records.refresh_end.StatedEnds.consent", "grants.import_lines.Incoming.refresh_expires_at", "diagnostics.forecast.Outlook.when",
     "client.runtime_requests.Leased.lease_expires_at", "authorization.pages_service.Invitation.expires_at",
     "authorization.pages_service.Step.until", "grants.connections.WaitingRequest.expires_at",
     "events.dead_letters.DeadLetter.made",

@@ -60,6 +60,7 @@ GRANT = {
     "state": "live",
     "needs": None,
     "expiresAt": None,
+    "endsAt": None,
     "refreshable": True,
     "createdAt": "2026-02-01T10:00:00Z",
     "updatedAt": "2026-02-01T10:00:00Z",
