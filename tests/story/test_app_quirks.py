@@ -103,7 +103,7 @@ PLAYS = [
                     "client_id": "client_key",
                     "client_secret": "app_secret",
                     "code": "auth_code",
-                    "refresh_token": "renewal",
+                    "refresh_token": "exchange_again",
                 }
             },
         },

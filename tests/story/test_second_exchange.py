@@ -73,7 +73,7 @@ async def test_a_lasting_token_is_exchanged_by_a_call_in_the_second_half_of_its_
     assert lasting == await token(harness)
     stage.clock.advance(2 * DAY)
     later = await token(harness)
-    assert (1, True) == (stage.idp.count("renewal"), later != lasting)
+    assert (1, True) == (stage.idp.count("exchange_again"), later != lasting)
     assert later == await token(harness)
     assert stage.clock.now() + timedelta(days=60) == (await stored_grant(harness)).ends.at
 
@@ -118,7 +118,7 @@ async def test_a_token_that_is_not_a_day_old_is_not_exchanged(stage: Stage) -> N
     assert isinstance(lasting, Ready)
     rejected = await harness.broker.oauth(turn()).report_rejected("mail", lasting.access_token)
     assert isinstance(rejected, AuthorizationRequired), rejected
-    assert 0 == stage.idp.count("renewal")
+    assert 0 == stage.idp.count("exchange_again")
 
 
 async def test_without_a_way_to_refresh_a_lasting_token_is_used_to_its_end_and_the_user_is_told_before(

@@ -42,7 +42,7 @@ ROUTES = {
     "/par": Route("par", par.push, "par"),
     "/token": Route("token", tokens.token, "token"),
     "/access_token": Route("exchange", exchanges.exchange, "exchange"),
-    "/refresh_access_token": Route("renewal", exchanges.renew, "renewal"),
+    "/refresh_access_token": Route("exchange_again", exchanges.renew, "exchange_again"),
     "/device_authorization": Route("device", device.authorization, "device"),
     "/device": Route("verification", device.verification, "authorize"),
     "/revoke": Route("revoke", revocation.revoke, "revoke"),

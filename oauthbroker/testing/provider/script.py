@@ -65,7 +65,7 @@ class Scripts:
         self.refresh = TokenScript()
         self.poll = TokenScript()
         self.exchange = EndpointScript()
-        self.renewal = EndpointScript()
+        self.exchange_again = EndpointScript()
         self.device = EndpointScript()
         self.par = EndpointScript()
         self.register = EndpointScript()

@@ -114,7 +114,7 @@ def test_a_refresh_goes_to_its_own_endpoint_where_there_is_one():
 # --- the names of parameters, and the place where they stand
 
 TIKTOK = {"client_id": "client_key", "client_secret": "app_secret", "code": "auth_code", "redirect_uri": "callback",
-          "refresh_token": "renewal"}  # fmt: skip
+          "refresh_token": "exchange_again"}  # fmt: skip
 
 
 def posting(**habits: Any) -> OAuthApp:
