@@ -78,7 +78,12 @@ class AwsKms:
             import boto3
             from botocore.config import Config
 
-            terms = Config(connect_timeout=SECONDS, read_timeout=SECONDS, retries={"total_max_attempts": 3})
+            terms = Config(
+                connect_timeout=SECONDS,
+                read_timeout=SECONDS,
+                retries={"total_max_attempts": 3},
+                proxies={},  # left out, boto3 takes those of the environment
+            )
             region = self._arn.split(":")[3]
             session = boto3.session.Session(region_name=region)
             made = session.client("kms", endpoint_url=self._endpoint or None, config=terms)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from oauthbroker.protocol.network.api_connection import ApiConnection
 
-Key = tuple[str, str, int, str, str]
+Key = tuple[str, str, int, str, str, bool]
 CONNECT_SECONDS = 30.0  # at most for each step of a new connection: only an answer may be slow
 KEPT_CONNECTIONS = 64
 KEPT_SECONDS = 4.0  # some providers close after five
@@ -161,7 +161,11 @@ class ApiTransport:
                 await _closed(connection)
         stream = await self._transport.dialer().connect_tcp(request.host, request.port, stall_seconds)
         if request.scheme == "https":
-            stream = await stream.start_tls(self._context(request.ca), request.host, stall_seconds)
+            try:
+                stream = await stream.start_tls(self._context(request.ca), request.host, stall_seconds)
+            except BaseException:  # also late, or cancelled: the library closes it after its own errors alone
+                await stream.aclose()
+                raise
         return ApiConnection(stream)
 
     def _context(self, ca: str) -> ssl.SSLContext:
@@ -172,7 +176,7 @@ class ApiTransport:
 
 
 def _key(request: ApiRequest) -> Key:
-    return request.scheme, request.host, request.port, request.ca, request.account
+    return request.scheme, request.host, request.port, request.ca, request.account, request.direct
 
 
 async def _closed(connection: ApiConnection | None) -> None:

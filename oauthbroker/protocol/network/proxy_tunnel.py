@@ -3,7 +3,9 @@ verifies the provider's name as without a proxy."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
+from contextlib import AsyncExitStack
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     import httpcore2
 
-SECONDS: Final = 20.0  # for each step up to the proxy's answer
+SECONDS: Final = 8.0  # up to the proxy's answer: less than a provider has, so that the proxy is named
 _MOST_HEAD: Final = 16 * 1024
 _READ: Final = 4 * 1024
 _REFUSED: Final = {
@@ -46,18 +48,25 @@ class ProxyTunnels:
         import h11
         import httpcore2
 
-        stream: httpcore2.AsyncNetworkStream | None = None
-        try:
-            stream = await self._connected()
-            await self._ask(stream, f"[{target}]:{port}" if ":" in target else f"{target}:{port}")
-        except (httpcore2.NetworkError, httpcore2.TimeoutException, NoAddress, h11.RemoteProtocolError) as error:
-            failed = ProxyFailed(_why(error))
-        except ProxyFailed as error:
-            failed = error
-        else:
-            return stream
-        if stream is not None:
-            await stream.aclose()
+        async with AsyncExitStack() as unless_open:
+            try:
+                async with asyncio.timeout(SECONDS):
+                    stream = await self._connected()
+                    unless_open.push_async_callback(stream.aclose)
+                    await self._ask(stream, f"[{target}]:{port}" if ":" in target else f"{target}:{port}")
+            except (
+                httpcore2.NetworkError,
+                httpcore2.TimeoutException,
+                NoAddress,
+                h11.RemoteProtocolError,
+                TimeoutError,
+            ) as error:
+                failed = ProxyFailed(_why(error))
+            except ProxyFailed as error:
+                failed = error
+            else:
+                unless_open.pop_all()
+                return stream
         raise failed
 
     async def _connected(self) -> httpcore2.AsyncNetworkStream:
@@ -106,4 +115,6 @@ def _context(ca: str) -> ssl.SSLContext:
 def _why(error: BaseException) -> str:
     if isinstance(error, NoAddress):
         return "its name has no address"
+    if isinstance(error, TimeoutError) or type(error).__name__.endswith("Timeout"):  # httpcore2 has its own
+        return "it does not answer in time"
     return f"it does not answer ({type(error).__name__})"

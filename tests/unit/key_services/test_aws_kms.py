@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import subprocess
@@ -12,9 +13,12 @@ import boto3
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
 from oauthbroker.key_services.aws_kms import AwsKms
+from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.testing.key_provider_contract import KeyProviderContract
+from tests.kit.connect_proxy import ConnectProxy
 
 REGION = "eu-central-1"
 SERVER = """
@@ -104,4 +108,29 @@ def test_the_wrapped_key_is_in_no_log(endpoint: str, keys: list[str], caplog: py
     kek, secret = AwsKms(key_arn=keys[0], endpoint=endpoint), b"canary of 24 bytes......"
     assert secret == kek.unwrap(kek.wrap(secret, b"context"), b"context")
     assert base64.b64encode(secret).decode() not in caplog.text
+    assert "canary" not in caplog.text
+
+
+def test_a_proxy_of_the_environment_is_not_used(endpoint: str, keys: list[str], monkeypatch: pytest.MonkeyPatch):
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    AwsKms(key_arn=keys[0], endpoint=endpoint).health()
+
+
+async def test_the_companys_proxy_gets_the_name_and_its_password_is_not_told(
+    keys: list[str], caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.DEBUG)
+    async with ConnectProxy({}, credentials="corp:canary of a proxy") as proxy:
+        for known in ("corp:canary of a proxy", "corp:canary, wrong"):
+            way = OutgoingProxy(host="127.0.0.1", port=proxy.port, credentials=Secret(known))
+            note = await asyncio.to_thread(refused, AwsKms(key_arn=keys[0], proxy=way))
+            assert note.endswith(": ProxyConnectionError")
+            assert base64.b64encode(known.encode()).decode() not in caplog.text
+        assert {f"kms.{REGION}.amazonaws.com:443"} == {*proxy.asked}
+        excepted = OutgoingProxy(host="127.0.0.1", port=proxy.port, direct_hosts=("kms.acme.invalid",))
+        before = len(proxy.asked)
+        kek = AwsKms(key_arn=keys[0], endpoint="https://kms.acme.invalid", proxy=excepted)
+        assert "EndpointConnectionError" in await asyncio.to_thread(refused, kek)
+        assert before == len(proxy.asked)
     assert "canary" not in caplog.text
