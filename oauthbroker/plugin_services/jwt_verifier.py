@@ -17,6 +17,7 @@ from oauthbroker.plugin_services.public_web import PublicWeb
 from oauthbroker.protocol.discovery import DocumentCache
 from oauthbroker.protocol.id_token import ASYMMETRIC, KEYS_OF_ITS_OWN, unverified_jwt
 from oauthbroker.protocol.metadata import public_keys
+from oauthbroker.protocol.network.transport import TransportFailed
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key
@@ -63,8 +64,8 @@ class JwtVerifier:
 
     async def claims(self, token: Secret) -> Mapping[str, Any]:
         """Return the claims of a token, all of them verified to come from their issuer and to be for its audience and
-        for now. Raises `unauthenticated` for any other token, and `providerUnreachable` while the keys of its issuer
-        are missing."""
+        for now. Raises `unauthenticated` for any other token, and `providerUnreachable` or `outgoingProxyRefused` while
+        the keys of its issuer are missing."""
         header, unverified = _parts(token)
         said = unverified.get("iss")
         issuer, keys = self._issuers.get(said, (None, None)) if isinstance(said, str) else (None, None)
@@ -121,14 +122,17 @@ class _KeySet:
 
     async def _fetch(self) -> tuple[Key, ...]:
         found: Any = None
+        code, why = Code.PROVIDER_UNREACHABLE, ""
         try:
             answer = await self._web.send("GET", self._issuer.jwks_url, seconds=10.0, most_bytes=MOST_KEY_BYTES)
             if answer.status == 200 and not answer.truncated:
-                found = decode_object(answer.body, Code.PROVIDER_UNREACHABLE).get("keys")
+                found = decode_object(answer.body, code).get("keys")
+        except TransportFailed as error:
+            code, why = error.code, f": {error.note}"  # the company's proxy may have refused
         except BrokerError:
             found = None
         if not isinstance(found, list):
-            raise BrokerError(Code.PROVIDER_UNREACHABLE, note="the key set of an issuer of JWTs")
+            raise BrokerError(code, note=f"the key set of an issuer of JWTs{why}")
         return public_keys(found)
 
 

@@ -61,6 +61,8 @@ class ProtectedResources:
         well-known ones. Raises `mcpMetadataMissing`, `mcpUnsupported`, and what `Transport.send` raises."""
         challenge = await self._challenge(app, url)
         named = challenge.get("resource_metadata", "")
+        if named and self.transport.proxy_resolves and _origin(named).lower() != _origin(url).lower():
+            raise _missing("its challenge names an address at another host, which the proxy may not look up")
         addresses = [named] if named else dict.fromkeys([well_known(url, _NAME), well_known(_origin(url), _NAME)])
         refused = _missing(_NONE)
         for address in addresses:

@@ -91,6 +91,11 @@ class Transport:
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(_quiet)
 
+    @property
+    def proxy_resolves(self) -> bool:
+        """Tell whether the company's proxy looks names up: then none that a stranger chose is sent to it."""
+        return self._proxy is not None and self._proxy.resolves
+
     def check_url(self, url: str) -> None:
         """Check the address of a request. Raises `appMisconfigured` where `send` would refuse it."""
         check_url(url, plain_http_loopback=self._plain_http)

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from oauthbroker import BrokerError, Secret
+from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.plugin_services.jwt_verifier import KEPT_SECONDS
 from oauthbroker.plugins import JwtIssuer, JwtVerifier, PublicWeb
 from oauthbroker.testing import TestClock
+from tests.kit.connect_proxy import ConnectProxy
 from tests.unit.flowtools.serving.jwt_kit import (
     AUDIENCE,
     ISSUER,
@@ -204,6 +206,14 @@ async def test_without_keys_the_issuer_is_unreachable_and_no_token_is_checked(
     async with RawServer(answer) as server:
         here = Here(test_clock, web, jwks_url=f"{server.url}/keys")
         assert "providerUnreachable" == await here.refusal(token(here.claims()))
+
+
+async def test_keys_that_the_companys_proxy_refuses_are_its_own_failure(test_clock: TestClock) -> None:
+    async with ConnectProxy({}, credentials="corp:secret") as proxy:
+        way = OutgoingProxy(host="127.0.0.1", port=proxy.port)
+        async with PublicWeb(proxy=way) as web:
+            here = Here(test_clock, web, jwks_url="https://93.184.216.34/keys")
+            assert "outgoingProxyRefused" == await here.refusal(token(here.claims()))
 
 
 async def test_a_token_with_an_unknown_kid_keeps_no_good_one_waiting(test_clock: TestClock, web: PublicWeb) -> None:

@@ -86,6 +86,7 @@ class Wire:
         self, server: ProviderResponse | BrokerError, pages: dict[str, ProviderResponse | BrokerError]
     ) -> None:
         self.pages, self.asked = {URL: server, **pages}, list[tuple[str, str]]()
+        self.proxy_resolves = False
 
     async def send(self, request: ProviderRequest, **_: Any) -> ProviderResponse:
         self.asked.append((request.method, request.url))
@@ -152,6 +153,27 @@ async def test_a_server_is_asked_at_the_address_of_its_challenge_else_at_the_wel
         assert (URL, ("https://id.example",), ("read",), expected) == (
             found.resource, found.issuers, found.scopes, found.challenged,
         )  # fmt: skip
+
+
+@pytest.mark.case("37")
+@pytest.mark.parametrize(
+    ("named", "is_asked"),
+    [
+        (WELL_KNOWN[0], True),
+        (WELL_KNOWN[0].replace("m.example", "M.Example"), True),
+        ("https://wiki.corp-inner.example/x", False),
+        ("https://m.example:8443/x", False),
+        ("https://m.example@wiki.corp-inner.example/x", False),
+        ("https:///x", False),
+        ("//wiki.corp-inner.example/x", False),
+    ],
+)
+async def test_where_the_proxy_looks_names_up_a_challenge_names_no_other_host(named: str, is_asked: bool) -> None:
+    wire = Wire(challenging(401, f'Bearer resource_metadata="{named}"'), {named: answer(DOCUMENT)})
+    wire.proxy_resolves = True
+    found = await wire.look()
+    assert is_asked is isinstance(found, ProtectedResource)
+    assert [("POST", URL), *([("GET", named)] if is_asked else [])] == wire.asked
 
 
 @pytest.mark.parametrize(
