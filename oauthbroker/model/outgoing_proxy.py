@@ -16,7 +16,7 @@ _LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"({_LABEL}\.)+[a-z]([a-z0-9-]{{0,61}}[a-z0-9])?")
 # Special-use names of IANA, and what routers, clusters and companies call their own.
 _INNER = ("local", "localhost", "localdomain", "internal", "intranet", "private", "corp", "lan", "home", "home.arpa",
-          "svc", "onion")  # fmt: skip
+          "svc", "cluster", "default", "onion", "alt", "test", "invalid")  # fmt: skip
 
 PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")  # of other programs; we never read them
 PROXY_RESOLVES = (

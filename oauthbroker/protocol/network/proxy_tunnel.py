@@ -95,9 +95,14 @@ class ProxyTunnels:
             basic = base64.b64encode(self._proxy.credentials.reveal().encode()).decode()
             headers.append(("Proxy-Authorization", f"Basic {basic}"))
         await stream.write(http.send(h11.Request(method="CONNECT", target=authority, headers=headers)) or b"", SECONDS)
+        read = 0
         while not isinstance(event := http.next_event(), h11.Response):
+            if read > _MOST_HEAD:  # one head, or one after the other
+                raise ProxyFailed("it does not answer, and does not stop to send")
             if event is h11.NEED_DATA:
-                http.receive_data(await stream.read(_READ, SECONDS))
+                data = await stream.read(_READ, SECONDS)
+                read += len(data)
+                http.receive_data(data)
             elif not isinstance(event, h11.InformationalResponse):
                 raise ProxyFailed("it closed the connection without an answer")
         if not 200 <= event.status_code < 300:

@@ -168,6 +168,11 @@ ANSWERS: dict[str, tuple[bytes, str, Code]] = {
         "does not answer",
         Code.PROVIDER_UNREACHABLE,
     ),
+    "one answer of class 1xx after the other": (
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 2000,
+        "does not stop to send",
+        Code.PROVIDER_UNREACHABLE,
+    ),
     "half an answer": (b"HTTP/1.1 200 OK\r\nX: y", "does not answer", Code.PROVIDER_UNREACHABLE),
     "bytes behind it": (b"HTTP/1.1 200 OK\r\n\r\n\x16\x03\x03", "data of its own", Code.PROVIDER_UNREACHABLE),
     "an upgrade": (
@@ -249,7 +254,8 @@ INNER_ADDRESSES = [
 INNER_NAMES = [
     "localhost", "LOCALHOST", "localhost.", "metadata", "intranet", "db", "metadata.google.internal", "vault.svc",
     "vault.default.svc.cluster.local", "printer.local", "router.lan", "nas.home", "nas.home.arpa", "app.intranet",
-    "mail.corp", "db.private", "x.localdomain", "a.localhost", "hidden.onion",
+    "mail.corp", "vault.default", "api.cluster", "x.test", "x.invalid",
+    "x.alt", "db.private", "x.localdomain", "a.localhost", "hidden.onion",
     "2130706433", "0x7f000001", "017700000001", "127.1", "0x7f.1", "0177.0.0.1", "10.7", "1.2.3.0x4", "169.254.169.254",
     "example.0x7f", "id.acme.example.", "id..acme.example", ".acme.example", "-id.acme.example",
     "id.acme.example-", "id_.acme.exam_ple", "bücher.example", "id.acme.example%00.evil.example", "[::1]",
