@@ -68,8 +68,8 @@ def test_every_quirk_of_a_preset_is_played(name: str):
     assert [] == unplayed(presets()[name], played)
 
 
-def test_there_are_ninety():
-    assert len(presets()) >= 90
+def test_there_are_forty():
+    assert len(presets()) >= 40
 
 
 # --- no quirk is there for nothing
