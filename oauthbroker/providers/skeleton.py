@@ -16,7 +16,8 @@ _EXAMPLES = ("example.com", "example", "https://example.com", "12345", "us")
 def app_yaml(preset: Preset, mode: str = "") -> str:
     """Return the YAML of an app with this preset, in one of its modes."""
     variant = preset.in_mode(mode) if mode else preset
-    person = _is_for_a_person(preset, variant, mode)
+    asks = variant.flows[0] != "clientCredentials"  # else the token is the app's own, and no user is asked
+    person = asks and _is_for_a_person(preset, variant, mode)
     identity = variant.identity.user if person else variant.identity.global_
     where = "idToken" if variant.endpoints.issuer or variant.issuer_template else "userInfo"
     text = resources.files(__package__).joinpath("skeleton.j2").read_text("utf-8")
@@ -27,7 +28,8 @@ def app_yaml(preset: Preset, mode: str = "") -> str:
         mode="user" if person else "global",
         env=re.sub(r"[^A-Z0-9]", "_", variant.name.upper()),
         example=example,
-        needs_identity=identity is None or not identity.template,
+        asks=asks,
+        needs_identity=asks and (identity is None or not identity.template),
         source="" if identity else f"from: {where}, ",
         modes=preset.modes if mode else None,
         variant=mode,

@@ -100,6 +100,8 @@ class Player:
     async def handle(self, _: StreamReader, writer: StreamWriter) -> None:
         call = Call.parsed(self.server.requests[-1])
         kind = self.routes.get(call.path, "")
+        if kind == "revoke_url" and call.method == "POST" and call.path == urlsplit(self.learned().token_url).path:
+            kind = "token_url"  # a token is revoked by a DELETE of the same address
         said = self._answer(kind, call)
         body = said.body if isinstance(said.body, str) else json.dumps(said.body)
         date = format_datetime(self.clock.now(), usegmt=True)

@@ -75,9 +75,9 @@ def test_there_are_forty():
 # --- no quirk is there for nothing
 
 # These refuse more than the standard does, or matter only beside an ID token, as the unit tests of the protocol show; or
-# say which of the kept members a tool is told, as test_provider_data shows.
+# say which of the kept members a tool is told, as test_provider_data shows; or are sent alike, and `check` tells them (pkce).
 # And how many days a consent lasts is for a notice, as test_grant_ends shows.
-ELSEWHERE = {"id_token_algorithms", "issuer_promised", "user_info_kind", "tool_data", "refresh_token_days"}
+ELSEWHERE = {"id_token_algorithms", "issuer_promised", "pkce", "user_info_kind", "tool_data", "refresh_token_days"}
 STANDARD = {field.name: getattr(Habits(), field.name) for field in fields(Habits)}
 
 

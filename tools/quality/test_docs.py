@@ -265,8 +265,8 @@ async def test_an_operator_is_told_what_a_reload_came_to(harness: Harness, page:
 
 def test_the_readme_counts_presets_and_flows_as_they_are() -> None:
     page = " ".join(page_text("README.md").split())
-    assert "presets for more than sixty [providers]" in page
-    assert len(presets()) > 60
+    assert "presets for more than a hundred [providers]" in page
+    assert len(presets()) > 100
     assert set(get_args(Flow)) == set(re.findall(r"- \[`(\w+)`\]\(docs/flow-", page))
 
 
