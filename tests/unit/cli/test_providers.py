@@ -70,7 +70,7 @@ def test_short_is_a_screen_without_evidence_and_with_the_same_app(name: str, tmp
 def test_json_has_every_fact_with_its_source():
     found: dict[str, Any] = json.loads(typed("show", "slack", "--json").stdout)
     assert set(presets()["slack"].fact_paths()) == set(found["evidence"])
-    assert "https://slack.com/api/oauth.v2.access" == found["endpoints"]["tokenUrl"]
+    assert "https://{domain}/api/oauth.v2.access" == found["endpoints"]["tokenUrl"]
     assert ["bot", "orgBot", "orgUser", "user"] == sorted(found["apps"])
     assert "subjectMode: global" in found["apps"]["orgBot"]
     assert "subjectMode: user" in found["apps"]["orgUser"]
