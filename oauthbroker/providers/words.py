@@ -110,7 +110,7 @@ def _rendered(unit: str, value: Any) -> tuple[str, str]:
         case "identity":
             return "a person is" if inner == "user" else "a team is", _identity(text, values, value)
         case "apiHosts":
-            return label, _shown([host if isinstance(host, str) else _account_host(host) for host in value])
+            return label, _shown([host if isinstance(host, str) else account_host(host) for host in value])
         case "tokenLimit":
             scopes = " and set of scopes" if value.get("per") == "clientAndScopes" else ""
             return label, text.format(value["count"], scopes)
@@ -122,7 +122,8 @@ def _rendered(unit: str, value: Any) -> tuple[str, str]:
     return label, text.format(values.get(shown, shown or "nothing"))
 
 
-def _account_host(host: Mapping[str, str]) -> str:
+def account_host(host: Mapping[str, str]) -> str:
+    """Return a host that differs by account, in words."""
     return f"*{host['within']} as told in {host['providerData']}"
 
 

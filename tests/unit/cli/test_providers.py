@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,20 @@ def test_printed_values_can_be_pasted(tmp_path: Path):
     shown = typed("show", "slack").stdout.partition("An OAuthApp to start from:\n")[2]
     tmp_path.joinpath("apps.yaml").write_text(shown, "utf-8")
     assert {f"my-slack-{mode}" for mode in ("bot", "user", "orgBot", "orgUser")} == set(load(tmp_path).apps)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_it_says_first_what_to_register_there(name: str):
+    preset = presets()[name]
+    lines = typed("show", name).stdout.partition("An OAuthApp to start from")[0].splitlines()
+    steps = [line.partition(". ")[2] for line in lines if re.match(r"[0-9]+\. ", line)]
+    assert preset.title in steps[0]
+    assert any(f"/oauth/callback/my-{name}" in step for step in steps)
+    assert all(any(f"params.{param}" in step for step in steps) for param in preset.params)
+    assert all(any(scope in step for step in steps) for scope in [*preset.always_scopes, *preset.sample_scopes])
+    assert any("oauth.client(" in step for step in steps) == bool(preset.api_hosts)
+    assert all(f"Note: {note}" in steps for note in preset.notes)
+    assert any("providerData" in step for step in steps) == bool(preset.connection_facts.names)
 
 
 @pytest.mark.parametrize("name", ["google", "slack", "oidc"])

@@ -20,7 +20,7 @@ INTRO = """\
 Written by `make providers` from the files in `oauthbroker/providers/`; a test refuses a page that differs.
 
 A preset supplies the fields that an OAuthApp leaves out: a provider's endpoints, its deviations from the standards, and the
-spelling of its accounts. `oauthbroker providers show NAME` prints one with an OAuthApp to start from. An app's own fields
+spelling of its accounts. `oauthbroker providers show NAME` prints one, with what to register at the provider and an OAuthApp to start from. An app's own fields
 override the preset; [its own endpoints replace the preset's as a whole](configuration.md#providers). Presets are data, not code.
 
 **Sources.** Every fact names its source. *documentation* is a page that we read; the date is
@@ -39,8 +39,9 @@ the app must write its own, because the provider's answers do not identify the a
 OUTRO = """\
 ## A provider that is not here
 
-Write its endpoints, the source of its accounts, and its [quirks](configuration.md#quirks). An app can set everything that a preset can.
-An OpenID provider needs only its issuer: `provider: oidc`.
+`oauthbroker providers new acme --out config/acme.yaml` asks for what it needs and writes an OAuthApp, with `--issuer URL` from the
+metadata of the issuer. There is no file for a preset of your own: an app can set everything that a preset can, also its
+[quirks](configuration.md#quirks), its facts, and the hosts of its API. An OpenID provider needs only its issuer: `provider: oidc`.
 
 ```yaml
 apiVersion: agents.example.io/v1alpha1
@@ -57,6 +58,7 @@ spec:
     userInfoUrl: https://api.acme.example/me
   scopes: [read]
   owner: {identity: {user: {from: userInfo, template: "acme:user:{data.id}"}}}
+  api: {hosts: [api.acme.example]}
   options: {authorize: {access_type: offline}}
   quirks:
     userInfoKind: own # no OpenID behind it
