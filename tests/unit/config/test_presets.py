@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from string import Formatter
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from pydantic import ValidationError
@@ -390,6 +391,16 @@ def test_a_host_in_a_preset_is_a_name_of_its_own(preset: Preset):
 def test_the_path_of_a_presets_api_belongs_to_the_presets_hosts(said: str, path: str, tmp_path: Any):
     app = preset_app(tmp_path, "atlassian", ("  flow:", f"  {said}flow:"), scopes='["read:jira-work"]')
     assert (path, "https://api.atlassian.com/") == (app.api.base_path, app.api.base_url)
+
+
+@pytest.mark.parametrize("preset", ALL)
+def test_the_hosts_of_a_mode_are_those_of_its_own_region(preset: Preset):
+    """Where the preset's who-am-I endpoint is at a host of the API, that of each mode is, too."""
+
+    def is_at_the_api(variant: Preset) -> bool:
+        return urlsplit(variant.endpoints.user_info_url).netloc in variant.api_hosts
+
+    assert is_at_the_api(preset) <= all(map(is_at_the_api, preset.variants().values()))
 
 
 @pytest.mark.parametrize("preset", ALL)
