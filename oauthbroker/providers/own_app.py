@@ -1,4 +1,4 @@
-"""Write an OAuthApp for a provider without a preset: it loads as it is, and says beside each line what it means."""
+"""Write an OAuthApp for a provider without a preset: it loads as it is, and explains its lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_OFFERED = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnProvider:
-    """What is known of a provider. `endpoints` are as in `spec.endpoints`, an `issuer` alone where its metadata has the
+    """The known facts of a provider. `endpoints` are as in `spec.endpoints`, an `issuer` alone where its metadata has the
     rest. `account` is the member that names an account; `offered` are the scopes that the metadata lists."""
 
     name: str

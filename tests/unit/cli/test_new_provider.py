@@ -103,7 +103,7 @@ def test_a_file_is_made_once(tmp_path: Path) -> None:
     assert kept == file.read_text("utf-8")
 
 
-def test_a_terminal_is_asked_for_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_is_asked_for_the_endpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal:
         @staticmethod
         def isatty() -> bool:

@@ -56,13 +56,13 @@ the app must write its own, because the provider's answers do not identify the a
 POPULAR_INTRO = """\
 ## The 25 asked for most
 
-What an app of these needs to know. A mark (?) is an unverified fact; the sections below have the sources.
+The facts that an app of these relies on. (?) marks an unverified fact; the sections below have the sources.
 
 """
 OUTRO = """\
 ## A provider that is not here
 
-`oauthbroker providers new acme --out config/acme.yaml` asks for what it needs and writes an OAuthApp, with `--issuer URL` from the
+`oauthbroker providers new acme --out config/acme.yaml` asks for the endpoints and writes an OAuthApp, with `--issuer URL` from the
 metadata of the issuer. There is no file for a preset of your own: an app can set everything that a preset can, also its
 [quirks](configuration.md#quirks), its facts, and the hosts of its API. An OpenID provider needs only its issuer: `provider: oidc`.
 
