@@ -41,7 +41,8 @@ def new_command(  # noqa: PLR0913, PLR0917  (options)
 ) -> None:
     """Write an OAuthApp for a provider without a preset. It is printed, or put into a new file.
 
-    At a terminal it asks for the endpoints, if none is given. With an issuer its metadata is read. Nothing is stored or registered.
+    At a terminal it asks for the endpoints, if none is given. With an issuer its metadata is read. Nothing is stored
+    or registered.
     """
     if not re.fullmatch(_NAME, name) or name in presets():
         raise Refused(f"{name} cannot be its name. Use small letters, digits and hyphens, and no preset's name.")

@@ -232,8 +232,10 @@ class Player:
     def _api(self, call: Call) -> Said:
         """A request of a tool, whose token is in one header."""
         self.calls.append(f"{call.method} {call.path}")
-        carried = [name for name, text in call.headers.items() if self.secrets["access"] in text.split()]
-        self.inspector.must(len(carried) == 1, f"the API: the token is in the headers {carried}")
+        token = self.secrets["access2" if self.app.habits.second_exchange else "access"]
+        carried = [name for name, text in call.headers.items() if token in text.split()]
+        wanted = (self.app.habits.token_header or "Authorization").lower()
+        self.inspector.must(carried == [wanted], f"the API: the token is in the headers {carried}")
         return Said(body={"of": "the API"})
 
     # --- its answers
