@@ -13,8 +13,8 @@ _MOST_OFFERED = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnProvider:
-    """The known facts of a provider. `endpoints` are as in `spec.endpoints`, an `issuer` alone where its metadata has the
-    rest. `account` is the member that names an account; `offered` are the scopes that the metadata lists."""
+    """The known facts of a provider. `endpoints` are as in `spec.endpoints`, an `issuer` alone where its metadata has
+    the rest. `account` is the member that names an account; `offered` are the scopes that the metadata lists."""
 
     name: str
     endpoints: Mapping[str, str]
