@@ -1,4 +1,5 @@
-"""`oauthbroker providers`: show the facts known of each provider, with sources. Needs no configuration or network."""
+"""`oauthbroker providers`: show the facts known of each provider, with sources. Needs no configuration, and no network
+but that of `new --issuer`."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from oauthbroker.cli.new_provider import new_command
 from oauthbroker.cli.output.completion_words import preset_names
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson
@@ -14,12 +16,14 @@ from oauthbroker.cli.stored_records import show_all
 from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.core.refused import Refused
 from oauthbroker.providers import Preset, presets
-from oauthbroker.providers.skeleton import app_yaml
+from oauthbroker.providers.registering import steps
+from oauthbroker.providers.skeleton import app_name, app_yaml
 from oauthbroker.providers.words import Fact, account, facts, flows, own_facts
 
 UNSURE = "?"  # marks an unverified fact
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+app.command("new")(new_command)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `providers list` shows it.", autocompletion=preset_names)]
 
 
@@ -37,7 +41,7 @@ def show_command(
     as_json: AsJson = False,
     short: Annotated[bool, typer.Option("--short", help="Only what an app needs, and the app.")] = False,
 ) -> None:
-    """Show one preset: every fact with where it was learnt, and an OAuthApp to start from."""
+    """Show one preset: what to register there, every fact with its source, and an OAuthApp to start from."""
     preset = presets().get(name)
     if preset is None:
         close = nearest(name, presets())
@@ -58,7 +62,8 @@ def _row(preset: Preset) -> tuple[str, ...]:
 
 
 def _render(preset: Preset) -> list[str]:
-    lines = [_headline(preset), "", *_lines(facts(preset))]
+    name = app_name(preset, next(iter(_modes(preset)), ""))
+    lines = [_headline(preset), "", *steps(preset, name), "", *_lines(facts(preset))]
     for mode in _modes(preset):
         option = f"options: {{{preset.name}: {{{preset.modes.option}: {mode}}}}}" if preset.modes else ""
         lines += ["", f"With {option}", "", *_lines(own_facts(preset, mode))]

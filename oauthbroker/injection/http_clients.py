@@ -41,6 +41,9 @@ class CheckedTokens(TokenSource, Protocol):
     @property
     def locale(self) -> Locale: ...
 
+    @property
+    def base_url(self) -> str: ...
+
     def target(self, method: str, url: str) -> Target: ...
 
 
@@ -187,8 +190,9 @@ class _SyncBody:
 def async_client(injector: Injector, tokens: CheckedTokens, library: ModuleType | None) -> AsyncHttpClient:
     """Return an async client of httpx2, or of a library with the same names."""
     lib = _library(library)
+    transport = InjectingTransport(InjectedRequests(injector, tokens, lib))
     client: AsyncHttpClient = lib.AsyncClient(
-        transport=InjectingTransport(InjectedRequests(injector, tokens, lib)), trust_env=False, timeout=None
+        transport=transport, base_url=tokens.base_url, trust_env=False, timeout=None
     )
     return client
 
@@ -198,9 +202,8 @@ def sync_client(
 ) -> HttpClient:
     """Return the same without `await`, for another thread than the loop's."""
     lib = _library(library)
-    client: HttpClient = lib.Client(
-        transport=InjectingSyncTransport(InjectedRequests(injector, tokens, lib), loop), trust_env=False, timeout=None
-    )
+    transport = InjectingSyncTransport(InjectedRequests(injector, tokens, lib), loop)
+    client: HttpClient = lib.Client(transport=transport, base_url=tokens.base_url, trust_env=False, timeout=None)
     return client
 
 

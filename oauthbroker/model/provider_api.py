@@ -93,6 +93,12 @@ class ApiAccess:
     headers: frozenset[bytes] | None = None
     base_path: str = ""
 
+    @property
+    def base_url(self) -> str:
+        """Return what a relative address of a client begins with: the first host, if it is the same for each grant."""
+        first = self.hosts[0] if self.hosts else None
+        return f"{first.scheme}://{first.authority}/" if isinstance(first, ApiHost) else ""
+
 
 def is_host_name(text: str) -> bool:
     """Return whether it is a name in lower case ASCII that no parser takes for an address."""

@@ -17,7 +17,7 @@ from pydantic import Field
 from oauthbroker.core.shipped_yaml import shipped_yaml
 from oauthbroker.model.apps import AssertionAudience, AuthMethod, Flow, IdentitySource
 from oauthbroker.model.provider_habits import Habits, Revocation
-from oauthbroker.providers.connection_facts_form import ConnectionFactsForm
+from oauthbroker.providers.connection_facts_form import AccountHostForm, ConnectionFactsForm
 from oauthbroker.providers.quirks import Data, Quirks
 
 HOST_WORD: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -28,7 +28,7 @@ Evidence = Annotated[str, Field(pattern=rf"^({_READ}|package \S+ \S+ \(.+\)|unve
 """The source of a fact. A page that was read is named in full, with the date: no "the same page", no "as above"."""
 
 Parameters = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")], str], Field(max_length=20)]
-_NO_FACTS: Final = {"name", "title", "documentation", "sampleScopes", "modes", "evidence"}
+_NO_FACTS: Final = {"name", "title", "documentation", "sampleScopes", "modes", "noApi", "evidence"}
 _NESTED: Final = {
     "params", "derived", "endpoints", "identity", "global", "user", "revoke", "authorizeParams", "tokenParams",
     "refreshParams", "errorWords",
@@ -112,6 +112,9 @@ class Preset(Quirks):
     used or not. A used one still works for `refresh_token_leeway_seconds`. An
     access token without an end of its own ends after `access_token_idle_days` without use.
     `sample_scopes` are for an app to start from; they claim nothing.
+
+    `api_hosts` are where the provider's API takes the token, the most used one first; `api_base_path` is the app's
+    `api.basePath`. `no_api` says why a preset has no hosts.
     """
 
     name: str
@@ -135,7 +138,9 @@ class Preset(Quirks):
     refresh_params: Parameters = Field(default_factory=dict)
     identity: PresetIdentities = PresetIdentities()
     connection_facts: ConnectionFactsForm = Field(default_factory=ConnectionFactsForm, alias="facts")
-    api_hosts: Annotated[list[str], Field(max_length=20)] = Field(default_factory=list)
+    api_hosts: Annotated[list[str | AccountHostForm], Field(max_length=30)] = Field(default_factory=list)
+    api_base_path: str = ""
+    no_api: str = ""
     notes: list[Annotated[str, Field(min_length=10, max_length=400)]] = Field(default_factory=list)
     modes: Modes | None = None
     evidence: dict[str, Evidence]

@@ -1,4 +1,4 @@
-"""The written form of a connection's facts, in presets and apps."""
+"""The written form of a connection's facts, in presets and apps, and of a preset's hosts that follow from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oauthbroker.model.connection_facts import (
     FactRequest,
     TokenClaim,
 )
-from oauthbroker.model.provider_api import is_host_name
+from oauthbroker.model.provider_api import AccountHost, is_host_name
 from oauthbroker.providers.quirks import Data, Member
 
 _OF_THE_PROTOCOL = frozenset({"code", "error", "error_description", "error_uri", "hmac", "iss", "state"})
@@ -64,6 +64,17 @@ class CallbackFactForm(Data):
             within=self.within or "",
             default=self.default or "",
         )
+
+
+class AccountHostForm(Data):
+    """A host of the API that differs by account, as in `api.hosts` of an app."""
+
+    provider_data: Member
+    within: Annotated[str, Field(max_length=253), AfterValidator(_suffix)]
+
+    @property
+    def host(self) -> AccountHost:
+        return AccountHost(self.provider_data, self.within)
 
 
 class TokenClaimForm(Data):

@@ -24,7 +24,7 @@ def app_yaml(preset: Preset, mode: str = "") -> str:
     template = Environment(trim_blocks=True, autoescape=False).from_string(text)  # noqa: S701  (YAML)
     return template.render(
         preset=variant,
-        name=f"my-{variant.name}-{mode}".strip("-"),
+        name=app_name(preset, mode),
         mode="user" if person else "global",
         env=re.sub(r"[^A-Z0-9]", "_", variant.name.upper()),
         example=example,
@@ -34,6 +34,11 @@ def app_yaml(preset: Preset, mode: str = "") -> str:
         modes=preset.modes if mode else None,
         variant=mode,
     )
+
+
+def app_name(preset: Preset, mode: str = "") -> str:
+    """Return the name of the app to start from."""
+    return f"my-{preset.name}-{mode}".strip("-")
 
 
 def _is_for_a_person(preset: Preset, variant: Preset, mode: str) -> bool:

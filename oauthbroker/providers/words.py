@@ -109,6 +109,8 @@ def _rendered(unit: str, value: Any) -> tuple[str, str]:
             return f"{label} {inner}", "; ".join(cases)
         case "identity":
             return "a person is" if inner == "user" else "a team is", _identity(text, values, value)
+        case "apiHosts":
+            return label, _shown([host if isinstance(host, str) else account_host(host) for host in value])
         case "tokenLimit":
             scopes = " and set of scopes" if value.get("per") == "clientAndScopes" else ""
             return label, text.format(value["count"], scopes)
@@ -118,6 +120,11 @@ def _rendered(unit: str, value: Any) -> tuple[str, str]:
             return label, _revoke(text, values, value)
     shown = _shown(value)
     return label, text.format(values.get(shown, shown or "nothing"))
+
+
+def account_host(host: Mapping[str, str]) -> str:
+    """Return a host that differs by account, in words."""
+    return f"*{host['within']} as told in {host['providerData']}"
 
 
 def _facts(value: Mapping[str, Any]) -> str:

@@ -30,6 +30,12 @@ class InjectedCalls:
     locale: Locale
     _grants: list[str] = field(default_factory=list)
 
+    @property
+    def base_url(self) -> str:
+        """Return where a client's relative addresses begin. Empty for an unknown app: its requests are refused."""
+        app = self.manager.calls.apps.get(split_ref(self.app_name)[0])
+        return app.api.base_url if app is not None else ""
+
     def target(self, method: str, url: str) -> Target:
         """Check a request. Raises the codes of a token call, and those of `target_of`."""
         return target_of(self._app, method, url)

@@ -12,7 +12,7 @@ from oauthbroker.providers import Preset
 from tests.kit.preset_plays import Play, Said
 
 Shown = Callable[[Preset, Play], bool]
-_NO_QUIRKS = {"api_hosts", "assertion_audience", "derived", "name", "title", "documentation", "params", "endpoints", "flows", "pkce", "refresh_tokens", "identity",
+_NO_QUIRKS = {"api_base_path", "api_hosts", "no_api", "assertion_audience", "derived", "name", "title", "documentation", "params", "endpoints", "flows", "pkce", "refresh_tokens", "identity",
               "sample_scopes", "refresh_token_idle_days", "refresh_token_days", "refresh_token_leeway_seconds", "access_token_idle_days", "token_limit",
               "notes", "modes", "evidence", "error_words"}  # fmt: skip
 
@@ -106,7 +106,8 @@ def _demand(play: Play, step: str, name: str) -> Any:
 def _is_prefixed(variant: Preset, play: Play) -> bool:
     asked = set(play.app.scopes or [])
     return any(
-        scope not in asked and scope.startswith(tuple(variant.scope_prefixes)) for scope in _answered(variant, play)
+        scope not in asked and scope.startswith(tuple(prefix.partition("{")[0] for prefix in variant.scope_prefixes))
+        for scope in _answered(variant, play)
     )
 
 

@@ -22,6 +22,7 @@ from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.located_app import located
+from oauthbroker.model.provider_api import written_host
 from oauthbroker.protocol.discovery import relies_on_discovery
 from oauthbroker.testing import Canaries, TestClock
 from tests.kit.preset_demands import CLIENT_ID, Call, Inspector
@@ -29,6 +30,7 @@ from tests.kit.preset_plays import Asked, Demand, Play, Said
 from tests.unit.protocol.kit import RawServer, raw_answer
 
 CODE = "code-of-the-play"
+OF_THE_API = "/of-the-api"  # what a tool asks for in a play
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _MOMENT = re.compile(r"\{(epoch|epochMs|iso|http|plain)([+-][0-9]+)\}")
 _SECRETS = ("access", "refresh", "access2", "refresh2", "access3", "refresh3", "device")  # 3: refreshed once more
@@ -128,6 +130,8 @@ class Player:
                 return self._revoke(call)
             case "metadata":
                 return Said(body=self.metadata())
+        if call.path.endswith(OF_THE_API):
+            return self._api(call)
         self.inspector.must(False, f"{call.method} {call.path} is no endpoint")
         return Said(status=404, body={})
 
@@ -227,6 +231,16 @@ class Player:
         self.revoked += [name for name in _SECRETS if any(self.secrets[name] in text.split() for text in carried)]
         return self.play.answers.revoke
 
+    def _api(self, call: Call) -> Said:
+        """A request of a tool, whose token is in one header."""
+        self.calls.append(f"{call.method} {call.path}")
+        held = ("access", "access2") if self.app.habits.second_exchange else ("access",)  # an exchange may fail
+        tokens = {self.secrets[name] for name in held}
+        carried = [name for name, text in call.headers.items() if tokens & set(text.split())]
+        wanted = (self.app.habits.token_header or "Authorization").lower()
+        self.inspector.must(carried == [wanted], f"the API: the token is in the headers {carried}")
+        return Said(body={"of": "the API"})
+
     # --- its answers
 
     def _filled(self, text: str) -> bytes:
@@ -310,7 +324,11 @@ async def playing(play: Play, app: OAuthApp, clock: TestClock, canaries: Canarie
         habits, second = app.habits, app.habits.second_exchange
         if second is not None:
             habits = replace(habits, second_exchange=replace(second, url=_at(player.server.url, second.url)))
-        player.app = replace(app, endpoints=_moved(app, player.server.url), facts=facts, habits=habits)
+        here = written_host(player.server.url)
+        assert here is not None
+        api = replace(app.api, hosts=(here,))
+        moved = _moved(app, player.server.url)
+        player.app = replace(app, endpoints=moved, facts=facts, habits=habits, api=api)
         yield player
 
 

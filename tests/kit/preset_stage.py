@@ -15,7 +15,9 @@ import yaml
 
 from oauthbroker.config import load
 from oauthbroker.core.errors import Code
+from oauthbroker.injection.targets import target_of
 from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.provider_api import ApiHost
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, SessionOutcome
 from oauthbroker.model.turn import Turn
 from oauthbroker.protocol.messages import ProviderResponse
@@ -24,7 +26,7 @@ from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.preset_demands import CLIENT_ID
-from tests.kit.preset_player import Player, playing
+from tests.kit.preset_player import OF_THE_API, Player, playing
 from tests.kit.preset_plays import Play, Refusal
 from tests.kit.running_broker import BASE, Harness, running, turn
 
@@ -65,6 +67,24 @@ class Stage:
             assert kept | set(facts) == set(grant.provider_data)
             assert facts == {name: grant.provider_data[name] for name in facts}
             assert grant.open_facts is None
+
+    async def call_the_api(self, play: Play) -> None:
+        """A tool's request to the first of the API's hosts has the token. The host is checked as it is written, and the
+        request is sent to the player."""
+        app = app_of(play, self.folder, self.canaries)
+        first = app.api.hosts[0]
+        async with self._set(play) as (harness, player):
+            await agree(harness, player)
+            ready = await ask(harness, play)
+            assert isinstance(ready, Ready), (ready, player.complaints)
+            data = ready.provider_data
+            url = app.api.base_url if isinstance(first, ApiHost) else f"https://{first.host_in(data)}/"
+            target_of(app, "GET", url).check_account(data)
+            async with harness.broker.oauth(turn_of(play)).client("played") as api:
+                answer = await api.get(OF_THE_API)
+            assert 200 == answer.status_code
+            path = target_of(app, "GET", f"{url}{OF_THE_API[1:]}").path_for(data)
+            assert f"GET {path}" == player.calls[-1]
 
     async def refresh(self, play: Play) -> None:
         """Twice: the second request shows which refresh token was kept."""

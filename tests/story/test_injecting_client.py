@@ -99,6 +99,24 @@ async def refused(awaited: Any) -> Code:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+async def test_an_address_without_a_host_goes_to_the_first_of_the_apps_hosts(here: Stage, library: ModuleType) -> None:
+    async with here.client(library=library) as client:
+        assert 201 == (await client.get("/v1/x?a=b")).status_code
+    with here.oauth.sync.client("OAuthApp/mail", library=library) as client:
+        assert 201 == (await asyncio.to_thread(client.get, "/v1/x?a=b")).status_code
+    assert [b"GET /v1/x?a=b HTTP/1.1"] * 2 == [head.partition(b"\r\n")[0] for head in here.api.requests]
+    assert [f"Bearer {here.token}"] * 2 == here.tokens_sent
+
+
+@pytest.mark.parametrize("app, code", [("bare", Code.API_NOT_DECLARED), ("unknown", Code.OAUTH_APP_NOT_FOUND)])
+async def test_an_address_without_a_host_is_refused_where_the_app_names_none(here: Stage, app: str, code: Code) -> None:
+    async with here.client(app) as client:
+        assert "" == str(client.base_url)
+        assert code is await refused(client.get("/v1/x"))
+    assert [] == here.api.requests
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 async def test_a_request_carries_the_token_and_the_answer_comes_back(here: Stage, library: ModuleType) -> None:
     async with here.client(library=library) as client:
         assert isinstance(client, library.AsyncClient)

@@ -38,6 +38,11 @@ async def test_a_person_connects_as_the_documentation_says(play: Play, stage: St
     await stage.connect(play)
 
 
+@pytest.mark.parametrize("play", cases(lambda play: play.preset.api_hosts))
+async def test_a_tools_request_reaches_the_api_with_the_token(play: Play, stage: Stage) -> None:
+    await stage.call_the_api(play)
+
+
 @pytest.mark.parametrize("play", cases(lambda play: play.result.after_refresh))
 async def test_its_tokens_are_refreshed_as_the_documentation_says(play: Play, stage: Stage) -> None:
     await stage.refresh(play)
@@ -66,6 +71,12 @@ def test_every_preset_has_a_play_and_every_play_a_preset():
 def test_every_quirk_of_a_preset_is_played(name: str):
     played = [play for play in plays() if play.provider == name]
     assert [] == unplayed(presets()[name], played)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_preset_names_the_hosts_of_its_api_or_says_why_there_are_none(name: str):
+    preset = presets()[name]
+    assert bool(preset.api_hosts) != bool(preset.no_api)
 
 
 def test_there_are_forty():

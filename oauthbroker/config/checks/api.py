@@ -38,12 +38,14 @@ def api_of(app: Merged) -> ApiAccess:
     """Return the API of an app, with its own hosts or else its preset's. Hosts with problems are left out."""
     said = app.spec.api or ProviderApiSpec()
     hosts = [*(_named_host(app, each) for each in app.place.api_hosts), *host_of_server(app)]
+    path = app.place.api_base_path  # of the preset's hosts
     if said.hosts is not None:
-        hosts = [_host(app, each) for each in said.hosts]
+        hosts, path = [_host(app, each) for each in said.hosts], ""
     methods = METHODS if said.methods is None else tuple(said.methods)
     headers = None if said.headers is None else frozenset(spelled(name.encode()) for name in said.headers)
     kept = tuple(host for host in hosts if host is not None)
-    return ApiAccess(kept, methods, injected=said.delivery is not None, headers=headers, base_path=said.base_path or "")
+    path = path if said.base_path is None else said.base_path
+    return ApiAccess(kept, methods, injected=said.delivery is not None, headers=headers, base_path=path)
 
 
 def check_api(app: Merged, reach: ProviderNetworks) -> None:
@@ -88,7 +90,9 @@ def _check_headers(app: Merged, headers: Sequence[str]) -> None:
         seen.add(name)
 
 
-def _named_host(app: Merged, name: str) -> AnyHost | None:
+def _named_host(app: Merged, name: str | AccountHost) -> AnyHost | None:
+    if isinstance(name, AccountHost):
+        return name
     if "{" in name and app.spec.connect_params:
         return ConnectedHost(name, connect_params_of(app)) if written_host(sampled(app, name)) is not None else None
     return written_host(name)

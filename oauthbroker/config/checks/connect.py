@@ -163,7 +163,7 @@ def _texts(app: Merged) -> Iterator[str]:
     derived = app.preset.derived if app.preset else {}
     urls = [getattr(app.endpoints, slot) for slot in ENDPOINT_NAMES]
     said = [host.name or "" for host in (app.spec.api.hosts or ())] if app.spec.api else []
-    for text in (*urls, *app.place.api_hosts, *said, *(app.spec.resource or ())):
+    for text in (*urls, *app.place.named_hosts, *said, *(app.spec.resource or ())):
         yield filled(text, {name: f"{{{found.of}}}" for name, found in derived.items()})
 
 

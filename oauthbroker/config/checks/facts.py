@@ -65,7 +65,7 @@ def known_origins(app: Merged) -> set[tuple[str, str, int | None]]:
     """Return the origins of the app's endpoints and API: tokens are sent to no other one."""
     urls = [sampled(app, getattr(app.endpoints, slot)) for slot in app.endpoints.__slots__]
     hosts = [each for each in api_of(app).hosts if isinstance(each, ApiHost)]
-    hosts += [each for each in map(written_host, app.place.api_hosts) if each is not None]
+    hosts += [each for each in map(written_host, app.place.named_hosts) if each is not None]
     return {url_checks.origin_of(url) for url in urls if url and "{" not in url} | {
         (each.scheme, each.name, each.port) for each in hosts
     }
@@ -91,7 +91,7 @@ def _check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
 
 
 def _check_base_path(app: Merged) -> None:
-    path = (app.spec.api and app.spec.api.base_path) or ""
+    path = api_of(app).base_path
     at = ("api", "basePath")
     if not path:
         return

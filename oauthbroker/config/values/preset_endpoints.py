@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.config.written.resource_specs import OAuthAppSpec
 from oauthbroker.model.apps import Endpoints
+from oauthbroker.model.provider_api import AccountHost
 from oauthbroker.providers import Preset
+from oauthbroker.providers.connection_facts_form import AccountHostForm
 
 _PAGE: Final = "authorization_url"  # the one endpoint that receives no secret: browsers open it
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -19,16 +21,21 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderPlace:
-    """Where an app's provider answers. `api_hosts` are the preset's.
+    """Where an app's provider answers. `api_hosts` and `api_base_path` are the preset's.
 
     `is_elsewhere`: the app's endpoints are another provider's, so the preset's are not used. `dropped` are those that
     the app does not name, as they are written in an app.
     """
 
     endpoints: Endpoints
-    api_hosts: tuple[str, ...] = ()
+    api_hosts: tuple[str | AccountHost, ...] = ()
+    api_base_path: str = ""
     is_elsewhere: bool = False
     dropped: tuple[str, ...] = ()
+
+    @property
+    def named_hosts(self) -> list[str]:
+        return [host for host in self.api_hosts if isinstance(host, str)]
 
 
 def place_of(spec: OAuthAppSpec, preset: Preset | None) -> ProviderPlace:
@@ -40,9 +47,10 @@ def place_of(spec: OAuthAppSpec, preset: Preset | None) -> ProviderPlace:
     said = {slot: url for slot, url in (spec.endpoints or ()) if url is not None}
     values = values_of(spec, preset)
     known = {slot: fill(url, values) for slot, url in (preset.endpoints if preset else ()) if url}
-    hosts = tuple(fill(host, values) for host in (preset.api_hosts if preset else ()))
+    hosts = tuple(_api_host(host, values) for host in (preset.api_hosts if preset else ()))
     if not _is_elsewhere(said, known, hosts):
-        return ProviderPlace(endpoints=Endpoints(**{**known, **said}), api_hosts=hosts)
+        path = fill(preset.api_base_path, values) if preset else ""
+        return ProviderPlace(endpoints=Endpoints(**{**known, **said}), api_hosts=hosts, api_base_path=path)
     if _PAGE in known and _host(known[_PAGE]) in map(_host, said.values()):
         said = {_PAGE: known[_PAGE], **said}
     dropped = [f"endpoints.{name}" for slot, name in ENDPOINT_NAMES.items() if slot in known and slot not in said]
@@ -83,7 +91,14 @@ def unused_parts(dropped: Iterable[str], preset: Preset) -> tuple[str, str]:
     return what, f"write those that your installation has{instead if params else ''}"
 
 
-def _is_elsewhere(said: Mapping[str, str], known: Mapping[str, str], hosts: Iterable[str]) -> bool:
+def _api_host(host: str | AccountHostForm, values: Mapping[str, str]) -> str | AccountHost:
+    if not isinstance(host, str):
+        return host.host
+    filled = fill(host, values)
+    return filled if "{" in filled else filled.lower()
+
+
+def _is_elsewhere(said: Mapping[str, str], known: Mapping[str, str], hosts: Iterable[str | AccountHost]) -> bool:
     if not known:
         return False
     named = {_host(url) for url in known.values()} | set(hosts)

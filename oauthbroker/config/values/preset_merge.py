@@ -9,7 +9,7 @@ from typing import Final
 
 from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.reading.shape import Written
-from oauthbroker.config.values.preset_endpoints import ProviderPlace, place_of, values_of
+from oauthbroker.config.values.preset_endpoints import ProviderPlace, fill, place_of, values_of
 from oauthbroker.config.written.resource_specs import IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
 from oauthbroker.model.apps import (
     AssertionAudience,
@@ -173,6 +173,9 @@ def _known_habits(spec: OAuthAppSpec, preset: Preset | None, place: ProviderPlac
         habits = dataclasses.replace(
             habits, issuer_template="", issuer_promised=False, second_exchange=None, refresh_with=None
         )
+    elif "{" in habits.issuer_template:  # claims, and parameters of the preset
+        issuer = fill(habits.issuer_template, values_of(spec, preset))
+        habits = dataclasses.replace(habits, issuer_template=issuer)
     return spec.quirks.over(habits) if spec.quirks else habits
 
 
@@ -214,7 +217,9 @@ def _aliases(app: Merged) -> dict[str, str]:
         for other, ours in app.habits.scope_aliases.items()
         if ours in app.scopes and other not in app.scopes
     }
-    prefixes = (*(app.preset.scope_prefixes if app.preset else ()), *(app.spec.quirks or Quirks()).scope_prefixes)
+    values = values_of(app.spec, app.preset)
+    known = (fill(prefix, values) for prefix in (app.preset.scope_prefixes if app.preset else ()))
+    prefixes = (*known, *(app.spec.quirks or Quirks()).scope_prefixes)
     for prefix in prefixes:
         for scope in app.scopes:
             other = scope.removeprefix(prefix) if scope.startswith(prefix) else prefix + scope

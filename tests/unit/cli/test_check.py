@@ -257,7 +257,7 @@ def test_parts_of_a_preset_that_an_app_replaces_are_named(tmp_path: Path):
     assert line.startswith(f"warning: {folder}/app.yaml:11:3 spec.endpoints: The app has endpoints of its own, so")
     assert "Write those that your installation has" in line
     [app] = json.loads(check(folder, "--json").stdout)["apps"]
-    assert {"endpoints.issuer", "endpoints.jwksUrl", "endpoints.revokeUrl", "endpoints.userInfoUrl", "endpoints.deviceAuthorizationUrl"} == set(app["dropped"])  # fmt: skip
+    assert {"api.hosts", "endpoints.issuer", "endpoints.jwksUrl", "endpoints.revokeUrl", "endpoints.userInfoUrl", "endpoints.deviceAuthorizationUrl"} == set(app["dropped"])  # fmt: skip
     assert all(name in line for name in app["dropped"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,20 @@ def test_printed_values_can_be_pasted(tmp_path: Path):
     assert {f"my-slack-{mode}" for mode in ("bot", "user", "orgBot", "orgUser")} == set(load(tmp_path).apps)
 
 
+@pytest.mark.parametrize("name", presets())
+def test_it_says_first_what_to_register_there(name: str):
+    preset = presets()[name]
+    lines = typed("show", name).stdout.partition("An OAuthApp to start from")[0].splitlines()
+    steps = [line.partition(". ")[2] for line in lines if re.match(r"[0-9]+\. ", line)]
+    assert preset.title in steps[0]
+    assert any(f"/oauth/callback/my-{name}" in step for step in steps)
+    assert all(any(f"params.{param}" in step for step in steps) for param in preset.params)
+    assert all(any(scope in step for step in steps) for scope in [*preset.always_scopes, *preset.sample_scopes])
+    assert any("oauth.client(" in step for step in steps) == bool(preset.api_hosts)
+    assert all(f"Note: {note}" in steps for note in preset.notes)
+    assert any("providerData" in step for step in steps) == bool(preset.connection_facts.names)
+
+
 @pytest.mark.parametrize("name", ["google", "slack", "oidc"])
 def test_short_is_a_screen_without_evidence_and_with_the_same_app(name: str, tmp_path: Path):
     short, long = typed("show", name, "--short").stdout, typed("show", name).stdout
@@ -70,7 +85,7 @@ def test_short_is_a_screen_without_evidence_and_with_the_same_app(name: str, tmp
 def test_json_has_every_fact_with_its_source():
     found: dict[str, Any] = json.loads(typed("show", "slack", "--json").stdout)
     assert set(presets()["slack"].fact_paths()) == set(found["evidence"])
-    assert "https://slack.com/api/oauth.v2.access" == found["endpoints"]["tokenUrl"]
+    assert "https://{domain}/api/oauth.v2.access" == found["endpoints"]["tokenUrl"]
     assert ["bot", "orgBot", "orgUser", "user"] == sorted(found["apps"])
     assert "subjectMode: global" in found["apps"]["orgBot"]
     assert "subjectMode: user" in found["apps"]["orgUser"]

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from string import Formatter
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from pydantic import ValidationError
@@ -118,6 +119,8 @@ def test_every_preset_keeps_the_rules_that_apps_have_to_keep(preset: Preset):
 def test_a_preset_has_exactly_the_parameters_its_endpoints_need(preset: Preset):
     used = {name for _, url in preset.endpoints for _, name, _, _ in Formatter().parse(url) if name}
     used |= {name for host in preset.api_hosts if isinstance(host, str) for name in params_in(host)}
+    used |= {each.of for each in preset.derived.values()}
+    used |= {name for name in params_in(preset.api_base_path) if name in preset.params}
     used -= {"client_id"}  # of the app's client, where a revocation endpoint names it
     used -= set(preset.connection_facts.callback) - set(preset.params)
     assert used == {*preset.params, *preset.derived}
@@ -372,5 +375,35 @@ def test_a_host_that_differs_by_account_is_one_that_tools_are_told(tmp_path: Any
 def test_a_host_in_a_preset_is_a_name_of_its_own(preset: Preset):
     usual = {name: example(param) for name, param in preset.params.items()}
     usual |= {name: each.text_for(usual[each.of]) or "" for name, each in preset.derived.items()}
-    hosts = [fill(host, usual) for host in preset.api_hosts]
+    hosts = [fill(host, usual) for host in preset.api_hosts if isinstance(host, str)]
     assert all(is_host_name(host) and "." in host for host in hosts)
+
+
+@pytest.mark.parametrize(
+    "said, path",
+    [
+        ("", "/ex/jira/{cloudid}/"),
+        ("params: {product: confluence}\n  ", "/ex/confluence/{cloudid}/"),
+        ("api: {basePath: /}\n  ", "/"),
+        ("api: {hosts: [api.atlassian.com]}\n  ", ""),
+    ],
+)
+def test_the_path_of_a_presets_api_belongs_to_the_presets_hosts(said: str, path: str, tmp_path: Any):
+    app = preset_app(tmp_path, "atlassian", ("  flow:", f"  {said}flow:"), scopes='["read:jira-work"]')
+    assert (path, "https://api.atlassian.com/") == (app.api.base_path, app.api.base_url)
+
+
+@pytest.mark.parametrize("preset", ALL)
+def test_the_hosts_of_a_mode_are_those_of_its_own_region(preset: Preset):
+    """Where the preset's who-am-I endpoint is at a host of the API, that of each mode is, too."""
+
+    def is_at_the_api(variant: Preset) -> bool:
+        return urlsplit(variant.endpoints.user_info_url).netloc in variant.api_hosts
+
+    assert is_at_the_api(preset) <= all(map(is_at_the_api, preset.variants().values()))
+
+
+@pytest.mark.parametrize("preset", ALL)
+def test_a_host_of_a_preset_that_differs_by_account_is_one_that_tools_are_told(preset: Preset):
+    told = {*preset.tool_data, *preset.connection_facts.names}
+    assert {host.provider_data for host in preset.api_hosts if not isinstance(host, str)} <= told

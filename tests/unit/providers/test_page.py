@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from oauthbroker.config import load
+from oauthbroker.config.values.preset_endpoints import fill
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.words import Fact, account, facts, flows, own_facts
 
 MOST_WORDS = 40  # of a cell
+POPULAR = (  # asked for most in public threads, and popular in the largest catalogue of providers
+    "google", "microsoft", "slack", "github", "atlassian", "notion", "linear", "hubspot", "salesforce", "shopify",
+    "airtable", "intercom", "xero", "intuit", "zendesk", "zoom", "dropbox", "box", "asana", "gitlab", "linkedin",
+    "discord", "docusign", "stripe", "figma",
+)  # fmt: skip
+POPULAR_FACTS = {
+    "endpoints.authorizationUrl": "authorization endpoint",
+    "endpoints.tokenUrl": "token endpoint",
+    "identity.user": "a person is",
+    "identity.global": "a team is",
+    "refreshTokens": "refresh tokens",
+    "revoke": "revocation",
+    "apiHosts": "hosts of the API",
+}
 PAGE = Path(__file__).parents[3] / "docs" / "providers.md"
 INTRO = """\
 # Providers
@@ -20,7 +37,7 @@ INTRO = """\
 Written by `make providers` from the files in `oauthbroker/providers/`; a test refuses a page that differs.
 
 A preset supplies the fields that an OAuthApp leaves out: a provider's endpoints, its deviations from the standards, and the
-spelling of its accounts. `oauthbroker providers show NAME` prints one with an OAuthApp to start from. An app's own fields
+spelling of its accounts. `oauthbroker providers show NAME` prints one, with what to register at the provider and an OAuthApp to start from. An app's own fields
 override the preset; [its own endpoints replace the preset's as a whole](configuration.md#providers). Presets are data, not code.
 
 **Sources.** Every fact names its source. *documentation* is a page that we read; the date is
@@ -36,11 +53,18 @@ PKCE is sent with S256; only [an app](configuration.md#a-provider-that-refuses-p
 the app must write its own, because the provider's answers do not identify the account by themselves.
 
 """
+POPULAR_INTRO = """\
+## The 25 asked for most
+
+The facts that an app of these relies on. (?) marks an unverified fact; the sections below have the sources.
+
+"""
 OUTRO = """\
 ## A provider that is not here
 
-Write its endpoints, the source of its accounts, and its [quirks](configuration.md#quirks). An app can set everything that a preset can.
-An OpenID provider needs only its issuer: `provider: oidc`.
+`oauthbroker providers new acme --out config/acme.yaml` asks for the endpoints and writes an OAuthApp, with `--issuer URL` from the
+metadata of the issuer. There is no file for a preset of your own: an app can set everything that a preset can, also its
+[quirks](configuration.md#quirks), its facts, and the hosts of its API. An OpenID provider needs only its issuer: `provider: oidc`.
 
 ```yaml
 apiVersion: agents.example.io/v1alpha1
@@ -57,6 +81,7 @@ spec:
     userInfoUrl: https://api.acme.example/me
   scopes: [read]
   owner: {identity: {user: {from: userInfo, template: "acme:user:{data.id}"}}}
+  api: {hosts: [api.acme.example]}
   options: {authorize: {access_type: offline}}
   quirks:
     userInfoKind: own # no OpenID behind it
@@ -94,7 +119,7 @@ address and not a name.
 
 def page() -> str:
     known = list(presets().values())
-    parts = [INTRO, *_table(_overview(known)), "", OUTRO, "## Presets", ""]
+    parts = [INTRO, *_table(_overview(known)), "", POPULAR_INTRO, *_table(_popular()), "", OUTRO, "## Presets", ""]
     for preset in known:
         parts += [*_section(preset), ""]
     return "\n".join(parts)
@@ -110,6 +135,34 @@ def _overview(known: list[Preset]) -> Iterator[tuple[str, ...]]:
             _doubted(*flows(preset)),
             str(len(preset.unverified()) or "none"),
         )
+
+
+def _popular() -> Iterator[tuple[str, ...]]:
+    yield "provider", "scopes, for example", *POPULAR_FACTS.values()
+    for name in POPULAR:
+        variants = list(presets()[name].variants().values())
+        first, found = variants[0], {fact.path: fact for each in reversed(variants) for fact in facts(each)}
+        usual = {param: it.default for param, it in first.params.items() if it.default}
+        usual |= {part: it.text_for(usual[it.of]) or "" for part, it in first.derived.items() if it.of in usual}
+        cells = [_short(found[path], usual) if path in found else "write one" for path in POPULAR_FACTS]
+        yield (
+            f"[`{name}`](#{_anchor(first)})",
+            " ".join(map(_scope, first.sample_scopes)) or "none are asked for",
+            *cells,
+        )
+
+
+def _scope(text: str) -> str:
+    return f"`{text}`"
+
+
+def _short(fact: Fact, usual: Mapping[str, str]) -> str:
+    """Return a fact in a narrow cell, with the usual parameters: a template without its source, and not more than three
+    hosts."""
+    text = fact.text.partition(",")[0] if fact.path.startswith("identity.") else fill(fact.text, usual)
+    if fact.path == "apiHosts" and len(hosts := text.split(" ")) > 4 and "as told" not in text:
+        text = f"{' '.join(hosts[:3])} and {len(hosts) - 3} more"
+    return (f"`{text}`" if "{" in text or text.startswith("https://") else text) + ("" if fact.is_sure else " (?)")
 
 
 def _section(preset: Preset) -> Iterator[str]:
@@ -187,6 +240,17 @@ def test_no_unverified_fact_looks_sure():
         if row.startswith("| [`") or "learnt from" in row:
             continue
         assert ("**unverified**" in row) == bool(re.search(r" \(unverified(: [^)]+)?\) \|", row)), row
+
+
+@pytest.mark.parametrize("name", POPULAR)
+def test_a_popular_preset_says_all_that_an_app_needs(name: str):
+    """The endpoints and the API's hosts; whose account it is; what becomes of refresh tokens, and how a grant ends."""
+    for variant in presets()[name].variants().values():
+        said = {*variant.fact_paths(), *(path.rpartition(".")[0] for path in variant.fact_paths())}
+        assert {"endpoints.authorizationUrl", "endpoints.tokenUrl", "refreshTokens", "revoke", "apiHosts"} <= said
+        assert {"identity.user", "identity.global"} & said
+        assert variant.sample_scopes or variant.scopeless
+    assert len(set(POPULAR)) == 25
 
 
 def test_every_preset_has_its_section_and_its_anchor():

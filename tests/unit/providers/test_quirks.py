@@ -127,12 +127,13 @@ def test_an_unknown_quirk_is_refused_in_a_preset_and_in_an_app(said: dict[str, A
 
 IN_AN_APP = {
     "auth_method": "client.authMethod", "assertion_audience": "client.assertionAudience", "api_hosts": "api.hosts",
+    "api_base_path": "api.basePath",
     "authorize_params": "options", "token_params": "options", "refresh_params": "options", "connection_facts": "facts",
     "identity": "owner.identity", "endpoints": "endpoints", "flows": "flow",
 }  # fmt: skip
 # These describe a provider to people, or make one preset of several apps. No request depends on them.
 OF_PRESETS_ALONE = {
-    "name", "title", "documentation", "sample_scopes", "params", "derived", "modes", "notes", "evidence",
+    "name", "title", "documentation", "sample_scopes", "params", "derived", "modes", "notes", "no_api", "evidence",
     "refresh_tokens", "refresh_token_idle_days", "refresh_token_leeway_seconds",
     "access_token_idle_days", "token_limit",
 }  # fmt: skip

@@ -20,7 +20,7 @@ MODES = [
     for preset in presets().values()
     for mode in ["", *(preset.modes.values if preset.modes else [])]
 ]
-NOT_SHOWN = {"name", "title", "documentation", "sampleScopes", "modes", "evidence"}
+NOT_SHOWN = {"name", "title", "documentation", "sampleScopes", "modes", "noApi", "evidence"}
 
 
 def preset(**said: Any) -> Preset:

@@ -1,0 +1,119 @@
+"""`oauthbroker providers new`: an OAuthApp for a provider without a preset, which loads as it is printed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from oauthbroker.cli.new_provider import new_command
+from oauthbroker.cli.providers import app
+from oauthbroker.config import load
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.refused import Refused
+from oauthbroker.providers.own_app import OwnProvider, own_app_yaml
+from oauthbroker.testing import IdentityProvider
+from tests.unit.protocol.kit import RawServer, says
+
+PLAIN = {"NO_COLOR": "1", "COLUMNS": "80", "TERM": "dumb"}
+BROKER = """\
+apiVersion: agents.example.io/v1alpha1
+kind: Broker
+metadata: {name: broker}
+spec: {publicBaseUrl: "http://127.0.0.1:8420", weaken: [plainHttpProvider]}
+---
+"""
+BY_HAND = ["--endpoint", "authorizationUrl=https://acme.example/a", "--endpoint", "tokenUrl=https://acme.example/t"]
+
+
+def typed(*words: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["new", *words], env=PLAIN, input=stdin, catch_exceptions=True)
+
+
+def spec_of(text: str, folder: Path) -> Any:
+    """The app as it is written, which the loader takes."""
+    folder.joinpath("bundle.yaml").write_text(BROKER + text, "utf-8")
+    assert ["acme"] == list(load(folder).apps)
+    return yaml.safe_load(text)["spec"]
+
+
+def test_endpoints_by_hand_make_an_app_that_loads(tmp_path: Path) -> None:
+    more = ["--endpoint", "userInfoUrl=https://api.acme.example/me", "--account", "data.id"]
+    result = typed("acme", *BY_HAND, *more, "--scope", "read", "--api-host", "api.acme.example")
+    spec = spec_of(result.stdout, tmp_path)
+    assert {"from": "userInfo", "template": "acme:user:{data.id}"} == spec["owner"]["identity"]["user"]
+    assert (["read"], ["api.acme.example"]) == (spec["scopes"], spec["api"]["hosts"])
+    assert "/oauth/callback/acme" in result.stderr
+
+
+def test_without_userinfo_the_token_answer_names_the_account(tmp_path: Path) -> None:
+    spec = spec_of(typed("acme", *BY_HAND, "--scope", "read").stdout, tmp_path)
+    assert {"from": "tokenResponse", "template": "acme:user:{id}"} == spec["owner"]["identity"]["user"]
+
+
+def test_an_issuers_metadata_tell_the_rest(tmp_path: Path, identity_provider: IdentityProvider) -> None:
+    result = typed("acme", "--issuer", identity_provider.issuer, "--scope", "read")
+    assert 0 == result.exit_code, result.exception
+    spec = spec_of(result.stdout, tmp_path)
+    assert {"issuer": identity_provider.issuer} == spec["endpoints"]
+    assert {"from": "idToken", "template": "acme:user:{sub}"} == spec["owner"]["identity"]["user"]
+
+
+def test_a_hostile_scope_of_the_metadata_stays_a_comment(tmp_path: Path) -> None:
+    found = OwnProvider(
+        name="acme", endpoints={"issuer": "https://id.example"}, offered=("a\nb: c", "x]# {y}"), scopes=("read",)
+    )
+    spec = spec_of(own_app_yaml(found), tmp_path)
+    assert "b" not in spec
+
+
+async def test_an_issuer_without_metadata_is_told() -> None:
+    async with RawServer(says(404, b"{}")) as server:
+        result = await asyncio.to_thread(typed, "acme", "--issuer", server.url)
+    assert isinstance(result.exception, BrokerError)
+    assert Code.APP_MISCONFIGURED is result.exception.code
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("Acme", *BY_HAND), "small letters"),
+        (("github", *BY_HAND), "no preset's name"),
+        (("acme",), "--endpoint authorizationUrl=https://... and --endpoint tokenUrl=https://..."),
+        (("acme", *BY_HAND[:2]), "--endpoint tokenUrl=https://..."),
+        (("acme", "--endpoint", "tokenurl=https://acme.example"), "tokenUrl="),
+        (("acme", "--endpoint", "https://acme.example"), "no endpoint"),
+    ],
+)
+def test_half_a_description_is_refused_with_what_to_write(words: tuple[str, ...], said: str) -> None:
+    result = typed(*words)
+    assert isinstance(result.exception, Refused)
+    assert said in str(result.exception)
+
+
+def test_a_file_is_made_once(tmp_path: Path) -> None:
+    file = tmp_path / "acme.yaml"
+    assert (f"Wrote {file}.\n", 0) == ((made := typed("acme", *BY_HAND, "--out", str(file))).stdout, made.exit_code)
+    kept = file.read_text("utf-8")
+    assert "exists" in str(typed("acme", *BY_HAND, "--scope", "other", "--out", str(file)).exception)
+    assert kept == file.read_text("utf-8")
+
+
+def test_a_terminal_is_asked_for_the_endpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal:
+        @staticmethod
+        def isatty() -> bool:
+            return True
+
+    answers = iter(["", "https://acme.example/a", "https://acme.example/t", "https://acme.example/me", "user.id"])
+    monkeypatch.setattr("sys.stdin", Terminal)
+    monkeypatch.setattr("typer.prompt", lambda *_, **__: next(answers))
+    text = tmp_path / "acme.yaml"
+    new_command("acme", scope=["read"], out=text)
+    spec = yaml.safe_load(text.read_text("utf-8"))["spec"]
+    assert "https://acme.example/me" == spec["endpoints"]["userInfoUrl"]
+    assert "acme:user:{user.id}" == spec["owner"]["identity"]["user"]["template"]
