@@ -59,8 +59,8 @@ class LineProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """One line that may become a grant. `scopes` are the app's own words for them, in its order; `params` are the values
-    of its connectParams."""
+    """One line that may become a grant. `scopes` are the app's own words for them, in its order; `params` are the
+    values of its connectParams."""
 
     line: int
     app: str
