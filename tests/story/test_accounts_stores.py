@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
@@ -58,8 +58,8 @@ async def stage(
         yield made
 
 
-async def grants_in(harness: Harness) -> dict[tuple[str, str, str], Grant]:
-    return {tuple(it.record.key): it.record async for it in harness.repository.grants()}
+async def grants_in(harness: Harness) -> dict[GrantKey, Grant]:
+    return {it.record.key: it.record async for it in harness.repository.grants()}
 
 
 async def check_all(stage: Stage, there: Harness) -> None:
@@ -98,7 +98,8 @@ def archived(world: World, source: str, target: str) -> None:
         there.set_mark(None, expect=there.mark())
 
 
-WAYS = {
+Moves = Callable[[World, str, str], Any]
+WAYS: dict[str, list[tuple[str, Moves]]] = {
     "to PostgreSQL": [("database", World.move)],
     "to PostgreSQL and back": [("database", World.move), ("files", World.move)],
     "by an archive": [("others", archived)],
