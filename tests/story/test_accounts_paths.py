@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.records import Grant
 from oauthbroker.testing import Authority, IdentityProvider, TestClock
-from tests.kit.running_broker import ALICE, BOB
+from tests.kit.running_broker import ALICE, BOB, running, turn, user_app
 from tests.story.accounts_kit import Connection, Stage, stage_of
 from tests.story.api.kit import Callers
 from tests.story.signed_in import ADMIN, CONNECTIONS, connections_browser, operator_browser, submit_form
@@ -194,3 +196,28 @@ async def test_an_account_that_the_app_does_not_take_says_so(stage: Stage) -> No
     assert isinstance(refused, Failed)
     assert Code.ACCOUNT_FORBIDDEN is refused.code
     assert "connectParams" in refused.message
+
+
+# --- one revocation that ends all of a client
+
+
+async def test_an_end_spares_the_client_while_the_same_account_has_another_connection(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """One provider account under two names: revoking one at such a provider would end the other one, too."""
+    for person, told in (("alice", 0), ("bob", 1)):
+        owner = Owner(binding="localOperator", user_identity=IdentityRule("idToken", "idp:user:{sub}"))
+        changes: dict[str, Any] = {"owner": owner, "several_accounts": True, "revocation": Revocation(reach="grant")}
+        app = user_app(identity_provider, f"mail-{person}", **changes)
+        async with running(identity_provider, [app], clock=test_clock) as harness:
+            base = turn()
+            assert base.auth is not None
+            of = replace(base, auth=replace(base.auth, accounts={app.name: ["work", "private"]}))
+            for account, who in (("work", "alice"), ("private", person)):
+                asked = await harness.ask(app.name, of=of, account=account)
+                assert 200 == (await harness.connect(asked, who)).status
+            before = identity_provider.count("revoke")
+            assert await harness.broker.revoke(app.name, subject=ALICE, account="work")
+            assert isinstance(await harness.ask(app.name, of=of, account="work"), AuthorizationRequired)
+            assert isinstance(await harness.ask(app.name, of=of, account="private"), Ready)
+            assert told == min(1, identity_provider.count("revoke") - before)
