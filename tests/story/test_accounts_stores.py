@@ -1,4 +1,4 @@
-"""Connections of one user that come from elsewhere, and move from one store to another: each stays what it was."""
+"""Connections of one user that come from elsewhere, and move from one store to another: each stays as it was."""
 
 from __future__ import annotations
 
