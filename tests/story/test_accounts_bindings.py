@@ -1,4 +1,4 @@
-"""Two accounts of one user with each binding and flow: what is confirmed for one account connects that one alone."""
+"""Two accounts of one user with each binding and flow: a confirmation for one account connects that one alone."""
 
 from __future__ import annotations
 

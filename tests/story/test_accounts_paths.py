@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import Code
+from oauthbroker.diagnostics.forecast import AppFacts, forecast
 from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
@@ -196,6 +197,23 @@ async def test_an_account_that_the_app_does_not_take_says_so(stage: Stage) -> No
     assert isinstance(refused, Failed)
     assert Code.ACCOUNT_FORBIDDEN is refused.code
     assert "connectParams" in refused.message
+
+
+async def test_the_forecast_tells_the_end_of_each_connection(stage: Stage) -> None:
+    views = [view async for view in stage.harness.broker.grants.views()]
+    apps = {app.name: AppFacts(scopes=(*app.scopes, "more")) for app in stage.apps}
+    found = forecast(views, apps, stage.harness.clock.now()).outlooks
+    assert {(each.app, each.account) for each in stage.all} == {(it.app, it.account) for it in found}
+    assert {(it.app, it.account) for it in found} == {(it.to_json()["app"], it.to_json()["account"]) for it in found}
+
+
+async def test_the_event_that_resumes_a_turn_names_the_connection(stage: Stage) -> None:
+    await stage.harness.parts.relay.once()
+    events = await stage.harness.events(count=len(stage.all))
+    said = {(event["payload"]["oauthAppRef"]["name"], event["payload"]["account"]) for event in events}
+    assert {(each.app, each.account) for each in stage.all} == said
+    for event in events:
+        assert {f"OAuthApp/{app}" for app in stage.pairs} == event["auth"]["accounts"].keys()
 
 
 # --- one revocation that ends all of a client
