@@ -17,7 +17,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_object
 from oauthbroker.model.accounts import is_account
 from oauthbroker.model.apps import IdentityRule, OAuthApp
-from oauthbroker.model.connect_params import values_of
+from oauthbroker.model.connect_params import texts_of, values_of
 from oauthbroker.model.grant_key import GrantKey, grant_id
 from oauthbroker.model.owner_check import knows_by_sub
 from oauthbroker.model.subject import is_subject
@@ -59,7 +59,8 @@ class LineProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """One line that may become a grant. `scopes` are the app's own words for them, in its order."""
+    """One line that may become a grant. `scopes` are the app's own words for them, in its order; `params` are the
+    values of its connectParams."""
 
     line: int
     app: str
@@ -73,6 +74,7 @@ class Incoming:
     refresh_expires_at: datetime | None = None
     mark: str = field(default="", repr=False)
     connection: str = ""
+    params: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> GrantKey:
@@ -193,8 +195,8 @@ def _read(
 
 def _problems_of_form(members: Mapping[str, Any]) -> list[str]:
     problems = []
-    if set(members) - {*_TEXTS, "scopes"}:
-        problems.append(f"a field that is not known. Use {', '.join(_TEXTS)}, scopes.")
+    if set(members) - {*_TEXTS, "connectParams", "scopes"}:
+        problems.append(f"a field that is not known. Use {', '.join(_TEXTS)}, connectParams, scopes.")
     problems += [f"{name} is missing" for name in sorted(_NEEDED - set(members))]
     if members.keys().isdisjoint(("refreshToken", "accessToken")):
         problems.append("refreshToken and accessToken are missing. Give one of them, or both.")
@@ -202,6 +204,9 @@ def _problems_of_form(members: Mapping[str, Any]) -> list[str]:
     scopes = members.get("scopes", [])
     if not (isinstance(scopes, list) and len(scopes) <= MOST_SCOPES and all(isinstance(it, str) for it in scopes)):
         problems.append("scopes is not a list of texts")
+    params = members.get("connectParams", {})
+    if not (isinstance(params, dict) and all(isinstance(it, str) for it in params.values())):
+        problems.append("connectParams is not an object of texts")
     return problems
 
 
@@ -235,6 +240,7 @@ def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datet
         refresh_expires_at=moments.get("refreshTokenExpiresAt"),
         mark=_mark(members),
         connection=members.get("connection", ""),
+        params=_params(app, members),
     )
 
 
@@ -247,7 +253,7 @@ def _problems_of_owner(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[st
         yield "subject is empty, too long or unprintable"
     elif rule is not None and is_compared and not _shape(rule.template).fullmatch(subject):
         yield f"subject is not spelt as the app's owner.identity.{app.subject_mode} spells them: {rule.template}"
-    if problem := _problem_of_connection(app, members.get("connection", "")):
+    if problem := _problem_of_connection(app, members):
         yield problem
     account = members.get("account")
     if account is not None and not knows_by_sub(app):
@@ -256,20 +262,29 @@ def _problems_of_owner(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[st
         yield "account is empty, too long or unprintable"
 
 
-def _problem_of_connection(app: OAuthApp, connection: str) -> str:
+def _problem_of_connection(app: OAuthApp, members: Mapping[str, Any]) -> str:
     """Return the problem of the account that a line is for, empty without one."""
+    connection, typed = members.get("connection", ""), members.get("connectParams", {})
     if app.connect_params:
         names = ", ".join(it.name for it in app.connect_params)
-        if not connection:
-            return f"connection is missing. Give the value of connectParams: {names}."
+        if bool(connection) == bool(typed):
+            return f"not one of connection and connectParams. Give one, with the value of {names}."
         try:
-            values_of(app.connect_params, connection)
+            found = texts_of(app.connect_params, _params(app, members))
         except BrokerError:
-            return f"connection is no value of connectParams: {names}"
-        return ""
+            found = None
+        return "" if found is not None else f"no value of connectParams: {names}. Give one that the app takes."
+    if typed:
+        return "connectParams is of no use for this app, which has none. Leave it out."
     if connection and not app.several_accounts:
         return "connection is of no use for this app, which has one account for each subject. Leave it out."
     return "" if not connection or is_account(connection) else "connection is too long or unprintable"
+
+
+def _params(app: OAuthApp, members: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the parameters of a connection, which its name says, or a user typed. Raises `accountForbidden`."""
+    typed: Mapping[str, str] = members.get("connectParams", {})
+    return typed if typed or not app.connect_params else values_of(app.connect_params, members["connection"])
 
 
 def _problems_of_tokens(members: Mapping[str, Any]) -> Iterator[str]:
@@ -318,7 +333,10 @@ def _mark(members: Mapping[str, Any]) -> str:
     digest = hashlib.sha256()
     for name in sorted(members):
         value = members[name]
-        for part in (name, *(value if isinstance(value, list) else [value])):
+        parts = value if isinstance(value, list) else [value]
+        if isinstance(value, dict):
+            parts = [text for pair in sorted(value.items()) for text in pair]
+        for part in (name, *parts):
             data = part.encode()
             digest.update(len(data).to_bytes(8, "big") + data)
         digest.update(b"\xff")

@@ -18,7 +18,6 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.connect_params import values_of
 from oauthbroker.model.owner_check import CheckedOwner, check_owner, is_the_account, pin_of
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.records import Grant, Token
@@ -145,7 +144,7 @@ class Importing:
         app = self.apps.get(incoming.app)
         if app is None:
             raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
-        return app.at(values_of(app.connect_params, incoming.connection)) if app.connect_params else app
+        return app.at(incoming.params)
 
     def _grant(self, app: OAuthApp, incoming: Incoming, old: Grant | None, owner: CheckedOwner | None) -> Grant:
         """Build the grant of a line. Beside a refresh token, an access token with an unknown end counts as ended: then

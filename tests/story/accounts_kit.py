@@ -19,11 +19,12 @@ from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.provider_api import ApiAccess, ApiHost, ConnectedHost
 from oauthbroker.model.settings import Settings
 from oauthbroker.protocol.network.dialing import Dialer
+from oauthbroker.store.format.port import Store
 from oauthbroker.testing import Authority, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.types import Client as Registration
 from tests.kit.default_store import default_store
-from tests.kit.running_broker import BASE, Harness, endpoints_of, running, turn, user_app
+from tests.kit.running_broker import ALICE, BASE, Harness, endpoints_of, running, turn, user_app
 from tests.story.api.clients import listening
 from tests.story.sites_kit import ONE, TWO, lists, sites
 from tests.story.tenants_kit import CALLBACK, app_of
@@ -74,6 +75,7 @@ class Stage:
     url: str
     pairs: Mapping[str, tuple[Connection, Connection]]
     apps: list[OAuthApp]
+    user: str = ALICE
 
     @property
     def all(self) -> list[Connection]:
@@ -81,7 +83,10 @@ class Stage:
 
     def turn(self, defaults: Mapping[str, str] | None = None) -> Turn:
         """Return the user's turn, which lists both connections of each app."""
-        return listing(self.pairs, defaults or {})
+        return listing(self.pairs, defaults or {}, self.user)
+
+    async def ask(self, of: Connection, scopes: tuple[str, ...] = ("read",), **more: Any) -> Any:
+        return await self.harness.broker.oauth(self.turn()).get_access_token(of.ref, list(scopes), **more)
 
     async def token(self, of: Connection) -> Secret:
         result = await self.harness.broker.oauth(self.turn()).get_access_token(of.ref, ["read"])
@@ -98,22 +103,26 @@ class Stage:
         return found
 
     async def connect(self, of: Connection) -> Page:
-        asked = await self.harness.broker.oauth(self.turn()).get_access_token(of.ref, ["read"])
-        assert isinstance(asked, AuthorizationRequired), asked
-        if of.site:
-            lists(of.provider, ONE, TWO)
-        browser = self.harness.browser()
-        page = await replace(self.harness, idp=of.provider).connect(asked, of.person, browser)
-        if of.site:
-            page = await browser.submit({"choice": of.site})
-            while page.location is not None:
-                page = await browser.follow()
+        page = await self.agree(of, await self.ask(of))
         assert 200 == page.status, self.harness.log.getvalue()
         return page
 
+    async def agree(self, of: Connection, asked: Any, person: str = "") -> Page:
+        """Let the person of the connection, or another one, follow the link to the end."""
+        assert isinstance(asked, AuthorizationRequired), asked
+        if of.site and not person:
+            lists(of.provider, ONE, TWO)
+        browser = self.harness.browser()
+        page = await replace(self.harness, idp=of.provider).connect(asked, person or of.person, browser)
+        if any("choice" in form.names for form in page.document.forms):
+            page = await browser.submit({"choice": of.site})
+            while page.location is not None:
+                page = await browser.follow()
+        return page
 
-def listing(pairs: Mapping[str, tuple[Connection, Connection]], defaults: Mapping[str, str]) -> Turn:
-    base = turn()
+
+def listing(pairs: Mapping[str, tuple[Connection, Connection]], defaults: Mapping[str, str], user: str = ALICE) -> Turn:
+    base = turn(user=user)
     assert base.auth is not None
     accounts = {
         f"OAuthApp/{app}": {"allowed": [each.account for each in pair]}
@@ -171,7 +180,11 @@ def at_one_server(monkeypatch: pytest.MonkeyPatch, server: int) -> None:
 
 @asynccontextmanager
 async def stage_of(
-    idp: IdentityProvider, clock: TestClock, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    idp: IdentityProvider,
+    clock: TestClock,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+    store: Store | None = None,
 ) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as stack:
         other = await stack.enter_async_context(IdentityProvider(clock=clock))
@@ -190,7 +203,13 @@ async def stage_of(
         )
         apps = apps_of(idp, tuple(idps), authority.file.read_text())
         opened = running(
-            idp, apps, clock=clock, store=default_store(clock), tools=TOOLS, settings=settings, background=False
+            idp,
+            apps,
+            clock=clock,
+            store=store or default_store(clock),
+            tools=TOOLS,
+            settings=settings,
+            background=False,
         )
         harness = await stack.enter_async_context(opened)
         url = await stack.enter_async_context(listening(harness.broker.asgi.api, listener))
@@ -201,7 +220,7 @@ async def stage_of(
 
 
 @asynccontextmanager
-async def cold(stage: Stage) -> AsyncIterator[Harness]:
+async def cold(stage: Stage, store: Store | None = None) -> AsyncIterator[Harness]:
     """Open another process of the broker, which has nothing but the store."""
     harness = stage.harness
     bundle: Bundle = harness.broker.bundle
@@ -209,7 +228,7 @@ async def cold(stage: Stage) -> AsyncIterator[Harness]:
         harness.idp,
         stage.apps,
         clock=harness.clock,
-        store=harness.store,
+        store=store or harness.store,
         tools=TOOLS,
         settings=bundle.settings,
         background=False,

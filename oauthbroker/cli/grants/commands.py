@@ -170,7 +170,8 @@ def import_command(
     """Take over tokens of another system.
 
     One JSON object a line: {app, subject, refreshToken?, accessToken?, expiresAt?, scopes?, account?, connection?,
-    grantedAt?}. The whole file is checked before any write. Repeat a run that was stopped: nothing is done twice.
+    connectParams?, grantedAt?}. The whole file is checked before any write. Repeat a run that was stopped: nothing is
+    done twice.
     """
     from oauthbroker.cli.grants import grants_import
 

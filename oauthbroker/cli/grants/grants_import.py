@@ -159,7 +159,7 @@ async def _foresee(loaded: Loaded, incoming: Sequence[Incoming], figures: Import
     async with open_vault(loaded.settings) as vault:
         there = {grant.grantId: grant.state async for grant in vault.grants.list()}
     for line in incoming:
-        state = there.get(grant_id(line.app, line.subject))
+        state = there.get(grant_id(*line.key))
         alive: ImportOutcome = "replaced" if replace else "kept" if state == "live" else "revoked"
         figures.outcomes[line.line] = "imported" if state is None else alive
 
@@ -226,7 +226,8 @@ def _tell(checked: CheckedLines, figures: ImportFigures, wanted: Wanted) -> None
     problems, by_line = {**figures.unsound, **figures.failed}, {line.line: line for line in incoming}
     for number in sorted(problems):
         line, what = by_line[number], "NOT written" if number in figures.failed else "written, not verified"
-        texts.append(f"line {number}: {shown(line.app)} {shown(line.subject)}: {what}: {problems[number].value}")
+        whose = " ".join(shown(part) for part in line.key if part)
+        texts.append(f"line {number}: {whose}: {what}: {problems[number].value}")
     for text in texts[:MOST_SHOWN]:
         typer.echo(text, err=True)
     if len(texts) > MOST_SHOWN:
@@ -258,7 +259,8 @@ def _one_as_json(line: Incoming, figures: ImportFigures) -> dict[str, Any]:
         "line": line.line,
         "app": line.app,
         "subject": line.subject,
-        "grantId": grant_id(line.app, line.subject),
+        **({"connection": line.connection} if line.connection else {}),
+        "grantId": grant_id(*line.key),
         "outcome": figures.outcomes.get(line.line),
         "verified": line.line in figures.verified,
         "code": code.value if code is not None else None,

@@ -24,6 +24,7 @@ from oauthbroker.grants.import_lines import (
     validate,
 )
 from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.protocol.identity import render
 from oauthbroker.testing import Canaries
@@ -262,3 +263,55 @@ def test_every_subject_that_a_login_renders_is_accepted(facts: list[str], path: 
     starred = replace(MAIL, owner=Owner(user_identity=IdentityRule("tokenResponse", "aws:{*arn}")))
     subject = render("aws:{*arn}", {"arn": f"{facts[0]}:{path}"})
     assert subject == one(GOOD | {"subject": subject}, apps={"mail": starred}).subject
+
+
+DESK = replace(
+    MAIL,
+    name="desk",
+    connect_params=(ConnectParam(name="shop"), ConnectParam(name="region", one_of=("eu", "us"))),
+    owner=Owner(binding="localOperator"),
+)
+DESK_LINE = {"app": "desk", "subject": "web:42", "refreshToken": "r-1"}
+
+
+@pytest.mark.parametrize(
+    "more, account",
+    [
+        ({"connection": "acme,eu"}, "acme,eu"),
+        ({"connectParams": {"shop": "acme", "region": "eu"}}, ""),
+        ({"connection": "", "connectParams": {"region": "eu", "shop": "acme"}}, ""),
+    ],
+)
+def test_the_values_of_connect_params_come_as_the_account_or_as_a_user_typed_them(more: Any, account: str) -> None:
+    incoming = one(DESK_LINE | more, apps={"desk": DESK})
+    assert (account, {"shop": "acme", "region": "eu"}) == (incoming.key.account, dict(incoming.params))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {}, {"connection": ""}, {"connectParams": {}}, {"connection": "acme"}, {"connection": "acme,asia"},
+        {"connectParams": {"shop": "acme"}}, {"connectParams": {"shop": "acme", "region": "asia"}},
+        {"connectParams": {"shop": "a/b", "region": "eu"}}, {"connectParams": {"shop": "acme", "region": "eu", "x": "y"}},
+        {"connection": "acme,eu", "connectParams": {"shop": "acme", "region": "eu"}},
+        {"connectParams": {"shop": "acme", "region": 7}}, {"connectParams": "acme,eu"}, {"connectParams": ["acme", "eu"]},
+    ],
+)  # fmt: skip
+def test_a_line_without_the_values_of_connect_params_is_refused(more: Any) -> None:
+    [problem] = problems(DESK_LINE | more, apps={"desk": DESK})
+    assert "onnectParams" in problem
+    assert "asia" not in problem
+
+
+def test_an_app_without_parameters_takes_none() -> None:
+    [problem] = problems(GOOD | {"connectParams": {"shop": "acme"}})
+    assert problem == "connectParams is of no use for this app, which has none. Leave it out."
+
+
+def test_each_connection_of_a_subject_has_a_line_and_the_same_line_again_is_the_same_grant() -> None:
+    typed = {"connectParams": {"shop": "acme", "region": "eu"}}
+    turned = {"connectParams": {"region": "eu", "shop": "acme"}}
+    other = {"connectParams": {"shop": "acme", "region": "us"}}
+    marks = [one(DESK_LINE | each, apps={"desk": DESK}).mark for each in (typed, turned, other)]
+    assert marks[0] == marks[1] != marks[2]
+    assert [] == validated(DESK_LINE | typed, DESK_LINE | {"connection": "acme,eu"}, apps={"desk": DESK}).problems
