@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from oauthbroker.cli.output.json_output import say
-from oauthbroker.cli.output.options import AsJson
+from oauthbroker.cli.output.options import CONFIG, AsJson
 from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.core.refused import Refused
@@ -36,6 +36,7 @@ def new_command(  # noqa: PLR0913, PLR0917  (options)
     scope: Annotated[list[str] | None, typer.Option(help="A scope that tools need.")] = None,
     api_host: Annotated[list[str] | None, typer.Option(help="A host of its API.")] = None,
     network: Annotated[list[str] | None, typer.Option(help="A private network that may be asked.")] = None,
+    config: Annotated[Path, typer.Option("--config", "-c", help="The bundle whose outgoingProxy is used.")] = CONFIG,
     out: Annotated[Path | None, typer.Option(help="A new file, such as config/acme.yaml.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -51,7 +52,7 @@ def new_command(  # noqa: PLR0913, PLR0917  (options)
         issuer = _asked("Issuer, if it has one")
         endpoints = {} if issuer else {url: answer for url, words in _QUESTIONS.items() if (answer := _asked(words))}
         account = account or _asked("Member of its answer that names the account, such as id")
-    provider = _discovered(name, issuer, endpoints, network or []) if issuer else _described(name, endpoints)
+    provider = _discovered(name, issuer, endpoints, network or [], config) if issuer else _described(name, endpoints)
     provider = dataclasses.replace(
         provider, scopes=tuple(scope or ()), api_hosts=tuple(api_host or ()), account=account or provider.account
     )
@@ -84,11 +85,11 @@ def _described(name: str, endpoints: dict[str, str]) -> OwnProvider:
     return OwnProvider(name=name, endpoints=endpoints, source=source, account="id")
 
 
-def _discovered(name: str, issuer: str, endpoints: dict[str, str], networks: list[str]) -> OwnProvider:
+def _discovered(name: str, issuer: str, endpoints: dict[str, str], networks: list[str], bundle: Path) -> OwnProvider:
     """Return what an issuer's metadata says."""
     from oauthbroker.wiring.issuer_metadata import metadata_of
 
-    metadata = asyncio.run(metadata_of(issuer, networks))
+    metadata = asyncio.run(metadata_of(issuer, networks, bundle))
     is_openid = bool(metadata.endpoints.jwks_url) and "openid" in (metadata.scopes or ("openid",))
     has_user_info = metadata.endpoints.user_info_url or "userInfoUrl" in endpoints
     return OwnProvider(

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from ipaddress import ip_network
+from pathlib import Path
 
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
-from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.metadata import ProviderMetadata
-from oauthbroker.protocol.network.transport import Transport
+from oauthbroker.wiring.outside_transport import transport_to
 
 
-async def metadata_of(issuer: str, networks: Collection[str] = ()) -> ProviderMetadata:
-    """Ask an issuer as the broker does. `networks` are as in the Broker's `providerNetworks`. An http address on
-    loopback is for development.
+async def metadata_of(issuer: str, networks: Collection[str] = (), bundle: Path | None = None) -> ProviderMetadata:
+    """Ask an issuer as the broker does. `networks` and `bundle` are as in `transport_to`.
 
     Raises `requestInvalid` for a text that is no network, and the errors of an issuer that the broker cannot use.
     """
-    try:
-        reach = ProviderNetworks(tuple(str(ip_network(each)) for each in networks))
-    except ValueError:
-        raise BrokerError(Code.REQUEST_INVALID, note="not a network") from None
     app = OAuthApp(
         name="issuer",
         provider="oidc",
@@ -36,9 +29,5 @@ async def metadata_of(issuer: str, networks: Collection[str] = ()) -> ProviderMe
         redirect=Redirect("", ""),
         owner=Owner(),
     )
-    transport = Transport(plain_http_loopback=issuer.startswith("http://"), reach=reach)
-    try:
-        transport.check_url(issuer)
+    async with transport_to(issuer, networks, bundle) as transport:
         return await Discovery(transport, SystemClock(), Limits()).metadata(app)
-    finally:
-        await transport.close()

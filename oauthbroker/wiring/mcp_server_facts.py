@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from dataclasses import dataclass
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from oauthbroker.config import load_settings
-from oauthbroker.config.key_file import with_keys
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
 from oauthbroker.model.mcp_server import McpServer, canonical_uri
-from oauthbroker.model.outgoing_proxy import OutgoingProxy
-from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.client_registration import has_registration, takes_document
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.protocol.protected_resource import ProtectedResources
+from oauthbroker.wiring.outside_transport import transport_to
 
 Registration = Literal["document", "dynamic", "byHand"]
 
@@ -40,28 +35,17 @@ class McpServerFacts:
 
 
 async def look_at_mcp_server(url: str, networks: Collection[str] = (), bundle: Path | None = None) -> McpServerFacts:
-    """Ask a server as the broker does, and take the resource of a parent too. `networks` are as in the Broker's
-    `providerNetworks`; the way out is that of the `bundle`, if there is one. An http address on loopback is for
-    development.
+    """Ask a server as the broker does, and take the resource of a parent too. `networks` and `bundle` are as in
+    `transport_to`.
 
     Raises `requestInvalid` for a text that is no address, and the errors of a server that the broker cannot use.
     """
-    proxy = _proxy_of(bundle) if bundle is not None else None
     try:
         address = canonical_uri(url)
-        reach = ProviderNetworks(tuple(str(ip_network(each)) for each in networks))
     except ValueError:
-        raise BrokerError(Code.REQUEST_INVALID, note="not the address of a server, or not a network") from None
-    transport = Transport(plain_http_loopback=address.startswith("http://"), reach=reach, proxy=proxy)
-    try:
-        transport.check_url(address)
+        raise BrokerError(Code.REQUEST_INVALID, note="not the address of a server") from None
+    async with transport_to(address, networks, bundle) as transport:
         return await _facts(address, transport)
-    finally:
-        await transport.close()
-
-
-def _proxy_of(bundle: Path) -> OutgoingProxy | None:
-    return with_keys(load_settings(bundle), os.environ).outgoing_proxy if bundle.exists() else None
 
 
 async def _facts(url: str, transport: Transport) -> McpServerFacts:

@@ -37,7 +37,7 @@ KNOWN = {
     "protocol/network/pool.py": "the pool of the transport, which the dialer connects",
     "protocol/network/name_lookups.py": "asks the machine's resolver",
     "wiring/foundation.py": "makes the broker's one transport",
-    "wiring/mcp_server_facts.py": "makes a transport: `mcp add` asks a server",
+    "wiring/outside_transport.py": "makes a transport: `mcp add` and `providers new` ask a server",
     "diagnostics/probing.py": "makes a transport: `doctor` asks providers; and one for the broker's own public address",
     "diagnostics/receivers.py": "makes a transport: `doctor` asks webhooks",
     "events/forwarding/senders.py": "makes a transport: webhooks of forwarders",
