@@ -75,8 +75,8 @@ class ConsentPages:
         ]
 
     async def show_connect(self, request: Request) -> Response:
-        """Show the request for consent. Changes nothing, however often it is fetched, also by HEAD: chat applications look at
-        links before they show them."""
+        """Show the request for consent. Changes nothing, however often it is fetched, also by HEAD: chat applications
+        look at links before they show them."""
         ticket = request.path_params["ticket"]
         return await self._truthfully(request, lambda: locator_of_link(ticket), self._invite(request, ticket))
 
