@@ -19,6 +19,7 @@ import starlette.routing
 from httpx2._config import create_ssl_context
 
 from oauthbroker.protocol.network import transport
+from oauthbroker.protocol.network.tls_contexts import tls_context
 from tests.kit import default_store, forms, installed, longest, postgres
 from tests.kit import warm_python as warm_python_kit
 
@@ -95,7 +96,7 @@ def one_trust_store() -> Iterator[None]:
         return create_ssl_context(verify=verify, cert=cert, trust_env=trust_env)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transport, "tls_context", functools.cache(transport.tls_context))
+        patch.setattr(transport, "tls_context", functools.cache(tls_context))
         patch.setattr("httpx2._transports.default.create_ssl_context", context)
         yield
 

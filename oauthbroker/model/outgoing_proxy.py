@@ -14,7 +14,7 @@ _LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 # Two labels at least. The last one begins with a letter: a host that ends in a number is an IPv4 address to some
 # resolvers, in decimal, octal or hexadecimal (WHATWG URL, section 3.5).
 _NAME = re.compile(rf"({_LABEL}\.)+[a-z]([a-z0-9-]{{0,61}}[a-z0-9])?")
-# RFC 6761, RFC 6762, RFC 8375, ICANN's list of names that are never delegated, and what routers and clusters use.
+# Special-use names of IANA, and what routers, clusters and companies call their own.
 _INNER = ("local", "localhost", "localdomain", "internal", "intranet", "private", "corp", "lan", "home", "home.arpa",
           "svc", "onion")  # fmt: skip
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.injection.headers import outgoing
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
+from oauthbroker.model.settings import Settings
 from oauthbroker.protocol.network.api_request import ApiRequest
 from oauthbroker.protocol.network.api_transport import ApiLimits, ApiTransport
 from oauthbroker.protocol.network.transport import Transport
@@ -38,10 +39,16 @@ class PublicWeb:
     """
 
     def __init__(self, *, allow_plain_http_loopback: bool = False, proxy: OutgoingProxy | None = None) -> None:
-        if proxy is not None:  # these names may be anyone's: the proxy does not look them up
+        if proxy is not None:  # a model may choose these names: the proxy does not look them up
             proxy = replace(proxy, resolves=False)
         self._transport = Transport(plain_http_loopback=allow_plain_http_loopback, proxy=proxy)
         self._requests = ApiTransport(self._transport)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return one that leaves the network as the broker with these settings does."""
+        plain = "plainHttpProvider" in settings.weaken
+        return cls(allow_plain_http_loopback=plain, proxy=settings.outgoing_proxy)
 
     async def __aenter__(self) -> Self:
         return self

@@ -43,6 +43,7 @@ ONLY = {
     # The client is for other processes: it asks a broker, never a provider, and a tool's process gets its token there.
     "httpx2": {
         "protocol/network/pool.py",
+        "protocol/network/tls_contexts.py",
         "protocol/network/transport.py",
         "client/async_transport.py",
         "client/sync_transport.py",

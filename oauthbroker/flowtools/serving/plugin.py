@@ -35,10 +35,8 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
     from oauthbroker.flowtools.serving.webhooks import Webhooks
 
     broker.events.check_polled(AGENT)  # resuming needs these events
-    settings = broker.bundle.settings
-    loopback, proxy = "plainHttpProvider" in settings.weaken, settings.outgoing_proxy
     async with AsyncExitStack() as stack:
-        web = await stack.enter_async_context(PublicWeb(allow_plain_http_loopback=loopback, proxy=proxy))
+        web = await stack.enter_async_context(PublicWeb.of(broker.bundle.settings))
         service = _service(broker, resources)
         stack.push_async_callback(service.close)
         webhooks, schedules, events = Webhooks(service, broker), Schedules(service), QueueEvents(service, broker)

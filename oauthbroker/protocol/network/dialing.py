@@ -48,6 +48,7 @@ class Dialer:
     def __init__(
         self,
         inner: httpcore2.AsyncNetworkBackend,
+        *,
         reach: ProviderNetworks,
         lookups: Lookups,
         proxy: OutgoingProxy | None = None,

@@ -157,7 +157,7 @@ class Transport:
         """Return a backend that connects to checked addresses, as this transport does."""
         import httpcore2
 
-        backend: Any = Dialer(httpcore2.AnyIOBackend(), self._reach, self._lookups, self._proxy)
+        backend: Any = Dialer(httpcore2.AnyIOBackend(), reach=self._reach, lookups=self._lookups, proxy=self._proxy)
         return cast("httpcore2.AsyncNetworkBackend", backend)
 
     def _row(self, url: str) -> asyncio.Semaphore:

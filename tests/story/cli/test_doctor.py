@@ -498,7 +498,7 @@ def test_a_proxy_that_only_the_environment_names_is_reported(
     assert f"{name} is set here, and the broker does not read it. Write spec.outgoingProxy" in found["configuration"]
 
 
-def test_a_proxy_that_looks_names_up_is_reported_and_the_environments_is_not_any_more(
+def test_a_proxy_that_looks_names_up_is_reported_in_place_of_the_environments(
     harness: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.corp.example:3128")

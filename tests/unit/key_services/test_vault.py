@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def vault(running: VaultStandIn) -> Iterator[VaultStandIn]:
     running.status = 0
 
 
-def transit(vault: VaultStandIn, key: str = "oauthbroker", token: str = TOKEN, **more: str) -> VaultTransit:
+def transit(vault: VaultStandIn, key: str = "oauthbroker", token: str = TOKEN, **more: Any) -> VaultTransit:
     return VaultTransit(address=vault.address, key=key, token=Secret(token), **more)
 
 

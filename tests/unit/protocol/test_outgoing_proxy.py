@@ -116,7 +116,7 @@ async def test_the_next_address_is_tried_where_the_proxy_cannot_reach_one(
     assert [f"[{OUTSIDE6}]:443", f"{OUTSIDE}:443"] == proxy.asked
 
 
-async def test_credentials_go_to_the_proxy_and_to_nobody_else(
+async def test_credentials_go_to_the_proxy_and_not_to_the_provider(
     names: Mapping[str, list[str]], authority: Authority
 ) -> None:
     tls, ca = authority.issue(host_name=NAME).context, authority.file.read_text()
@@ -219,7 +219,7 @@ async def test_an_exception_goes_past_the_proxy_by_the_same_rules_as_without_one
 
 
 @pytest.mark.parametrize("other", ["acme.example", "notacme.example", "id.acme.example.evil.example"])
-async def test_a_suffix_names_what_is_below_it_alone(names: dict[str, list[str]], other: str) -> None:
+async def test_a_suffix_names_hosts_below_it_alone(names: dict[str, list[str]], other: str) -> None:
     names[other] = [OUTSIDE]
     async with ConnectProxy({}) as proxy:
         await ask(at(proxy, direct_hosts=(".acme.example",)), f"https://{other}/token")
@@ -239,7 +239,7 @@ async def test_a_request_to_an_api_takes_the_same_way(names: Mapping[str, list[s
     assert (200, [f"{OUTSIDE}:443"]) == (answer.status, proxy.asked)
 
 
-# What is inside stays out of reach, with a proxy and without
+# Inner networks stay out of reach, with a proxy and without
 
 INNER_ADDRESSES = [
     "127.0.0.1", "127.1.2.3", "0.0.0.0", "10.0.0.7", "172.16.5.5", "192.168.1.1", "169.254.169.254", "100.64.0.1",

@@ -15,7 +15,8 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Settings
 from oauthbroker.protocol.messages import ProviderRequest
-from oauthbroker.protocol.network.transport import Transport, TransportFailed, tls_context
+from oauthbroker.protocol.network.tls_contexts import tls_context
+from oauthbroker.protocol.network.transport import Transport, TransportFailed
 from oauthbroker.testing import Authority
 from oauthbroker.testing.authority import Fault
 from tests.unit.protocol.kit import CANARY, RawServer, assert_clean, says
