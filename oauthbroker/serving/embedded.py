@@ -68,7 +68,7 @@ class EmbeddedApp:
         settings, web = broker.bundle.settings, broker.asgi
         self._app: ASGIApp = web.pages if settings.api_apart else web.app
         self.state = getattr(self._app, "state", None)  # with the warm calls of the API
-        host, port = listeners.pages.getsockname()[:2]
+        host, port = listeners.pages[0].getsockname()[:2]
         host = _WILDCARDS.get(host, host)
         self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         public = urlsplit(settings.public_base_url)

@@ -19,30 +19,32 @@ from oauthbroker.model.settings import ApiSocket, Settings
 LONGEST_PATH = 107  # bytes of sun_path without its terminator: unix(7)
 LAST_PORT = 65535
 _PRIVATE = 0o600
+_PORTS_TRIED = 8  # where the system chooses one for two addresses
 _UCRED = struct.Struct("iII")  # pid, uid, gid: unix(7), SO_PEERCRED
+
+Sockets = tuple[socket.socket, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """One listening socket for each address. The API has its own, or is served behind `pages` too."""
+    """The listening sockets: `localhost` is two addresses. The API has its own, or is served behind `pages` too."""
 
-    pages: socket.socket
-    api: socket.socket | None = None
-    unix: socket.socket | None = None
+    pages: Sockets
+    api: Sockets = ()
+    unix: Sockets = ()
 
-    def to_fds(self) -> dict[str, int]:
+    def to_fds(self) -> dict[str, list[int]]:
         """Return the descriptors for another process that inherits them."""
         named = {"pages": self.pages, "api": self.api, "unix": self.unix}
-        return {name: listener.fileno() for name, listener in named.items() if listener is not None}
+        return {name: [each.fileno() for each in sockets] for name, sockets in named.items()}
 
     @classmethod
-    def from_fds(cls, fds: dict[str, int]) -> Listeners:
-        return cls(**{name: socket.socket(fileno=fd) for name, fd in fds.items()})
+    def from_fds(cls, fds: dict[str, list[int]]) -> Listeners:
+        return cls(**{name: tuple(socket.socket(fileno=fd) for fd in each) for name, each in fds.items()})
 
     def close(self) -> None:
-        for listener in (self.pages, self.api, self.unix):
-            if listener is not None:
-                listener.close()
+        for listener in (*self.pages, *self.api, *self.unix):
+            listener.close()
 
 
 @contextmanager
@@ -50,12 +52,48 @@ def open_listeners(settings: Settings, setting: str = "spec.listen") -> Iterator
     """Open every listener in the settings for the block. `setting` is where the address of the pages comes from. Raises
     Refused, and leaves none open then."""
     with ExitStack() as stack:
-        pages = stack.enter_context(listen(settings.listen_host, settings.listen_port, setting))
-        api = None
+        pages = stack.enter_context(_listen_at(settings.listen_host, settings.listen_port, setting))
+        api, unix = Sockets(), Sockets()
         if settings.api_port:
-            api = stack.enter_context(listen(settings.api_host, settings.api_port, "spec.api.listen"))
-        unix = stack.enter_context(listen_unix(settings.api_socket)) if settings.api_socket is not None else None
+            api = stack.enter_context(_listen_at(settings.api_host, settings.api_port, "spec.api.listen"))
+        if settings.api_socket is not None:
+            unix = (stack.enter_context(listen_unix(settings.api_socket)),)
         yield Listeners(pages, api, unix)
+
+
+@contextmanager
+def _listen_at(host: str, port: int, setting: str) -> Iterator[Sockets]:
+    """Open the sockets of one host for the block: for `localhost` both loopback addresses with one port, as clients
+    may try either first. Raises Refused."""
+    with ExitStack() as stack:
+        if host.lower() == "localhost" and _has_ipv6():
+            sockets = _listen_on_both(port, setting)
+        else:
+            sockets = (listen("127.0.0.1" if host.lower() == "localhost" else host, port, setting),)
+        for each in sockets:
+            stack.enter_context(each)
+        yield sockets
+
+
+def _listen_on_both(port: int, setting: str) -> Sockets:
+    for attempt in range(_PORTS_TRIED):
+        first = listen("127.0.0.1", port, setting)
+        try:
+            return first, listen("::1", first.getsockname()[1], setting)
+        except Refused:
+            first.close()
+            if port or attempt == _PORTS_TRIED - 1:  # else the system chose one that is taken on ::1
+                raise
+    raise AssertionError
+
+
+def _has_ipv6() -> bool:
+    """Tell whether this machine has ::1, which a kernel or a container may lack."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 def listen(host: str, port: int, setting: str = "spec.listen") -> socket.socket:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import uvicorn
@@ -52,11 +52,11 @@ class Server(uvicorn.Server):
 
 @asynccontextmanager
 async def served(
-    web: ASGIApp, listener: socket.socket, terms: Terms, *, grace_seconds: float = GRACE_SECONDS
+    web: ASGIApp, listeners: Sequence[socket.socket], terms: Terms, *, grace_seconds: float = GRACE_SECONDS
 ) -> AsyncIterator[Server]:
-    """Serve the application on `listener` for the block. Then stop accepting connections and drain the open ones."""
+    """Serve the application on `listeners` for the block. Then stop accepting connections and drain the open ones."""
     server = Server(ListenerConfig(web=web, terms=terms, grace_seconds=grace_seconds, protocol=WarmConnection))
-    task = asyncio.create_task(server.serve(sockets=[listener]))
+    task = asyncio.create_task(server.serve(sockets=list(listeners)))
     try:
         yield server
     finally:
@@ -79,8 +79,8 @@ async def broker_served(
     ]
     async with AsyncExitStack() as stack:
         servers = []
-        for app, listener in behind:
-            if listener is not None:
+        for app, sockets in behind:
+            if sockets:
                 terms = Terms(
                     log,
                     locale=settings.locale,
@@ -90,7 +90,7 @@ async def broker_served(
                     metrics=broker.metrics,
                 )
                 grace = max(GRACE_SECONDS, limits.provider_seconds + AFTER_PROVIDER_SECONDS)
-                servers.append(await stack.enter_async_context(served(app, listener, terms, grace_seconds=grace)))
+                servers.append(await stack.enter_async_context(served(app, sockets, terms, grace_seconds=grace)))
         stack.callback(_close_all, servers)
         yield servers
 

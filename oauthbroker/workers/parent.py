@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ class Parent:
             place.process = await asyncio.create_subprocess_exec(
                 *self._command(post),
                 stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(write, *post.fds.values()),
+                pass_fds=(write, *chain.from_iterable(post.fds.values())),
                 process_group=0,  # we forward Ctrl-C ourselves
             )
         except OSError:

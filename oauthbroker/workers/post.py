@@ -21,7 +21,7 @@ class Post:
     of: int
     parent: int
     ready: int
-    fds: dict[str, int] = field(default_factory=dict)
+    fds: dict[str, list[int]] = field(default_factory=dict)
     metrics_folder: str = ""
 
     def to_text(self) -> str:

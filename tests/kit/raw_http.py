@@ -161,6 +161,6 @@ async def a_site(
     app = gated(routes(found), log, trusted=trusted, seconds=seconds)
     with listener or listen("127.0.0.1", 0) as line:
         port = line.getsockname()[1] if line.family != socket.AF_UNIX else 0
-        async with served(app, line, Terms(log, proxies=Proxies(trusted), **terms), grace_seconds=1) as server:
+        async with served(app, [line], Terms(log, proxies=Proxies(trusted), **terms), grace_seconds=1) as server:
             found.append(Site(port, server, stream))
             yield found[0]

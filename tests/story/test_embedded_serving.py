@@ -72,6 +72,13 @@ async def test_port_0_is_a_free_one_and_its_address_serves_callers_on_this_machi
             assert (host, status) == (host, (await get(f"{address}/v1/grants", Host=host)).status_code)
 
 
+async def test_localhost_is_served_at_both_addresses_of_this_machine(harness: Harness) -> None:
+    async with harness.broker.serving("localhost", 0) as address:
+        port = address.rpartition(":")[2]
+        for host in ("127.0.0.1", "[::1]", "localhost"):
+            assert (host, 401) == (host, (await get(f"http://{host}:{port}/v1/grants")).status_code)
+
+
 async def test_two_brokers_serve_beside_each_other_in_one_loop(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from oauthbroker.model.owner_check import OwnerFacts, check_owner, check_pin
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave
+from oauthbroker.web.gate.csrf import browser_cookie_name
 from tests.kit.callback_pages import HOST, UNKNOWN_STATE, assert_error_page, assert_leads_to_connected
 from tests.kit.running_broker import (
     ALICE,
@@ -34,6 +36,7 @@ from tests.kit.running_broker import (
 )
 from tests.kit.samples import app_with
 from tests.story.binding_kit import HTTPS_BASE, raw_callback
+from tests.story.http_server import served_over_http
 from tests.unit.web import kit
 
 NAMES = (ALICE, MALLORY, TEAM, "U234567", "U666666", "alice", "Alice", "mallory", "people.example")
@@ -211,6 +214,46 @@ async def test_link_previews_change_nothing_and_the_person_can_still_connect(
     assert before == tree(tmp_path)
     assert [] == filed.idp.requests
     assert 200 == (await filed.connect(asked, browser=person)).status
+
+
+@pytest.mark.case("17")
+@pytest.mark.parametrize("path", ["the link", "/connect"])
+async def test_a_head_of_a_connect_page_answers_as_a_get_without_the_page_and_starts_nothing(
+    filed: Harness, tmp_path: Path, path: str
+) -> None:
+    """Chat applications ask whether a link leads somewhere before they show it."""
+    asked, person = await filed.ask_link(), filed.browser()
+    path = urlsplit(asked.authorization_url).path if path == "the link" else path
+    await person.open(asked.authorization_url)
+    before = tree(tmp_path)
+    got = await kit.ask(filed.broker.asgi.app, path, host=HOST)
+    head = await kit.ask(filed.broker.asgi.app, path, host=HOST, method="HEAD")
+    assert (200, 200) == (got.status, head.status)
+    assert [name for name, _ in got.raw_headers] == [name for name, _ in head.raw_headers]
+    assert got.headers["content-length"] == head.headers["content-length"]
+    given = [value.decode().partition("=")[0] for name, value in head.raw_headers if name == b"set-cookie"]
+    assert set(given) <= {browser_cookie_name(secure=False)}, (
+        "the key of forms, which opens nothing without the page that HEAD does not get"
+    )
+    async with served_over_http(filed) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"HEAD {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
+        said = await reader.read()
+        writer.close()
+    assert said.startswith(b"HTTP/1.1 200 ")
+    assert said.endswith(b"\r\n\r\n"), "the head alone"
+    assert (before, []) == (tree(tmp_path), filed.idp.requests)
+    assert 200 == (await filed.connect(asked, browser=person)).status
+
+
+@pytest.mark.case("17")
+async def test_a_head_with_an_unknown_ticket_is_told_what_a_get_is_told(harness: Harness) -> None:
+    for ticket in ("x" * 65, UNKNOWN_STATE):
+        answers = [
+            await kit.ask(harness.broker.asgi.app, f"/connect/{ticket}", host=HOST, method=method)
+            for method in ("GET", "HEAD")
+        ]
+        assert [400, 400] == [answer.status for answer in answers]
 
 
 @pytest.mark.case("15", "17")

@@ -64,7 +64,7 @@ async def _perform(*, auto: bool, port: int, store: str, aside: bool) -> StoryEn
             await _prepare(config, provider, env)
             broker = await stack.enter_async_context(open_broker(config, env=env, log=log))
             pages = DemoArrival(broker.asgi.app)
-            await stack.enter_async_context(served(pages, listener, Terms(log)))
+            await stack.enter_async_context(served(pages, [listener], Terms(log)))
             telling = Telling(aside=aside)
             telling.opening(provider=provider.base_url, broker=base_url, folder=str(FOLDER))
             ending = await _tell(broker, provider, telling, auto=auto)

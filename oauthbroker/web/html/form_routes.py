@@ -1,4 +1,4 @@
-"""Routes of one method each, and the small forms that they read."""
+"""Routes of no other methods than given, and the small forms that they read."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Handler = Callable[[Request], Awaitable[Response]]
 Routes = Callable[[], list[BaseRoute]]
 
 
-def route(path: str, handler: Handler, method: str) -> Route:
-    """Build a route of one method: Starlette adds HEAD to GET, and a HEAD must not look like a person (case 13)."""
-    made = Route(path, handler, methods=[method])
-    made.methods = {method}
+def route(path: str, handler: Handler, *methods: str) -> Route:
+    """Build a route of these methods: Starlette adds HEAD to GET, and a HEAD must not look like a person (case 13)."""
+    made = Route(path, handler)
+    made.methods = set(methods)
     return made
 
 

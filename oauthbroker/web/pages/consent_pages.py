@@ -63,13 +63,13 @@ class ConsentPages:
         login = self.consent.login
         with_callback = [app for app in self.consent.apps.values() if app.has_callback]
         return [
-            route("/connect/{ticket}", self.show_connect, "GET"),
+            route("/connect/{ticket}", self.show_connect, "GET", "HEAD"),
             route("/connect/{ticket}", self.answer_connect, "POST"),
             route("/connect/again/{notice}", self.connect_again, "GET"),
             route("/connected/{app}", self.show_connected, "GET"),
             route("/declined/{app}", self.show_declined, "GET"),
             route(f"{NEXT}/{{session}}", self.show_next, "GET"),
-            route("/connect", self.show_private, "GET"),
+            route("/connect", self.show_private, "GET", "HEAD"),
             route("/clients/{app}.json", self.show_client, "GET"),
             route(AGAIN, self.retry.again, "POST"),
             route(CHOICE, self.choose, "POST"),
@@ -78,7 +78,8 @@ class ConsentPages:
         ]
 
     async def show_connect(self, request: Request) -> Response:
-        """Show the request for consent. Changes nothing, however often it is fetched."""
+        """Show the request for consent. Changes nothing, however often it is fetched, also by HEAD: chat applications
+        look at links before they show them."""
         ticket = request.path_params["ticket"]
         return await self._truthfully(request, lambda: locator_of_link(ticket), self._invite(request, ticket))
 

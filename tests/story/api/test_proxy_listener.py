@@ -58,7 +58,7 @@ async def line(idp: IdentityProvider, clock: TestClock, handler: Handler) -> Asy
     async with stage(idp, clock, handler) as behind:
         terms = Terms(json_log(io.StringIO(), SystemClock()))
         with listen("127.0.0.1", 0) as listener:
-            async with served(behind.harness.broker.asgi.api, listener, terms, grace_seconds=1) as server:
+            async with served(behind.harness.broker.asgi.api, [listener], terms, grace_seconds=1) as server:
                 yield Line(behind, Site(listener.getsockname()[1], server, io.StringIO()))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -12,12 +13,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.settings import ApiSocket, Settings
-from oauthbroker.serving.listeners import LONGEST_PATH, listen, listen_unix, open_listeners
+from oauthbroker.serving.listeners import LONGEST_PATH, Sockets, listen, listen_unix, open_listeners
 from oauthbroker.web.gate.request_limits import PEER
 from tests.kit.cli import free_port
 from tests.kit.raw_http import a_site, get
@@ -187,3 +189,67 @@ def test_an_answer_does_not_wait_for_the_callers_acknowledgement() -> None:
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert caller
+
+
+def ends(listeners: Sockets) -> list[tuple[str, int]]:
+    return [each.getsockname()[:2] for each in listeners]
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST"])
+@pytest.mark.parametrize("chosen", [True, False], ids=["a port of the settings", "port 0"])
+def test_localhost_is_both_addresses_of_this_machine_with_one_port(host: str, *, chosen: bool) -> None:
+    """Clients resolve it to either first, and some try no other."""
+    wanted = free_port() if chosen else 0
+    settings = Settings(listen_host=host, listen_port=wanted, api_host=host, api_port=free_port())
+    with open_listeners(settings) as listeners:
+        port = listeners.pages[0].getsockname()[1]
+        assert [("127.0.0.1", port), ("::1", port)] == ends(listeners.pages)
+        assert port == (wanted or port) != 0
+        assert [("127.0.0.1", settings.api_port), ("::1", settings.api_port)] == ends(listeners.api)
+        for end in ends(listeners.pages):
+            socket.create_connection(end, timeout=10).close()
+    for address in ("127.0.0.1", "::1"):
+        listen(address, port).close()
+
+
+def without_ipv6(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    whole = socket.create_server
+
+    def refuse(address: tuple[str, int], *, family: int, **more: Any) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(number, os.strerror(number))
+        return whole(address, family=family, **more)
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+
+
+@pytest.mark.parametrize("number", [errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT])
+def test_a_machine_without_ipv6_has_one(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """A kernel without the family, and a container whose loopback has no ::1."""
+    without_ipv6(monkeypatch, number)
+    with open_listeners(Settings(listen_host="localhost", listen_port=0)) as listeners:
+        assert ["127.0.0.1"] == [address for address, _ in ends(listeners.pages)]
+
+
+def test_a_port_that_another_process_has_on_one_of_them_is_refused_and_nothing_stays_open() -> None:
+    """It could be reached in place of the broker."""
+    with listen("::1", 0) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(Refused, match=r"on ::1 port \d+: another process listens there"):
+            open_listeners(Settings(listen_host="localhost", listen_port=port)).__enter__()
+        listen("127.0.0.1", port).close()
+
+
+def test_with_port_0_another_one_is_taken_where_the_first_is_not_free_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, tried = socket.create_server, list[tuple[str, int]]()
+
+    def refuse_first(address: tuple[str, int], **more: Any) -> socket.socket:
+        tried.append(address)
+        if [address] == [each for each in tried if each[0] == "::1" and each[1]]:
+            raise OSError(errno.EADDRINUSE, "taken")
+        return whole(address, **more)
+
+    monkeypatch.setattr(socket, "create_server", refuse_first)
+    with open_listeners(Settings(listen_host="localhost", listen_port=0)) as listeners:
+        assert 1 == len({port for _, port in ends(listeners.pages)})
+    assert 2 == tried.count(("127.0.0.1", 0))

@@ -33,7 +33,7 @@ async def asked(app: App, *parts: bytes, pause: float = 0) -> tuple[Said, list[d
     """What came back until the server hung up, without its date, and the server's lines."""
     stream = io.StringIO()
     with listen("127.0.0.1", 0) as listener:
-        async with served(app, listener, Terms(json_log(stream, SystemClock())), grace_seconds=1) as server:
+        async with served(app, [listener], Terms(json_log(stream, SystemClock())), grace_seconds=1) as server:
             site = Site(listener.getsockname()[1], server, stream)
             said = await site.say(*parts, pause=pause)
     lines = said.raw.split(b"\r\n")
@@ -178,7 +178,7 @@ async def test_a_disconnect_is_reported_to_the_application() -> None:
         gone.set()
 
     with listen("127.0.0.1", 0) as listener:
-        async with served(app, listener, Terms(json_log(io.StringIO(), SystemClock())), grace_seconds=1):
+        async with served(app, [listener], Terms(json_log(io.StringIO(), SystemClock())), grace_seconds=1):
             _, writer = await asyncio.open_connection(*listener.getsockname())
             writer.write(LAST)
             await asyncio.sleep(0.1)

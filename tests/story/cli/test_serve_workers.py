@@ -225,6 +225,19 @@ def test_each_listener_has_behind_it_what_belongs_there(desk: Desk, idp: Identit
         assert 0o660 == path.stat().st_mode & 0o777
 
 
+@slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_localhost_is_both_addresses_of_this_machine(desk: Desk, idp: IdentityProvider, workers: str):
+    desk.ready_to_serve(idp)
+    desk.write("broker", BROKER.format(base=desk.base, port=desk.port).replace("host: 127.0.0.1", "host: localhost"))
+    assert "host: localhost" in (desk.folder / "config" / "broker.yaml").read_text()
+    with serving(desk, "--workers", workers):
+        for address in ("127.0.0.1", "::1"):
+            with socket.create_connection((address, desk.port), timeout=60) as line:
+                line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert line.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
 def status(port: int, path: str, host: str | None = None) -> int:
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     try:
