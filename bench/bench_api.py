@@ -95,7 +95,7 @@ async def behind_uvicorn(web: ASGIApp, path: Path | None) -> AsyncIterator[str]:
 @asynccontextmanager
 async def behind_our_listener(web: ASGIApp, path: Path | None) -> AsyncIterator[str]:
     with listen_unix(ApiSocket(str(path))) if path else listen("127.0.0.1", 0) as listener:
-        async with served(web, listener, Terms(json_log(io.StringIO(), SystemClock()))):
+        async with served(web, [listener], Terms(json_log(io.StringIO(), SystemClock()))):
             yield str(path or listener.getsockname()[1])
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
+from datetime import timedelta
 from random import Random
 from typing import Any
 from urllib.parse import quote
 
+from oauthbroker.model.connect_links import notice_link
+from oauthbroker.records.refresh_end import RefreshEnd
 from oauthbroker.testing import Browser
 from oauthbroker.testing.browser import Page
 from tests.faults.cancel_actions import ASKABLE, pair_of
@@ -41,7 +45,7 @@ async def followed(w: World, browser: Browser, url: str) -> Page:
     return page
 
 
-@action("page GET /connect/{ticket}", "page POST /connect/{ticket}", "page GET /oauth/callback/mail", *(
+@action("page GET /connect/{ticket}", "page HEAD /connect/{ticket}", "page HEAD /connect", "page POST /connect/{ticket}", "page GET /oauth/callback/mail", *(
     f"page {each}" for each in ONCE
 ), weight=14)  # fmt: skip
 async def person_connects(w: World, s: Side, d: Random) -> None:
@@ -53,6 +57,7 @@ async def person_connects(w: World, s: Side, d: Random) -> None:
     if asked.device_code is not None:
         await typed_code(w, d, browser, subject, asked)
         return
+    checked(w, await browser.open(asked.authorization_url, method="HEAD"))  # a chat looks first
     if (url := await sent_off(w, browser, asked.authorization_url)) is None:
         return
     callback = await w.idp.agree(url, login_of(subject), browser=browser, deny=d.random() < 0.15)
@@ -292,3 +297,23 @@ async def erased_over_http(w: World, s: Side, d: Random) -> None:
 async def probed(w: World, s: Side, d: Random) -> None:
     for path in ("/healthz", "/readyz", "/metrics", "/clients/mail.json"):
         await call(w, s.api.operator, "GET", path)
+
+
+@action("page GET /connect/again/{notice}", weight=1)
+async def person_is_told_in_time(w: World, s: Side, d: Random) -> None:
+    """A grant turns out to end soon, its user is told, and follows the link of the notice."""
+    repository, now = s.parts.repository, w.clock.now()
+    alive = [it.record async for it in repository.grants() if not it.record.revoked]
+    if not alive:
+        return
+    key = d.choice(alive).key
+    async with repository.pair(key):
+        versioned = await repository.grant(key)
+        if versioned is None or versioned.record.revoked or versioned.record.ends is not None:
+            return
+        ends = RefreshEnd(since=now - timedelta(days=30), token_at=now + timedelta(days=1))
+        await repository.save_grant(replace(versioned.record, ends=ends), expect=versioned.generation)
+    await s.parts.expiring.run_pass()
+    versioned = await repository.grant(key)
+    if versioned is not None and versioned.record.ends is not None:
+        checked(w, await w.browser(d).open(notice_link(BASE, versioned.record.ends.notice)))

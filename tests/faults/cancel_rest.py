@@ -137,7 +137,7 @@ def _session_problems(w: World, sessions: list[AuthSession]) -> list[str]:
             may = {"auth.denied" if session.failure is Code.PROVIDER_DENIED else "auth.failed"}
             if session.id not in failed:
                 found.append(f"the failure of {session.id} is not in the audit log")
-        said = reported.get(session.id, set()) - {"auth.revoked"}
+        said = reported.get(session.id, set()) - {"auth.revoked", "auth.expiring"}
         if said != may and not w.model.dropped & {f"evt-{session.id}-{kind}" for kind in may}:
             found.append(
                 f"{session.id} of {session.app} is {session.status} ({session.failure}) and was told by {said}"

@@ -112,9 +112,9 @@ class Player:
 
     def _answer(self, kind: str, call: Call) -> Said:
         match kind:
-            case "token_url" | "exchange" if call.method == "GET":
+            case "token_url" | "exchange" if call.method == "GET" and self.app.habits.second_exchange is not None:
                 return self._exchange(call)
-            case "refresh_url" if call.method == "GET":
+            case "refresh_url" if call.method == "GET" and self.app.habits.refresh_with is not None:
                 return self._renew(call)
             case "token_url" | "refresh_url":
                 return self._token(kind, call)
