@@ -1,7 +1,7 @@
 """Squid and tinyproxy, as companies run them, on ports of loopback: plain, with a login, over TLS, and opening TLS.
 
-Only they know the names in `NAMES`, and what they connect to sees them at `FROM`: whatever comes from another address
-went past them.
+Only they know the names in `NAMES`, and a server sees their connections come from `FROM`: a connection from another
+address went past them.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _LOGIN = 'while read -r user password; do [ "$user:$password" = "{}" ] && echo O
 
 
 def lacks() -> list[str]:
-    """Return what is missing, for `installed.demand`."""
+    """Return the missing programs, for `installed.demand`."""
     there = shutil.which("bwrap") and _CERTGEN.exists() and _program("squid") and _program("tinyproxy")
     return [] if there else [LACKS]
 
