@@ -1,4 +1,4 @@
-"""Two accounts of one user with each binding and flow: a confirmation for one account connects that one alone."""
+"""Two accounts, and two tenants, of one user with each binding and flow: a confirmation for one connects that one alone."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from oauthbroker import Turn
+from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -27,6 +28,7 @@ from tests.story.binding_kit import (
 from tests.story.device_kit import prompt_of, world
 
 BOTH = {"work": "alice", "private": "bob"}
+KINDS = pytest.mark.parametrize("kind", ["account", "tenant"])
 BINDINGS = ["brokerLogin", "channelCode", "runtimeConfirm"]
 
 
@@ -36,9 +38,14 @@ def listing(of: Turn, app: str = "mail") -> Turn:
 
 
 @asynccontextmanager
-async def bound(idp: IdentityProvider, clock: TestClock, binding: str) -> AsyncIterator[tuple[Harness, Turn]]:
-    """A broker with this binding, and the turn of a user who has two accounts."""
-    app = confirming_app(idp, binding, several_accounts=True)
+async def bound(
+    idp: IdentityProvider, clock: TestClock, binding: str, kind: str
+) -> AsyncIterator[tuple[Harness, Turn]]:
+    """A broker with this binding, and the turn of a user who has two accounts, or is at home at two tenants."""
+    app = confirming_app(idp, binding, several_accounts=kind == "account")
+    if kind == "tenant":
+        there = replace(app.endpoints, authorization_url=idp.url("/authorize") + "?tenant={tenant}")
+        app = replace(app, connect_params=(ConnectParam(name="tenant", title="Your tenant"),), endpoints=there)
     async with IdentityProvider(clock=clock) as corp:
         by_login = binding == "brokerLogin"
         more: dict[str, Any] = {"corp": corp, "login": broker_login(corp)} if by_login else {}
@@ -61,11 +68,12 @@ async def connected(harness: Harness, of: Turn, account: str, person: str) -> Re
     return ready
 
 
+@KINDS
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_each_account_is_confirmed_for_itself(
-    identity_provider: IdentityProvider, test_clock: TestClock, binding: str
+    identity_provider: IdentityProvider, test_clock: TestClock, binding: str, kind: str
 ) -> None:
-    async with bound(identity_provider, test_clock, binding) as (harness, of):
+    async with bound(identity_provider, test_clock, binding, kind) as (harness, of):
         tokens = {}
         for account, person in BOTH.items():
             tokens[account] = (await connected(harness, of, account, person)).access_token
@@ -74,13 +82,15 @@ async def test_each_account_is_confirmed_for_itself(
             again = await harness.ask(of=of, account=account)
             assert isinstance(again, Ready)
             assert tokens[account] == again.access_token
+            assert again.provider_data.get("tenant") == (account if kind == "tenant" else None)
 
 
+@KINDS
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_a_confirmed_account_leaves_the_request_for_the_other_open(
-    identity_provider: IdentityProvider, test_clock: TestClock, binding: str
+    identity_provider: IdentityProvider, test_clock: TestClock, binding: str, kind: str
 ) -> None:
-    async with bound(identity_provider, test_clock, binding) as (harness, of):
+    async with bound(identity_provider, test_clock, binding, kind) as (harness, of):
         assert isinstance(await harness.ask(of=of, account="private"), AuthorizationRequired)
         await connected(harness, of, "work", "alice")
         assert ["private"] == [each.account for each in await harness.broker.sessions.list(status="pending")]
