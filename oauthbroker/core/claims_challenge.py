@@ -11,7 +11,7 @@ from oauthbroker.core.bearer_challenge import UNAUTHORIZED, bearer_challenge
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import Json, decode_object
 
-LONGEST_CLAIMS: Final = 4096  # characters in base64: it becomes a part of a URL
+LONGEST_CLAIMS: Final = 4096  # characters, in base64 and as they become a part of a URL
 _ONLY = "access_token"
 
 
@@ -38,7 +38,8 @@ def claims_of(encoded: str) -> str:
         return ""
     if claims.keys() != {_ONLY} or not isinstance(claims[_ONLY], dict) or not claims[_ONLY]:
         return ""
-    return spelled_claims(claims)
+    spelled = spelled_claims(claims)
+    return spelled if len(spelled) <= LONGEST_CLAIMS else ""  # other letters are longer there
 
 
 def merged_claims(own: str, demanded: str) -> str:

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from oauthbroker import AuthorizationRequiredError
-from oauthbroker.core.claims_challenge import claims_of, demanded_claims
+from oauthbroker.core.claims_challenge import LONGEST_CLAIMS, claims_of, demanded_claims
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import OAuthApp, ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
@@ -130,6 +130,13 @@ async def test_a_challenge_asks_for_no_other_scope_and_no_other_person(
 )
 def test_claims_that_choose_a_person_or_are_no_small_object_are_none(claims: Any) -> None:
     assert "" == claims_of(encoded(claims))
+
+
+@pytest.mark.parametrize("letter", ["\u00e9", "\x7f", "\U0001f600"])
+def test_claims_that_are_short_in_base64_and_long_in_a_url_are_none(letter: str) -> None:
+    written = json.dumps({"access_token": {"x": letter * 700}}, ensure_ascii=False).encode()
+    assert len(base64.b64encode(written)) <= LONGEST_CLAIMS
+    assert "" == claims_of(base64.b64encode(written).decode())
 
 
 @pytest.mark.parametrize(
