@@ -130,6 +130,7 @@ CHANGE_NOTHING = frozenset({
 ELSEWHERE = {
     "init": "tests/faults/test_failing_first_sync.py makes a key and a keyring",
     "demo": "its store is thrown away",
+    "providers new": "changes nothing in the store; it writes a new file for the operator, or prints it",
     **dict.fromkeys(
         ("keys rotate", "keys reseal", "keys retire", "keys rewrap"),
         "tests/faults/test_rotation_crash.py kills them at each change",
