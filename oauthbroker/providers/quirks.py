@@ -9,7 +9,7 @@ import dataclasses
 import re
 from typing import Annotated, Any, Final, Literal, LiteralString, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -70,6 +70,12 @@ def _code_param(name: str) -> str:
     return name if name == "code" else _own_param(name)
 
 
+def _ok_value(value: Any) -> Any:
+    if not isinstance(value, bool | int) and not (isinstance(value, str) and len(value) <= 64):
+        raise PydanticCustomError("ok_value", "not a value that can be compared")
+    return value
+
+
 def _bearer_alias(word: str) -> str:
     if word.strip().lower() in NOT_BEARER:
         raise PydanticCustomError("bound_token", "a token of this type does not work as Bearer")
@@ -93,6 +99,7 @@ OUR_PARAMS = frozenset({
 _OurParam = Literal["client_id", "client_secret", "code", "redirect_uri", "refresh_token"]
 Member = Annotated[str, _matching(r"[A-Za-z0-9_.-]{1,64}", "member_name", "not a member's name")]
 _OwnParam = Annotated[Member, AfterValidator(_own_param)]
+_OkValue = Annotated[bool | int | str, BeforeValidator(_ok_value)]
 _Scheme = Annotated[str, _matching(r"[A-Za-z0-9_.-]{0,64}", "scheme", "not a scheme of Authorization")]
 _GrantType = Annotated[str, _matching(r"[a-z][a-z0-9_]{0,63}", "grant_type", "not a grant type of a provider's own")]
 _TokenParam = Annotated[
@@ -131,18 +138,18 @@ class RevocationQuirk(Data):
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
-        """Raises ValueError for what could never work, or would be ignored."""
+        """Raises PydanticCustomError for what could never work, or would be ignored."""
         said = self.model_fields_set - {"kind", "reach"}
         if self.kind == "none" and (said or self.reach != "none"):
-            raise ValueError("revoke: none means reach none and nothing else")
+            raise PydanticCustomError("revoke_none", "none means reach none and nothing else")
         if self.kind == "rfc7009" and said - {"tokens", "dead_words", "dead_statuses", "error_field"}:
-            raise ValueError("revoke: RFC 7009 leaves nothing of that to say; write kind: own")
+            raise PydanticCustomError("revoke_rfc7009", "RFC 7009 leaves nothing of that to say; write kind: own")
         if self.kind != "none" and self.reach == "none":
-            raise ValueError("revoke: a way to revoke that ends nothing is none")
+            raise PydanticCustomError("revoke_reach", "a way to revoke that ends nothing is none")
         if self.kind == "own" and self.method == "GET" and self.body != "none":
-            raise ValueError("revoke: a GET has no body")
+            raise PydanticCustomError("revoke_get", "a GET has no body")
         if self.kind == "own" and self.body == "none" and {"token_field", "params"} & said:
-            raise ValueError("revoke: nothing can be put into a body that is not there")
+            raise PydanticCustomError("revoke_body", "nothing can be put into a body that is not there")
         return self
 
     def way(self) -> Revocation:
@@ -209,9 +216,7 @@ class Quirks(Data):
     refresh_token_end_field: Member | None = None
     refresh_token_days: Annotated[int, Field(ge=1, le=3650)] | None = None
     error_members: _Members = Field(default_factory=list)
-    ok_members: Annotated[dict[Member, bool | int | Annotated[str, Field(max_length=64)]], Field(max_length=5)] = Field(
-        default_factory=dict
-    )
+    ok_members: Annotated[dict[Member, _OkValue], Field(max_length=5)] = Field(default_factory=dict)
     error_words: Annotated[dict[_Word, ErrorWord], Field(max_length=50)] = Field(default_factory=dict)
     id_token_algorithms: Annotated[list[IdTokenAlgorithm], Field(min_length=1)] = Field(
         default_factory=lambda: list(Habits().id_token_algorithms)
@@ -233,10 +238,10 @@ class Quirks(Data):
 
     @model_validator(mode="after")
     def _names_each_parameter_once(self) -> Self:
-        """Raises ValueError for two parameters of one name."""
+        """Raises PydanticCustomError for two parameters of one name."""
         names = [name.lower() for name in (*self.param_names.values(), self.scope_param)]
         if len({*names}) < len(names):
-            raise ValueError("paramNames: two parameters of one name")
+            raise PydanticCustomError("param_twice", "two parameters of one name")
         return self
 
     def over(self, habits: Habits) -> Habits:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from oauthbroker.config.checks.connect import sampled
+from oauthbroker.config.checks.connect import sampled, unknown_param
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.values.preset_endpoints import params_in, params_of_host, unused_parts
@@ -117,7 +117,7 @@ def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
         if said is None or app.facts.callback.keys() & set(params_in(said)):  # then `check_facts` looks at it
             continue
         if problem := endpoint_problem(slot, said, reach):
-            app.written.refuse(("endpoints", name), *problem)
+            app.written.refuse(("endpoints", name), *(unknown_param(app, said) or problem))
     _check_named_hosts(app, reach)
     if app.endpoints.issuer or app.spec.provider == MCP:
         return

@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from oauthbroker.config.problems.problems import Keys
+from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.values.preset_endpoints import params_in
 from oauthbroker.config.values.preset_merge import MCP, Merged
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
@@ -156,6 +157,16 @@ def samples_of(app: Merged) -> dict[str, str]:
 
 def sampled(app: Merged, text: str) -> str:
     return filled(text, samples_of(app)) if app.spec.connect_params else text
+
+
+def unknown_param(app: Merged, url: str) -> ProblemText | None:
+    """Return (problem, remedy) for a placeholder that is left in an address with samples, else None."""
+    left = [name for name in params_in(url) if name != "client_id"]
+    if not left:
+        return None
+    meant = nearest(left[0], app.spec.connect_params or ())
+    hint = f"write {{{meant}}}" if meant else "write it under connectParams, if each connection has its own"
+    return "a parameter in braces that this app does not have", hint
 
 
 def _texts(app: Merged) -> Iterator[str]:

@@ -59,6 +59,7 @@ def _check_client_credentials(app: Merged) -> None:
         ("owner", spec.owner),
         ("pushedAuthorization", spec.pushed_authorization),
         ("options.authorize", (spec.options or {}).get("authorize")),
+        ("accounts", spec.accounts if spec.accounts == "several" else None),
     ):
         if written is not None:
             what = "no user is asked, and no browser comes back, with flow: clientCredentials"

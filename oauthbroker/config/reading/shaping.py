@@ -48,6 +48,21 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
     "scheme": ("not a scheme", 'write one word of letters, digits, - _ ., or "" for the bare token'),
     "our_param": ("a parameter that is ours to set", "write the name that the provider uses"),
+    "param_twice": ("two parameters of one name", "write another name under paramNames or scopeParam"),
+    "revoke_none": ("no revocation, yet more about it", "with kind: none write reach: none and nothing else"),
+    "revoke_rfc7009": ("RFC 7009 leaves nothing of that open", "remove it, or write kind: own"),
+    "revoke_reach": ("a revocation that ends nothing", "write reach: token or grant, or kind: none"),
+    "revoke_get": ("a GET has no body", "write body: none, or another method"),
+    "revoke_body": (
+        "something for a body that is not there",
+        "remove tokenField and params, or write body: form or json",
+    ),
+    "ok_value": (
+        "not a value that can be compared",
+        "write true, false, a whole number, or text of at most 64 characters",
+    ),
+    "grant_type": ("not a grant type of a provider's own", "write small letters, digits and _, at most 64"),
+    "token_param": ("not a parameter for the token", "write letters, digits and _, at most 64, no name of ours"),
     "header_value": ("not a header's value", "write one line of plain characters, at most 512"),
     "bound_token": (
         "a type of tokens that are bound to a key, or no access tokens",

@@ -125,6 +125,7 @@ PROVIDERS = [
     shared("a misspelt parameter", "spec.params.tenat", "the nearest known one is tenant", ("provider: slack", "provider: microsoft\n  params: {tenant: t, @@tenat: x}"), ("slack:user:T1:U1", "microsoft:user:t:u")),
     app("an own provider without an authorization endpoint", "spec.endpoints.authorizationUrl", "missing", ("    authorizationUrl: https://acme.example/authorize\n", ""), ("  endpoints:", "  @@endpoints:")),
     app("a provider in another case, without endpoints", "spec.endpoints.tokenUrl", "if you meant the provider slack, write that", ("provider: acme", "provider: Slack"), ("    tokenUrl: https://acme.example/token\n", ""), ("  endpoints:", "  @@endpoints:")),
+    app("an address with a misspelt parameter", "spec.endpoints.tokenUrl", "write {shop}", ("https://acme.example/authorize", "https://{shop}.acme.example/authorize"), ("https://acme.example/token", "@@https://{shp}.acme.example/token"), ("  provider:", "  connectParams: {shop: {}}\n  provider:")),
     app("an own provider without a token endpoint", "spec.endpoints.tokenUrl", "missing", ("    tokenUrl: https://acme.example/token\n", ""), ("  endpoints:", "  @@endpoints:")),
 ]
 FLOWS = [app("no flow", "spec.flow", "missing", ("  flow: authorizationCode\n", ""), ("spec:\n", "@@spec:\n")), app("an implicit flow", "spec.flow", "unknown value", ("authorizationCode", "@@implicit"))]
@@ -173,6 +174,7 @@ MACHINES = [
     app("client credentials with a pushed request", "spec.pushedAuthorization", "no user is asked", GLOBALLY, *MACHINE, ("  scopes: [read", "  @@pushedAuthorization: auto\n  scopes: [read")),
     app("client credentials that have to be pushed", "spec.pushedAuthorization", "no user is asked", GLOBALLY, *MACHINE, ("  scopes: [read", "  @@pushedAuthorization: required\n  scopes: [read")),
     app("client credentials with parameters for a page", "spec.options.authorize", "no user is asked", GLOBALLY, *MACHINE, ("  scopes: [read", "  options: {@@authorize: {a: b}}\n  scopes: [read")),
+    app("client credentials with several accounts", "spec.accounts", "no user is asked", GLOBALLY, *MACHINE, ("  scopes: [read", "  @@accounts: several\n  scopes: [read")),
     app("client credentials without a token endpoint", "spec.endpoints.tokenUrl", "missing", GLOBALLY, *MACHINE, ("    tokenUrl: https://acme.example/token\n", ""), ("  endpoints:", "  @@endpoints:")),
 ]
 PUSHING = [
@@ -194,7 +196,7 @@ URLS = [
     app("a scheme of its own", "spec.endpoints.tokenUrl", "not an https URL", ("https://acme.example/token", f"@@file:///{CANARY}")),
     app("a space in a URL", "spec.endpoints.tokenUrl", "not a URL", ("https://acme.example/token", f"@@https://acme.example/ {CANARY}")),
     app("a backslash in a URL", "spec.endpoints.tokenUrl", "not a URL", ("https://acme.example/token", f"@@https://acme.example\\{CANARY}")),
-    app("a template in a URL", "spec.endpoints.tokenUrl", "not a URL", ("https://acme.example/token", f'@@"https://{{{CANARY}}}.example/"')),
+    app("a template in a URL", "spec.endpoints.tokenUrl", "write it under connectParams", ("https://acme.example/token", f'@@"https://{{{CANARY}}}.example/"')),
     app("no host", "spec.endpoints.tokenUrl", "without a usable host", ("https://acme.example/token", "@@https:///token")),
     app("port 0", "spec.endpoints.tokenUrl", "without a usable host", ("https://acme.example/token", "@@https://acme.example:0/token")),
     app("port 99999", "spec.endpoints.tokenUrl", "not a URL", ("https://acme.example/token", "@@https://acme.example:99999/token")),
@@ -251,6 +253,18 @@ QUIRKS = [
         ("a header of ours", "spec.quirks.userInfoHeaders.?", "not a header that may be set", f"{{userInfoHeaders: {{Authorization: @@{CANARY}}}}}"),
         ("a signature without a key", "spec.quirks.idTokenAlgorithms[0]", "unknown value", "{idTokenAlgorithms: [@@HS256]}"),
         ("a member's name with a space", "spec.quirks.lifetimeField", "not a member's name", f'{{lifetimeField: @@"a {CANARY}"}}'),
+        ("a revocation that is none, with more", "spec.quirks.revoke", "no revocation", "{revoke: @@{kind: none, reach: grant}}"),
+        ("a revocation by RFC 7009, with more", "spec.quirks.revoke", "leaves nothing of that open", "{revoke: @@{method: GET}}"),
+        ("a revocation that ends nothing", "spec.quirks.revoke", "ends nothing", "{revoke: @@{kind: own, reach: none}}"),
+        ("a revocation by GET, with a body", "spec.quirks.revoke", "a GET has no body", "{revoke: @@{kind: own, method: GET}}"),
+        ("a revocation's token in no body", "spec.quirks.revoke", "for a body that is not there", "{revoke: @@{kind: own, body: none, tokenField: token}}"),
+        ("a grant type in capitals", "spec.quirks.refreshWith.grantType", "not a grant type", f"{{refreshWith: {{token: access, grantType: @@{CANARY}}}}}"),
+        ("a token by the client's name", "spec.quirks.secondExchange.tokenParam", "not a parameter for the token", "{secondExchange: {url: https://acme.example/x, grantType: long, tokenParam: @@client_id}}"),
+        ("two parameters of one name", "spec.quirks", "two parameters of one name", "@@{paramNames: {client_id: k, client_secret: k}}"),
+        ("a parameter with the name of the scopes'", "spec.quirks", "two parameters of one name", "@@{scopeParam: k, paramNames: {client_id: k}}"),
+        ("a success that is a fraction", "spec.quirks.okMembers.?", "not a value that can be compared", "{okMembers: {code: @@1.5}}"),
+        ("several values of a success", "spec.quirks.okMembers.?", "not a value that can be compared", "{okMembers: {code: @@[0, 1]}}"),
+        ("a success of 65 characters", "spec.quirks.okMembers.?", "not a value that can be compared", f"{{okMembers: {{code: @@{'x' * 65}}}}}"),
         ("tokens bound to a key", "spec.quirks.tokenTypeAliases[0]", "bound to a key", "{tokenTypeAliases: [@@DPoP]}"),
         ("bound tokens in other letters", "spec.quirks.tokenTypeAliases[1]", "bound to a key", '{tokenTypeAliases: [bot, @@" mAc"]}'),
         ("no access tokens", "spec.quirks.tokenTypeAliases[0]", "no access tokens", "{tokenTypeAliases: [@@n_a]}"),
