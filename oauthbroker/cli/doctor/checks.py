@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from oauthbroker.audit.chain import AuditKeys
@@ -171,10 +171,11 @@ class Doctor:
             return []
         secrets = await self.seen.repository.secrets.all() if self.seen is not None else {}
         found, unverified = self._unknown_secrets(), list[Finding]()
+        loaded = replace(self.loaded, proxy_credentials=None)  # of no app, see below
         for name, draft in self.loaded.apps.items():
             self.apps[name] = draft.app
             try:
-                self.apps[name] = resolve(self.loaded, self.env, secrets, only={name}).apps[name]
+                self.apps[name] = resolve(loaded, self.env, secrets, only={name}).apps[name]
             except ConfigInvalidError as refused:
                 found += self._missing(name, refused.problems)
             unverified += [*_misplaced(draft.app), *_unverified(draft)]

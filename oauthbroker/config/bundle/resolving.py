@@ -59,10 +59,8 @@ def resolve(
     settings = with_keys(loaded.settings, env)
     if problem := key_problems(settings).get(("file",)):
         problems.add(loaded.keys_place, "", problem[0], f"let {KEY_FILE_ENV} or keys.file name {problem[1]}")
-    source = loaded.proxy_credentials
-    known = read(source) if source is not None else None
-    if source is not None and known is not None and ":" not in known.reveal():
-        problems.add(source.place, source.path, "the value has no colon", "set the variable to user:password")
+    if loaded.proxy_credentials is not None:
+        read(loaded.proxy_credentials)
     problems.raise_if_any()
     return Bundle(
         settings,

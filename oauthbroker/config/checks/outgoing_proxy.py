@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -67,7 +67,7 @@ def proxy_credentials(broker: Written[BrokerSpec]) -> Source | None:
     if source is not None and source.secret is not None:
         what = "the store with that secret may be opened by a key service that the proxy leads to"
         broker.refuse((_AT, "credentials"), what, _CREDENTIALS_ADVICE)
-    return source
+    return replace(source, is_login=True) if source is not None else None
 
 
 def check_way_out(app: Merged, broker: Written[BrokerSpec], proxy: OutgoingProxy | None) -> None:

@@ -35,6 +35,7 @@ class Source:
     env: str = ""
     secret: SecretKey | None = None
     lines: bool = False
+    is_login: bool = False
 
     @property
     def described(self) -> str:
@@ -46,7 +47,7 @@ class Source:
     def read(self, env: Mapping[str, str], secrets: Mapping[SecretKey, Secret], problems: Problems) -> Secret | None:
         """Return the value, or None and a problem: it is not there, is empty, or has control characters.
 
-        Only a private key (`lines`) may have line breaks.
+        Only a private key (`lines`) may have line breaks. A login is `user:password`.
         """
         value = self.plain
         if self.env:
@@ -59,6 +60,8 @@ class Source:
             problems.add(self.place, self.path, "the value is empty", "give it one")
         elif not self.lines and any(ord(it) < 32 or ord(it) == 127 for it in value.reveal()):
             problems.add(self.place, self.path, "the value has a line break or control character", "remove it")
+        elif self.is_login and ":" not in value.reveal():
+            problems.add(self.place, self.path, "the value has no colon", "set the variable to user:password")
         else:
             return value
         return None

@@ -509,3 +509,20 @@ def test_a_proxy_that_looks_names_up_is_reported_in_place_of_the_environments(
     assert "HTTPS_PROXY" not in told
     checked = harness.type("check")
     assert (0, True) == (checked.code, "warning: outgoingProxy.resolve: proxy." in checked.err)
+
+
+@pytest.mark.parametrize(
+    "value, told", [(None, "Environment PROXY_LOGIN is not set."), ("corp", "The value has no colon.")]
+)
+def test_a_login_at_the_proxy_is_a_matter_of_the_proxy_and_of_no_app(
+    value: str | None, told: str, harness: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if value is not None:
+        monkeypatch.setenv("PROXY_LOGIN", value)
+    text = (harness.folder / "config" / "broker.yaml").read_text("utf-8")
+    login = "{valueFrom: {env: PROXY_LOGIN}}"
+    harness.write("broker", text + f"  outgoingProxy: {{url: 'http://127.0.0.1:9', credentials: {login}}}\n")
+    reported = examined(harness, "--offline")
+    found = [*findings(reported, "warning"), *findings(reported, "failure")]
+    secrets = [text for check, text in found if check == "secrets"]
+    assert (1, True) == (len(secrets), secrets[0].startswith(f"outgoingProxy: {told}")), secrets
