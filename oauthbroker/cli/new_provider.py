@@ -7,20 +7,30 @@ import dataclasses
 import re
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import CONFIG, AsJson
+from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.core.refused import Refused
+from oauthbroker.core.sentences import two_sentences
 from oauthbroker.providers import presets
 from oauthbroker.providers.own_app import OwnProvider, own_app_yaml
 from oauthbroker.providers.quirks import SCOPE
 
 _NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_ANY_BROKER = """\
+apiVersion: agents.example.io/v1alpha1
+kind: Broker
+metadata: {name: broker}
+spec: {weaken: [plainHttpProvider], providerNetworks: [0.0.0.0/0, "::/0"]}
+---
+"""
 _QUESTIONS = {
     "authorizationUrl": "Where users sign in (authorization endpoint)",
     "tokenUrl": "Token endpoint",
@@ -57,6 +67,7 @@ def new_command(  # noqa: PLR0913, PLR0917  (options)
         provider, scopes=tuple(scope or ()), api_hosts=tuple(api_host or ()), account=account or provider.account
     )
     text, callback = own_app_yaml(provider), f"<publicBaseUrl>/oauth/callback/{name}"
+    _check(text)
     if out is not None:
         _write(text, out)
     say(text.rstrip("\n") if out is None else f"Wrote {out}.", {"app": text, "callback": callback}, as_json=as_json)
@@ -99,6 +110,18 @@ def _discovered(name: str, issuer: str, endpoints: dict[str, str], networks: lis
         auth_methods=metadata.auth_methods or ("client_secret_basic",),
         source="idToken" if is_openid else "userInfo" if has_user_info else "tokenResponse",
     )
+
+
+def _check(text: str) -> None:
+    """Load the app beside a Broker that admits any network. Raises Refused for one that no bundle could have."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "app.yaml")
+        file.write_text(_ANY_BROKER + text, encoding="utf-8")
+        try:
+            load(file)
+        except ConfigInvalidError as refused:
+            said = (f"{it.path}: {two_sentences(it.what, it.hint)}" for it in refused.problems)
+            raise Refused("\n".join(said)) from None
 
 
 def _write(text: str, out: Path) -> None:

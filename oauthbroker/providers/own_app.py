@@ -47,6 +47,8 @@ def _lines(provider: OwnProvider) -> Iterator[str]:
     yield "endpoints:"
     for name, url in provider.endpoints.items():
         yield f"  {name}: {_quoted(url)}"
+    if params := dict.fromkeys(re.findall(r"\{(\w+)\}", " ".join(provider.endpoints.values()))):
+        yield f"connectParams: {_quoted({name: {} for name in params})} # what differs for each connection"
     yield f"scopes: {_quoted(list(provider.scopes))} # the most this app may ever have"
     others = [each for each in provider.offered if each not in {*provider.scopes, "openid", "offline_access"}]
     if others:

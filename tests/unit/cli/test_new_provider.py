@@ -55,6 +55,27 @@ def test_without_userinfo_the_token_answer_names_the_account(tmp_path: Path) -> 
     assert {"from": "tokenResponse", "template": "acme:user:{id}"} == spec["owner"]["identity"]["user"]
 
 
+def test_braces_in_an_address_become_what_each_connection_says(tmp_path: Path) -> None:
+    words = [each.replace("acme.example", "{shop}.acme.example") for each in BY_HAND]
+    assert {"shop": {}} == spec_of(typed("acme", *words).stdout, tmp_path)["connectParams"]
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--api-host", "https://api.acme.example/v1"], "spec.api.hosts[0]: Not a host."),
+        (["--account", "data..id"], "spec.owner.identity.user.template: Not a template."),
+        (["--scope", "read write"], "spec.scopes[0]: Not a scope."),
+        (["--endpoint", "userInfoUrl=http://acme.example/me"], "spec.endpoints.userInfoUrl: Http instead of https."),
+    ],
+)
+def test_what_would_not_load_is_told_and_not_written(words: list[str], said: str, tmp_path: Path) -> None:
+    file = tmp_path / "acme.yaml"
+    result = typed("acme", *BY_HAND, *words, "--out", str(file))
+    assert isinstance(result.exception, Refused)
+    assert (True, False) == (said.casefold() in str(result.exception).casefold(), file.exists()), result.exception
+
+
 def test_an_issuers_metadata_tell_the_rest(tmp_path: Path, identity_provider: IdentityProvider) -> None:
     result = typed("acme", "--issuer", identity_provider.issuer, "--scope", "read")
     assert 0 == result.exit_code, result.exception
