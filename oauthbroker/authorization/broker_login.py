@@ -19,6 +19,7 @@ from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import BrokerLogin, OAuthApp
+from oauthbroker.model.connect_links import connect_link
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.protocol.authorization_request import new_attempt
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls
@@ -172,7 +173,10 @@ class Logins:
         assert login is not None  # noqa: S101  (it was spent just now)
         cookie = Secret(random_text(self.clock, 256))
         attempt = new_attempt(self.clock, session.locator, cookie=cookie)
-        url = await self.authorization_urls.now(app.asking_for(session.claims), attempt, session.scopes)
+        if app.credential is not None:  # its page is ours
+            url = Secret(connect_link(self.config.bundle.settings.public_base_url, session.ticket))
+        else:
+            url = await self.authorization_urls.now(app.asking_for(session.claims), attempt, session.scopes)
         passed = session.with_login(login.passed(url, session.expires_at), attempt)
         return LoggedIn((await self._save(versioned, passed)).record, cookie)
 

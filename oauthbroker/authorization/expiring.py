@@ -86,7 +86,7 @@ class Expiring:
         if grant.resume is None or grant.auth_session_id is None:
             return None
         payload = {
-            "oauthAppRef": {"kind": "OAuthApp", "name": grant.app},
+            "oauthAppRef": {"kind": grant.kind, "name": grant.app},
             "provider": grant.provider,
             "subject": grant.subject,
             **({"account": grant.account} if grant.account else {}),

@@ -10,6 +10,7 @@ from typing import Any
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.owner_check import CheckedOwner
+from oauthbroker.model.static_credential import FLOW as STATIC_FLOW
 from oauthbroker.protocol.access_exchange import next_token_of
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant
@@ -22,13 +23,15 @@ from oauthbroker.records.unrevoked_tokens import passed_on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """Tokens that passed every check, with the values to store beside them. Only `Finish.verify` makes one."""
+    """Tokens that passed every check, with the values to store beside them. Only `Finish.verify` and `CredentialEntry`
+    make one. `unverified`: no provider was asked for the account."""
 
     tokens: TokenResponse
     owner: CheckedOwner
     scopes: tuple[str, ...]
     missing: tuple[str, ...]
     learnt: Learnt = field(default_factory=Learnt)
+    unverified: bool = False
 
 
 def next_grant(
@@ -45,7 +48,7 @@ def next_grant(
         app=app.name,
         provider=app.provider,
         subject=session.subject,
-        flow="authorization_code" if session.device is None else DEVICE_FLOW,
+        flow=_flow_of(app, session),
         scopes=verified.scopes,
         token=token,
         exchange_due=app.habits.second_exchange is not None and tokens.refresh_token is None,
@@ -59,7 +62,7 @@ def next_grant(
         authorized_by=verified.owner.authorized_by,
         auth_session_id=session.id,
         registration=app.registration,
-        unverified=kept is not None and old is not None and old.unverified,
+        unverified=verified.unverified or (kept is not None and old is not None and old.unverified),
         resume=session.resume,
         declined=_declined(old, session, verified),
         provider_data=kept_facts(app, tokens.facts),
@@ -94,7 +97,7 @@ def carries(grant: Grant, session: AuthSession) -> bool:
 def session_event(session: AuthSession, kind: EventType, at: datetime, **facts: Any) -> AgentEvent:
     """Make an event: the fields common to all kinds, and the facts of its own. Never a secret."""
     payload = {
-        "oauthAppRef": {"kind": "OAuthApp", "name": session.app},
+        "oauthAppRef": {"kind": session.kind, "name": session.app},
         "provider": session.provider,
         "subject": session.subject,
         **({"account": session.account} if session.account else {}),
@@ -102,6 +105,12 @@ def session_event(session: AuthSession, kind: EventType, at: datetime, **facts: 
         **facts,
     }
     return AgentEvent.about(session.id, kind, session.resume, payload, at)
+
+
+def _flow_of(app: OAuthApp, session: AuthSession) -> str:
+    if app.credential is not None:
+        return STATIC_FLOW
+    return "authorization_code" if session.device is None else DEVICE_FLOW
 
 
 def _declined(old: Grant | None, session: AuthSession, verified: Verified) -> dict[str, int]:

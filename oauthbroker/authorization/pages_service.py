@@ -11,6 +11,7 @@ from oauthbroker.authorization.broker_login import LoggedIn, Logins
 from oauthbroker.authorization.callback import Callback, CookieJar
 from oauthbroker.authorization.choices import Choices
 from oauthbroker.authorization.connect import Connect, Departure
+from oauthbroker.authorization.credential_entry import CredentialEntry
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.authorization.pending_codes import PendingCodes
 from oauthbroker.core.clock import Clock
@@ -19,6 +20,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import LOGIN_NAME, BrokerLogin, OAuthApp, OwnerConfirmation
 from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.static_credential import CredentialField
 from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.model.turn_titles import agent_title, subject_title
 from oauthbroker.observability.tracing import Span, span
@@ -34,7 +36,8 @@ NOTHING: Final[Mapping[str, str]] = {}
 class Invitation:
     """What the connect page shows before consent. `login_endpoint` is the broker's own login, if that comes first.
     Titles are the runtime's names of agent and subject, if it gives any. `locale` is the turn's, here and below.
-    `params` are the values of the connection's parameters that are known; the person says those `to_type`."""
+    `params` are the values of the connection's parameters that are known; the person says those `to_type`, and types
+    the `fields` of a static credential."""
 
     app: OAuthApp
     agent_name: str
@@ -51,6 +54,7 @@ class Invitation:
     label: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
     to_type: tuple[ConnectParam, ...] = ()
+    fields: tuple[CredentialField, ...] = ()
 
     def typed(self, said: Mapping[str, str]) -> Mapping[str, str] | None:
         """Return the values of the parameters that a person typed. None if one of them is none."""
@@ -125,6 +129,7 @@ class PagesService:
     callback: Callback
     logins: Logins
     pending_codes: PendingCodes
+    credential_entry: CredentialEntry
     mcp_clients: McpClients
     discovery: Discovery
     clock: Clock
@@ -135,8 +140,10 @@ class PagesService:
         """Return the broker's own login, if one is configured."""
         return self.config.bundle.login
 
-    async def invitation(self, ticket: str) -> Invitation:
-        """Return who asks for which scopes. Changes nothing. Raises `stateUnknown` unless the request is open."""
+    async def invitation(self, ticket: str, cookie: str | None = None) -> Invitation:
+        """Return who asks for which scopes. Changes nothing. `cookie` ties this browser to the session: with a broker
+        login the fields of a credential are for the browser that has logged in alone. Raises `stateUnknown` unless the
+        request is open."""
         session = await self.connect.shown(ticket)
         app = (await self._app(session.app)).at(session.params)
         prompt = session.device.prompt if session.device is not None else None
@@ -148,6 +155,11 @@ class PagesService:
             place = (await self.discovery.endpoints(app)).authorization_url
         scopes = await self.connect.scopes_now(app, session)
         login = await self.login_endpoint() if app.owner.confirmation == "brokerLogin" else ""
+        fields = app.credential.fields if app.credential is not None else ()
+        if fields and self.credential_entry.knows_who(app, session, cookie):
+            login = ""
+        elif login:
+            fields = ()
         return Invitation(
             app=app,
             agent_name=session.resume.agent_name,
@@ -164,6 +176,7 @@ class PagesService:
             label=session.label,
             params=session.params,
             to_type=app.connect_params if session.typed else (),
+            fields=fields,
         )
 
     async def login_endpoint(self) -> str:
@@ -241,6 +254,16 @@ class PagesService:
         if app.owner.confirmation == "brokerLogin":
             return await self.connect.start(app, ticket, self._login_of(app), label=label)
         return await self.connect.start(app, ticket, label=label)
+
+    async def enter(
+        self, ticket: str, params: Mapping[str, str], label: str, said: Mapping[str, str], cookie: str | None
+    ) -> Departure:
+        """Store the credential that this browser's user has typed. Return where the browser goes then. Raises as
+        `CredentialEntry.store`."""
+        session = (await self.connect.session_of_ticket(ticket)).record
+        app = (await self._app(session.app)).at(params if session.typed else session.params)
+        session, made = await self.credential_entry.store(app, ticket, said, label, cookie)
+        return Departure(Secret(f"/connected/{app.name}"), made, session)
 
     async def decline(self, ticket: str) -> OAuthApp:
         """Record that the user declined. Return the app. Raises `stateUnknown`."""

@@ -75,9 +75,10 @@ class Opening:
         `McpClients.complete`, and in the device code flow those of its request.
         """
         app = (await self.mcp_clients.complete(app, new_session=True)).at(wish.params)
-        if app.has_callback and app.is_at_a_connection:
+        has_page = app.has_callback or app.credential is not None
+        if has_page and app.is_at_a_connection:
             await self._check_authorization_urls(app)
-        elif not app.is_at_a_connection and not app.has_callback:
+        elif not app.is_at_a_connection and not has_page:
             raise BrokerError(Code.ACCOUNT_REQUIRED, note="in this flow the turn has to name connectParams")
         found = await self._reusable(app, wish, await self.repository.waiting(app.name, wish.key.subject))
         if found is not None:
@@ -94,7 +95,8 @@ class Opening:
         login = self.config.bundle.login if app.owner.confirmation == "brokerLogin" else None
         try:
             async with asyncio.timeout(LOOK_SECONDS):
-                for client in (app, login.app) if login is not None else (app,):
+                own = (app,) if app.has_callback else ()
+                for client in (*own, login.app) if login is not None else own:
                     await self.authorization_urls.check(client)
         except TimeoutError:
             return
@@ -226,6 +228,7 @@ class Opening:
             reason=wish.reason,
             tries=wish.tries,
             claims=wish.claims,
+            kind=app.kind,
             device=device[0] if device is not None else None,
         )
 

@@ -60,6 +60,8 @@ class Code(StrEnum):
     TOKEN_RESPONSE_INVALID = "tokenResponseInvalid", 502
     TOKEN_UNCHANGED = "tokenUnchanged", 502
     ID_TOKEN_INVALID = "idTokenInvalid", 502
+    CREDENTIAL_REFUSED = "credentialRefused", 403
+    CREDENTIAL_UNCHECKED = "credentialUnchecked", 503, _RETRY
     SUBJECT_MISMATCH = "subjectMismatch", 403
     SUBJECT_UNVERIFIABLE = "subjectUnverifiable", 502
     SUBJECT_FORBIDDEN = "subjectForbidden", 403

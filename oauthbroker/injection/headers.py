@@ -26,11 +26,11 @@ _ANSWER_PREFIXES = (b"proxy-", b"access-control-", b"x-accel-", b"x-sendfile", O
 
 
 def outgoing(
-    headers: Iterable[tuple[bytes, bytes]], allowed: Collection[bytes] | None = None, *, carrier: bytes = b""
+    headers: Iterable[tuple[bytes, bytes]], allowed: Collection[bytes] | None = None, *, carriers: Iterable[str] = ()
 ) -> Headers:
     """Return the headers that go to the provider, without Host, the body's length and credentials. `allowed` are the
-    spelled names of an app that lists its own; None for all that are not dropped. `carrier` is the header in which the
-    app's provider wants the token: the tool's own is dropped.
+    spelled names of an app that lists its own; None for all that are not dropped. `carriers` are the headers in which
+    the app's provider wants the token: the tool's own are dropped.
 
     Raises `requestInvalid` for an upgrade to WebSocket, and for a header that overrides the method.
     """
@@ -40,7 +40,7 @@ def outgoing(
             raise BrokerError(Code.REQUEST_INVALID, note="a header overrides the method")
         if name == b"upgrade" and b"websocket" in value.lower():
             raise BrokerError(Code.REQUEST_INVALID, note="WebSocket is not supported")
-    named = _named((name, value) for name, _, value in said) | {spelled(carrier)}
+    named = _named((name, value) for name, _, value in said) | {spelled(each.encode()) for each in carriers}
     kept = [
         (as_sent, value)
         for name, as_sent, value in said

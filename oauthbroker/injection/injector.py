@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Protocol
@@ -12,8 +12,10 @@ from oauthbroker.core.claims_challenge import demanded_claims
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection.headers import Headers, incoming, outgoing
 from oauthbroker.injection.targets import Target
-from oauthbroker.injection.token_masking import Masker
+from oauthbroker.injection.token_masking import masker_of
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.protocol.credential_placement import placed
 from oauthbroker.protocol.network.api_request import ApiRequest
 from oauthbroker.protocol.network.api_transport import ApiLimits, ApiResponse, ApiTransport
 
@@ -66,10 +68,16 @@ class ForwardedAnswer:
     """A provider's answer without the token. Close it, which writes its sizes into the audit log."""
 
     def __init__(
-        self, *, response: ApiResponse, token: Secret, source: TokenSource, target: Target, request: ToolRequest
+        self,
+        *,
+        response: ApiResponse,
+        secrets: Sequence[Secret],
+        source: TokenSource,
+        target: Target,
+        request: ToolRequest,
     ) -> None:
         self._response, self._source, self._target, self._request = response, source, target, request
-        self._masker = Masker(token)
+        self._masker = masker_of(secrets)
         self._received, self._closed = 0, False
         self.status, self.demanded = response.status, demanded_scopes(response.status, response.headers)
         self.claims = demanded_claims(response.status, response.headers)
@@ -115,8 +123,7 @@ class Injector:
     ) -> ForwardedAnswer | AuthorizationRequired | Failed:
         """Return the head of the answer, or why there is no token. Raises what `outgoing` and `ApiTransport.send`
         raise."""
-        own = target.app.habits.token_header.encode()
-        headers = outgoing(request.headers, target.app.api.headers, carrier=own)
+        headers = outgoing(request.headers, target.app.api.headers, carriers=target.app.carriers)
         result = await source.token(target)
         if not isinstance(result, Ready):
             return result
@@ -138,14 +145,26 @@ class Injector:
     async def _sent(
         self, source: TokenSource, target: Target, request: ToolRequest, headers: Headers, ready: Ready
     ) -> ForwardedAnswer:
-        token, path = ready.access_token, target.path_for(ready.provider_data)
-        name, value = target.app.habits.token_proof(token)
-        sent = [*headers, (name.encode("ascii"), value.reveal().encode("utf-8"))]
+        path = target.path_for(ready.provider_data)
         host, app, account = target.host, target.app, source.account(target)
-        forwarded = ApiRequest(
-            method=target.method, scheme=host.scheme, host=host.name, port=host.port, path=path, headers=sent,
+        draft = ApiRequest(
+            method=target.method, scheme=host.scheme, host=host.name, port=host.port, path=path, headers=headers,
             body=request.passed_on(), length=request.length, account=account, app=app.name, ca=app.provider_ca,
             direct=app.direct,
         )  # fmt: skip
+        forwarded, secrets = carrying(app, ready, draft)
         response = await self._transport.send(forwarded, self._limits)
-        return ForwardedAnswer(response=response, token=token, source=source, target=target, request=request)
+        return ForwardedAnswer(response=response, secrets=secrets, source=source, target=target, request=request)
+
+
+def carrying(app: OAuthApp, ready: Ready, request: ApiRequest) -> tuple[ApiRequest, Sequence[Secret]]:
+    """Return the request with the app's token or credential, and the texts that its answer must not repeat. Raises as
+    `placed`."""
+    token = ready.access_token
+    if app.credential is None:
+        name, value = app.habits.token_proof(token)
+        proof = (name.encode("ascii"), value.reveal().encode("utf-8"))
+        return replace(request, headers=[*request.headers, proof]), (token,)
+    there = app.at({param.name: str(ready.provider_data.get(param.name, "")) for param in app.connect_params})
+    credential = there.credential or app.credential
+    return placed(credential, token, request), credential.masked(token)

@@ -6,10 +6,63 @@ percent-encoding, JSON's escapes) and parts of it are not found.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from oauthbroker.core.secret import Secret
 
 SHORTEST = 8  # characters: a shorter token would occur by chance
 LONGEST = 4096  # a longer token is useless without these first characters, and a search has a bound
+
+
+class AnyMasker(Protocol):
+    """Masks secrets in one text that comes in pieces."""
+
+    def feed(self, piece: bytes) -> bytes: ...
+
+    def end(self) -> bytes: ...
+
+    def once(self, text: bytes) -> bytes: ...
+
+    def name(self, name: bytes) -> bytes: ...
+
+
+def masker_of(secrets: Sequence[Secret]) -> AnyMasker:
+    """Return the masker of one token, or of the several texts of a credential."""
+    return Masker(secrets[0]) if len(secrets) == 1 else Maskers(secrets)
+
+
+class Maskers:
+    """Masks several secrets, one after another. The longest comes first: it may contain another one."""
+
+    __slots__ = ("_each",)
+
+    def __init__(self, secrets: Sequence[Secret]) -> None:
+        self._each = [Masker(each) for each in sorted(secrets, key=lambda it: -len(it.reveal()))]
+
+    def feed(self, piece: bytes) -> bytes:
+        for each in self._each:
+            piece = each.feed(piece)
+        return piece
+
+    def end(self) -> bytes:
+        """Return the rest: what one masker has held goes through those behind it."""
+        rest = b""
+        for each in self._each:
+            rest = each.feed(rest) + each.end()
+        return rest
+
+    def once(self, text: bytes) -> bytes:
+        """Return a whole text, masked."""
+        for each in self._each:
+            text = each.once(text)
+        return text
+
+    def name(self, name: bytes) -> bytes:
+        """Return the name of a header, in lower case and masked."""
+        for each in self._each:
+            name = each.name(name)
+        return name.lower()
 
 
 class Masker:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import base64
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
+from oauthbroker.observability.library_log import unlogged
 
 SECONDS: Final = 5  # to connect, and for the answer; three tries
-_ours: ContextVar[bool] = ContextVar("oauthbroker_aws_kms", default=False)
 _OTHER_KEY: Final = frozenset({"InvalidCiphertextException", "IncorrectKeyException"})
 
 
@@ -58,7 +54,7 @@ class AwsKms:
         failed: BrokerError
         try:
             client = self._client()
-            with _unlogged():
+            with unlogged("botocore"):  # at DEBUG it logs the key that is wrapped
                 return getattr(client, operation)(**arguments)
         except ClientError as error:
             failed = self._refused(str(error.response.get("Error", {}).get("Code", "")))
@@ -96,20 +92,3 @@ class AwsKms:
 
     def _unusable(self, why: str) -> BrokerError:
         return BrokerError(Code.KEY_UNKNOWN, note=f"{self._arn}: {why}")
-
-
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    """Drop botocore's log records of our calls: at DEBUG they hold the key that is wrapped. An embedding program's own
-    calls are logged as before."""
-    for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "botocore"]:
-        logging.getLogger(name).addFilter(_not_ours)
-    before = _ours.set(True)
-    try:
-        yield
-    finally:
-        _ours.reset(before)
-
-
-def _not_ours(_: logging.LogRecord) -> bool:
-    return not _ours.get()

@@ -24,7 +24,7 @@ class Accounts:
     def of(cls, listed: Mapping[str, Any], app: str) -> Accounts:
         """Parse what a turn lists for an app: `[name, ...]` or `{allowed: [name, ...], default?: name}`. An app that is
         not listed has its one account. Raises `requestInvalid`."""
-        names = [name for name in (f"OAuthApp/{app}", app) if name in listed]
+        names = [name for name in (f"OAuthApp/{app}", f"CredentialApp/{app}", app) if name in listed]
         if not names:
             return cls()
         given = listed[names[0]]

@@ -21,8 +21,10 @@ from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.model.provider_api import ApiAccess
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.settings import Settings
+from oauthbroker.model.static_credential import StaticCredential
 from oauthbroker.model.turn import SubjectMode
 
+AppKind = Literal["OAuthApp", "CredentialApp"]
 Flow = Literal["authorizationCode", "deviceCode", "clientCredentials"]
 AuthMethod = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
 AssertionType = Literal["JWT", "client-authentication+jwt"]
@@ -135,6 +137,7 @@ class Owner:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthApp:
     """One app at one provider. `scopes` is the fixed ceiling: nothing ever asks for, or hands out, more.
+    `credential`: it is a CredentialApp, whose person types a key. Such an app has no client, endpoints or scopes.
 
     `refresh_ahead_seconds`: tokens in use are refreshed in the background that long before they end; 0 for never.
     `several_accounts`: a subject may connect more than one. `connect_params` stand in its addresses as `{name}`; `base`
@@ -145,7 +148,7 @@ class OAuthApp:
 
     name: str
     provider: str
-    flow: Flow
+    flow: Flow | Literal["staticCredential"]
     subject_mode: SubjectMode
     client: Client
     endpoints: Endpoints
@@ -165,6 +168,7 @@ class OAuthApp:
     provider_ca: str = ""
     direct: bool = False
     mcp: McpServer | None = None
+    credential: StaticCredential | None = None
     scope_set: frozenset[str] = frozenset()
     registration: str = ""
     base: OAuthApp | None = field(default=None, compare=False, repr=False)
@@ -176,6 +180,8 @@ class OAuthApp:
         object.__setattr__(self, "scope_set", frozenset(self.scopes))
         token_url = self.facts.filled(self.endpoints.token_url, {})  # at the default of a host that a fact names
         place = token_url or self.endpoints.issuer or (self.mcp.url if self.mcp is not None else "")
+        if self.credential is not None:  # a key is for the API that checked it
+            place = f"{self.provider} {self.api.first}"
         digest = hashlib.sha256(json.dumps([self.client.client_id, place]).encode()).hexdigest()
         object.__setattr__(self, "registration", digest[:32])
 
@@ -236,6 +242,7 @@ class OAuthApp:
             habits=habits,
             resource=resource,
             facts=self.facts.at(texts),
+            credential=self.credential.at(texts) if self.credential is not None else None,
             base=self,
             params=values,
         )
@@ -251,12 +258,21 @@ class OAuthApp:
         return self.flow == "authorizationCode"
 
     @property
+    def carriers(self) -> tuple[str, ...]:
+        """The names of the headers that carry its token or credential: a tool's own are dropped."""
+        return (self.habits.token_header,) if self.credential is None else self.credential.placement.headers
+
+    @property
     def display_name(self) -> str:
         return self.title or self.provider
 
     @property
     def ref(self) -> dict[str, str]:
-        return {"kind": "OAuthApp", "name": self.name}
+        return {"kind": self.kind, "name": self.name}
+
+    @property
+    def kind(self) -> AppKind:
+        return "OAuthApp" if self.credential is None else "CredentialApp"
 
     def digest(self) -> str:
         """Changes when anything changes that a running authorization relies on; the secret's value does not count. It
@@ -272,6 +288,7 @@ class OAuthApp:
             *(["pkce refused"] if self.habits.pkce == "refused" else []),
             *([self.mcp.url] if self.mcp is not None else []),
             *([[astuple(each) for each in self.connect_params]] if self.connect_params else []),
+            *([[astuple(each) for each in self.credential.fields]] if self.credential is not None else []),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 

@@ -94,6 +94,14 @@ class ApiAccess:
     base_path: str = ""
 
     @property
+    def first(self) -> str:
+        """Return the first host as it is written. Empty without one."""
+        first = self.hosts[0] if self.hosts else None
+        if isinstance(first, ApiHost):
+            return first.authority
+        return first.template if isinstance(first, ConnectedHost) else ""
+
+    @property
     def base_url(self) -> str:
         """Return what a relative address of a client begins with: the first host, if it is the same for each grant."""
         first = self.hosts[0] if self.hosts else None

@@ -28,8 +28,10 @@ def parse_request(request: Mapping[str, Any]) -> tuple[str, Sequence[str] | None
     return call_ref(said["oauthAppRef"], said.get("account")), scopes, said.get("minTtlSeconds")
 
 
+APP_KINDS = frozenset({"OAuthApp", "CredentialApp"})
 AppRef = str | Mapping[str, str]
-"""`"OAuthApp/name"`, `"name"` or `{kind: OAuthApp, name}`. In a token call the text may end with `@account`."""
+"""`"OAuthApp/name"`, `"CredentialApp/name"`, `"name"` or `{kind, name}`. In a token call the text may end with
+`@account`."""
 
 
 def app_name(ref: AppRef) -> str:
@@ -54,7 +56,7 @@ def call_ref(app: AppRef, account: str | None = None) -> str:
         members = _members(app)
         if members.keys() <= REF_FIELDS:
             kind, name = _plain(members.get("kind", kind)), _plain(members.get("name"))
-    if kind != "OAuthApp" or not name:
+    if kind not in APP_KINDS or not name:
         raise BrokerError(Code.REQUEST_INVALID, note="oauthAppRef")
     if account is None:
         return name

@@ -16,13 +16,15 @@ from oauthbroker.core.errors import BrokerError, Code, Locale, known_code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.words import SENTENCES
 
-Reason = Literal["noGrant", "revoked", "expired", "scopes", "scopesDeclined", "refreshUncertain", "choiceNeeded"]
+Reason = Literal[
+    "noGrant", "revoked", "expired", "scopes", "scopesDeclined", "refreshUncertain", "choiceNeeded", "keyRejected"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """A token to call the provider with. `degraded`: it could not be refreshed and lives shorter than usual, or the
-    store is away and could not confirm it.
+    store is away and could not confirm it. `is_team`: a user without a credential of their own got the team's.
     `provider_data`: what the provider said beside it and its preset declares for tools, such as the API's host."""
 
     access_token: Secret
@@ -32,6 +34,7 @@ class Ready:
     degraded: bool = False
     status: Literal["ready"] = "ready"
     provider_data: Mapping[str, Any] = field(default_factory=dict)
+    is_team: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the specification's JSON, the token in clear: this is where it leaves on purpose."""

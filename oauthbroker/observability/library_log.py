@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from oauthbroker.core.refused import described
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.sampled_lines import SampledLines
+
+_ours: ContextVar[bool] = ContextVar("oauthbroker_unlogged", default=False)
 
 
 class LibraryLog(logging.Handler):
@@ -44,3 +47,20 @@ def calm_libraries(log: Log) -> Iterator[None]:
     finally:
         root.handlers[:] = before[0]
         root.setLevel(before[1])
+
+
+@contextmanager
+def unlogged(library: str) -> Iterator[None]:
+    """Drop a library's log records of our calls inside the block, which may quote a secret. An embedding program's own
+    calls are logged as before."""
+    for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == library]:
+        logging.getLogger(name).addFilter(_not_ours)
+    before = _ours.set(True)
+    try:
+        yield
+    finally:
+        _ours.reset(before)
+
+
+def _not_ours(_: logging.LogRecord) -> bool:
+    return not _ours.get()

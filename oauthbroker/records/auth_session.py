@@ -17,7 +17,7 @@ from typing import Any, Literal
 from oauthbroker.core.clock import has_passed
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Link
+from oauthbroker.model.apps import AppKind, Link
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import Reason
 from oauthbroker.model.turn import ResumeTarget, SubjectMode
@@ -59,7 +59,7 @@ class AuthSession:
     on where a broker login comes first: until it is passed no attempt is valid. `account`, `label` and `params` are
     those of the grant it brings; with `typed` its user says the last. `tries` counts the sessions before it
     that ended with the wrong account, or without their code. `had_pending_code`: it ended while its code waited.
-    `claims`: a claims request for its authorization, forgotten with its end.
+    `claims`: a claims request for its authorization, forgotten with its end. `kind` is the app's.
     """
 
     locator: str = field(metadata=APART)
@@ -93,6 +93,7 @@ class AuthSession:
     tries: int = field(default=0, metadata=OPTIONAL)
     had_pending_code: bool = field(default=False, metadata=OPTIONAL)
     claims: str = field(default="", metadata=OPTIONAL)
+    kind: AppKind = field(default="OAuthApp", metadata=named("appKind") | OPTIONAL)
 
     @property
     def id(self) -> str:
@@ -224,7 +225,7 @@ class AuthSession:
         attempt = codec.members(self.attempt)
         status = codec.members(self) | {"nonce": attempt["nonce"], "cookie": attempt["cookie"]}
         spec = dict(zip(SPEC, map(status.pop, SPEC), strict=True))
-        spec["oauthAppRef"] = {"kind": "OAuthApp", "name": self.app}
+        spec["oauthAppRef"] = {"kind": self.kind, "name": self.app}
         spec["flow"] = self.device.to_json() if self.device is not None else _code_flow(attempt)
         return codec.encode("AuthSessionRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
 

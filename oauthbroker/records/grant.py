@@ -8,7 +8,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import AppKind
 from oauthbroker.model.grant_key import GrantKey, grant_id
+from oauthbroker.model.static_credential import FLOW as STATIC_FLOW
 from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, OPTIONAL, named
@@ -37,7 +39,8 @@ class Grant:
     `declined` are scopes that were requested and not granted, with the number of consents in a row. `chosen` is
     the label of the element whose facts it has, where a provider listed several. `unusual` says of the last answer with
     tokens what a stricter client would have refused it for: its `status`, `mediaType`, `encoding` or `lifetime`. `ends`
-    is when it ends by itself. `exchange_due`: its first access token is still to be exchanged for a lasting one."""
+    is when it ends by itself. `exchange_due`: its first access token is still to be exchanged for a lasting one.
+    `next_credential` takes the place of a static credential as soon as the API refuses that."""
 
     app: str = field(metadata=APART)
     provider: str
@@ -72,6 +75,7 @@ class Grant:
     unusual: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
     ends: RefreshEnd | None = field(default=None, metadata=OPTIONAL)
     exchange_due: bool = field(default=False, metadata=OPTIONAL)
+    next_credential: Secret | None = field(default=None, metadata=OPTIONAL)
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -81,6 +85,11 @@ class Grant:
     @property
     def id(self) -> str:
         return grant_id(*self.key)
+
+    @property
+    def kind(self) -> AppKind:
+        """Return the kind of its app."""
+        return "CredentialApp" if self.flow == STATIC_FLOW else "OAuthApp"
 
     @property
     def identity(self) -> str | None:
@@ -207,6 +216,15 @@ class Grant:
             token = replace(token, expires_at=at)
         return replace(self, token=token, refresh_state=refresh_state, updated_at=max(self.updated_at, at))
 
+    def with_credential_rejected(self, at: datetime) -> Grant:
+        """Return the grant after its provider's API refused its static credential: with the next one, or in need of a
+        new one."""
+        token, following = self.token, self.next_credential
+        if token is None or following is None:
+            ended = replace(self.refresh_state, ended="rejected")
+            return replace(self, refresh_state=ended, updated_at=max(self.updated_at, at))
+        return replace(self, token=replace(token, access_token=following), next_credential=None, updated_at=at)
+
     def is_attempted_as(self, begun: Grant) -> bool:
         """Tell whether the refresh whose intent is `begun` may still commit: no revocation, login or other attempt
         came in between."""
@@ -276,7 +294,8 @@ class Grant:
 
     def erased(self, at: datetime, known: RevocationState = "done") -> Grant:
         """Return the tombstone without its tokens. `known` is what the provider knows of the end."""
-        return replace(self, token=None, refresh_state=RefreshState(), revocation=known, updated_at=at)
+        ended = replace(self, token=None, next_credential=None)
+        return replace(ended, refresh_state=RefreshState(), revocation=known, updated_at=at)
 
     def owing(self, ended: Retired) -> Grant:
         """Return the grant with tokens added to those that are to be revoked. A set that names another registration
@@ -312,7 +331,7 @@ class Grant:
     def to_plaintext(self) -> bytes:
         status = codec.members(self)
         spec = {name: status.pop(name) for name in SPEC}
-        spec["oauthAppRef"] = {"kind": "OAuthApp", "name": self.app}
+        spec["oauthAppRef"] = {"kind": self.kind, "name": self.app}
         spec["token"] = codec.members(self.token) if self.token is not None else {}
         status["lifetimeSeconds"] = self.token.lifetime_seconds if self.token is not None else None
         if self.token is not None and self.token.end_stated:

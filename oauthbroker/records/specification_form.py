@@ -28,7 +28,7 @@ def grant_record(grant: Grant) -> dict[str, Any]:
             token["expiresAt"] = printed(grant.token.expires_at)
     return _record("OAuthGrantRecord", grant.id, {
         "provider": grant.provider,
-        "oauthAppRef": {"kind": "OAuthApp", "name": grant.app},
+        "oauthAppRef": {"kind": grant.kind, "name": grant.app},
         "subject": grant.subject,
         "flow": grant.flow,
         "scopesGranted": list(grant.scopes),
@@ -44,7 +44,7 @@ def session_record(session: AuthSession) -> dict[str, Any]:
     """Return an AuthSessionRecord. A spent verifier or state is omitted, as in the store."""
     return _record("AuthSessionRecord", session.id, {
         "provider": session.provider,
-        "oauthAppRef": {"kind": "OAuthApp", "name": session.app},
+        "oauthAppRef": {"kind": session.kind, "name": session.app},
         "subjectMode": session.subject_mode,
         "subject": session.subject,
         "requestedScopes": list(session.scopes),

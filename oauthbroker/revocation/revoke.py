@@ -287,7 +287,7 @@ def _revoked_event(grant: Grant, clock: Clock) -> AgentEvent | None:
     if grant.resume is None or grant.auth_session_id is None:
         return None
     payload = {
-        "oauthAppRef": {"kind": "OAuthApp", "name": grant.app},
+        "oauthAppRef": {"kind": grant.kind, "name": grant.app},
         "provider": grant.provider,
         "subject": grant.subject,
         **({"account": grant.account} if grant.account else {}),

@@ -69,9 +69,11 @@ def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
         return _decide_alone(grant, need, now)
     if grant is None or grant.registration != need.registration:
         return RequestConsent("noGrant")
-    token = grant.token
-    if grant.revoked or token is None or grant.refresh_state.ended == "quarantined":
+    token, ended = grant.token, grant.refresh_state.ended
+    if grant.revoked or token is None or ended == "quarantined":
         return RequestConsent("revoked")
+    if ended == "rejected":
+        return RequestConsent("keyRejected")
     if not need.scopes.issubset(grant.scopes):
         return RequestConsent("scopes" if need.scopes.isdisjoint(grant.declined) else "scopesDeclined")
     if grant.open_facts is not None and grant.needs_choice:

@@ -20,7 +20,7 @@ from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.subject import allowed_accounts, resolve_subject
 from oauthbroker.model.token_request import split_ref
-from oauthbroker.model.token_results import AccountName, AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.model.token_results import AccountName, AuthorizationRequired, Failed, Ready, Reason, TokenResult
 from oauthbroker.model.turn import locale_of
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, Timing
@@ -31,6 +31,7 @@ from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Entry, Repository, Versioned
 from oauthbroker.repository.versioned import readable
 from oauthbroker.tokens.consent_requests import ConsentRequests
+from oauthbroker.tokens.credential_rejections import CredentialRejections
 from oauthbroker.tokens.decision import (
     Decision,
     RefreshToken,
@@ -53,7 +54,7 @@ T_co = TypeVar("T_co", covariant=True)
 class _Issues(Protocol[T_co]):
     """Answer with the token of a grant."""
 
-    def __call__(self, grant: Grant, version: Entry | None, *, degraded: bool) -> T_co: ...
+    def __call__(self, grant: Grant, version: Entry | None, *, degraded: bool, is_team: bool = False) -> T_co: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ class OAuthManager:
     consent_requests: ConsentRequests
     mcp_clients: McpClients
     late_facts: LateFacts
+    rejections: CredentialRejections
     refresh: RefreshTransaction
     issuer: TokenIssuer
     clock: Clock
@@ -160,6 +162,9 @@ class OAuthManager:
                 instance=caller.turn.instance_key,
             )
             self.audit.write(entry, self.clock.now())
+            if call.app.credential is not None:
+                for key in filter(None, (call.key, self._team_key(caller, call))):
+                    await self.rejections.report(call.app, key, access_token)
             asked = self.calls.larger(caller, call, demanded)
             call = call._replace(rejected=access_token, words=None, asked=asked)
             if claims and call.app.has_callback:
@@ -239,12 +244,21 @@ class OAuthManager:
                     version = versioned.entry if versioned is not None and versioned.record is grant else None
                     return issue(grant, version, degraded=degraded or self.repository.degraded)
                 case RequestConsent(reason):
-                    needed = partial(self._needs_consent, call)
-                    answer = await self.consent_requests.ask(caller, call, grant, reason, needed)
+                    answer = await self._without_grant(caller, call, grant, reason, issue)
                     if answer is not None:
-                        await caller.check_turn()
                         return answer
         raise BrokerError(Code.STORE_LOCKED)
+
+    async def _without_grant(
+        self, caller: Caller, call: TokenCall, grant: Grant | None, reason: Reason, issue: _Issues[T]
+    ) -> T | AuthorizationRequired | None:
+        """Use the team's credential, if the call may, or ask the user. None to decide again."""
+        if (team := await self._team_grant(caller, call)) is not None:
+            return issue(team.record, None, degraded=self.repository.degraded, is_team=True)
+        answer = await self.consent_requests.ask(caller, call, grant, reason, partial(self._needs_consent, call))
+        if answer is not None:
+            await caller.check_turn()
+        return answer
 
     async def _newest(self, caller: Caller, call: TokenCall) -> tuple[Versioned[Grant] | None, bool]:
         """Return the newest grant, and whether the turn was checked no earlier than that. A store that has to be asked
@@ -254,6 +268,21 @@ class OAuthManager:
             return await self.repository.grant(call.key), False
         versioned, _ = await asyncio.gather(self.repository.grant(call.key), caller.check_turn())
         return versioned, versioned is known
+
+    def _team_key(self, caller: Caller, call: TokenCall) -> GrantKey | None:
+        """Return the key of the team's credential, if the app lets a user without one use that."""
+        credential, auth = call.app.credential, caller.turn.auth
+        team = auth.subjects.get("global") if auth is not None else None
+        if credential is None or not credential.team_fallback or team is None or team == call.key.subject:
+            return None
+        return GrantKey(call.app.name, team, call.key.account)
+
+    async def _team_grant(self, caller: Caller, call: TokenCall) -> Versioned[Grant] | None:
+        """Return the team's credential, if the call may use it and it works."""
+        key = self._team_key(caller, call)
+        versioned = await self.repository.grant(key) if key is not None else None
+        usable = versioned is not None and isinstance(self._decide(call, versioned.record), UseToken)
+        return versioned if usable else None
 
     def _decide(self, call: TokenCall, grant: Grant | None) -> Decision:
         if call.switch_account and not call.need.alone:
@@ -265,6 +294,8 @@ class OAuthManager:
         if isinstance(decision, UseToken) and self._is_rejected(call, grant):
             if call.claims:
                 return RequestConsent("expired")
+            if call.app.credential is not None:  # its `verify` request has just found it good
+                return Refuse(Code.TOKEN_UNCHANGED)
             if not may_refresh(call.app, grant, now) and not call.need.alone:
                 return RequestConsent("revoked")
             return self._forced(grant, now)

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
+from oauthbroker.core.words import SENTENCES
 from oauthbroker.model.apps import OAuthApp, ToolAuth
 from oauthbroker.model.connect_params import values_of
 from oauthbroker.model.grant_key import GrantKey
@@ -94,6 +95,16 @@ class TokenCall(NamedTuple):
         return self._replace(app=app, need=self.need._replace(registration=app.registration))
 
 
+class NeverHandedOut(BrokerError):
+    """`requestInvalid` for a token call that names a CredentialApp, with the way to use it."""
+
+    def __init__(self) -> None:
+        super().__init__(Code.REQUEST_INVALID, note="a static credential is injected, and never handed out")
+
+    def message(self, locale: Locale = "en") -> str:
+        return SENTENCES[locale]["hints"]["credential"]
+
+
 @dataclass(frozen=True, slots=True)
 class Calls:
     """Checks calls against the current configuration. `default_ttl`: the minimum lifetime in seconds if the caller
@@ -159,6 +170,8 @@ class Calls:
         if app is None:
             raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
         auth = caller.auth_for(app.name)
+        if carrier is None and app.credential is not None:
+            raise NeverHandedOut
         if carrier is None and (auth.injected or app.api.injected):
             raise BrokerError(Code.TOKEN_INJECTED_ONLY)
         declared = auth.scopes

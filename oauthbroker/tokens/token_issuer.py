@@ -43,7 +43,16 @@ class TokenIssuer:
     scrubber: Scrubber
     issuances: Issuances = field(default_factory=Issuances)
 
-    def issue(self, caller: Caller, call: TokenCall, grant: Grant, version: Entry | None, *, degraded: bool) -> Ready:
+    def issue(
+        self,
+        caller: Caller,
+        call: TokenCall,
+        grant: Grant,
+        version: Entry | None,
+        *,
+        degraded: bool,
+        is_team: bool = False,
+    ) -> Ready:
         """Issue the grant's token. If the caller has asked before, prepare the answer for `reissue`, which gives it as
         long as this is the grant's version. Most callers ask once, and to prepare costs as much as to decide. Nothing
         is prepared where the store has to be asked for that version each time."""
@@ -57,6 +66,7 @@ class TokenIssuer:
             scopes=scopes,
             degraded=degraded,
             provider_data=visible_to_tools(app, grant),
+            is_team=is_team,
         )
         entry = _issued_entry(caller, call, grant, degraded=degraded)
         issuance = Issuance(

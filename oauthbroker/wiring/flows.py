@@ -9,6 +9,7 @@ from oauthbroker.authorization.callback import Callback
 from oauthbroker.authorization.choices import Choices
 from oauthbroker.authorization.code_exchange import Exchange
 from oauthbroker.authorization.connect import Connect
+from oauthbroker.authorization.credential_entry import CredentialEntry
 from oauthbroker.authorization.device_codes import DeviceCodes
 from oauthbroker.authorization.device_polling import Polling
 from oauthbroker.authorization.finish import Finish
@@ -17,6 +18,7 @@ from oauthbroker.authorization.login_claims import LoginClaims
 from oauthbroker.authorization.pending_codes import PendingCodes
 from oauthbroker.authorization.session_opening import Opening
 from oauthbroker.authorization.session_sweep import Sweep
+from oauthbroker.protocol.credential_check import CredentialChecks
 from oauthbroker.protocol.refresh_call import Redeemer
 from oauthbroker.refresh.background import BackgroundRefresh
 from oauthbroker.refresh.circuit import Circuits
@@ -76,6 +78,23 @@ class Flows(Foundation):
             authorization_urls=self.authorization_urls,
             discovery=self.discovery,
             finish=self.finish,
+            clock=self.clock,
+            audit=self.audit,
+        )
+
+    @cached_property
+    def credential_checks(self) -> CredentialChecks:
+        return CredentialChecks(self.api_transport)
+
+    @cached_property
+    def credential_entry(self) -> CredentialEntry:
+        return CredentialEntry(
+            repository=self.repository,
+            connect=self.connect,
+            finish=self.finish,
+            exchange=self.exchange,
+            checks=self.credential_checks,
+            config=self.config,
             clock=self.clock,
             audit=self.audit,
         )

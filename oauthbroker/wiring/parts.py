@@ -40,6 +40,7 @@ from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.records.use import GrantUse
 from oauthbroker.services import Services
 from oauthbroker.tokens.consent_requests import ConsentRequests
+from oauthbroker.tokens.credential_rejections import CredentialRejections
 from oauthbroker.tokens.grant_uses import Uses
 from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Calls
@@ -65,6 +66,9 @@ class Parts(Flows):
             ),
             mcp_clients=self.mcp_clients,
             late_facts=self.late_facts,
+            rejections=CredentialRejections(
+                repository=self.repository, checks=self.credential_checks, clock=self.clock
+            ),
             refresh=self.refresh,
             issuer=self.token_issuer,
             clock=self.clock,
@@ -163,6 +167,7 @@ class Parts(Flows):
             callback=self.callback,
             logins=self.logins,
             pending_codes=self.pending_codes,
+            credential_entry=self.credential_entry,
             mcp_clients=self.mcp_clients,
             discovery=self.discovery,
             clock=self.clock,

@@ -21,6 +21,7 @@ from oauthbroker.config.checks.app import (
 from oauthbroker.config.checks.branding import branding_of
 from oauthbroker.config.checks.broker import check_broker, settings_of
 from oauthbroker.config.checks.connect import check_connect_params, connect_params_of
+from oauthbroker.config.checks.credential import credential_drafts
 from oauthbroker.config.checks.exchange import check_exchange
 from oauthbroker.config.checks.facts import check_facts
 from oauthbroker.config.checks.flow import check_flow, check_pushing
@@ -69,8 +70,11 @@ def load(path: Path | str) -> Loaded:
     settings = _settings(broker, bundle)
     ca, plain_hint = trusted_ca(broker, broker.spec.provider_ca), _plain_hint(broker)
     login, credentials = _login(broker, settings, ca), proxy_credentials(broker)
-    drafts = _apps(_of(resources, "OAuthApp"), broker, settings, ca)
-    apps = {it.name: it for it in reversed(_of(resources, "OAuthApp"))}
+    oauth_apps = _of(resources, "OAuthApp")
+    drafts = _apps(oauth_apps, broker, settings, ca)
+    keys = _of(resources, "CredentialApp")
+    drafts |= credential_drafts(keys, oauth_apps, broker, settings, _reach(settings), ca)
+    apps = {it.name: it for it in reversed([*oauth_apps, *keys])}
     parts = [part for kind in ("Tool", *PARTS) for part in _of(resources, kind)]
     tools = {name: (auth,) for part in parts for name, auth in declared_auths(part, apps)}
     connectors = {

@@ -15,6 +15,7 @@ from oauthbroker.config.values.value_sources import Source, source_of
 from oauthbroker.config.written.resource_specs import (
     ConnectorAuthSpec,
     ConnectorSpec,
+    CredentialAppSpec,
     ExportSpec,
     OAuthAppSpec,
     PartSpec,
@@ -24,7 +25,7 @@ from oauthbroker.config.written.resource_specs import (
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.provider_habits import Habits
 
-Apps = Mapping[str, Written[OAuthAppSpec]]
+Apps = Mapping[str, Written[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,14 @@ def _declared(resource: Written[Any], auth: ToolAuthSpec | ConnectorAuthSpec, ap
     if auth.oauth_app_ref is None:
         resource.missing(at, "write oauthAppRef: OAuthApp/<name>")
         return None
-    app = referred(resource, at, auth.oauth_app_ref, "OAuthApp", apps)
+    kind = "CredentialApp" if auth.oauth_app_ref.kind == "CredentialApp" else "OAuthApp"
+    app = referred(resource, at, auth.oauth_app_ref, kind, {it.name: it for it in apps.values() if it.kind == kind})
     if app is None:
         return None
+    if isinstance(app.spec, CredentialAppSpec):
+        if scopes is not None:
+            resource.refuse(("auth", "scopes"), "a CredentialApp has no scopes", "remove them", key=True)
+        return ToolAuth(app.name, None, injected=True)
     if scopes is not None and (app.spec.scopes is not None or _is_scopeless(app.spec)):
         known = app.spec.scopes or ()
         if not _check_scopes(resource, ("auth", "scopes"), scopes, known, "the OAuthApp does not have"):

@@ -10,6 +10,7 @@ from oauthbroker.config.problems.spelling import is_slip, is_slip_of_field
 from oauthbroker.config.written.fields import API_VERSIONS
 from oauthbroker.config.written.kinds import Kinds
 from oauthbroker.config.written.resource_specs import PARTS
+from oauthbroker.model.token_request import APP_KINDS
 
 # Kinds of the runtime: no typos of ours, even where their names resemble them.
 _RUNTIME_KINDS: Final = frozenset(
@@ -45,8 +46,8 @@ def app_refs(data: Any, path: Keys = ()) -> Iterator[Keys]:
 
 def _is_app_ref(value: Any) -> bool:
     if isinstance(value, dict):
-        return value.get("kind") == "OAuthApp"
-    return isinstance(value, str) and value.startswith("OAuthApp/")
+        return value.get("kind") in APP_KINDS
+    return isinstance(value, str) and value.partition("/")[0] in APP_KINDS and "/" in value
 
 
 def _speaks_of_auth(spec: Any) -> bool:

@@ -21,6 +21,7 @@ from oauthbroker.model.apps import ANYONE, Binding, Flow, IdentitySource, Link, 
 from oauthbroker.model.provider_api import ApiMethod
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.providers.connection_facts_form import ConnectionFactsForm
+from oauthbroker.providers.credential_form import Fields, InjectForm, LifeForm, VerifyForm
 from oauthbroker.providers.quirks import Member, Quirks
 
 
@@ -137,6 +138,32 @@ class OAuthAppSpec(Strict):
     options: Annotated[dict[str, Annotated[dict[str, Text], Field(max_length=50)]], Field(max_length=10)] | None = None
 
 
+class CredentialOwnerSpec(Strict):
+    """Who may type a credential: the person that its check names, or the one that the broker knows."""
+
+    binding: Literal["providerIdentity", "brokerLogin", "localOperator"] | None = None
+
+
+class CredentialAppSpec(Strict):
+    """An app whose credential is a key, a password or another secret that a person types."""
+
+    title: Text | None = None
+    provider: Text | None = None
+    params: Annotated[dict[str, Text], Field(max_length=50)] | None = None
+    connect_params: Annotated[dict[str, ConnectParamSpec], Field(max_length=5)] | None = None
+    subject_mode: SubjectMode | None = None
+    accounts: Literal["one", "several"] | None = None
+    fields: Fields | None = None
+    inject: InjectForm | None = None
+    verify: VerifyForm | None = None
+    life: LifeForm | None = None
+    fallback: Literal["team"] | None = None
+    owner: CredentialOwnerSpec | None = None
+    api: ProviderApiSpec | None = None
+    provider_ca: Text | None = None
+    outgoing_proxy: Literal["direct"] | None = None
+
+
 class ToolAuthSpec(Strict):
     oauth_app_ref: Ref | None = None
     scopes: Texts | None = None
@@ -192,6 +219,7 @@ class Header(Strict):
 PARTS: Final = ("Extension", "Connection")  # of the runtime, read for their `auth`
 SPECS: Final[dict[str, type[Strict]]] = {
     "OAuthApp": OAuthAppSpec,
+    "CredentialApp": CredentialAppSpec,
     "Broker": BrokerSpec,
     "Forwarder": ForwarderSpec,
     "Tool": ToolSpec,

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import segno
 from markupsafe import Markup
 
+from oauthbroker.authorization.credential_entry import FieldsRefused
 from oauthbroker.authorization.pages_service import AuthorizationEnd, Invitation, Step
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code, Locale
@@ -37,6 +38,7 @@ from oauthbroker.web.words import PAGES, Words
 Outcome = Literal["connected", "denied", "unfinished", "failed", "expired", "missing"]
 DECISION_FIELD = "decision"
 PARAM, LABEL, LONGEST_LABEL = "param.", "label", 40  # fields of the form
+CREDENTIAL = "credential."
 CHOICE_FIELD = "choice"
 CONTINUE, CANCEL = "continue", "cancel"
 _SCOPES_SHOWN = 100
@@ -48,13 +50,14 @@ _STATUS: dict[Outcome, int] = {
 @dataclass(frozen=True, slots=True)
 class ConnectView:
     """A request for consent as its page shows it `now`. `csrf_token` goes into the form and nowhere else. `typed`
-    are values that were refused."""
+    are values that were refused, `refused` is why a credential was."""
 
     asked: Invitation
     now: datetime
     csrf_token: str = field(default="", repr=False)
     _: KW_ONLY
     typed: Mapping[str, str] | None = None
+    refused: BrokerError | None = None
 
     @property
     def app_name(self) -> str:
@@ -86,6 +89,32 @@ def render_connect(view: ConnectView, locale: Locale) -> Page:
     return page(
         "connect.html", locale, status=status, referrer_policy="same-origin", kind="connect", title=title, **words
     )
+
+
+def render_credential(view: ConnectView, locale: Locale) -> Page:
+    """Render the request for a static credential. What was typed is never shown again: refused fields come back
+    empty, with what is wrong. As `render_connect` otherwise."""
+    text, refused = PAGES[locale], view.refused
+    problems = refused.problems if isinstance(refused, FieldsRefused) else {}
+    problem = "" if refused is None or problems else refused.message(locale)
+    if refused is not None and refused.code is Code.SUBJECT_MISMATCH:
+        problem = text.credential_mismatch
+    return page(
+        "credential.html",
+        locale,
+        status=200 if refused is None and view.typed is None else refused.status if refused is not None else 400,
+        referrer_policy="same-origin",
+        kind="connect",
+        title=plain_phrase(text.connect_title, app=view.app_name),
+        problem=problem,
+        wrong_fields={name: getattr(text, f"credential_{why}", text.param_wrong) for name, why in problems.items()},
+        **_request_words(view, locale),
+    )
+
+
+def typed_credential(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the typed values of a static credential, by field."""
+    return {name.removeprefix(CREDENTIAL): text for name, text in fields.items() if name.startswith(CREDENTIAL)}
 
 
 def typed_params(fields: Mapping[str, str]) -> dict[str, str]:
@@ -217,7 +246,7 @@ def render_done(ending: AuthorizationEnd, connections_url: str, locale: Locale) 
         connections_url=connections_url,
         scopes=[scope_line(app.provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],
         more_scopes=max(0, len(scopes) - _SCOPES_SHOWN),
-        is_known=ending.scopes is not None,
+        is_known=ending.scopes is not None and app.credential is None,
     )
 
 

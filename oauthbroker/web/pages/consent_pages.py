@@ -45,6 +45,11 @@ NEXT = "/next"
 CHOICE = "/next/{session}/choice"
 _NUMBER = re.compile(r"[0-9]{1,3}")
 # The refusals of a session that is over. Only the browser of the session is told which of these it is.
+# The refusals of a credential after which its page comes again.
+TRY_AGAIN = frozenset(
+    {Code.REQUEST_INVALID, Code.CREDENTIAL_REFUSED, Code.CREDENTIAL_UNCHECKED, Code.SUBJECT_MISMATCH,
+     Code.SUBJECT_UNVERIFIABLE}
+)  # fmt: skip
 OVER = frozenset({Code.STATE_UNKNOWN, Code.STATE_USED, Code.STATE_EXPIRED})
 
 
@@ -107,16 +112,27 @@ class ConsentPages:
                 raise refusal
         raise refused
 
-    async def _invite(self, request: Request, ticket: str, typed: Mapping[str, str] | None = None) -> Response:
-        """Render the request. `typed` are values that were refused, to be corrected."""
+    async def _invite(
+        self,
+        request: Request,
+        ticket: str,
+        typed: Mapping[str, str] | None = None,
+        refused: BrokerError | None = None,
+    ) -> Response:
+        """Render the request. `typed` are values that were refused, to be corrected; `refused` is why a credential
+        was."""
         ending = await self.consent.ending(ticket)
         if ending is not None:
             return self._ended(ending, request, locator_of_link(ticket))
-        invitation = await self.consent.invitation(ticket)
+        invitation = await self.consent.invitation(ticket, self._cookie_for(request, ticket))
         key, locale = self.browsers.key(request), self.browsers.locale(request, invitation.locale)
-        view = ConnectView(invitation, self.consent.now(), self.browsers.field(key, ticket), typed=typed)
+        token = self.browsers.field(key, ticket)
+        view = ConnectView(invitation, self.consent.now(), token, typed=typed, refused=refused)
         prompt = invitation.device
-        page = views.render_connect(view, locale) if prompt is None else views.render_device(view, prompt, locale)
+        if invitation.app.credential is not None:
+            page = views.render_credential(view, locale)
+        else:
+            page = views.render_connect(view, locale) if prompt is None else views.render_device(view, prompt, locale)
         return page.response(set_cookies=[self.browsers.key_cookie(key)])
 
     async def answer_connect(self, request: Request) -> Response:
@@ -129,10 +145,12 @@ class ConsentPages:
         if fields[DECISION_FIELD] == CANCEL:
             app = await self.consent.decline(ticket)
             return self.browsers.arrived(f"/declined/{app.name}", locator_of_link(ticket))
-        invitation = await self.consent.invitation(ticket)
+        invitation = await self.consent.invitation(ticket, self._cookie_for(request, ticket))
         params = invitation.typed(views.typed_params(fields))
         if params is None:
             return await self._invite(request, ticket, views.typed_params(fields))
+        if invitation.fields:
+            return await self._enter(request, ticket, params, fields)
         departure = await self.consent.depart(ticket, params, views.typed_label(fields))
         invitation = await self.consent.invitation(ticket)
         view = ConnectView(invitation, self.consent.now())
@@ -141,6 +159,28 @@ class ConsentPages:
         page = views.render_leaving(departure.url.reveal(), *place, self.browsers.locale(request, invitation.locale))
         session = departure.session
         return page.response(set_cookies=[self._cookie_of(session.locator, departure.cookie, session.expires_at)])
+
+    async def _enter(
+        self, request: Request, ticket: str, params: Mapping[str, str], fields: Mapping[str, str]
+    ) -> Response:
+        """Store the credential that was typed, or show the page again with what is wrong."""
+        cookie, said = self._cookie_for(request, ticket), views.typed_credential(fields)
+        try:
+            done = await self.consent.enter(ticket, params, views.typed_label(fields), said, cookie)
+        except BrokerError as error:
+            refused = error
+        else:
+            locator, until = done.session.locator, done.session.expires_at
+            response = self.browsers.arrived(done.url.reveal(), locator)
+            response.headers.append("set-cookie", self._cookie_of(locator, done.cookie, until))
+            return response
+        if refused.code not in TRY_AGAIN:
+            raise refused
+        note_refusal(request.scope, refused)
+        return await self._invite(request, ticket, views.typed_params(fields), refused)
+
+    def _cookie_for(self, request: Request, ticket: str) -> str | None:
+        return self.browsers.session(request, locator_of_link(ticket))
 
     def _ended(self, ending: AuthorizationEnd, request: Request, locator: str) -> Response:
         """Redirect a page that is loaded again when nothing is left to do on it."""
@@ -239,6 +279,8 @@ class ConsentPages:
         if isinstance(step, AuthorizationEnd):
             offered = await self.retry.offered(request, locator, BrokerError(step.code)) if step.code else None
             return offered or self._ended(step, request, locator)
+        if step.url is not None and step.app.credential is not None:  # back to our own page, with its fields
+            return self.browsers.go(step.url.reveal())
         return render_next(step, self.browsers.locale(request), self.consent.now()).response()
 
     async def show_client(self, request: Request) -> Response:

@@ -1,0 +1,141 @@
+"""A static credential (`CredentialApp`): the fields that a person types, where a request carries them, and the request
+that checks them before they are stored.
+
+The values of a connection lie in its grant as one secret text, so that they are sealed, replaced and erased together.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Literal
+from urllib.parse import quote
+
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.connect_params import filled
+
+Placing = Literal["headers", "basic", "query", "path", "awsSigV4", "oauth1"]
+Values = Mapping[str, str]
+FLOW = "static_credential"  # of grants and sessions, in place of an OAuth flow
+TOKEN_TYPE = "credential"
+LONGEST = 8 * 1024  # characters of a value
+_pattern = lru_cache(1024)(re.compile)
+_SIGNED: Mapping[Placing, frozenset[str]] = {  # headers that belong to a signature
+    "awsSigV4": frozenset({"authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256"}),
+    "oauth1": frozenset({"authorization"}),
+    "basic": frozenset({"authorization"}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialField:
+    """One secret that a person types. A value matches all of `pattern`, if there is one. `example` shows its form, and
+    `obtain` is the provider's page where it is made."""
+
+    name: str
+    title: str
+    pattern: str = ""
+    example: str = ""
+    obtain: str = ""
+
+    def problem(self, value: str) -> Literal["", "missing", "characters", "long", "pattern"]:
+        """Return why a value, without its outer blanks, is none. Empty for a value. Header fields and URLs take
+        printable ASCII."""
+        if not value:
+            return "missing"
+        if len(value) > LONGEST:
+            return "long"
+        if not (value.isascii() and value.isprintable()):
+            return "characters"
+        return "pattern" if self.pattern and not _pattern(self.pattern).fullmatch(value) else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a request carries the values. `texts` are templates with `{field}`: by the header's name, by the query
+    parameter's name, or by the word of the form (`username`, `path`, `secretAccessKey`, ...)."""
+
+    kind: Placing
+    texts: Mapping[str, str]
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """Return the names of the headers that it sets: a caller's own are dropped."""
+        return tuple(self.texts) if self.kind == "headers" else tuple(sorted(_SIGNED.get(self.kind, ())))
+
+    def filled(self, values: Values) -> dict[str, str]:
+        """Return the texts with the values in place."""
+        return {name: filled(text, values) for name, text in self.texts.items()}
+
+    def at(self, texts: Mapping[str, str]) -> Placement:
+        """Return the placement with a connection's parameters in its texts."""
+        return replace(self, texts=self.filled(texts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The request that checks a credential, to the first of `api.hosts`: 2xx accepts it, 401 and 403 refuse it."""
+
+    path: str
+    method: Literal["GET", "POST"] = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str = ""
+
+    def at(self, texts: Mapping[str, str]) -> Verification:
+        """Return the request with a connection's parameters in its path."""
+        return replace(self, path=filled(self.path, texts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticCredential:
+    """What a `CredentialApp` says of its credential. `life_days`: it ends so long after it was typed. `team_fallback`:
+    a user without one uses the team's."""
+
+    fields: tuple[CredentialField, ...]
+    placement: Placement
+    verification: Verification | None = None
+    life_days: int | None = None
+    team_fallback: bool = False
+
+    def at(self, texts: Mapping[str, str]) -> StaticCredential:
+        """Return it with a connection's parameters in place."""
+        check = self.verification
+        return replace(
+            self, placement=self.placement.at(texts), verification=check.at(texts) if check is not None else None
+        )
+
+    def problems(self, values: Values) -> dict[str, str]:
+        """Return what is wrong with trimmed values, by field. Other names count as `unknown`."""
+        found: dict[str, str] = {each.name: each.problem(values.get(each.name, "")) for each in self.fields}
+        found |= {name: "unknown" for name in values if name not in found}
+        return {name: problem for name, problem in found.items() if problem}
+
+    def masked(self, packed: Secret) -> tuple[Secret, ...]:
+        """Return every text that an answer may repeat: each value, and what requests make of it."""
+        values = unpacked(packed)
+        texts = [values[each.name] for each in self.fields if each.name in values]
+        if self.placement.kind == "basic":
+            texts.append(basic_of(self.placement.filled(values)))
+        if self.placement.kind in {"query", "path"}:
+            texts += [quote(text) for text in texts]
+        return tuple(Secret(text) for text in dict.fromkeys(texts))
+
+
+def packed(values: Values) -> Secret:
+    """Return the values as one secret text."""
+    return Secret(json.dumps(dict(values), separators=(",", ":"), sort_keys=True))
+
+
+def unpacked(secret: Secret) -> dict[str, str]:
+    """Return the values of `packed`."""
+    values: dict[str, str] = json.loads(secret.reveal())
+    return values
+
+
+def basic_of(texts: Mapping[str, str]) -> str:
+    """Return the credentials of Basic (RFC 7617 section 2)."""
+    return base64.b64encode(f"{texts['username']}:{texts['password']}".encode()).decode()

@@ -1,0 +1,106 @@
+"""Presets of static credentials, as data: one YAML file each, with where every fact comes from.
+
+A preset fills what a CredentialApp leaves out. docs/credentials.md says how to write one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from oauthbroker.core.shipped_yaml import shipped_yaml
+from oauthbroker.providers import Evidence, Param, Preset
+from oauthbroker.providers.credential_form import Fields, InjectForm, LifeForm, VerifyForm, placeholders
+from oauthbroker.providers.quirks import Data
+
+_NO_FACTS = {"name", "title", "documentation", "evidence"}
+
+
+class CredentialPreset(Data):
+    """Everything known of one provider's static credential. `verify` and `api_base_path` go to the first of
+    `api_hosts`. `evidence` says for every fact where it was learnt."""
+
+    name: str
+    title: str
+    documentation: Annotated[str, Field(pattern=r"^[a-z0-9.-]+(/\S*)?$")] = ""
+    params: dict[str, Param] = Field(default_factory=dict)
+    fields: Fields
+    inject: InjectForm
+    api_hosts: Annotated[list[str], Field(min_length=1, max_length=30)]
+    api_base_path: str = ""
+    verify: VerifyForm | None = None
+    life: LifeForm | None = None
+    notes: list[Annotated[str, Field(min_length=10, max_length=400)]] = Field(default_factory=list)
+    evidence: dict[str, Evidence]
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        """Raises ValueError for a placeholder without a field or parameter, and for a fact without evidence."""
+        known = {*self.fields, *self.params}
+        for name in placeholders(self.inject.placement().texts):
+            if name not in known:
+                raise ValueError(f"{self.name}: inject names {name}, which is no field")
+        for fact in self.fact_paths():
+            if not self.source(fact):
+                raise ValueError(f"{self.name}: no evidence for {fact}")
+        return self
+
+    def fact_paths(self) -> list[str]:
+        """Return the path of every fact: `fields.apiKey`, `inject`, `notes.0`."""
+        found = list[str]()
+        for name, value in self.model_dump(by_alias=True, exclude_unset=True, exclude=_NO_FACTS).items():
+            if name in {"params", "fields"}:
+                found += [f"{name}.{each}" for each in value]
+            elif name == "notes":
+                found += [f"notes.{index}" for index in range(len(value))]
+            else:
+                found.append(name)
+        return found
+
+    def source(self, path: str) -> str:
+        """Return the evidence of a fact, or of all facts of its kind. Empty if nothing speaks of it."""
+        return self.evidence.get(path) or self.evidence.get(path.partition(".")[0], "")
+
+    def unverified(self) -> list[str]:
+        """Return the paths of the facts without a written source."""
+        return [path for path in self.fact_paths() if self.source(path).startswith("unverified")]
+
+    def provider(self) -> Preset:
+        """Return what an app with hosts, parameters and a title takes of any preset."""
+        return Preset(
+            name=self.name,
+            title=self.title,
+            params=self.params,
+            api_hosts=list(self.api_hosts),
+            api_base_path=self.api_base_path,
+            evidence={},
+        )
+
+
+class CredentialPresets(Mapping[str, CredentialPreset]):
+    """Every preset by name, each read when it is asked for."""
+
+    def __init__(self) -> None:
+        shipped = [file for file in resources.files(__name__).iterdir() if file.name.endswith(".yaml")]
+        self._files = dict(sorted((file.name.removesuffix(".yaml"), file) for file in shipped))
+        self._read: dict[str, CredentialPreset] = {}
+
+    def __getitem__(self, name: str) -> CredentialPreset:
+        if name not in self._read:
+            self._read[name] = CredentialPreset.model_validate(shipped_yaml(self._files[name]))
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+@functools.cache
+def credential_presets() -> CredentialPresets:
+    return CredentialPresets()
