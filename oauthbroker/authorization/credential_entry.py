@@ -31,7 +31,7 @@ CLAIM_SECONDS = 60.0  # for the two writes of a commit
 
 
 class FieldsRefused(BrokerError):
-    """`requestInvalid`, with what is wrong by field: the page says so beside each."""
+    """`requestInvalid`, with the problem of each field: the page says so beside each."""
 
     def __init__(self, problems: Mapping[str, str]) -> None:
         super().__init__(Code.REQUEST_INVALID, note="the fields of a credential")
@@ -65,7 +65,7 @@ class CredentialEntry:
         self, app: OAuthApp, ticket: str, said: Mapping[str, str], label: str, cookie: str | None
     ) -> tuple[AuthSession, Secret]:
         """Check and store a credential. Return the completed session, and the cookie by which this browser is told.
-        `app` is at its connection; outer blanks of what was typed are dropped.
+        `app` is at its connection; outer blanks of the typed values are dropped.
 
         Raises FieldsRefused; `stateUnknown`, also for a page that was sent too often; `ownerBindingFailed`; the errors
         of `CredentialChecks.owner_of` and `check_owner`. After each of them the link can be used again.

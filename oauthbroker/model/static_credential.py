@@ -109,7 +109,7 @@ class StaticCredential:
         )
 
     def problems(self, values: Values) -> dict[str, str]:
-        """Return what is wrong with trimmed values, by field. Other names count as `unknown`."""
+        """Return the problems of trimmed values, by field. Other names count as `unknown`."""
         found: dict[str, str] = {each.name: each.problem(values.get(each.name, "")) for each in self.fields}
         found |= {name: "unknown" for name in values if name not in found}
         return {name: problem for name, problem in found.items() if problem}

@@ -40,7 +40,8 @@ class Grant:
     the label of the element whose facts it has, where a provider listed several. `unusual` says of the last answer with
     tokens what a stricter client would have refused it for: its `status`, `mediaType`, `encoding` or `lifetime`. `ends`
     is when it ends by itself. `exchange_due`: its first access token is still to be exchanged for a lasting one.
-    `next_credential` takes the place of a static credential as soon as the API refuses that."""
+    `next_credential` takes the place of a static credential as soon as the API refuses that. `rejected`: it was, and
+    no next one is left."""
 
     app: str = field(metadata=APART)
     provider: str
@@ -76,6 +77,7 @@ class Grant:
     ends: RefreshEnd | None = field(default=None, metadata=OPTIONAL)
     exchange_due: bool = field(default=False, metadata=OPTIONAL)
     next_credential: Secret | None = field(default=None, metadata=OPTIONAL)
+    rejected: bool = field(default=False, metadata=OPTIONAL)
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -221,8 +223,7 @@ class Grant:
         new one."""
         token, following = self.token, self.next_credential
         if token is None or following is None:
-            ended = replace(self.refresh_state, ended="rejected")
-            return replace(self, refresh_state=ended, updated_at=max(self.updated_at, at))
+            return replace(self, rejected=True, updated_at=max(self.updated_at, at))
         return replace(self, token=replace(token, access_token=following), next_credential=None, updated_at=at)
 
     def is_attempted_as(self, begun: Grant) -> bool:

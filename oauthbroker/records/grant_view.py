@@ -135,7 +135,7 @@ def _health_of(grant: Grant, app: OAuthApp | None, now: datetime) -> tuple[Grant
     token = grant.token
     if grant.revoked:
         return "ended", None
-    if token is None or grant.refresh_state.ended in {"quarantined", "rejected"} or grant.needs_choice:
+    if token is None or grant.refresh_state.ended == "quarantined" or grant.needs_choice or grant.rejected:
         return "again", None
     if app is not None and app.registration != grant.registration:
         return "again", None

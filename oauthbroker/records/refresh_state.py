@@ -13,9 +13,9 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.records import codec
 from oauthbroker.records.codec import OPTIONAL
 
-Ended = Literal["", "dead", "uncertain", "quarantined", "rejected"]
+Ended = Literal["", "dead", "uncertain", "quarantined"]
 """Why no refresh is tried any longer: the provider refused it, it refused it after an answer was lost, or it
-answered with another user's account; its API refused a static credential. "" while refreshing may go on."""
+answered with another user's account. "" while refreshing may go on."""
 
 UNCLEAR_SECONDS = 300  # for so long nothing is concluded from ambiguous refusals
 LONGEST_REST = 3600  # between two tries of a refresh token that was given up

@@ -69,10 +69,10 @@ def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
         return _decide_alone(grant, need, now)
     if grant is None or grant.registration != need.registration:
         return RequestConsent("noGrant")
-    token, ended = grant.token, grant.refresh_state.ended
-    if grant.revoked or token is None or ended == "quarantined":
+    token = grant.token
+    if grant.revoked or token is None or grant.refresh_state.ended == "quarantined":
         return RequestConsent("revoked")
-    if ended == "rejected":
+    if grant.rejected:
         return RequestConsent("keyRejected")
     if not need.scopes.issubset(grant.scopes):
         return RequestConsent("scopes" if need.scopes.isdisjoint(grant.declined) else "scopesDeclined")

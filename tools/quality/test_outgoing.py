@@ -36,6 +36,7 @@ KNOWN = {
     "protocol/network/proxy_tunnel.py": "the connection to the proxy itself",
     "protocol/network/pool.py": "the pool of the transport, which the dialer connects",
     "protocol/network/name_lookups.py": "asks the machine's resolver",
+    "protocol/request_signatures.py": "botocore signs with it, and sends nothing",
     "wiring/foundation.py": "makes the broker's one transport",
     "wiring/outside_transport.py": "makes a transport: `mcp add` and `providers new` ask a server",
     "diagnostics/probing.py": "makes a transport: `doctor` asks providers; and one for the broker's own public address",

@@ -104,7 +104,9 @@ def test_every_block_of_yaml_parses_and_resources_load(block: str, tmp_path: Pat
         (tmp_path / "config").mkdir()
         (tmp_path / "config/block.yaml").write_text(yaml.safe_dump_all(ours))
         loaded = load(tmp_path / "config")
-        assert {each["metadata"]["name"] for each in ours if each["kind"] == "OAuthApp"} == loaded.apps.keys()
+        assert {
+            each["metadata"]["name"] for each in ours if each["kind"] in {"OAuthApp", "CredentialApp"}
+        } == loaded.apps.keys()
 
 
 @pytest.mark.parametrize("block", [*found("ini")])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from oauthbroker.config.bundle.credential_apps import credential_drafts
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft, Loaded, LoginDraft
 from oauthbroker.config.checks.api import api_of, check_api
 from oauthbroker.config.checks.app import (
@@ -21,7 +22,6 @@ from oauthbroker.config.checks.app import (
 from oauthbroker.config.checks.branding import branding_of
 from oauthbroker.config.checks.broker import check_broker, settings_of
 from oauthbroker.config.checks.connect import check_connect_params, connect_params_of
-from oauthbroker.config.checks.credential import credential_drafts
 from oauthbroker.config.checks.exchange import check_exchange
 from oauthbroker.config.checks.facts import check_facts
 from oauthbroker.config.checks.flow import check_flow, check_pushing

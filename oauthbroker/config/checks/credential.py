@@ -1,41 +1,31 @@
-"""Check one CredentialApp, and make an app of it: its fields, where requests carry them, and who may type them."""
+"""Check one CredentialApp: its fields, where requests carry them, and who may type them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import Final
 
-from oauthbroker.config.bundle.unresolved_bundle import AppDraft
-from oauthbroker.config.checks.api import api_of, check_api
-from oauthbroker.config.checks.app import check_provider
-from oauthbroker.config.checks.connect import check_connect_params, connect_params_of
-from oauthbroker.config.checks.outgoing_proxy import check_way_out
-from oauthbroker.config.checks.owner import check_binding, template_problem
-from oauthbroker.config.checks.provider_ca import trusted_ca
+from oauthbroker.config.checks.api import api_of
+from oauthbroker.config.checks.owner import template_problem
 from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_endpoints import fill, params_in, place_of, values_of
 from oauthbroker.config.values.preset_merge import Identity, Merged
-from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.resource_specs import CredentialAppSpec, OAuthAppSpec, OwnerSpec
-from oauthbroker.model.apps import ANYONE, Client, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import ANYONE, Redirect
 from oauthbroker.model.connection_facts import ConnectionFacts
 from oauthbroker.model.provider_api import AccountHost
 from oauthbroker.model.provider_habits import Habits, Revocation
-from oauthbroker.model.provider_networks import ProviderNetworks
-from oauthbroker.model.settings import Settings
-from oauthbroker.model.static_credential import StaticCredential
 from oauthbroker.providers.credential_form import Fields, InjectForm, LifeForm, VerifyForm, placeholders
 from oauthbroker.providers.credentials import CredentialPreset, credential_presets
 
-_NO_REVOCATION: Final = Revocation(kind="none", reach="none")
+NO_REVOCATION: Final = Revocation(kind="none", reach="none")
 _SHARED: Final = frozenset(OAuthAppSpec.model_fields) & frozenset(CredentialAppSpec.model_fields)
-_PLANTED: Final = "otherwise whoever opens the link could plant a key, and read what the agent writes with it"
+_PLANTED: Final = "otherwise a stranger who opens the link could plant a key, and read what the agent writes with it"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Forms:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialForms:
     """What the app says of its credential, or else its preset."""
 
     fields: Fields
@@ -44,47 +34,15 @@ class _Forms:
     life: LifeForm | None
 
 
-def credential_drafts(
-    apps: Iterable[Written[CredentialAppSpec]],
-    others: Iterable[Written[OAuthAppSpec]],
-    broker: Written[BrokerSpec],
-    settings: Settings,
-    reach: ProviderNetworks,
-    ca: str,
-) -> dict[str, AppDraft]:
-    """Return the apps of the bundle's credentials, after reporting problems. They share their names with OAuthApps,
-    because turns, links and lists name an app alone."""
-    taken, found = {it.name for it in others}, dict[str, AppDraft]()
-    for written in apps:
-        if written.name in taken:
-            place = written.document.value_at(("metadata", "name"))
-            what = f"OAuthApp/{written.name} has this name, and apps share their names"
-            written.problems.add(place, "metadata.name", what, "rename one of the two")
-        app, forms, preset = _merged(written), _forms_of(written), _preset_of(written)
-        check_provider(app)
-        check_api(app, reach)
-        check_connect_params(app)
-        check_way_out(app, broker, settings.outgoing_proxy)
-        check_binding(app, settings, login=broker.spec.login is not None)
-        _check(written, app, forms)
-        found[written.name] = AppDraft(
-            app=_app(app, forms, written, ca),
-            client_id=None,
-            client_secrets=(),
-            unverified=tuple(preset.unverified()) if preset is not None else (),
-        )
-    return found
-
-
-def _preset_of(written: Written[CredentialAppSpec]) -> CredentialPreset | None:
+def preset_of(written: Written[CredentialAppSpec]) -> CredentialPreset | None:
     return credential_presets().get(written.spec.provider or "")
 
 
-def _forms_of(written: Written[CredentialAppSpec]) -> _Forms:
+def forms_of(written: Written[CredentialAppSpec]) -> CredentialForms:
     """Return the forms. One with fields or a place of its own takes no check of the preset: it may go elsewhere."""
-    spec, preset = written.spec, _preset_of(written)
+    spec, preset = written.spec, preset_of(written)
     is_own = spec.fields is not None or spec.inject is not None or (spec.api is not None and spec.api.hosts is not None)
-    return _Forms(
+    return CredentialForms(
         fields=spec.fields or (preset.fields if preset is not None else {}),
         inject=spec.inject or (preset.inject if preset is not None else None),
         verify=spec.verify or (preset.verify if preset is not None and not is_own else None),
@@ -92,15 +50,15 @@ def _forms_of(written: Written[CredentialAppSpec]) -> _Forms:
     )
 
 
-def _merged(written: Written[CredentialAppSpec]) -> Merged:
+def as_oauth_app(written: Written[CredentialAppSpec]) -> Merged:
     """Return the app in the form of an OAuthApp, for the checks that both kinds share."""
-    spec, preset = written.spec, _preset_of(written)
+    spec, preset = written.spec, preset_of(written)
     shared = {name: getattr(spec, name) for name in _SHARED if name != "owner"}
     owner = OwnerSpec.model_construct(binding=spec.owner.binding) if spec.owner is not None else None
     own: dict[str, object] = {"provider": spec.provider or written.name, "owner": owner, "flow": "deviceCode"}
     like = OAuthAppSpec.model_construct(**{**shared, **own})
     provider = preset.provider() if preset is not None else None
-    verify = _forms_of(written).verify
+    verify = forms_of(written).verify
     identity = Identity("userInfo", verify.account) if verify is not None and verify.account else Identity()
     return Merged(
         written=dataclasses.replace(written, spec=like),  # type: ignore[arg-type]
@@ -115,12 +73,12 @@ def _merged(written: Written[CredentialAppSpec]) -> Merged:
         identities={"global": identity, "user": identity},
         authorizers=(ANYONE,),
         habits=Habits(),
-        revocation=_NO_REVOCATION,
+        revocation=NO_REVOCATION,
         facts=ConnectionFacts(),
     )
 
 
-def _check(written: Written[CredentialAppSpec], app: Merged, forms: _Forms) -> None:
+def check_credential(written: Written[CredentialAppSpec], app: Merged, forms: CredentialForms) -> None:
     spec = written.spec
     _check_provider(written)
     if not forms.fields and written.whole("fields"):
@@ -152,7 +110,9 @@ def _check_provider(written: Written[CredentialAppSpec]) -> None:
     written.refuse(("provider",), "no preset of credentials has this name", hint)
 
 
-def _check_placeholders(written: Written[CredentialAppSpec], app: Merged, forms: _Forms, inject: InjectForm) -> None:
+def _check_placeholders(
+    written: Written[CredentialAppSpec], app: Merged, forms: CredentialForms, inject: InjectForm
+) -> None:
     """Check that each `{name}` is a field or a parameter, and that each field goes somewhere."""
     named = set(placeholders(inject.placement().texts))
     params = {*values_of(app.spec, app.preset), *(app.spec.connect_params or {})}
@@ -168,7 +128,7 @@ def _check_placeholders(written: Written[CredentialAppSpec], app: Merged, forms:
                 written.missing(("params", name), f"write it, or connectParams.{name} if each connection has its own")
 
 
-def _check_owner(written: Written[CredentialAppSpec], app: Merged, forms: _Forms) -> None:
+def _check_owner(written: Written[CredentialAppSpec], app: Merged, forms: CredentialForms) -> None:
     """Check that the subject's own person types a credential, or that the credential itself names the account."""
     account = forms.verify.account if forms.verify is not None else ""
     if account and (problem := template_problem(account)):
@@ -182,41 +142,3 @@ def _check_owner(written: Written[CredentialAppSpec], app: Merged, forms: _Forms
     if app.mode == "global" and written.spec.owner is None:
         return  # an operator imports it; a link could not be finished
     written.refuse(("owner", "binding"), what, hint if forms.verify is None else f"{hint}; or verify.account")
-
-
-def _app(app: Merged, forms: _Forms, written: Written[CredentialAppSpec], ca: str) -> OAuthApp:
-    values = values_of(app.spec, app.preset)
-    verify, identity = forms.verify, app.identities["user"].rule
-    placement = (forms.inject or InjectForm(bearer="{?}")).placement().at(values)
-    rule = None if identity is None else IdentityRule(identity.source, fill(identity.template, values))
-    return OAuthApp(
-        name=written.name,
-        provider=app.spec.provider or "",
-        flow="staticCredential",
-        subject_mode=app.mode,
-        client=Client("", None, "none"),
-        endpoints=app.endpoints,
-        provider_ca=ca + trusted_ca(app.written, app.spec.provider_ca),
-        direct=app.spec.outgoing_proxy == "direct",
-        scopes=(),
-        redirect=Redirect("", ""),
-        owner=Owner(
-            binding=app.binding,
-            global_identity=rule if app.mode == "global" else None,
-            user_identity=rule if app.mode == "user" else None,
-            authorizers=ANYONE,
-        ),
-        several_accounts=app.spec.accounts == "several",
-        connect_params=connect_params_of(app),
-        title=app.spec.title or (app.preset.title if app.preset is not None else written.name),
-        revocation=_NO_REVOCATION,
-        habits=Habits(),
-        api=dataclasses.replace(api_of(app), injected=True),
-        credential=StaticCredential(
-            fields=tuple(form.field(name) for name, form in forms.fields.items()),
-            placement=placement,
-            verification=verify.request().at(values) if verify is not None else None,
-            life_days=forms.life.days if forms.life is not None else None,
-            team_fallback=written.spec.fallback is not None,
-        ),
-    )

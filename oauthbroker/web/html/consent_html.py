@@ -92,8 +92,8 @@ def render_connect(view: ConnectView, locale: Locale) -> Page:
 
 
 def render_credential(view: ConnectView, locale: Locale) -> Page:
-    """Render the request for a static credential. What was typed is never shown again: refused fields come back
-    empty, with what is wrong. As `render_connect` otherwise."""
+    """Render the request for a static credential. The typed values are never shown again: refused fields come back
+    empty, with their problems. As `render_connect` otherwise."""
     text, refused = PAGES[locale], view.refused
     problems = refused.problems if isinstance(refused, FieldsRefused) else {}
     problem = "" if refused is None or problems else refused.message(locale)

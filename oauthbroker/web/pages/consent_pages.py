@@ -163,7 +163,7 @@ class ConsentPages:
     async def _enter(
         self, request: Request, ticket: str, params: Mapping[str, str], fields: Mapping[str, str]
     ) -> Response:
-        """Store the credential that was typed, or show the page again with what is wrong."""
+        """Store the credential that was typed, or show the page again with the problem."""
         cookie, said = self._cookie_for(request, ticket), views.typed_credential(fields)
         try:
             done = await self.consent.enter(ticket, params, views.typed_label(fields), said, cookie)

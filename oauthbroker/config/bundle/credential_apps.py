@@ -1,0 +1,103 @@
+"""Make apps of the bundle's CredentialApps, after checking them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from oauthbroker.config.bundle.unresolved_bundle import AppDraft
+from oauthbroker.config.checks.api import api_of, check_api
+from oauthbroker.config.checks.app import check_provider
+from oauthbroker.config.checks.connect import check_connect_params, connect_params_of
+from oauthbroker.config.checks.credential import (
+    NO_REVOCATION,
+    CredentialForms,
+    as_oauth_app,
+    check_credential,
+    forms_of,
+    preset_of,
+)
+from oauthbroker.config.checks.outgoing_proxy import check_way_out
+from oauthbroker.config.checks.owner import check_binding
+from oauthbroker.config.checks.provider_ca import trusted_ca
+from oauthbroker.config.reading.shape import Written
+from oauthbroker.config.values.preset_endpoints import fill, values_of
+from oauthbroker.config.values.preset_merge import Merged
+from oauthbroker.config.written.broker_spec import BrokerSpec
+from oauthbroker.config.written.resource_specs import CredentialAppSpec, OAuthAppSpec
+from oauthbroker.model.apps import ANYONE, Client, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.provider_habits import Habits
+from oauthbroker.model.provider_networks import ProviderNetworks
+from oauthbroker.model.settings import Settings
+from oauthbroker.model.static_credential import StaticCredential
+from oauthbroker.providers.credential_form import InjectForm
+
+
+def credential_drafts(
+    apps: Iterable[Written[CredentialAppSpec]],
+    others: Iterable[Written[OAuthAppSpec]],
+    broker: Written[BrokerSpec],
+    settings: Settings,
+    reach: ProviderNetworks,
+    ca: str,
+) -> dict[str, AppDraft]:
+    """Return the apps of the bundle's credentials, after reporting problems. They share their names with OAuthApps,
+    because turns, links and lists name an app alone."""
+    taken, found = {it.name for it in others}, dict[str, AppDraft]()
+    for written in apps:
+        if written.name in taken:
+            place = written.document.value_at(("metadata", "name"))
+            what = f"OAuthApp/{written.name} has this name, and apps share their names"
+            written.problems.add(place, "metadata.name", what, "rename one of the two")
+        app, forms, preset = as_oauth_app(written), forms_of(written), preset_of(written)
+        check_provider(app)
+        check_api(app, reach)
+        check_connect_params(app)
+        check_way_out(app, broker, settings.outgoing_proxy)
+        check_binding(app, settings, login=broker.spec.login is not None)
+        check_credential(written, app, forms)
+        found[written.name] = AppDraft(
+            app=_app(app, forms, written, ca),
+            client_id=None,
+            client_secrets=(),
+            unverified=tuple(preset.unverified()) if preset is not None else (),
+        )
+    return found
+
+
+def _app(app: Merged, forms: CredentialForms, written: Written[CredentialAppSpec], ca: str) -> OAuthApp:
+    values = values_of(app.spec, app.preset)
+    verify, identity = forms.verify, app.identities["user"].rule
+    placement = (forms.inject or InjectForm(bearer="{?}")).placement().at(values)
+    rule = None if identity is None else IdentityRule(identity.source, fill(identity.template, values))
+    return OAuthApp(
+        name=written.name,
+        provider=app.spec.provider or "",
+        flow="staticCredential",
+        subject_mode=app.mode,
+        client=Client("", None, "none"),
+        endpoints=app.endpoints,
+        provider_ca=ca + trusted_ca(app.written, app.spec.provider_ca),
+        direct=app.spec.outgoing_proxy == "direct",
+        scopes=(),
+        redirect=Redirect("", ""),
+        owner=Owner(
+            binding=app.binding,
+            global_identity=rule if app.mode == "global" else None,
+            user_identity=rule if app.mode == "user" else None,
+            authorizers=ANYONE,
+        ),
+        several_accounts=app.spec.accounts == "several",
+        connect_params=connect_params_of(app),
+        title=app.spec.title or (app.preset.title if app.preset is not None else written.name),
+        revocation=NO_REVOCATION,
+        habits=Habits(),
+        api=dataclasses.replace(api_of(app), injected=True),
+        credential=StaticCredential(
+            fields=tuple(form.field(name) for name, form in forms.fields.items()),
+            placement=placement,
+            verification=verify.request().at(values) if verify is not None else None,
+            life_days=forms.life.days if forms.life is not None else None,
+            team_fallback=written.spec.fallback is not None,
+        ),
+    )
