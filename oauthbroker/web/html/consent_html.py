@@ -97,6 +97,12 @@ def render_credential(view: ConnectView, locale: Locale) -> Page:
     text, refused = PAGES[locale], view.refused
     problems = refused.problems if isinstance(refused, FieldsRefused) else {}
     problem = "" if refused is None or problems else refused.message(locale)
+    words = {
+        "missing": text.credential_missing,
+        "characters": text.credential_characters,
+        "long": text.credential_long,
+        "pattern": text.credential_pattern,
+    }
     if refused is not None and refused.code is Code.SUBJECT_MISMATCH:
         problem = text.credential_mismatch
     return page(
@@ -107,7 +113,7 @@ def render_credential(view: ConnectView, locale: Locale) -> Page:
         kind="connect",
         title=plain_phrase(text.connect_title, app=view.app_name),
         problem=problem,
-        wrong_fields={name: getattr(text, f"credential_{why}", text.param_wrong) for name, why in problems.items()},
+        wrong_fields={name: words.get(why, text.param_wrong) for name, why in problems.items()},
         **_request_words(view, locale),
     )
 
