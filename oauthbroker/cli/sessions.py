@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from oauthbroker.cli.output.json_output import tell_record
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.stored_records import by_id, in_vault, show_all
 from oauthbroker.core.clock import printed
+
+if TYPE_CHECKING:
+    from oauthbroker.records import AuthSession
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 SessionId = Annotated[
@@ -28,9 +31,20 @@ def list_command(
     from oauthbroker.records.specification_form import session_record
 
     found = in_vault(config, lambda vault: vault.sessions.list(app=app_name, subject=subject))
-    rows = [(it.id, it.app, it.subject, it.status, printed(it.expires_at), it.resume.agent_name) for it in found]
     head = ("session", "app", "subject", "status", "expires", "agent")
-    show_all([session_record(it) for it in found], rows, head, "There are no such sessions.", as_json=as_json)
+    show_all(
+        [session_record(it) for it in found],
+        [row_of(it) for it in found],
+        head,
+        "There are no such sessions.",
+        as_json=as_json,
+    )
+
+
+def row_of(session: AuthSession) -> tuple[str, ...]:
+    whose = f"{session.subject} {session.account}".rstrip()
+    until = printed(session.expires_at)
+    return session.id, session.app, whose, session.status, until, session.resume.agent_name
 
 
 @app.command("show")

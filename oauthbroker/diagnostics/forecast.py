@@ -23,7 +23,7 @@ REASONS: dict[Why, str] = {
     "registration": "the app has another client id or token endpoint than the grant was made with",
     "ended": "the provider refuses to refresh it",
     "noRefreshToken": "the token ends and there is no refresh token",
-    "stated": "it ends then, as the provider or refreshTokenDays says, unless a refresh puts it off",
+    "stated": "it ends then, as refreshTokenDays says, or the provider, which may put its end off at a refresh",
     "age": "the refresh token ends that long after the person agreed, at the earliest",
     "disuse": "the token ends if it is not used until then",
     "crowded": "the provider keeps only so many tokens of one account, and this one is among the oldest",

@@ -107,8 +107,9 @@ class Probe:
             except BrokerError as error:
                 text = f"Its MCP server cannot be used: {error.note or error.code.value}."
                 return [_of(app, "failure", text, _CHECK_SERVER)]
+        app = _sampled(app)
         learned, found = await self._issuer(app)
-        addresses = _addresses(app, learned)
+        addresses, differing = _addresses(app, learned)
         answers = await asyncio.gather(*(self._ask(app, url) for url in addresses.values()))
         asked = dict(zip(addresses, answers, strict=True))
         shared_circuits = {
@@ -120,15 +121,16 @@ class Probe:
         if keys is not None and keys.answer is not None and (problem := _finding_of_keys(keys.answer)):
             found.append(_of(app, "failure", f"Its key set is of no use: {problem}.", _COMPARE))
         if not found:
-            hosts = sorted({urlsplit(url).netloc for url in addresses.values()})
-            text = f"{', '.join(hosts) or 'nothing to ask'}: {len(asked)} addresses answer."
-            found.append(_of(app, "ok", text))
+            hosts = ", ".join(sorted({urlsplit(url).netloc for url in addresses.values()}))
+            text = f"{hosts}: {len(asked)} addresses answer" if hosts else "nothing to ask"
+            differs = f" {', '.join(differing)} differs by connection, and is not asked." if differing else ""
+            found.append(_of(app, "ok", f"{text}.{differs}"))
         return [*found, *_of_assertion(app)]
 
     async def _issuer(self, app: OAuthApp) -> tuple[Endpoints, list[Finding]]:
         """Return the endpoints that the app learns from its issuer's metadata, and the problems. An app that has all it
         needs learns nothing, and is only warned."""
-        if not uses_issuer(app):
+        if not uses_issuer(app) or "{" in app.endpoints.issuer:
             return Endpoints(), []
         metadata, why, issuer = await self._metadata(app)
         relies, used = relies_on_discovery(app), endpoints_used(app)
@@ -198,17 +200,23 @@ def _of(app: OAuthApp, severity: Severity, text: str, hint: str = "") -> Finding
     return Finding("providers", severity, text, hint=hint, about=app.name)
 
 
-def _addresses(app: OAuthApp, learned: Endpoints) -> dict[str, str]:
-    """Return the app's addresses by name; one with a placeholder is asked at its host's root."""
-    found, used = {}, endpoints_used(app)
+def _sampled(app: OAuthApp) -> OAuthApp:
+    """Return the app at the first host of its lists, where lists name all its parameters."""
+    return app.at({it.name: it.one_of[0] for it in app.connect_params if it.one_of})
+
+
+def _addresses(app: OAuthApp, learned: Endpoints) -> tuple[dict[str, str], list[str]]:
+    """Return the app's addresses by name, and the hosts that differ by connection. An address with a placeholder is
+    asked at its host's root."""
+    found, differing, used = {}, set(), endpoints_used(app)
     for slot, name in ((slot, name) for slot, name in SLOTS.items() if slot in used):
-        url = getattr(app.endpoints, slot) or getattr(learned, slot)
-        if "{" in url:
-            parts = urlsplit(url)
-            url = f"{parts.scheme}://{parts.netloc}/"
-        if url:
-            found[name] = url
-    return found
+        url = app.facts.filled(getattr(app.endpoints, slot) or getattr(learned, slot), {})
+        parts = urlsplit(url)
+        if "{" in parts.netloc:
+            differing.add(parts.netloc)
+        elif url:
+            found[name] = f"{parts.scheme}://{parts.netloc}/" if "{" in url else url
+    return found, sorted(differing)
 
 
 def _of_assertion(app: OAuthApp) -> list[Finding]:

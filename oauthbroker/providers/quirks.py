@@ -119,11 +119,15 @@ _Separator = Literal[" ", ",", ", ", ";", "|"]
 _Year = Annotated[int, Field(ge=1, le=31_536_000)]
 
 
+def _reach_of(written: dict[str, Any]) -> Literal["grant", "none"]:
+    return "none" if written.get("kind") == "none" else "grant"
+
+
 class RevocationQuirk(Data):
     """As `Revocation`. What only an `own` way needs is refused elsewhere, so that a typing error is noticed."""
 
     kind: Literal["rfc7009", "own", "none"] = "rfc7009"
-    reach: Literal["token", "grant", "none"] = "grant"
+    reach: Literal["token", "grant", "none"] = Field(default_factory=_reach_of)
     method: Literal["POST", "DELETE", "GET"] = "POST"
     authenticate: Literal["client", "basic", "bearer", "none"] = "client"
     body: Literal["form", "json", "none"] = "form"

@@ -30,6 +30,7 @@ def grant_record(grant: Grant) -> dict[str, Any]:
         "provider": grant.provider,
         "oauthAppRef": {"kind": grant.kind, "name": grant.app},
         "subject": grant.subject,
+        **_account(grant.account),
         "flow": grant.flow,
         "scopesGranted": list(grant.scopes),
         "token": token,
@@ -47,6 +48,7 @@ def session_record(session: AuthSession) -> dict[str, Any]:
         "oauthAppRef": {"kind": session.kind, "name": session.app},
         "subjectMode": session.subject_mode,
         "subject": session.subject,
+        **_account(session.account),
         "requestedScopes": list(session.scopes),
         "flow": _device_flow(session) if session.device is not None else _code_flow(session),
         "status": session.status,
@@ -54,6 +56,10 @@ def session_record(session: AuthSession) -> dict[str, Any]:
         "expiresAt": printed(session.expires_at),
         "resume": session.resume.to_json(),
     })  # fmt: skip
+
+
+def _account(account: str) -> dict[str, str]:
+    return {"account": account} if account else {}
 
 
 def _record(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from oauthbroker import Turn
+from oauthbroker.cli.sessions import row_of
 from oauthbroker.core.errors import Code
 from oauthbroker.grants.grant_pages import GrantFilter
 from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AccountName, AuthorizationRequired, Failed, Ready
+from oauthbroker.records.specification_form import grant_record, session_record
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
 
@@ -215,6 +217,13 @@ async def test_lists_name_the_account(several: Harness) -> None:
         assert count == len([grant async for grant in several.broker.grants.list(app=app)])
         assert count == len((await several.broker.grants.page(GrantFilter(app=app), 10))[0])
         assert count == len(await several.broker.sessions.list(app=app))
+    [session] = await several.broker.sessions.list(app="mail@work")
+    assert f"{ALICE} work" in row_of(session)
+    assert "work" == session_record(session)["spec"]["account"]
+    assert "account" not in session_record(replace(session, account=""))["spec"]
+    record = await several.broker.grants.record(grant.grantId)
+    assert record is not None
+    assert "work" == grant_record(record)["spec"]["account"]
 
 
 async def test_a_list_that_a_runtime_changes_counts_at_once(several: Harness) -> None:

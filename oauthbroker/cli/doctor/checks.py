@@ -15,7 +15,7 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.folder import slots_with_lines
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, locks, permissions, plugins
+from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, is_there, locks, permissions, plugins
 from oauthbroker.cli.output.tables import counted
 from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load, load_settings, resolve
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft
@@ -227,7 +227,8 @@ class Doctor:
         path = data / AUDIT_LOG
         with suppress(FileNotFoundError):
             os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC))
-        if not slots_with_lines(data):
+        is_new = not is_there(self._settings.store_root)  # a host of a database before its first start
+        if is_new or not slots_with_lines(data):
             return [Finding("audit", "ok", "No line was written yet.", about=str(path))]
         verification = await FileTrail(data, AuditKeys(self.store.mac)).verify()
         if not verification.sound:

@@ -112,6 +112,8 @@ def _problem(app: Merged, written: ApiHostSpec, reach: ProviderNetworks) -> Prob
     host = written_host(sampled(app, written.name))
     if host is None:
         return "not a host", "write a name in small letters, with or without a port, without https:// or a path"
+    if "{" in written.name and host.port != 443:
+        return "a port behind a host that differs by connection", "leave it out: such a host is reached at 443 alone"
     if host.scheme == "http" and not is_loopback(host.name):
         return "http instead of https", HTTPS_ADVICE
     if host.scheme == "http" and not reach.loopback:

@@ -98,9 +98,7 @@ def _host_problem(app: Merged, name: str, written: ConnectParamSpec) -> ProblemT
         if host == f"{{{name}}}" and not all(is_host_name(value) for value in one_of):
             return "oneOf has a value that is no host", "write names in small letters, without https:// or a port"
         if host != f"{{{name}}}" and not suffix and not one_of:
-            return f"it stands inside {host}, where no domain bounds it", "write its values as oneOf"
-        if suffix and not _is_domain(suffix):
-            return f"what follows it in {host} is no domain of one owner", "write its values as oneOf"
+            return f"no domain of one owner bounds it in {host}", "write its values as oneOf"
     return None
 
 
@@ -185,10 +183,10 @@ def _hosts_with(app: Merged, name: str) -> list[str]:
 
 
 def _suffix(host: str, name: str) -> str:
-    """Return what follows a parameter that is the first label of a host. Empty for another place."""
-    mark = f"{{{name}}}"
-    rest = host.removeprefix(mark)
-    return rest if host.startswith(mark + ".") and "{" not in rest else ""
+    """Return the domain that follows a parameter, the first label of a host. Empty for another place, and where what
+    follows is no domain of one owner."""
+    rest = host.removeprefix(f"{{{name}}}")
+    return rest if _is_domain(rest) else ""
 
 
 def _is_whole(app: Merged, name: str) -> bool:

@@ -49,7 +49,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "scheme": ("not a scheme", 'write one word of letters, digits, - _ ., or "" for the bare token'),
     "our_param": ("a parameter that is ours to set", "write the name that the provider uses"),
     "param_twice": ("two parameters of one name", "write another name under paramNames or scopeParam"),
-    "revoke_none": ("no revocation, yet more about it", "with kind: none write reach: none and nothing else"),
+    "revoke_none": ("no revocation, yet more about it", "with kind: none write nothing else"),
     "revoke_rfc7009": ("RFC 7009 leaves nothing of that open", "remove it, or write kind: own"),
     "revoke_reach": ("a revocation that ends nothing", "write reach: token or grant, or kind: none"),
     "revoke_get": ("a GET has no body", "write body: none, or another method"),

@@ -23,6 +23,21 @@ from tests.kit.running_broker import tree
 from tests.kit.served_api import until
 
 ALICE = "idp:user:U234567"
+TENANTS = """
+apiVersion: agents.example.io/v1alpha1
+kind: OAuthApp
+metadata: {{name: other}}
+spec:
+  provider: other
+  flow: authorizationCode
+  subjectMode: user
+  connectParams: {{site: {param}}}
+  client: {{clientId: client-other, clientSecret: {{valueFrom: {{secretRef: {{ref: Secret/mail, key: client_secret}}}}}}}}
+  endpoints: {{authorizationUrl: "{at}/authorize", tokenUrl: "{at}/token"}}
+  scopes: [read]
+  redirect: {{callbackPath: "/oauth/callback/other/{{site}}"}}
+  owner: {{identity: {{user: {{from: tokenResponse, template: "other:{{connectParams.site}}:{{user}}"}}}}}}
+"""
 Reported = dict[str, Any]
 
 
@@ -375,6 +390,29 @@ def test_a_provider_that_is_gone_is_named_once_however_many_addresses_it_has(har
     assert [("providers", True)] == [
         (check, text.startswith("other: ")) for check, text in findings(reported, "failure")
     ]
+
+
+@pytest.mark.parametrize(
+    ("host", "param", "says"),
+    [
+        (
+            "https://{site}.mail.example",
+            "{title: Your site}",
+            "nothing to ask. {site}.mail.example differs by connection",
+        ),
+        ("{issuer}", "{oneOf: [north]}", "addresses answer."),
+        ("https://{site}.mail.invalid", "{oneOf: [north]}", "endpoints cannot be asked: its name has no address"),
+    ],
+    ids=["a host of each customer", "a path of each customer", "hosts of a list: the first is asked"],
+)
+def test_a_host_that_differs_by_connection_is_no_provider_that_is_gone(
+    harness: Desk, idp: IdentityProvider, host: str, param: str, says: str
+):
+    at = host.replace("{issuer}", f"{idp.issuer}/{{site}}")
+    harness.write("other", TENANTS.format(at=at, param=param))
+    reported = examined(harness)
+    told = [text for check, text in findings(reported, "ok") + findings(reported, "failure") if check == "providers"]
+    assert [True] == [says in text for text in told if text.startswith("other: ")]
 
 
 @pytest.mark.parametrize(

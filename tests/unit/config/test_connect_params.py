@@ -77,8 +77,13 @@ def test_an_account_fills_every_address(tmp_path: Path, text: str, account: str,
     [
         (own("{shop: {}}", at="https://acme.example"), "spec.connectParams.shop", "stands in no address"),
         (own("{shop: {}}", at="https://{shop}"), "spec.connectParams.shop", "whole host"),
-        (own("{shop: {}}", at="https://login.{shop}.acme.example"), "spec.connectParams.shop", "no domain bounds it"),
+        (
+            own("{shop: {}}", at="https://login.{shop}.acme.example"),
+            "spec.connectParams.shop",
+            "no domain of one owner bounds it",
+        ),
         (own("{shop: {}}", at="https://{shop}.com"), "spec.connectParams.shop", "no domain of one owner"),
+        (own("{shop: {}}", at="https://{shop}.acme.example:8443"), "spec.connectParams.shop", "no domain of one owner"),
         (own("{shop: {within: .com}}", at="https://{shop}"), "spec.connectParams.shop", "no domain that it can"),
         (own("{shop: {within: .evil.example}}"), "spec.connectParams.shop", "within differs"),
         (own('{shop: {oneOf: ["a/b"]}}'), "spec.connectParams.shop", "could lead elsewhere"),
@@ -100,8 +105,29 @@ def test_hosts_of_several_owners_need_a_path_and_a_name_each(tmp_path: Path) -> 
     text = own("{shop: {oneOf: [a.example, b.example]}}", at="https://{shop}")
     problems = refused(write(tmp_path, broker=BROKER, app=text)).problems
     assert {"spec.redirect.callbackPath", "spec.owner.identity.user.template"} == {each.path for each in problems}
+    ends = own("{shop: {oneOf: [acme, evil]}}", at="https://{shop}.example")
+    assert len(problems) == len(refused(write(tmp_path, broker=BROKER, app=ends)).problems)
     promised = edited(text, ("  scopes:", "  quirks: {issuerPromised: true}\n  scopes:"))
     assert app_in(tmp_path, promised).connect_params
+
+
+@pytest.mark.parametrize("rest", [".example", ".acme.example:8443"])
+def test_a_list_of_values_is_enough_where_no_domain_bounds_them(tmp_path: Path, rest: str) -> None:
+    text = own(
+        "{shop: {oneOf: [one, two]}}",
+        ("callbackPath: /oauth/callback/acme", "callbackPath: '/oauth/callback/acme/{shop}'"),
+        ("acme:user:{user.id}", "acme:user:{connectParams.shop}:{user.id}"),
+        at=f"https://{{shop}}{rest}",
+    )
+    app = app_in(tmp_path, text)
+    assert {f"two{rest}"} == hosts_of(app.at(values_of(app.connect_params, "two")))
+
+
+def test_requests_go_to_a_host_of_a_connection_at_443_alone(tmp_path: Path) -> None:
+    hosts = "  api: {hosts: ['{shop}.acme.example:8443', '{shop}.acme.example']}\n  scopes:"
+    text = own("{shop: {oneOf: [one]}}", ("  scopes:", hosts), at="https://acme.example/{shop}")
+    problems = refused(write(tmp_path, broker=BROKER, app=text)).problems
+    assert [True] == ["a port" in it.what for it in problems if it.path == "spec.api.hosts[0]"]
 
 
 def test_a_direct_link_cannot_ask_for_a_parameter(tmp_path: Path) -> None:

@@ -334,8 +334,9 @@ def test_an_app_says_how_its_provider_revokes(tmp_path: Any):
     own = "  quirks: {revoke: {kind: own, reach: token, method: DELETE, authenticate: bearer, body: none}}\n"
     way = app_of(tmp_path, ("  redirect:", f"{own}  redirect:")).revocation
     assert ("own", "token", "DELETE", "bearer", "none") == (way.kind, way.reach, way.method, way.authenticate, way.body)
-    none = preset_app(tmp_path, "google", ("  redirect:", "  quirks: {revoke: {kind: none, reach: none}}\n  redirect:"))
-    assert "none" == none.revocation.kind
+    for words in ("kind: none", "kind: none, reach: none"):
+        none = preset_app(tmp_path, "google", ("  redirect:", f"  quirks: {{revoke: {{{words}}}}}\n  redirect:"))
+        assert ("none", "none") == (none.revocation.kind, none.revocation.reach)
 
 
 @pytest.mark.parametrize(
