@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from os import getpid
 from pathlib import Path
 
 from oauthbroker.core.clock import Clock
@@ -215,7 +216,7 @@ class FileStore(KeyedStore):
     async def close(self) -> None:
         if self._opened_here.closed:
             return
-        self._opened_here.closed = True
+        self._opened_here.end()
         try:
             await self._writer.drain()
         finally:
@@ -225,9 +226,9 @@ class FileStore(KeyedStore):
             self._folders.close()
 
     def _check_open(self, key: Key) -> None:
-        if key.kind not in self._kinds or not is_name(key.name):
-            check_key(key, self._kinds)  # raises
-        self._opened_here.check_open()
+        if key.kind not in self._kinds or not is_name(key.name) or self._opened_here.pid != getpid():
+            check_key(key, self._kinds)
+            self._opened_here.check_open()
 
     async def _keys(self, kind: str, after: str = "") -> list[Key]:
         """Return the keys of a kind after the name `after`, in the order of names."""
