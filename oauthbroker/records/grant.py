@@ -80,7 +80,7 @@ class Grant:
 
     @property
     def id(self) -> str:
-        return grant_id(*self.key)
+        return grant_id(self.app, self.subject, self.account)
 
     @property
     def identity(self) -> str | None:

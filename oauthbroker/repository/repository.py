@@ -187,7 +187,7 @@ class Repository:
             return None
         found = self._open_grant(entry, key)
         newer = None if self.shared is None else self.newest_seen.newer_than(found)
-        return self._remember(found) if newer is None else Versioned(newer, entry)
+        return self._remember(key, found) if newer is None else Versioned(newer, entry)
 
     async def lost_writes(self) -> bool:
         """Tell whether the store may have lost its last writes since this was last asked."""
@@ -217,26 +217,26 @@ class Repository:
         """Write a grant durably, under the pair's lease. New events are numbered, and one with pending work is marked
         as due first. Tags are written only if they may differ from those of the version before: by a refresh only where
         the grant's end has moved to another day."""
-        key = self.grant_place(grant.key)
+        pair = grant.key
+        key = self.grant_place(pair)
         if not all(event.order for event in grant.outbox):
             grant = replace(grant, outbox=tuple([await self.event_order.numbered(event) for event in grant.outbox]))
-        before = self._cache.get(grant.key)
+        before = self._cache.get(pair)
         same = before is not None and before.generation == expect and tagged_by(before.record) == tagged_by(grant)
         tags = None if same else self._tags.of(grant)
         if grant.unfinished:
-            await self.markers.mark(key, grant.key)
+            await self.markers.mark(key, pair)
         try:
             entry = await self._store.put(
                 key, grant.to_plaintext(), expect=expect, reservation=reservation, ahead=ahead, tags=tags
             )
         except Conflict:
-            self._cache.pop(grant.key)  # the cached version is outdated
+            self._cache.pop(pair)  # the cached version is outdated
             raise
-        return self._remember(Versioned(grant, entry))
+        return self._remember(pair, Versioned(grant, entry))
 
-    def _remember(self, versioned: Versioned[Grant]) -> Versioned[Grant]:
+    def _remember(self, pair: GrantKey, versioned: Versioned[Grant]) -> Versioned[Grant]:
         """Cache a version that was read or written, unless a newer one is remembered."""
-        pair = versioned.record.key
         if self.shared is None or self.newest_seen.note(versioned):  # a store of one host loses no acknowledged write
             self._cache.keep(pair, versioned)
         else:
