@@ -218,11 +218,11 @@ class Repository:
         as due first. Tags are written only if they may differ from those of the version before: by a refresh only where
         the grant's end has moved to another day."""
         pair = grant.key
-        key = self.grant_place(pair)
+        before = self._cache.get(pair)
+        key = self.grant_place(pair) if before is None else before.entry.key
         if not all(event.order for event in grant.outbox):
             grant = replace(grant, outbox=tuple([await self.event_order.numbered(event) for event in grant.outbox]))
-        before = self._cache.get(pair)
-        same = before is not None and before.generation == expect and tagged_by(before.record) == tagged_by(grant)
+        same = before is not None and before.entry.generation == expect and tagged_by(before.record) == tagged_by(grant)
         tags = None if same else self._tags.of(grant)
         if grant.unfinished:
             await self.markers.mark(key, pair)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from oauthbroker.store.format.seal import HEADER
-from oauthbroker.store.posix.checked_files import close
 from oauthbroker.store.posix.system_calls import Fs
 
 _STEPS = (1_000_000_000, 100_000_000)  # nanoseconds; file systems with coarse times round to these
@@ -48,7 +47,7 @@ class Stamp:
         try:
             same = identity(fs.fstat(fd)) == self.file and fs.read(fd, HEADER) == self.header
         finally:
-            close(fs, fd)
+            fs.close(fd)
         self.settled = same and now >= self.seen_at + _tick(self.file)
         return same
 
