@@ -44,7 +44,8 @@ class Bounded(Generic[K, V]):
 
     def keep(self, key: K, value: V) -> list[tuple[K, V]]:
         """Add or replace an entry as the newest, and return the entries that were evicted for it."""
-        self.pop(key)
+        if key in self._kept:
+            self.pop(key)
         size = self._size_of(value) if self._size_of is not None else 0
         if size > self._most_bytes:
             return [(key, value)]

@@ -60,7 +60,10 @@ class SingleFlight(Generic[R]):
         otherwise: Callable[[], R],
     ) -> None:
         try:
-            in_flight.finish(await work(in_flight))
+            result = await work(in_flight)
+        except BaseException:
+            result = otherwise()
+            raise
         finally:
             del self._calls[key]
-            in_flight.finish(otherwise())
+            in_flight.finish(result)

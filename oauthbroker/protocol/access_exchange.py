@@ -19,9 +19,8 @@ from oauthbroker.records import Grant
 def exchange_of(app: OAuthApp, grant: Grant) -> AccessExchange | None:
     """Return how the grant's own access token is exchanged next. None where it has a refresh token, or the app no
     longer says how."""
-    if not grant.renews_itself:
-        return None
-    return app.habits.second_exchange if grant.exchange_due else app.habits.refresh_with
+    way = app.habits.second_exchange if grant.exchange_due else app.habits.refresh_with
+    return way if way is not None and grant.renews_itself else None
 
 
 def is_old_enough(way: AccessExchange, grant: Grant, now: datetime) -> bool:

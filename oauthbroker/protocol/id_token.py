@@ -40,7 +40,11 @@ _ISSUER_PART = re.compile(r"[A-Za-z0-9._-]{1,128}")
 @validator(Code.ID_TOKEN_INVALID)
 def key_id_of(id_token: Secret) -> str | None:
     """Return the unverified `kid`, for fetching keys only. Raises `idTokenInvalid`."""
-    kid = _header(id_token).get("kid")
+    return _key_id(_header(id_token))
+
+
+def _key_id(header: Mapping[str, Json]) -> str | None:
+    kid = header.get("kid")
     if kid is not None and not isinstance(kid, str):
         raise _invalid("kid")
     return kid
@@ -77,7 +81,7 @@ def verify_id_token(
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in listed:  # (2)
         raise _invalid("alg")
-    payload = signed_payload(id_token, algorithm, key_id_of(id_token), keys, listed)  # (3) (4)
+    payload = signed_payload(id_token, algorithm, _key_id(header), keys, listed)  # (3) (4)
     claims = decode_object(payload, Code.ID_TOKEN_INVALID)
     _check_issuer(claims, issuer, app.habits.issuer_template)  # (5)
     if claims.get("aud") not in (app.client.client_id, [app.client.client_id]):  # (6)

@@ -116,8 +116,8 @@ class Redeemer:
         else:
             if tokens.lifetime_seconds is None and old is not None:
                 tokens = replace(tokens, lifetime_seconds=old.lifetime_seconds)
-            kept = None if grant.renews_itself else sent
-            token = tokens.token(sent_at, next_token_of(app, tokens, is_first=False) or kept)
+            following = next_token_of(app, tokens, is_first=False) or (None if grant.renews_itself else sent)
+            token = tokens.token(sent_at, following)
             data, fresh = kept_facts(app, tokens.facts), tokens.refresh_token
             ends = next_end(grant.ends, token, tokens.ends, sent_at)
             return Redeemed(

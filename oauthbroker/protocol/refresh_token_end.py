@@ -28,8 +28,9 @@ def stated_ends(app: OAuthApp, members: Mapping[str, Json]) -> StatedEnds:
     since 1970; smaller ones are seconds to live, and 0 is what Keycloak sends for a token without an end."""
     own = app.habits.refresh_token_end_field
     names = (own,) if own else _TOKEN
-    token = next((end for name in names if (end := _end_of(members.get(name))) is not None), None)
-    return StatedEnds(token, _end_of(members.get(_CONSENT)))
+    stated = {name: _end_of(members[name]) for name in (*names, _CONSENT) if name in members}
+    token = next((stated[name] for name in names if stated.get(name) is not None), None)
+    return StatedEnds(token, stated.get(_CONSENT))
 
 
 def _end_of(value: Json) -> timedelta | datetime | None:

@@ -86,7 +86,7 @@ class Grant:
 
     @property
     def id(self) -> str:
-        return grant_id(*self.key)
+        return grant_id(self.app, self.subject, self.account)
 
     @property
     def kind(self) -> AppKind:

@@ -77,8 +77,9 @@ class Writeback:
     async def begin(self, looked: Versioned[Grant], ahead: Reservation, *, forced: bool) -> Grant | None:
         """Take the space for the answer, seal the intent, and return the grant with it. None if the tokens have changed
         since the caller looked."""
-        async with self.repository.pair(looked.record.key):
-            versioned = await self.repository.grant(looked.record.key)
+        pair = looked.record.key
+        async with self.repository.pair(pair):
+            versioned = await self.repository.grant(pair)
             if (
                 versioned is None
                 or versioned.record.token != looked.record.token
@@ -126,8 +127,9 @@ class Writeback:
     async def _store(
         self, job: RefreshJob, begun: Grant, redeemed: Redeemed, reservation: Reservation | None
     ) -> Grant | None:
-        async with self.repository.pair(begun.key):
-            versioned = await self.repository.grant(begun.key)
+        pair = begun.key
+        async with self.repository.pair(pair):
+            versioned = await self.repository.grant(pair)
             if versioned is not None and versioned.record.awaits_answer_of(begun):
                 grant = self._with(redeemed, versioned.record)
                 if not versioned.record.is_attempted_as(begun):
@@ -153,7 +155,7 @@ class Writeback:
             redeemed.token.access_token,
             None if is_over else begun,
         )
-        await self.late(job.app, begun.key, refresh=refresh, access=access_token, begun=instead_of)
+        await self.late(job.app, pair, refresh=refresh, access=access_token, begun=instead_of)
         return versioned.record if versioned is not None else None
 
     def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:

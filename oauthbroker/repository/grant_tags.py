@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
+from operator import attrgetter
 from typing import Any
 
 from oauthbroker.records import Grant
@@ -58,5 +59,5 @@ def tagged_by(grant: Grant) -> tuple[Any, ...]:
 
 def people_of(grant: Grant) -> frozenset[str]:
     """Return the subject, and who agreed to it or to replaced tokens that it keeps."""
-    agreed = (grant.authorized_by, *(others.authorized_by for others in (*grant.elsewhere, *grant.replaced)))
+    agreed = map(attrgetter("authorized_by"), (grant, *grant.elsewhere, *grant.replaced))
     return frozenset(filter(None, (grant.subject, *agreed)))

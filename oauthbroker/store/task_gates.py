@@ -17,25 +17,19 @@ class _Gate(asyncio.Lock):
     users = 0
 
 
-class TaskGates:
+class TaskGates(defaultdict[str, _Gate]):
     """The gates of one process, by the names of locks. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._gates = defaultdict[str, _Gate](_Gate)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._gates
-
-    def __len__(self) -> int:
-        return len(self._gates)
+        super().__init__(_Gate)
 
     @asynccontextmanager
     async def entered(self, name: str, deadline: float) -> AsyncIterator[None]:
         """Be the only task of this process in the body. Raises `storeLocked` at the deadline, by the loop's time."""
-        gate = self._gates[name]
+        gate = self[name]
         gate.users += 1
         try:
-            await _enter(name, gate, deadline)
+            await (gate.acquire() if gate.users == 1 else _enter(name, gate, deadline))
             try:
                 yield
             finally:
@@ -43,7 +37,7 @@ class TaskGates:
         finally:
             gate.users -= 1
             if not gate.users:
-                del self._gates[name]
+                del self[name]
 
 
 async def _enter(name: str, gate: asyncio.Lock, deadline: float) -> None:

@@ -304,7 +304,7 @@ def trust_young_times() -> None:
     """A store that compares no header while a file's times may still be those of the next version."""
 
     def same_times(self: cache_stamp.Stamp, fs: Fs, folder: int, name: str) -> bool:
-        return cache_stamp._identity(fs.stat(folder, name)) == self._file
+        return cache_stamp.identity(fs.stat(name, dir_fd=folder)) == self.file
 
     cast("Any", cache_stamp)._tick = lambda _: -1.0
     cache_stamp.Stamp._same_header = same_times  # type: ignore[method-assign]

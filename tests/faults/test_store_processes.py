@@ -283,10 +283,10 @@ async def test_many_waiters_try_hardly_more_often_than_a_few(store, tmp_path, mo
 async def _tries_in_a_second(monkeypatch: pytest.MonkeyPatch) -> int:
     tries, began, open_lock = 0, asyncio.get_running_loop().time(), Fs.open_lock
 
-    def count(fs: Fs, *where: Any) -> int:
+    def count(_: Fs, *name: Any, **folder: Any) -> int:
         nonlocal tries
         tries += 1
-        return open_lock(fs, *where)
+        return open_lock(*name, **folder)
 
     monkeypatch.setattr(Fs, "open_lock", count)
     await asyncio.sleep(1)

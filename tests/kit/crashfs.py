@@ -30,13 +30,14 @@ class HookedFs(Fs):
     """An `Fs` whose every call goes through `_step`."""
 
     def _step(self, call: str, _args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
-        """Override this. `run` makes the real call."""
+        """Override this. `run` makes the real call; `args` begin with the folder, if the call has one."""
         raise NotImplementedError
 
 
 def _hooked(call: str) -> Callable[..., Any]:
-    def method(self: HookedFs, *args: Any) -> Any:
-        return self._step(call, args, partial(getattr(super(HookedFs, self), call), *args))
+    def method(self: HookedFs, *args: Any, **folders: int) -> Any:
+        run = partial(getattr(super(HookedFs, self), call), *args, **folders)
+        return self._step(call, (*list(folders.values())[:1], *args), run)
 
     return method
 

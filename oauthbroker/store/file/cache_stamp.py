@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from oauthbroker.store.format.seal import HEADER
-from oauthbroker.store.posix.checked_files import close
 from oauthbroker.store.posix.system_calls import Fs
 
 _STEPS = (1_000_000_000, 100_000_000)  # nanoseconds; file systems with coarse times round to these
+Identity = tuple[int, int, int, int]
+identity: Callable[[os.stat_result], Identity] = attrgetter("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
 _FINE = 10_000_000  # elsewhere file times move with the kernel's clock, in steps of up to 10 ms
 
 
+@dataclass(slots=True, eq=False)
 class Stamp:
     """The file behind one version of an entry: its inode, size and times, and its header.
 
@@ -23,30 +27,28 @@ class Stamp:
     steps of one or two seconds, as on ext4 with small inodes and on some network file systems.
     """
 
-    __slots__ = ("_file", "_header", "_seen_at", "_settled")
-
-    def __init__(self, stat: os.stat_result, header: bytes, now: float) -> None:
-        self._file = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
-        self._header, self._seen_at, self._settled = header, now, False
+    file: Identity
+    header: bytes
+    seen_at: float
+    settled: bool = False
 
     def holds(self, fs: Fs, folder: int, name: str) -> bool:
         """Tell whether the file still has this version. False when uncertain; raises nothing."""
         try:
-            if not self._settled:
+            if not self.settled:
                 return self._same_header(fs, folder, name)
-            stat = fs.stat(folder, name)
+            return identity(fs.stat(name, dir_fd=folder)) == self.file  # the warm path
         except OSError:
             return False
-        return (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) == self._file  # the warm path
 
     def _same_header(self, fs: Fs, folder: int, name: str) -> bool:
         now = fs.monotonic()
-        fd = fs.open_file(folder, name)
+        fd = fs.open_file(name, dir_fd=folder)
         try:
-            same = _identity(fs.fstat(fd)) == self._file and fs.read(fd, HEADER) == self._header
+            same = identity(fs.fstat(fd)) == self.file and fs.read(fd, HEADER) == self.header
         finally:
-            close(fs, fd)
-        self._settled = same and now >= self._seen_at + _tick(self._file)
+            fs.close(fd)
+        self.settled = same and now >= self.seen_at + _tick(self.file)
         return same
 
 
@@ -54,7 +56,7 @@ class Stamp:
 class _Synced:
     """A folder's times before a sync of it."""
 
-    times: tuple[int, int, int, int]
+    times: Identity
     young_until: float
     covers_all: bool = False
 
@@ -75,7 +77,7 @@ class FolderSyncs:
     def sync(self, path: str, folder: int) -> None:
         """Make a folder's names durable. Costs one stat where nothing was renamed since a sync that is known to cover
         all of it. Raises OSError."""
-        now, times, last = self._fs.monotonic(), _identity(self._fs.fstat(folder)), self._last.get(path)
+        now, times, last = self._fs.monotonic(), identity(self._fs.fstat(folder)), self._last.get(path)
         if last is None or last.times != times:
             last = _Synced(times, now + _tick(times))
         elif last.covers_all:
@@ -85,14 +87,10 @@ class FolderSyncs:
         self._last[path] = last
 
 
-def _identity(stat: os.stat_result) -> tuple[int, int, int, int]:
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
-
-
-def _tick(identity: tuple[int, int, int, int]) -> float:
+def _tick(times: Identity) -> float:
     """Return seconds: more than twice the largest rounding step of both times. A fine time that looks coarse costs
     only a few more comparisons."""
-    *_, modified, changed = identity
+    *_, modified, changed = times
     for step in _STEPS:
         if modified % step == changed % step == 0:
             return 2.1 * step / 1e9

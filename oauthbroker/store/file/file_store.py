@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from os import getpid
 from pathlib import Path
 
 from oauthbroker.core.clock import Clock
@@ -201,8 +202,7 @@ class FileStore(KeyedStore):
 
     @asynccontextmanager
     async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
-        check_key(key, self._lease_kinds)
-        self._opened_here.check_open()
+        self._check_open(key, self._lease_kinds)
         async with self._locks.hold(f"{key.kind}-{key.name}", wait) as held:
             yield held
 
@@ -215,7 +215,7 @@ class FileStore(KeyedStore):
     async def close(self) -> None:
         if self._opened_here.closed:
             return
-        self._opened_here.closed = True
+        self._opened_here.end()
         try:
             await self._writer.drain()
         finally:
@@ -224,10 +224,10 @@ class FileStore(KeyedStore):
             remove_left(self._fs, most=None)
             self._folders.close()
 
-    def _check_open(self, key: Key) -> None:
-        if key.kind not in self._kinds or not is_name(key.name):
-            check_key(key, self._kinds)  # raises
-        self._opened_here.check_open()
+    def _check_open(self, key: Key, kinds: Collection[str] | None = None) -> None:
+        if key.kind not in (kinds or self._kinds) or not is_name(key.name) or self._opened_here.pid != getpid():
+            check_key(key, kinds or self._kinds)
+            self._opened_here.check_open()
 
     async def _keys(self, kind: str, after: str = "") -> list[Key]:
         """Return the keys of a kind after the name `after`, in the order of names."""

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 
 from oauthbroker.core.clock import Clock
@@ -25,21 +26,23 @@ _SHORT, _LONG = 0.005, 0.05  # seconds between two tries, first and longest; an 
 _EACH = 0.001  # seconds added to the longest pause for each lock in use, so that many waiters cost no more than a few
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class HeldLock:
     """A lock that is held."""
 
-    __slots__ = ("_fd", "_file", "_folder", "_fs", "_name")
-
-    def __init__(self, *, fs: Fs, folder: int, name: str, fd: int, file: os.stat_result) -> None:
-        self._fs, self._folder, self._name, self._fd, self._file = fs, folder, name, fd, file
+    fs: Fs
+    folder: int
+    name: str
+    fd: int
+    file: os.stat_result
 
     def still_named(self) -> bool:
         """Tell whether the locked file still has its name. A removed lock file would allow two holders."""
         try:
-            named = self._fs.stat(self._folder, self._name)
+            named = self.fs.stat(self.name, dir_fd=self.folder)
         except FileNotFoundError:
             return False
-        return (named.st_ino, named.st_dev) == (self._file.st_ino, self._file.st_dev)
+        return (named.st_ino, named.st_dev) == (self.file.st_ino, self.file.st_dev)
 
     @property
     def lost(self) -> bool:
@@ -55,8 +58,8 @@ class HeldLock:
     def release(self) -> None:
         """Unlock explicitly: closing is not enough, since a forked child may still share the descriptor."""
         with suppress(OSError):  # closing it unlocks it too, where no child shares it
-            self._fs.unlock(self._fd)
-        _close(self._fs, self._fd)
+            self.fs.unlock(self.fd)
+        _close(self.fs, self.fd)
 
 
 class Locks:
@@ -113,7 +116,7 @@ class Locks:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
         try:
             with _forking:
-                fd = self._fs.open_lock(self._folder, name)
+                fd = self._fs.open_lock(name, dir_fd=self._folder)
                 _open_here.add(fd)
             locked = False
             try:

@@ -23,11 +23,10 @@ class ReadOnlyFs(Fs):
     def make_root(self, path: Path) -> None:
         """Create nothing. Opening the root tells whether it exists."""
 
-    def make_folder(self, *_: object) -> NoReturn:
+    def make_folder(self, *_: object, **__: object) -> NoReturn:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
-    def open_lock(self, folder: int, name: str) -> int:
-        return self.open_file(folder, name)
+    open_lock = Fs.open_file
 
     def try_lock(self, *_: object) -> bool:
         return False

@@ -49,11 +49,11 @@ class TagFiles:
         """Take these tags from an entry. Not synced: one that comes back is harmless."""
         for tag in tags:
             with suppress(FileNotFoundError), self._shard(_path(tag)) as shard:
-                self._fs.unlink(shard, _file(tag, key))
+                self._fs.unlink(_file(tag, key), dir_fd=shard)
 
     def _create(self, shard: int, name: str) -> bool:
         try:
-            fd = self._fs.create_file(shard, name)
+            fd = self._fs.create_file(name, dir_fd=shard)
         except FileExistsError:
             return False
         close(self._fs, fd)
@@ -73,7 +73,7 @@ class TagFiles:
     def _below(self, path: str, parent: int, name: str, *, make: bool) -> int:
         if make:
             with suppress(FileExistsError):
-                self._fs.make_folder(parent, name)
+                self._fs.make_folder(name, dir_fd=parent)
             self._syncs.sync(path, parent)
         return own_folder(self._fs, parent, name)
 

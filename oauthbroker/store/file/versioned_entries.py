@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.file.cache_stamp import FolderSyncs, Stamp
+from oauthbroker.store.file.cache_stamp import FolderSyncs, Stamp, identity
 from oauthbroker.store.file.group_commit import GroupCommit
 from oauthbroker.store.file.locks import HeldLock
 from oauthbroker.store.file.tags import TagFiles
@@ -79,7 +79,7 @@ class EntryFiles:
             return None
         record, stat = found
         generation, body = self._keyring.ring.unseal(key.kind, key.name, record, kinds=self._kinds)
-        return Entry(key, generation, body, stamp=Stamp(stat, record[:HEADER], self._fs.monotonic()))
+        return Entry(key, generation, body, stamp=Stamp(identity(stat), record[:HEADER], self._fs.monotonic()))
 
     def names(self, kind: str) -> list[str]:
         """Return the entry names in a kind's folder, without temporary files."""
@@ -139,7 +139,7 @@ class EntryFiles:
             self._expect(key, prepared.replaces, held)
             if prepared.tags:
                 self.tags.add((key, tag) for tag in prepared.tags)
-            self._fs.rename(folder, prepared.temp, key.name)
+            self._fs.rename(prepared.temp, key.name, src_dir_fd=folder, dst_dir_fd=folder)
             renamed = True
             self._commits[key.kind].cover()
             stat = self._fs.fstat(prepared.fd)
@@ -148,13 +148,13 @@ class EntryFiles:
                 close(self._fs, prepared.fd)
             else:
                 drop_temp(self._fs, folder, prepared.temp, prepared.fd)
-        stamp = Stamp(stat, prepared.header, self._fs.monotonic())
+        stamp = Stamp(identity(stat), prepared.header, self._fs.monotonic())
         return Entry(key, prepared.generation, prepared.body, stamp=stamp)
 
     def _sealed_now(self, prepared: Prepared) -> Prepared:
         """Return the version, sealed anew if its seed is no longer the active one. Called under the entry's lock: who
         takes all locks after a rotation knows that no process seals with the old seed any more."""
-        document = self.document()
+        document = read_keyring_in(self._fs, self._folders.data)
         if not self._keyring.seals(document):
             self._keyring.adopt(document)
         if prepared.header[KID] == self._keyring.ring.active.kid:
@@ -197,7 +197,7 @@ class EntryFiles:
         folder = self._folders.by_kind[key.kind]
         if self._expect(key, expect, held):
             raise Conflict
-        self._fs.unlink(folder, key.name)
+        self._fs.unlink(key.name, dir_fd=folder)
         self._commits[key.kind].cover()
 
     def untag(self, entry: Entry, tags: Collection[Tag]) -> None:
@@ -222,7 +222,7 @@ class EntryFiles:
         if not held.still_named():
             raise BrokerError(Code.STORE_LOCKED, note=_LOCK_REMOVED)
         folder = self._folders.by_kind[key.kind]
-        self._fs.unlink(folder, key.name)
+        self._fs.unlink(key.name, dir_fd=folder)
         self._commits[key.kind].cover()
 
     def sync(self, kind: str) -> None:

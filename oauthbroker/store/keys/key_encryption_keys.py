@@ -142,7 +142,7 @@ def _read_key(fs: Fs, path: Path, *, durably: bool) -> str | None:
             check_root(fs.fstat(folder))
             if durably:
                 sync_names(fs, folder)
-            fd = fs.open_file(folder, path.name)
+            fd = fs.open_file(path.name, dir_fd=folder)
     except FileNotFoundError:
         return None
     with closing(fs, fd):

@@ -18,6 +18,9 @@ class OpenedHere:
     def __init__(self) -> None:
         self.closed, self.pid = False, os.getpid()
 
+    def end(self) -> None:
+        self.closed, self.pid = True, 0
+
     def check_open(self) -> None:
         """Raises `storeUnavailable` for a store that is closed, or belongs to the parent process."""
         if self.closed:

@@ -56,7 +56,7 @@ def _is_taken(fs: Fs, folder: int, keyring: str) -> bool:
 
 
 def _has_entries(fs: Fs, folder: int, name: str) -> bool:
-    if not stat.S_ISDIR(fs.stat(folder, name).st_mode):
+    if not stat.S_ISDIR(fs.stat(name, dir_fd=folder).st_mode):
         return False
-    with closing(fs, fs.open_folder(folder, name)) as fd:
+    with closing(fs, fs.open_folder(name, dir_fd=folder)) as fd:
         return bool(fs.listdir(fd))

@@ -77,7 +77,7 @@ class RawFiles:
             at_border(self._unmark)
 
     def _unmark(self) -> None:
-        self._fs.unlink(self._data, MARK)
+        self._fs.unlink(MARK, dir_fd=self._data)
         self._fs.fsync(self._data)
 
     def users(self) -> int:
@@ -145,7 +145,7 @@ class RawFiles:
         with closing(self._fs, folder):
             for name in names:
                 with suppress(FileNotFoundError):
-                    self._fs.unlink(folder, name)
+                    self._fs.unlink(name, dir_fd=folder)
             self._fs.fsync(folder)
         for name in names:
             self._tag_files.remove(Key(kind, name), [Tag(kind, *tag) for tag in there.get(name, ())])

@@ -45,7 +45,7 @@ def new_locked(fs: Fs, folder: int, start: str, end: str = "") -> tuple[str, int
         remove_left(fs)
     for _ in range(8):
         temp = f"{start}{os.urandom(8).hex()}{end}"
-        fd = fs.create_file(folder, temp)
+        fd = fs.create_file(temp, dir_fd=folder)
         try:
             if fs.try_lock(fd) and fs.fstat(fd).st_nlink == 1:
                 return temp, fd
@@ -60,7 +60,7 @@ def drop_temp(fs: Fs, folder: int, temp: str, fd: int) -> None:
     """Remove a temporary file. One that the disk keeps is removed before the next one is created, or by the next
     start."""
     try:
-        fs.unlink(folder, temp)
+        fs.unlink(temp, dir_fd=folder)
     except FileNotFoundError:  # a store that starts has removed it
         pass
     except OSError:
@@ -74,7 +74,7 @@ def remove_left(fs: Fs, most: int | None = _AT_ONCE) -> None:
         folder, identity, temp = each
         if _identity(fs, folder) == identity:
             try:
-                fs.unlink(folder, temp)
+                fs.unlink(temp, dir_fd=folder)
             except FileNotFoundError:
                 pass
             except OSError:
@@ -95,10 +95,13 @@ def collect_temps(fs: Fs, folder: int, start: str = ".") -> None:
     file."""
     for name in fs.listdir(folder):
         if name.startswith(start) and name.endswith(TEMP):
-            with suppress(FileNotFoundError), closing(fs, fs.open_file(folder, name)) as fd:  # its writer was faster
+            with (
+                suppress(FileNotFoundError),
+                closing(fs, fs.open_file(name, dir_fd=folder)) as fd,
+            ):  # its writer was faster
                 check_file(fs.fstat(fd))
                 if fs.try_lock(fd):
-                    fs.unlink(folder, name)
+                    fs.unlink(name, dir_fd=folder)
 
 
 def create_whole(fs: Fs, folder: int, name: str, data: bytes) -> None:
@@ -118,7 +121,7 @@ def replacing(fs: Fs, folder: int, name: str) -> Iterator[int]:
     temp, fd = new_temp(fs, folder, name)
     try:
         yield fd
-        fs.rename(folder, temp, name)
+        fs.rename(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         drop_temp(fs, folder, temp, fd)
         raise

@@ -47,7 +47,7 @@ def _refusal(found: os.stat_result, note: str) -> BrokerError:
 def read_file(fs: Fs, folder: int, name: str, limit: int) -> tuple[bytes, os.stat_result] | None:
     """Return the content and stat of a plain file of at most `limit` bytes, or None if it does not exist."""
     try:
-        fd = fs.open_file(folder, name)
+        fd = fs.open_file(name, dir_fd=folder)
     except FileNotFoundError:
         return None
     try:
@@ -62,13 +62,13 @@ def make_folders(fs: Fs, parent: int, names: Iterable[str]) -> None:
     created them may have failed."""
     for name in names:
         with suppress(FileExistsError):
-            fs.make_folder(parent, name)
+            fs.make_folder(name, dir_fd=parent)
     fs.fsync(parent)
 
 
 def own_folder(fs: Fs, parent: int, name: str) -> int:
     """Open a folder of ours below `parent`."""
-    fd = fs.open_folder(parent, name)
+    fd = fs.open_folder(name, dir_fd=parent)
     try:
         check_folder(fs.fstat(fd))
     except BaseException:

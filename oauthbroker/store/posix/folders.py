@@ -78,7 +78,7 @@ def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
                 collect_temps(fs, folder)
             for name in dead:
                 with suppress(OSError):
-                    fs.unlink(data, name)
+                    fs.unlink(name, dir_fd=data)
         return Folders(opened, stack.pop_all(), data=data, mark=mark)
 
 
@@ -88,7 +88,10 @@ def living_marks(fs: Fs, data: int) -> list[bytes]:
     for name in fs.listdir(data):
         if not name.startswith(OPEN):
             continue
-        with suppress(FileNotFoundError), closing(fs, fs.open_file(data, name)) as fd:  # its store was closed just now
+        with (
+            suppress(FileNotFoundError),
+            closing(fs, fs.open_file(name, dir_fd=data)) as fd,
+        ):  # its store was closed just now
             if not fs.try_lock(fd):
                 found.append(fs.read(fd, _MOST_MARK))
     return found
@@ -101,7 +104,7 @@ def _dead_marks(fs: Fs, data: int, checking: ExitStack) -> list[str]:
         if not name.startswith(OPEN):
             continue
         with suppress(FileNotFoundError):  # its store was closed just now
-            fd = fs.open_file(data, name)
+            fd = fs.open_file(name, dir_fd=data)
             checking.callback(close, fs, fd)
             check_file(fs.fstat(fd))
             if fs.try_lock(fd):
@@ -154,9 +157,9 @@ def _probe_locks(fs: Fs, folder: int) -> None:
 
     If the first one cannot lock it, locks work too: another broker is probing at this moment.
     """
-    first, second = fs.open_lock(folder, "probe"), -1
+    first, second = fs.open_lock("probe", dir_fd=folder), -1
     try:
-        second = fs.open_lock(folder, "probe")
+        second = fs.open_lock("probe", dir_fd=folder)
         check_file(fs.fstat(first))
         excludes = not fs.try_lock(first) or not fs.try_lock(second)
     finally:

@@ -62,22 +62,15 @@ class Fs:
         """Open a folder by its path. Links on the way are followed, since the operator chose them."""
         return os.open(path, _FOLDER)
 
-    def open_folder(self, folder: int, name: str) -> int:
-        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
-
-    def make_folder(self, folder: int, name: str) -> None:
-        os.mkdir(name, 0o700, dir_fd=folder)
-
-    def open_file(self, folder: int, name: str) -> int:
-        return os.open(name, _READ, dir_fd=folder)
-
-    def create_file(self, folder: int, name: str) -> int:
-        return os.open(name, _NEW, 0o600, dir_fd=folder)
-
-    def open_lock(self, folder: int, name: str) -> int:
-        """Open or create a lock file, which stays empty."""
-        return os.open(name, _LOCK, 0o600, dir_fd=folder)
-
+    # the system's own calls: the name first, and `dir_fd` is the open folder
+    open_folder = staticmethod(partial(os.open, flags=_FOLDER | os.O_NOFOLLOW))
+    make_folder = staticmethod(partial(os.mkdir, mode=0o700))
+    open_file = staticmethod(partial(os.open, flags=_READ))
+    create_file = staticmethod(partial(os.open, flags=_NEW, mode=0o600))
+    open_lock = staticmethod(partial(os.open, flags=_LOCK, mode=0o600))  # created if missing; it stays empty
+    stat = staticmethod(partial(os.stat, follow_symlinks=False))
+    rename = staticmethod(os.rename)
+    unlink = staticmethod(os.unlink)
     close = staticmethod(os.close)
     read = staticmethod(os.read)
     write = staticmethod(os.write)
@@ -99,9 +92,6 @@ class Fs:
             if exc.errno not in _NO_RESERVE:
                 raise
 
-    def stat(self, folder: int, name: str) -> os.stat_result:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-
     def listdir(self, folder: int) -> list[str]:
         """Return all names. Uses a descriptor of its own, because listing moves an offset that duplicates share."""
         fd = os.open(".", _FOLDER, dir_fd=folder)
@@ -109,12 +99,6 @@ class Fs:
             return os.listdir(fd)  # noqa: PTH208 - a descriptor, not a path
         finally:
             os.close(fd)
-
-    def rename(self, folder: int, old: str, new: str) -> None:
-        os.rename(old, new, src_dir_fd=folder, dst_dir_fd=folder)
-
-    def unlink(self, folder: int, name: str) -> None:
-        os.unlink(name, dir_fd=folder)
 
 
 def at_border(work: Callable[[], T]) -> T:

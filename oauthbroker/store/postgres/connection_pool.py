@@ -59,7 +59,7 @@ class ConnectionPool(OpenedHere):
     async def close(self) -> None:
         if self.closed:
             return
-        self.closed = True
+        self.end()
         await self._pools.close()
 
     async def _run(self, statement: str, values: Values) -> list[tuple[Any, ...]]:

@@ -222,7 +222,7 @@ async def test_a_remembered_grant_costs_one_look_at_the_file(on_disk) -> None:
 
 
 async def test_cached_grants_stay_within_their_bytes(monkeypatch, store: MemoryStore) -> None:
-    monkeypatch.setattr("oauthbroker.repository.repository.CACHED_BYTES", 20_000)
+    monkeypatch.setattr("oauthbroker.repository.grant_records.CACHED_BYTES", 20_000)
     repository = Repository(store)
 
     async def save(number: int, size: int) -> None:

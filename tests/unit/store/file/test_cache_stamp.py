@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.store.file.cache_stamp import Stamp
+from oauthbroker.store.file.cache_stamp import Stamp, identity
 from oauthbroker.store.file.versioned_entries import EntryFiles
 from oauthbroker.store.format.seal import HEADER
 
@@ -29,12 +29,12 @@ class OneFile:
         self.version += 1
         self.written = (EPOCH + self.passed) // self.step * self.step
 
-    def stat(self, *_: object) -> Any:
+    def stat(self, *_: object, **__: object) -> Any:
         return SimpleNamespace(st_ino=7, st_size=512, st_mtime_ns=self.written, st_ctime_ns=self.written)
 
     fstat = stat
 
-    def open_file(self, *_: object) -> int:
+    def open_file(self, *_: object, **__: object) -> int:
         self.opened += 1
         return 3
 
@@ -48,7 +48,7 @@ class OneFile:
         return 50 + self.passed / 1e9
 
     def stamp(self) -> Stamp:
-        return Stamp(self.stat(), self.read(), self.monotonic())
+        return Stamp(identity(self.stat()), self.read(), self.monotonic())
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)

@@ -30,15 +30,15 @@ class KeepsFiles(Fs):
     keeps = False
     stuck = False
 
-    def unlink(self, folder: int, name: str) -> None:
-        if self.keeps and name.endswith(".tmp"):
+    def unlink(self, *name: Any, **folder: Any) -> None:
+        if self.keeps and name[0].endswith(".tmp"):
             raise OSError(errno.EIO, "EIO")
-        super().unlink(folder, name)
+        super().unlink(*name, **folder)
 
-    def rename(self, folder: int, old: str, new: str) -> None:
+    def rename(self, *names: Any, **folders: Any) -> None:
         if self.stuck:
             raise OSError(errno.EIO, "EIO")
-        super().rename(folder, old, new)
+        super().rename(*names, **folders)
 
 
 def left(root: Path) -> list[str]:

@@ -1,0 +1,180 @@
+"""The grants of a repository: cached, tagged, and marked as due while they have pending work."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import date, datetime
+
+from oauthbroker.core.bounded_cache import Bounded
+from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.records import Grant
+from oauthbroker.repository.due_markers import Markers
+from oauthbroker.repository.event_order import EventOrder
+from oauthbroker.repository.grant_tags import GrantTags, tagged_by
+from oauthbroker.repository.newest_seen import NewestSeen
+from oauthbroker.repository.versioned import Unread, Versioned, in_place, opened, readable_records, stored
+from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Reservation, SharedStore, Store, Tag
+
+ANSWER_BYTES = 64 * 1024
+CACHED = 10_000  # grants in memory
+CACHED_BYTES = 4 * 1024 * 1024  # as stored; the objects take up to four times as much memory
+
+
+class GrantRecords:
+    """Every method may raise `BrokerError` with a store code."""
+
+    event_order: EventOrder
+
+    def __init__(self, store: Store, on_damage: Damage) -> None:
+        self._store, self._on_damage = store, on_damage
+        self.shared = store if isinstance(store, SharedStore) else None
+        self._tags = GrantTags(store)
+        self.markers = Markers(store, on_damage)
+        self._cache = Bounded[GrantKey, Versioned[Grant]](
+            CACHED, most_bytes=CACHED_BYTES, size_of=lambda versioned: len(versioned.entry.body)
+        )
+        self.newest_seen = NewestSeen()
+        self._history: str | None = None  # as it was last looked at
+
+    def grant_place(self, key: GrantKey) -> Key:
+        """Return where a grant is stored."""
+        return self._store.key("grants", *key.parts)
+
+    def is_newest(self, version: Entry) -> bool:
+        """Return whether a version is certainly the newest one; costs one stat."""
+        return self._store.unchanged(version)
+
+    def cached_grant(self, key: GrantKey) -> Versioned[Grant] | None:
+        """Return the grant of a pair as it was last read, which may be outdated."""
+        return self._cache.get(key)
+
+    async def grant(self, key: GrantKey) -> Versioned[Grant] | None:
+        """Return the newest grant of a pair, tombstones included. A damaged one is reported and returned as None."""
+        versioned = self._cache.get(key)
+        if versioned is not None and (
+            self._store.unchanged(versioned.entry) or await self._store.is_current(versioned.entry)
+        ):
+            return versioned
+        return await self.stored_grant(key)
+
+    async def stored_grant(self, key: GrantKey) -> Versioned[Grant] | None:
+        """Read the grant of a pair from the store. If the store has lost its newest version, return that from memory:
+        the next change stores it, fenced by the generation of the older one."""
+        entry, _ = await stored(self._store, self.grant_place(key), self._on_damage)
+        if entry is None:
+            return None
+        found = self._open_grant(entry, key)
+        newer = None if self.shared is None else self.newest_seen.newer_than(found)
+        return self._remember(key, found) if newer is None else Versioned(newer, entry)
+
+    async def lost_writes(self) -> bool:
+        """Tell whether the store may have lost its last writes since this was last asked."""
+        history, before = await self._store.history(), self._history
+        self._history = history
+        if before in {None, history}:
+            return False
+        self._cache.clear()
+        return True
+
+    async def may_lack_newer(self, versioned: Versioned[Grant]) -> bool:
+        """Tell whether the store may have lost a newer version of this grant."""
+        return await self._store.outlived(versioned.entry)
+
+    def reserve_for(self, versioned: Versioned[Grant], *, now: bool = True) -> AbstractAsyncContextManager[Reservation]:
+        """Reserve disk space for the grant's next version, with the largest provider response added. Without `now`,
+        `save_grant` takes it as its `ahead`."""
+        return self._store.reserve(versioned.entry.key, len(versioned.entry.body) + ANSWER_BYTES, now=now)
+
+    def reserve_for_first(self, key: GrantKey) -> AbstractAsyncContextManager[Reservation]:
+        """Do the same for a pair without a grant."""
+        return self._store.reserve(self.grant_place(key), ANSWER_BYTES)
+
+    async def save_grant(
+        self, grant: Grant, *, expect: int, reservation: Reservation | None = None, ahead: Reservation | None = None
+    ) -> Versioned[Grant]:
+        """Write a grant durably, under the pair's lease. New events are numbered, and one with pending work is marked
+        as due first. Tags are written only if they may differ from those of the version before: by a refresh only where
+        the grant's end has moved to another day."""
+        pair = grant.key
+        before = self._cache.get(pair)
+        key = self.grant_place(pair) if before is None else before.entry.key
+        if not all(event.order for event in grant.outbox):
+            grant = replace(grant, outbox=tuple([await self.event_order.numbered(event) for event in grant.outbox]))
+        same = before is not None and before.entry.generation == expect and tagged_by(before.record) == tagged_by(grant)
+        tags = None if same else self._tags.of(grant)
+        if grant.unfinished:
+            await self.markers.mark(key, pair)
+        try:
+            entry = await self._store.put(
+                key, grant.to_plaintext(), expect=expect, reservation=reservation, ahead=ahead, tags=tags
+            )
+        except Conflict:
+            self._cache.pop(pair)  # the cached version is outdated
+            raise
+        return self._remember(pair, Versioned(grant, entry))
+
+    def _remember(self, pair: GrantKey, versioned: Versioned[Grant]) -> Versioned[Grant]:
+        """Cache a version that was read or written, unless a newer one is remembered."""
+        if self.shared is None or self.newest_seen.note(versioned):  # a store of one host loses no acknowledged write
+            self._cache.keep(pair, versioned)
+        else:
+            self._cache.pop(pair)
+        return versioned
+
+    async def erase_grant(self, versioned: Versioned[Grant]) -> None:
+        """Remove a grant or its tombstone with its marker, under the pair's lease."""
+        await self.markers.unmark(versioned.entry.key)
+        await self._store.delete(versioned.entry.key, expect=versioned.generation)
+        self.newest_seen.forget(versioned.record)
+        await self._store.untag(versioned.entry, self._tags.of(versioned.record))
+
+    async def grants(self) -> AsyncIterator[Versioned[Grant]]:
+        """Yield every readable grant. A damaged one hides no other."""
+        async for versioned in readable_records(self._store.scan("grants"), self._open_grant, self._on_damage):
+            yield versioned
+
+    async def grants_of_app(self, app: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
+        """Yield the readable grants of an app. The others are noted in `unread`, unless their seal does not open."""
+        async for versioned in self._with(self._tags.app(app), unread):
+            yield versioned
+
+    async def grants_with(self, who: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
+        """Do the same for grants that belong to a subject, or that it agreed to."""
+        async for versioned in self._with(self._tags.who(who), unread):
+            yield versioned
+
+    async def grants_ending(self, day: date) -> AsyncIterator[Versioned[Grant]]:
+        """Yield the readable grants whose users are to be told on that day (UTC) that they end."""
+        async for versioned in self._with(self._tags.ending(day), None):
+            yield versioned
+
+    def notice_id(self, grant: Grant, end: datetime) -> str:
+        """Return the id of the notice of this end: the same for a grant whose store has lost that it was given."""
+        return self._store.mac("notice", grant.id, str(int(end.timestamp())))[:16].hex()
+
+    async def grant_of_notice(self, notice: str) -> Versioned[Grant] | None:
+        """Return the grant whose notice has this id."""
+        async for versioned in self._with(self._tags.notice(notice), None):
+            return versioned
+        return None
+
+    async def _with(self, tag: Tag, unread: Unread | None) -> AsyncIterator[Versioned[Grant]]:
+        """Yield the readable grants with a tag. A tag that the grant has no longer is removed."""
+        async for versioned in readable_records(self._store.find(tag), self._open_grant, self._on_damage, unread):
+            if tag in self._tags.of(versioned.record):
+                yield versioned
+            else:
+                await self._store.untag(versioned.entry, [tag])
+
+    async def retag(self, seen: Sequence[Versioned[Grant]]) -> int:
+        """Give grants the tags that they lack. Return how many lacked one."""
+        return await self._store.retag([(versioned.entry, self._tags.of(versioned.record)) for versioned in seen])
+
+    def _open_grant(self, entry: Entry, key: GrantKey | None = None) -> Versioned[Grant]:
+        """Parse a grant, and check that it is in its place. An entry that was read as that of a pair has its key."""
+        grant = opened(Grant.from_plaintext, entry)
+        if grant.key != key:
+            in_place(entry, self.grant_place(grant.key))
+        return Versioned(grant, entry)
