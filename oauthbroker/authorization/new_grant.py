@@ -22,13 +22,15 @@ from oauthbroker.records.unrevoked_tokens import passed_on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """Tokens that passed every check, with the values to store beside them. Only `Finish.verify` makes one."""
+    """Tokens that passed every check, with the values to store beside them. Only `Finish.verify` makes one.
+    `is_second`: they came beside those of the session's own app."""
 
     tokens: TokenResponse
     owner: CheckedOwner
     scopes: tuple[str, ...]
     missing: tuple[str, ...]
     learnt: Learnt = field(default_factory=Learnt)
+    is_second: bool = False
 
 
 def next_grant(
@@ -68,7 +70,10 @@ def next_grant(
     if app.facts.names:
         grant = with_learnt(grant, verified.learnt, _same_account(old, verified), now)
     missing = {"scopesMissing": list(verified.missing)} if verified.missing else {}
-    return passed_on(before, _with_event(grant, before, granted_event(session, grant, now, **missing)), app)
+    event = granted_event(session, grant, now, **missing)
+    if verified.is_second:
+        event = replace(event, id=f"{event.id}-{app.name}")  # the session's other grant has the plain id
+    return passed_on(before, _with_event(grant, before, event), app)
 
 
 def _with_event(grant: Grant, old: Grant | None, event: AgentEvent) -> Grant:

@@ -13,6 +13,7 @@ from oauthbroker.authorization.choices import Choices
 from oauthbroker.authorization.connect import Connect, Departure
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.authorization.pending_codes import PendingCodes
+from oauthbroker.authorization.second_grant import second_of
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
@@ -34,7 +35,8 @@ NOTHING: Final[Mapping[str, str]] = {}
 class Invitation:
     """What the connect page shows before consent. `login_endpoint` is the broker's own login, if that comes first.
     Titles are the runtime's names of agent and subject, if it gives any. `locale` is the turn's, here and below.
-    `params` are the values of the connection's parameters that are known; the person says those `to_type`."""
+    `params` are the values of the connection's parameters that are known; the person says those `to_type`.
+    `scopes_for_user` are those of the second token, the user's own."""
 
     app: OAuthApp
     agent_name: str
@@ -51,6 +53,7 @@ class Invitation:
     label: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
     to_type: tuple[ConnectParam, ...] = ()
+    scopes_for_user: tuple[str, ...] = ()
 
     def typed(self, said: Mapping[str, str]) -> Mapping[str, str] | None:
         """Return the values of the parameters that a person typed. None if one of them is none."""
@@ -148,6 +151,7 @@ class PagesService:
             place = (await self.discovery.endpoints(app)).authorization_url
         scopes = await self.connect.scopes_now(app, session)
         login = await self.login_endpoint() if app.owner.confirmation == "brokerLogin" else ""
+        also = second_of(app, session)
         return Invitation(
             app=app,
             agent_name=session.resume.agent_name,
@@ -164,6 +168,7 @@ class PagesService:
             label=session.label,
             params=session.params,
             to_type=app.connect_params if session.typed else (),
+            scopes_for_user=also[0].scopes if also is not None else (),
         )
 
     async def login_endpoint(self) -> str:

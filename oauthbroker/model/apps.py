@@ -140,7 +140,7 @@ class OAuthApp:
     `several_accounts`: a subject may connect more than one. `connect_params` stand in its addresses as `{name}`; `base`
     is the app without their values, which are `params`. `provider_ca`: certificates (PEM) that are trusted for its
     provider, beside those of the system. `mcp`: the issuer, and the client where none is configured, are learnt from
-    that server (`learnt`).
+    that server (`learnt`). `also`: the app of the second token that a consent brings.
     """
 
     name: str
@@ -165,6 +165,7 @@ class OAuthApp:
     provider_ca: str = ""
     direct: bool = False
     mcp: McpServer | None = None
+    also: OAuthApp | None = None
     scope_set: frozenset[str] = frozenset()
     registration: str = ""
     base: OAuthApp | None = field(default=None, compare=False, repr=False)
@@ -271,6 +272,7 @@ class OAuthApp:
             *([self.redirect.uri_name] if self.redirect.uri_name else []),
             *(["pkce refused"] if self.habits.pkce == "refused" else []),
             *([self.mcp.url] if self.mcp is not None else []),
+            *([[self.also.name, self.also.digest()]] if self.also is not None else []),
             *([[astuple(each) for each in self.connect_params]] if self.connect_params else []),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
