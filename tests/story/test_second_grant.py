@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from oauthbroker.audit import TokensDropped
-from oauthbroker.core.errors import Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.token_results import Ready
 from oauthbroker.model.turn import TurnAuth
+from oauthbroker.records import Grant
+from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider, TestClock
+from tests.kit import postgres
 from tests.kit.broker_process import granted_event_ids
-from tests.kit.running_broker import ALICE, BOB, MALLORY, TEAM, Harness, running, turn
+from tests.kit.running_broker import ALICE, BOB, MALLORY, TEAM, Harness, running, to_the_end, turn
 from tests.kit.slack_apps import SECOND, both_apps
+from tests.story.hosts_kit import hosts
 from tests.story.refresh_kit import LIFETIME
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
@@ -95,6 +100,24 @@ async def test_a_second_token_that_does_not_fit_is_not_stored_and_told(
         assert 1 == len(await harness.events())
 
 
+@pytest.mark.case("63")
+async def test_a_store_that_fails_for_the_second_grant_does_not_cost_the_first(
+    identity_provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Repository.save_grant
+
+    async def fails(self: Repository, grant: Grant, **more: Any) -> Any:
+        if grant.app == SECOND:
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+        return await save(self, grant, **more)
+
+    monkeypatch.setattr(Repository, "save_grant", fails)
+    async with running(identity_provider, both_apps(identity_provider)) as harness:
+        bot = await harness.connected(scopes=["read"])
+        assert [(SECOND, "storeUnavailable", True)] == [(it.app, it.code, it.revoked) for it in dropped_in(harness)]
+        assert identity_provider.is_alive(bot.access_token)
+
+
 async def test_declined_user_scopes_are_no_error(identity_provider: IdentityProvider) -> None:
     identity_provider.script.token.alter(lambda found: found | {"authed_user": {"id": found["authed_user"]["id"]}})
     async with running(identity_provider, both_apps(identity_provider)) as harness:
@@ -131,3 +154,19 @@ async def test_two_people_of_one_conversation_have_links_of_their_own(identity_p
         assert 200 == (await harness.connect(second, "bob")).status
         assert await harness.grant(SECOND, ALICE) is None
         assert await harness.grant(SECOND, BOB) is not None
+
+
+async def test_the_link_of_one_host_ends_at_another_one(
+    postgres_server: postgres.Server, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    """The subject of the second grant lies in the session, and both hosts answer with both grants."""
+    postgres_server.new_database("second_grant")
+    url = postgres_server.url("second_grant")
+    async with hosts(2, url, tmp_path, identity_provider, apps=both_apps(identity_provider)) as (one, two):
+        asked = await one.ask_link(scopes=["read"])
+        callback = await two.way_back(asked, browser := two.browser())
+        assert 200 == (await to_the_end(browser, callback)).status
+        for host in (one, two):
+            assert isinstance(await host.ask(scopes=["read"]), Ready)
+            assert isinstance(await host.ask(SECOND), Ready)
+    assert 1 == identity_provider.count("authorization_code")
