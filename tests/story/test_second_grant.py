@@ -80,7 +80,7 @@ async def test_one_consent_brings_two_grants_that_are_refreshed_apart(
 @pytest.mark.parametrize(
     "user, change, code",
     [
-        (BOB, about_user(), Code.SUBJECT_MISMATCH),  # Alice, another authorizer, consents in his conversation
+        (BOB, about_user(), Code.SUBJECT_MISMATCH),  # Alice, another authorizer, consents in Bob's conversation
         (ALICE, about_user(token_type="DPoP"), Code.TOKEN_RESPONSE_INVALID),
         (ALICE, about_user(scope="search,admin"), Code.SCOPE_EXCEEDED),
     ],
