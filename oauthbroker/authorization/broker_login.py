@@ -15,6 +15,7 @@ from oauthbroker.authorization.callback import CookieJar
 from oauthbroker.authorization.code_exchange import Exchange
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.login_claims import LoginClaims
+from oauthbroker.authorization.second_grant import asking_both
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -176,7 +177,7 @@ class Logins:
         if app.credential is not None:  # its page is ours
             url = Secret(connect_link(self.config.bundle.settings.public_base_url, session.ticket))
         else:
-            url = await self.authorization_urls.now(app.asking_for(session.claims), attempt, session.scopes)
+            url = await self.authorization_urls.now(asking_both(app, session), attempt, session.scopes)
         passed = session.with_login(login.passed(url, session.expires_at), attempt)
         return LoggedIn((await self._save(versioned, passed)).record, cookie)
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from oauthbroker.audit import OwnerConfirmed
 from oauthbroker.authorization.finish import Finish
+from oauthbroker.authorization.second_grant import SecondToken
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import UnderWay
@@ -25,12 +26,14 @@ from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.consent_answer import consent_response
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.issued_tokens import IssuedTokens
+from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.network.transport import TransportFailed
-from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, code_request
+from oauthbroker.protocol.token_endpoint import RefusedTokens, code_request
 from oauthbroker.records import AuthSession, ClaimedSession
 from oauthbroker.repository.repository import Versioned
 
 PROVIDER_CALLS = 7  # discovery twice, keys twice, exchange, userinfo, revocation: a claim outlives them all
+SECOND_CALLS = 3  # of a second token: keys twice, revocation; or the wait for its grant's lease
 
 T = TypeVar("T")
 
@@ -70,20 +73,25 @@ class Exchange:
         after the claim and before the exchange: without one of them no token is issued that would have to be revoked.
         """
         await self.finish.repository.check_writable(versioned.record.key)
-        seconds = (PROVIDER_CALLS + len(app.facts.requests)) * self.limits.provider_seconds
+        calls = PROVIDER_CALLS + len(app.facts.requests) + (SECOND_CALLS if app.also is not None else 0)
+        seconds = calls * self.limits.provider_seconds
         claimed = await self.finish.claim(versioned, seconds, confirmed=confirmed is not None)
         if claimed is None or not isinstance(session := claimed.record, ClaimedSession):
             raise BrokerError(Code.STATE_USED)
-        issued, there = IssuedTokens(), app
+        issued, there, second = IssuedTokens(), app, None
         try:
             if confirmed is not None:
                 entry = OwnerConfirmed(app=app.name, session=session.id, how=confirmed)
                 self.finish.audit.write(entry, self.clock.now())
             came = callback_facts(app, valid)
             there, sent_at = located(app, came), self.clock.now()
-            response = await self.exchange_code(there, valid, session)
+            answer = await self.exchange_code(there, valid, session)
+            second = SecondToken.of(app, session, answer) if app.also is not None else None
+            response = consent_response(there, answer)
             issued = response.issued
             verified = await self.finish.verify(app, session, response, sent_at, came)
+            if second is not None:
+                await second.keep(self.finish, sent_at)
             with span(Span.COMMIT, app=app.name):
                 await self.finish.commit(app, claimed, verified, sent_at)
         except BrokerError as error:
@@ -92,26 +100,27 @@ class Exchange:
             return session
         if isinstance(refused, RefusedTokens):
             issued = refused.issued
-        await self.finish.give_up(there, claimed, refused.code, issued, fact=refused.words.get("fact", ""))
+        try:
+            await self.finish.give_up(there, claimed, refused.code, issued, fact=refused.words.get("fact", ""))
+        finally:
+            if second is not None:
+                await second.drop(self.finish, refused.code)
         raise refused.with_traceback(None)  # the traceback's frames hold the token response
 
-    async def exchange_code(self, app: OAuthApp, callback: ValidCallback, session: ClaimedSession) -> TokenResponse:
+    async def exchange_code(self, app: OAuthApp, callback: ValidCallback, session: ClaimedSession) -> ProviderResponse:
         """Exchange the code with the session's own verifier (RFC 6749 section 4.1.3, RFC 7636). The request is not
         repeated, except when a client secret is refused and another one is configured.
 
-        Raises `exchangeUncertain` when the request was sent and no complete response came, else the error that the
-        response means.
+        Raises `exchangeUncertain` when the request was sent and no complete response came.
         """
         if session.attempt.verifier is None:
             raise BrokerError(Code.STATE_USED)
         code, verifier = callback.code, session.attempt.verifier
         endpoints = await self.discovery.endpoints(app)
         try:
-            answer = await self.asker.ask(
+            return await self.asker.ask(
                 app, lambda known: code_request(known, endpoints, code, verifier, clock=self.clock), kind="code"
             )
         except TransportFailed as failed:
             uncertain, note = Code.EXCHANGE_UNCERTAIN if failed.sent else failed.code, failed.note
-        else:
-            return consent_response(app, answer)
         raise BrokerError(uncertain, note=note)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from oauthbroker.audit import ConnectStarted, RequestWithdrawn
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.finish import Finish
+from oauthbroker.authorization.second_grant import asking_both
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -135,7 +136,7 @@ class Connect:
     ) -> tuple[AuthSession, Secret]:
         versioned = await self._counted(app, versioned)
         session = versioned.record.attempted(attempt, await self.scopes_now(app, versioned.record))
-        asking = (app.asking_which_account() if session.tries or session.account else app).asking_for(session.claims)
+        asking = asking_both(app.asking_which_account() if session.tries or session.account else app, session)
         url = await self.authorization_urls.now(asking, attempt, session.scopes)
         await self.repository.save_session(session, expect=versioned.generation)
         return session, url

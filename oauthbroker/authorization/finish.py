@@ -121,8 +121,18 @@ class Finish:
             with suppress(BrokerError):  # the grant is durable: `recover` can finish the rest
                 await self._complete_all(stored.record, versioned)
         self.open_sessions.ended(session.locator)
+        self._announce(app, stored.record, verified)
+
+    async def commit_second(self, app: OAuthApp, session: AuthSession, verified: Verified, sent_at: datetime) -> None:
+        """Store the grant of the second token of a consent, with its event. The session of the first one goes on."""
+        async with self.repository.pair(session.key):
+            stored = await self._keep(app, session, verified, sent_at)
+            with suppress(BrokerError):  # the grant is durable: the next call of each session finds it
+                await self.complete_others(stored.record, session)
+        self._announce(app, stored.record, verified)
+
+    def _announce(self, app: OAuthApp, grant: Grant, verified: Verified) -> None:
         self.metrics.add(Metric.CONNECTIONS_COMPLETED, app.name)
-        grant = stored.record
         self.clients.consented(grant, self.clock.now())
         if verified.missing and grant.unlisted:
             self.log.warning(

@@ -24,7 +24,8 @@ from oauthbroker.records.unrevoked_tokens import passed_on
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
     """Tokens that passed every check, with the values to store beside them. Only `Finish.verify` and `CredentialEntry`
-    make one. `unverified`: no provider was asked for the account."""
+    make one. `unverified`: no provider was asked for the account. `is_second`: they came beside those of the session's
+    own app."""
 
     tokens: TokenResponse
     owner: CheckedOwner
@@ -32,6 +33,7 @@ class Verified:
     missing: tuple[str, ...]
     learnt: Learnt = field(default_factory=Learnt)
     unverified: bool = False
+    is_second: bool = False
 
 
 def next_grant(
@@ -71,7 +73,10 @@ def next_grant(
     if app.facts.names:
         grant = with_learnt(grant, verified.learnt, _same_account(old, verified), now)
     missing = {"scopesMissing": list(verified.missing)} if verified.missing else {}
-    return passed_on(before, _with_event(grant, before, granted_event(session, grant, now, **missing)), app)
+    event = granted_event(session, grant, now, **missing)
+    if verified.is_second:
+        event = replace(event, id=f"{event.id}-{app.name}")  # the session's other grant has the plain id
+    return passed_on(before, _with_event(grant, before, event), app)
 
 
 def _with_event(grant: Grant, old: Grant | None, event: AgentEvent) -> Grant:

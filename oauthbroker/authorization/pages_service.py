@@ -14,6 +14,7 @@ from oauthbroker.authorization.connect import Connect, Departure
 from oauthbroker.authorization.credential_entry import CredentialEntry
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.authorization.pending_codes import PendingCodes
+from oauthbroker.authorization.second_grant import second_of
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
@@ -37,7 +38,7 @@ class Invitation:
     """What the connect page shows before consent. `login_endpoint` is the broker's own login, if that comes first.
     Titles are the runtime's names of agent and subject, if it gives any. `locale` is the turn's, here and below.
     `params` are the values of the connection's parameters that are known; the person says those `to_type`, and types
-    the `fields` of a static credential."""
+    the `fields` of a static credential. `scopes_for_user` are those of the second token, the user's own."""
 
     app: OAuthApp
     agent_name: str
@@ -55,6 +56,7 @@ class Invitation:
     params: Mapping[str, str] = field(default_factory=dict)
     to_type: tuple[ConnectParam, ...] = ()
     fields: tuple[CredentialField, ...] = ()
+    scopes_for_user: tuple[str, ...] = ()
 
     def typed(self, said: Mapping[str, str]) -> Mapping[str, str] | None:
         """Return the values of the parameters that a person typed. None if one of them is none."""
@@ -160,6 +162,7 @@ class PagesService:
             login = ""
         elif login:
             fields = ()
+        also = second_of(app, session)
         return Invitation(
             app=app,
             agent_name=session.resume.agent_name,
@@ -177,6 +180,7 @@ class PagesService:
             params=session.params,
             to_type=app.connect_params if session.typed else (),
             fields=fields,
+            scopes_for_user=also[0].scopes if also is not None else (),
         )
 
     async def login_endpoint(self) -> str:

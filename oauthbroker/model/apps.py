@@ -143,7 +143,7 @@ class OAuthApp:
     `several_accounts`: a subject may connect more than one. `connect_params` stand in its addresses as `{name}`; `base`
     is the app without their values, which are `params`. `provider_ca`: certificates (PEM) that are trusted for its
     provider, beside those of the system. `mcp`: the issuer, and the client where none is configured, are learnt from
-    that server (`learnt`).
+    that server (`learnt`). `also`: the app of the second token that a consent brings.
     """
 
     name: str
@@ -169,6 +169,7 @@ class OAuthApp:
     direct: bool = False
     mcp: McpServer | None = None
     credential: StaticCredential | None = None
+    also: OAuthApp | None = None
     scope_set: frozenset[str] = frozenset()
     registration: str = ""
     base: OAuthApp | None = field(default=None, compare=False, repr=False)
@@ -287,6 +288,7 @@ class OAuthApp:
             *([self.redirect.uri_name] if self.redirect.uri_name else []),
             *(["pkce refused"] if self.habits.pkce == "refused" else []),
             *([self.mcp.url] if self.mcp is not None else []),
+            *([[self.also.name, self.also.digest()]] if self.also is not None else []),
             *([[astuple(each) for each in self.connect_params]] if self.connect_params else []),
             *([[astuple(each) for each in self.credential.fields]] if self.credential is not None else []),
         ]  # fmt: skip

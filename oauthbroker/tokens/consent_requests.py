@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from oauthbroker.authorization.second_grant import asking_both
 from oauthbroker.authorization.session_opening import Opening, Wish
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.connect_links import connect_link, private_page
@@ -71,7 +72,7 @@ class ConsentRequests:
         """Return the link of the connect page, which is safe in a chat, or the provider's own if the app says
         `direct`."""
         if session.link == "direct" and session.attempt.cookie is None:
-            asking = app.asking_for(session.claims)
+            asking = asking_both(app, session)
             return (await self.authorization_urls.lasting(asking, session.attempt, session.scopes)).reveal()
         return connect_link(self.settings.public_base_url, session.ticket)
 

@@ -20,6 +20,7 @@ from oauthbroker.testing import Browser, IdentityProvider, leave
 from tests.kit.broker_process import Process, ask, complete, visit_callback
 from tests.kit.meta_app import meta_app
 from tests.kit.running_broker import ALICE, BASE, device_app, mcp_app, turn, user_app
+from tests.kit.slack_apps import SECOND, bot_app
 from tests.story.binding_kit import RUNTIME, code_on, handle_on
 
 Prepare = Callable[[Process, IdentityProvider], Awaitable[Any]]
@@ -268,6 +269,15 @@ async def comes_home(process: Process, way: Way) -> None:
 async def is_connected(process: Process, _: Any) -> bool:
     await process.tend()
     return isinstance(await ask(process), Ready)
+
+
+async def both_come_home(process: Process, way: Way) -> None:
+    await comes_home(process, way)
+    way.reported = "both" if await process.grant(SECOND, ALICE) is not None else ""  # else its tokens were dropped
+
+
+async def both_are_connected(process: Process, way: Way) -> bool:
+    return await is_connected(process, way) and (not way.reported or await process.grant(SECOND, ALICE) is not None)
 
 
 def confirmed_app(idp: IdentityProvider) -> OAuthApp:
@@ -607,6 +617,9 @@ STORIES = {
     "a link to another account": Story(connected, asked_to_switch, waits, ("Opening.open_session",)),
     "a link to agree again": Story(on_the_page, agreed_again, waits, ("Connections.reconnect", "Opening.open_session")),
     "a connection": Story(agreed, comes_home, is_connected, ("PagesService.arrive",), gives_up=USED_UP),
+    "a connection of two apps": Story(
+        agreed, both_come_home, both_are_connected, ("PagesService.arrive",), app=bot_app, gives_up=USED_UP
+    ),
     "a pending code": Story(
         agreed, comes_home, has_pending_code, ("PagesService.arrive",), app=confirmed_app, gives_up=USED_UP
     ),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.settings import Limits
 from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -24,16 +25,17 @@ async def hosts(
     clock: Any = None,
     *,
     limits: Limits | None = None,
+    apps: list[OAuthApp] | None = None,
     **store: Any,
 ) -> AsyncIterator[list[Harness]]:
     """So many brokers, each with connections of its own, on one database."""
-    app, clock = user_app(idp), clock or TestClock()
+    apps, clock = apps or [user_app(idp)], clock or TestClock()
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(
                 running(
                     idp,
-                    [app],
+                    apps,
                     clock=clock,
                     limits=limits,
                     store=postgres.open_postgres_store(url, folder, **made(store)),

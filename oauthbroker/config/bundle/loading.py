@@ -9,6 +9,7 @@ from typing import Any
 
 from oauthbroker.config.bundle.credential_apps import credential_drafts
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft, Loaded, LoginDraft
+from oauthbroker.config.checks.also_grants import check_also_grants
 from oauthbroker.config.checks.api import api_of, check_api
 from oauthbroker.config.checks.app import (
     check_client,
@@ -188,6 +189,7 @@ def _apps(
         check_binding(app, settings, login=broker.spec.login is not None)
         check_identity(app)
     _check_callbacks(merged)
+    check_also_grants(merged)
     drafts = [(app, _draft(app, ca, _plain_hint(broker))) for app in merged]
     return {app.written.name: draft for app, draft in drafts if draft is not None}
 
@@ -241,6 +243,7 @@ def _draft(app: Merged, ca: str, plain_hint: str) -> AppDraft | None:
         unusual_flow=is_unusual(app),
         dropped=app.place.dropped,
         notices=tuple(_notices(app)),
+        also=(app.spec.also_grants and app.spec.also_grants.name) or "",
     )
 
 

@@ -39,9 +39,10 @@ def resolve(
     def read(source: Source) -> Secret | None:
         return source.read(env, secrets, problems)
 
+    every = loaded.apps
     if only is not None:
         loaded = _narrowed(loaded, only)
-    apps = {name: _app(draft, read, problems) for name, draft in loaded.apps.items()}
+    apps = {name: _app(draft, read, problems, every.get(draft.also)) for name, draft in loaded.apps.items()}
     connectors = {
         name: ConnectorAuth(draft.auth, read(draft.token) if draft.token else None)
         for name, draft in loaded.connectors.items()
@@ -95,7 +96,10 @@ def _plugin(draft: PluginDraft, read: Callable[[Source], Secret | None]) -> Plug
     return PluginResource(draft.kind, draft.name, draft.spec, secrets=secrets)
 
 
-def _app(draft: AppDraft, read: Callable[[Source], Secret | None], problems: Problems) -> OAuthApp:
+def _app(
+    draft: AppDraft, read: Callable[[Source], Secret | None], problems: Problems, also: AppDraft | None = None
+) -> OAuthApp:
+    """`also` is the draft of the app of its second token, which has the same client."""
     client_id = read(draft.client_id) if draft.client_id else None
     values = [(source, read(source)) for source in draft.client_secrets]
     if draft.app.client.auth_method == "private_key_jwt":
@@ -107,7 +111,8 @@ def _app(draft: AppDraft, read: Callable[[Source], Secret | None], problems: Pro
         client_secret=found[0] if found else None,
         later_secrets=tuple(found[1:]),
     )
-    return dataclasses.replace(draft.app, client=client)
+    second = dataclasses.replace(also.app, client=client) if also is not None else None
+    return dataclasses.replace(draft.app, client=client, also=second)
 
 
 def _check_keys(values: Iterable[tuple[Source, Secret | None]], problems: Problems) -> None:

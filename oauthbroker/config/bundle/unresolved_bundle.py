@@ -21,7 +21,8 @@ class AppDraft:
     """An app that is complete but for its client's values.
 
     `unverified` are the unverified facts of its preset that it relies on; `unusual_flow`: not known to its preset.
-    `dropped` are the parts of its preset that its own endpoints replace. `notices` are warnings about it.
+    `dropped` are the parts of its preset that its own endpoints replace. `notices` are warnings about it. `also` names
+    the app of the second token that a consent brings.
     """
 
     app: OAuthApp
@@ -31,6 +32,7 @@ class AppDraft:
     unusual_flow: bool = False
     dropped: tuple[str, ...] = ()
     notices: tuple[ConfigProblem, ...] = ()
+    also: str = ""
 
     @property
     def sources(self) -> tuple[Source, ...]:

@@ -132,6 +132,7 @@ class OAuthAppSpec(Strict):
     redirect: RedirectSpec | None = None
     refresh: RefreshSpec | None = None
     owner: OwnerSpec | None = None
+    also_grants: Ref | None = None
     quirks: QuirksSpec | None = None
     facts: FactsSpec | None = None
     api: ProviderApiSpec | None = None

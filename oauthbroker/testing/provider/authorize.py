@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from oauthbroker.testing.provider import device, pages
@@ -110,6 +112,8 @@ def _agree(state: State, pending: Pending, account: Account, scopes: tuple[str, 
         user_token=pending.user_token,
         resources=pending.resources,
     )
+    if pending.user_scopes:
+        agreement.beside = replace(agreement, scopes=pending.user_scopes, user_token=True, redeemed=Counter())
     code = state.token_table.issue_code(agreement, pending.redirect_uri, pending.challenge)
     return _back(state, pending.redirect_uri, pending.state, code=code)
 

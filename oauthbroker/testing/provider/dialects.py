@@ -61,7 +61,7 @@ def _lifetime(client: Client, issued: Issued) -> dict[str, Any]:
 
 
 def _slack_tokens(client: Client, issued: Issued) -> dict[str, Any]:
-    """Build the shape of `oauth.v2.access`: a bot token at the top, or a user's token inside `authed_user`."""
+    """Build the shape of `oauth.v2.access`: a bot token at the top, a user's token inside `authed_user`, or both."""
     agreement = issued.access.agreement
     tokens = {
         "access_token": issued.access.text,
@@ -78,6 +78,7 @@ def _slack_tokens(client: Client, issued: Issued) -> dict[str, Any]:
         "is_enterprise_install": False,
         **({"authed_user": {**user, **tokens}} if agreement.user_token else {**tokens, "bot_user_id": "B0TEST"}),
         **({} if agreement.user_token else {"authed_user": user}),
+        **(_slack_tokens(client, issued.beside) if issued.beside is not None else {}),
     }
 
 

@@ -25,9 +25,10 @@ def validate(client: Client, redirect_uri: str, fields: list[tuple[str, str]]) -
         raise RefusedError("invalid_request", "PKCE is not offered")
     if client.pkce == "required" and not _has_s256(found):
         raise RefusedError("invalid_request", "PKCE with S256 is required")
-    user_token = client.dialect == "slack" and bool(found.get("user_scope")) and not found.get("scope")
-    scopes = split_scopes(found["user_scope"] if user_token else found.get("scope", ""))
-    if client.scopes and not set(scopes) <= client.scopes:
+    user_scopes = split_scopes(found.get("user_scope", "")) if client.dialect == "slack" else ()
+    user_token = bool(user_scopes) and not found.get("scope")
+    scopes = user_scopes if user_token else split_scopes(found.get("scope", ""))
+    if client.scopes and not {*scopes, *user_scopes} <= client.scopes:
         raise RefusedError("invalid_scope", "not registered for this scope")
     again = "login" in found.get("prompt", "") or "select_account" in found.get("prompt", "")
     resources = tuple(value for name, value in fields if name == "resource")
@@ -40,6 +41,7 @@ def validate(client: Client, redirect_uri: str, fields: list[tuple[str, str]]) -
         challenge=challenge,
         nonce=nonce,
         user_token=user_token,
+        user_scopes=() if user_token else user_scopes,
         login_again=again,
         resources=resources,
     )

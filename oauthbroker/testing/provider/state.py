@@ -30,6 +30,7 @@ class Pending:
     challenge: str = ""
     nonce: str = ""
     user_token: bool = False
+    user_scopes: tuple[str, ...] = ()  # slack: of a user's token beside the bot's
     resources: tuple[str, ...] = ()
     device: Device | None = None
 

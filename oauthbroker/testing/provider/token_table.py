@@ -6,7 +6,7 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -37,6 +37,7 @@ class Agreement:
     at: datetime
     nonce: str = ""
     user_token: bool = False  # slack: requested by `user_scope`, returned inside `authed_user`
+    beside: Agreement | None = None  # slack: of a user's token beside the bot's, with a family of its own
     resources: tuple[str, ...] = ()
     ended_by: Ending = ""
     generation: int = 0
@@ -90,6 +91,7 @@ class Issued:
 
     access: Token
     refresh: Token | None
+    beside: Issued | None = None
 
 
 class TokenTable:
@@ -132,7 +134,11 @@ class TokenTable:
         code.used = True
         if code.until < self._clock.now():
             raise RefusedError("invalid_grant", "the code has expired")
-        return self.issue(client, code.agreement, code.agreement.scopes, resources=resources)
+        issued, beside = (
+            self.issue(client, code.agreement, code.agreement.scopes, resources=resources),
+            code.agreement.beside,
+        )
+        return issued if beside is None else replace(issued, beside=self.issue(client, beside, beside.scopes))
 
     def redeem_refresh(
         self, client: Client, text: str, scopes: tuple[str, ...], resources: tuple[str, ...] = ()

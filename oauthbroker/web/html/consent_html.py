@@ -177,6 +177,7 @@ def _request_words(view: ConnectView, locale: Locale) -> dict[str, Any]:
         "expiry": Markup('<time datetime="{}">{}</time>').format(printed(asked.expires_at), _expiry(view, text)),
         "scopes": [scope_line(provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],
         "more_scopes": max(0, len(scopes) - _SCOPES_SHOWN),
+        "scopes_for_user": [scope_line(provider, scope, locale) for scope in asked.scopes_for_user],
     }
 
 
