@@ -172,7 +172,7 @@ class Logins:
         assert login is not None  # noqa: S101  (it was spent just now)
         cookie = Secret(random_text(self.clock, 256))
         attempt = new_attempt(self.clock, session.locator, cookie=cookie)
-        url = await self.authorization_urls.now(app.asking_for(session.claims), attempt, session.scopes)
+        url = await self.authorization_urls.now(session.asking(app), attempt, session.scopes)
         passed = session.with_login(login.passed(url, session.expires_at), attempt)
         return LoggedIn((await self._save(versioned, passed)).record, cookie)
 

@@ -262,9 +262,9 @@ class OAuthManager:
         decision = decide(grant, call.need, now)
         if grant is None:
             return decision
+        if call.claims and isinstance(decision, UseToken | RefreshToken) and self._is_rejected(call, grant):
+            return RequestConsent("expired")
         if isinstance(decision, UseToken) and self._is_rejected(call, grant):
-            if call.claims:
-                return RequestConsent("expired")
             if not may_refresh(call.app, grant, now) and not call.need.alone:
                 return RequestConsent("revoked")
             return self._forced(grant, now)
