@@ -43,8 +43,8 @@ def second_of(app: OAuthApp, session: AuthSession) -> tuple[OAuthApp, AuthSessio
 
 
 def asking_both(app: OAuthApp, session: AuthSession) -> OAuthApp:
-    """Return the app for the authorization of a session: with its claims, and with the scopes of a second token."""
-    asking = app.asking_for(session.claims)
+    """Return the app for the authorization of a session, with the scopes of a second token."""
+    asking = session.asking(app)
     if app.also is None or (found := second_of(app, session)) is None:
         return asking
     habits = found[0].habits

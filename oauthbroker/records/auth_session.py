@@ -17,7 +17,7 @@ from typing import Any, Literal
 from oauthbroker.core.clock import has_passed
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import AppKind, Link
+from oauthbroker.model.apps import AppKind, Link, OAuthApp
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import Reason
 from oauthbroker.model.turn import ResumeTarget, SubjectMode
@@ -33,6 +33,8 @@ SessionStatus = Literal["pending", "completed", "failed", "expired"]
 NO_CLAIM_LASTS = timedelta(hours=1)  # no claim lasts longer; one that seems to was written under a fast clock
 SPEC = ("provider", "subjectMode", "subject", "requestedScopes", "status", "createdAt", "expiresAt", "resume")
 MAX_PRESSES = 20  # of a link's button; each press may cost the provider a request
+OTHER_ACCOUNT = frozenset({Code.SUBJECT_MISMATCH, Code.SUBJECT_FORBIDDEN})
+ANOTHER_TRY = OTHER_ACCOUNT | {Code.OWNER_BINDING_FAILED}  # failures after which its browser may try again
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class AuthSession:
     on where a broker login comes first: until it is passed no attempt is valid. `account`, `label` and `params` are
     those of the grant it brings; with `typed` its user says the last. `tries` counts the sessions before it
     that ended with the wrong account, or without their code. `had_pending_code`: it ended while its code waited.
-    `claims`: a claims request for its authorization, forgotten with its end. `kind` is the app's.
+    `claims`: a claims request for its authorization, forgotten with its end unless there may be another try. `kind` is
+    the app's.
     """
 
     locator: str = field(metadata=APART)
@@ -136,6 +139,11 @@ class AuthSession:
     def __repr__(self) -> str:
         mark = ", claimed" if self.claim else ", code pending" if self.pending_code else ""
         return f"{type(self).__name__}({self.id[:9]}..., {self.status}{mark})"
+
+    def asking(self, app: OAuthApp) -> OAuthApp:
+        """Return the app for the session's authorization request: with its claims, and with the question which account
+        where that is not plain."""
+        return (app.asking_which_account() if self.tries or self.account else app).asking_for(self.claims)
 
     def pressed(self) -> AuthSession:
         """Count a press of the button."""
@@ -218,7 +226,7 @@ class AuthSession:
             pending_code=None,
             had_pending_code=self.pending_code is not None,
             login=None,
-            claims="",
+            claims=self.claims if code in ANOTHER_TRY else "",
         )
 
     def to_plaintext(self) -> bytes:

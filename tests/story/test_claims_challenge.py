@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from oauthbroker import AuthorizationRequiredError
-from oauthbroker.core.claims_challenge import LONGEST_CLAIMS, claims_of, demanded_claims
+from oauthbroker.config import load
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import OAuthApp, ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
@@ -22,10 +22,11 @@ from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page
+from tests.kit.claims import CLAIMS, challenge, challenged, claims_asked_for, encoded, refusing, reported
+from tests.kit.docs import code_blocks
 from tests.kit.running_broker import Harness, running, scopes_last_asked_for, turn, user_app
 from tests.unit.protocol.kit import RawServer, raw_answer
 
-CLAIMS: dict[str, Any] = {"access_token": {"acrs": {"essential": True, "value": "c1"}}}
 CAPABLE: dict[str, Any] = {"access_token": {"xms_cc": {"values": ["cp1"]}}}
 
 
@@ -56,25 +57,6 @@ async def stage(idp: IdentityProvider, clock: TestClock, *answers: bytes) -> Asy
         async with running(idp, [app], clock=clock, tools=tools, background=False) as harness:
             await harness.connected()
             yield Stage(harness, api)
-
-
-def encoded(claims: Any = CLAIMS) -> str:
-    return base64.b64encode(json.dumps(claims).encode()).decode()
-
-
-def challenge(claims: str) -> str:
-    return (
-        f'Bearer realm="", authorization_uri="https://login.example/a", error="insufficient_claims", claims="{claims}"'
-    )
-
-
-def refusing(claims: Any = CLAIMS) -> bytes:
-    return raw_answer(401, b"{}", www_authenticate=challenge(encoded(claims)))
-
-
-def claims_asked_for(idp: IdentityProvider) -> list[Any]:
-    forms = [seen.form for seen in idp.seen("authorize") if "code_challenge" in seen.form]
-    return [json.loads(str(form["claims"])) if "claims" in form else None for form in forms]
 
 
 async def link_of(here: Stage) -> AuthorizationRequired:
@@ -114,82 +96,45 @@ async def test_a_challenge_asks_for_no_other_scope_and_no_other_person(
     assert "everything" not in scopes_last_asked_for(here.harness)
 
 
-@pytest.mark.parametrize(
-    "claims",
-    [
-        {"id_token": {"sub": {"value": "U345678"}}},
-        {**CLAIMS, "id_token": {"sub": {"value": "U345678"}}},
-        {**CLAIMS, "userinfo": {}},
-        {"access_token": {}},
-        {"access_token": "all"},
-        {},
-        [CLAIMS],
-        "text",
-        {"access_token": {"x": "y" * 4096}},
-    ],
-)
-def test_claims_that_choose_a_person_or_are_no_small_object_are_none(claims: Any) -> None:
-    assert "" == claims_of(encoded(claims))
+PAGES_APP = """apiVersion: agents.example.io/v1alpha1
+kind: OAuthApp
+metadata: {name: mail}
+spec:
+  provider: microsoft
+  params: {tenant: common}
+  flow: authorizationCode
+  subjectMode: user
+  client: {clientId: agents, clientSecret: {valueFrom: {env: SECRET}}}
+  scopes: [read, write]
+"""
 
 
-@pytest.mark.parametrize("letter", ["\u00e9", "\x7f", "\U0001f600"])
-def test_claims_that_are_short_in_base64_and_long_in_a_url_are_none(letter: str) -> None:
-    written = json.dumps({"access_token": {"x": letter * 700}}, ensure_ascii=False).encode()
-    assert len(base64.b64encode(written)) <= LONGEST_CLAIMS
-    assert "" == claims_of(base64.b64encode(written).decode())
+def capable(idp: IdentityProvider, folder: Path) -> OAuthApp:
+    """An app at the scripted provider with what the page's app of Microsoft's preset says in its requests."""
+    [options] = [block for block in code_blocks("docs/injection.md", "yaml") if "xms_cc" in block]
+    (folder / "app.yaml").write_text(PAGES_APP + options)
+    [draft] = load(folder / "app.yaml").apps.values()
+    said = draft.app.habits
+    requests = {name: getattr(said, name) for name in ("authorize_params", "token_params", "refresh_params")}
+    return user_app(idp, habits=Habits(always_scopes=("openid",), refresh_scope=said.refresh_scope, **requests))
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "%%%", "e30", "eyJhIjox", encoded()[:-5], "é", base64.b64encode(b'{"access_token":{"a":1,"a":2}}').decode()],
-)
-def test_text_that_is_no_such_base64_is_none(text: str) -> None:
-    assert "" == claims_of(text)
-
-
-@pytest.mark.parametrize(
-    "status, header, found",
-    [
-        (401, challenge(encoded()), True),
-        (401, challenge(encoded().rstrip("=")), True),
-        (
-            401,
-            challenge(base64.urlsafe_b64encode(json.dumps({"access_token": {"a": "???>>>"}}).encode()).decode()),
-            True,
-        ),
-        (403, challenge(encoded()), False),
-        (401, challenge(encoded()).replace("insufficient_claims", "invalid_token"), False),
-        (401, challenge(encoded()).replace("Bearer", "Basic"), False),
-        (401, challenge(encoded()) + f', claims="{encoded()}"', False),
-    ],
-)
-def test_a_challenge_is_a_401_with_its_error(status: int, header: str, found: bool) -> None:
-    assert found is bool(demanded_claims(status, [(b"WWW-Authenticate", header.encode())]))
-
-
-def capable(idp: IdentityProvider) -> OAuthApp:
-    habits = Habits(always_scopes=("openid",), authorize_params={"claims": json.dumps(CAPABLE)})
-    return user_app(idp, habits=habits)
-
-
-async def reported(harness: Harness, claims: Any) -> Any:
-    ready = await harness.ask()
-    assert isinstance(ready, Ready)
-    return await harness.broker.oauth(turn()).report_rejected("mail", ready.access_token, claims=claims)
-
-
-async def test_a_tool_reports_a_challenge_and_the_apps_own_claims_stay_beside_it(
-    identity_provider: IdentityProvider, test_clock: TestClock
+async def test_the_pages_app_says_in_each_request_what_it_can_and_demanded_claims_stand_beside_it(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
-    async with running(identity_provider, [capable(identity_provider)], clock=test_clock) as harness:
+    """Each refresh names the scopes, too."""
+    async with running(identity_provider, [capable(identity_provider, tmp_path)], clock=test_clock) as harness:
         await harness.connected()
-        asked = await reported(harness, encoded())
-        assert isinstance(asked, AuthorizationRequired)
-        again = await reported(harness, encoded())
-        assert again.auth_session_id == asked.auth_session_id, "one link for the same claims"
+        asked = await challenged(harness)
+        assert (await challenged(harness)).auth_session_id == asked.auth_session_id, "one link for the same claims"
         await harness.connect(asked)
+        assert isinstance(await reported(harness, None), Ready)
     both = {"access_token": {**CLAIMS["access_token"], **CAPABLE["access_token"]}}
     assert [CAPABLE, both] == claims_asked_for(identity_provider)
+    [refresh] = identity_provider.seen("refresh_token")
+    assert "openid read write admin" == refresh.form["scope"]
+    for seen in (*identity_provider.seen("authorization_code"), refresh):
+        assert CAPABLE == json.loads(str(seen.form["claims"]))
 
 
 @pytest.mark.parametrize(
@@ -215,3 +160,17 @@ async def test_a_challenge_to_a_token_that_was_replaced_meanwhile_asks_no_user(
         answer = await harness.broker.oauth(turn()).report_rejected("mail", old.access_token, claims=encoded())
         assert isinstance(answer, Ready)
         assert answer.access_token.reveal() != old.access_token.reveal()
+
+
+@pytest.mark.parametrize("seconds", [3600 - 30, 3600 + 30])
+async def test_a_challenge_to_a_token_at_its_end_is_not_answered_by_a_refresh(
+    identity_provider: IdentityProvider, test_clock: TestClock, seconds: int
+) -> None:
+    """Such a token is due for a refresh, which would bring the claims of before."""
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, background=False) as harness:
+        ready = await harness.connected()
+        test_clock.advance(seconds)
+        asked = await harness.broker.oauth(turn()).report_rejected("mail", ready.access_token, claims=encoded())
+        assert isinstance(asked, AuthorizationRequired)
+        assert 0 == harness.idp.count("refresh_token")
+        assert isinstance(await harness.ask(), Ready), "the others go on, with a refresh"
