@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from oauthbroker.audit import Connected, ConnectFailed, GrantRevoked, TokensDropped, UnusualAnswer
 from oauthbroker.audit.port import AuditWriter
-from oauthbroker.authorization.new_grant import Verified, carries, granted_event, next_grant, session_event
+from oauthbroker.authorization.new_grant import Verified, carries, granted_event, next_grant
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
@@ -31,6 +31,7 @@ from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.network.crash_guard import crashed
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Retired
+from oauthbroker.records.connection_event import session_event
 from oauthbroker.records.open_facts import Learnt
 from oauthbroker.records.unrevoked_tokens import forgotten, shares
 from oauthbroker.refresh.clients import Clients

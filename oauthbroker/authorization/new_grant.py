@@ -12,7 +12,8 @@ from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.owner_check import CheckedOwner
 from oauthbroker.protocol.access_exchange import next_token_of
 from oauthbroker.protocol.token_endpoint import TokenResponse
-from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant
+from oauthbroker.records import AgentEvent, AuthSession, Grant
+from oauthbroker.records.connection_event import session_event
 from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
 from oauthbroker.records.open_facts import Learnt
 from oauthbroker.records.provider_data import kept_facts, with_learnt
@@ -89,19 +90,6 @@ def carries(grant: Grant, session: AuthSession) -> bool:
     granted = f"evt-{session.id}-auth.granted"
     held = grant.open_facts.held if grant.open_facts is not None else ()
     return grant.auth_session_id == session.id or any(event.id == granted for event in (*grant.outbox, *held))
-
-
-def session_event(session: AuthSession, kind: EventType, at: datetime, **facts: Any) -> AgentEvent:
-    """Make an event: the fields common to all kinds, and the facts of its own. Never a secret."""
-    payload = {
-        "oauthAppRef": {"kind": "OAuthApp", "name": session.app},
-        "provider": session.provider,
-        "subject": session.subject,
-        **({"account": session.account} if session.account else {}),
-        "authSessionId": session.id,
-        **facts,
-    }
-    return AgentEvent.about(session.id, kind, session.resume, payload, at)
 
 
 def _declined(old: Grant | None, session: AuthSession, verified: Verified) -> dict[str, int]:
