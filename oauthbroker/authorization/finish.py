@@ -102,7 +102,9 @@ class Finish:
             refused = crashed(error)
         else:
             learnt = replace(learnt, facts={**learnt.facts, **(came or {})}) if came else learnt
-            return Verified(tokens=tokens, owner=owner, scopes=scopes, missing=missing, learnt=learnt)
+            return Verified(
+                tokens=tokens, owner=owner, scopes=scopes, missing=missing, learnt=learnt, unusual=facts.unusual
+            )
         raise refused
 
     async def commit(

@@ -23,13 +23,15 @@ from oauthbroker.records.unrevoked_tokens import passed_on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """Tokens that passed every check, with the values to store beside them. Only `Finish.verify` makes one."""
+    """Tokens that passed every check, with the values to store beside them. `unusual`: of the answer of userinfo. Only
+    `Finish.verify` makes one."""
 
     tokens: TokenResponse
     owner: CheckedOwner
     scopes: tuple[str, ...]
     missing: tuple[str, ...]
     learnt: Learnt = field(default_factory=Learnt)
+    unusual: tuple[str, ...] = ()
 
 
 def next_grant(
@@ -64,7 +66,7 @@ def next_grant(
         resume=session.resume,
         declined=_declined(old, session, verified),
         provider_data=kept_facts(app, tokens.facts),
-        unusual=tokens.unusual,
+        unusual=tuple(dict.fromkeys((*tokens.unusual, *verified.unusual))),
     )
     if app.facts.names:
         grant = with_learnt(grant, verified.learnt, _same_account(old, verified), now)
