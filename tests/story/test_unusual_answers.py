@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from oauthbroker.audit import UnusualAnswer
-from oauthbroker.core.errors import Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.diagnostics.findings import of_grants
 from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.token_results import Failed, Ready
@@ -153,6 +153,26 @@ async def test_answers_that_stay_unusual_are_logged_once(mail: Harness) -> None:
         mail.clock.advance(LIFETIME)
     assert 2 == mail.idp.count("refresh_token")
     assert ["status"] == told(mail)
+
+
+async def test_a_mark_that_the_audit_log_does_not_take_costs_no_token(
+    mail: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = mail.audit.write
+
+    def takes_no_mark(entry: Any, at: Any) -> None:
+        if isinstance(entry, UnusualAnswer):
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+        write(entry, at)
+
+    monkeypatch.setattr(mail.audit, "write", takes_no_mark)
+    form(201)(mail.idp.script.token)
+    await mail.connected()
+    mail.clock.advance(LIFETIME)
+    form(label="text/html")(mail.idp.script.refresh)
+    assert isinstance(await mail.ask(), Ready)
+    assert (("mediaType",), []) == ((await stored_grant(mail)).unusual, told(mail))
+    assert 2 == mail.log.getvalue().count("the audit log lacks an entry")
 
 
 @pytest.mark.case("19", "20", "26", "27")
