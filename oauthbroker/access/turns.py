@@ -18,6 +18,7 @@ from oauthbroker.audit import TurnBegun, TurnEnded
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, has_passed, random_text
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.accounts import check_apps_of_accounts
 from oauthbroker.model.apps import OAuthApp, ToolAuth
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.subject import is_subject
@@ -58,10 +59,12 @@ class Turns:
         the turn, and after `ttl_seconds` (default and maximum: limits.turnSeconds). `noted` is called with the turn's
         id before it is stored.
 
-        Raises `requestInvalid` for an invalid turn and for a tool that is not declared, `oauthAppNotFound` and
+        Raises `requestInvalid` for an invalid turn and for a tool that is not declared, `accountsInvalid` for accounts
+        of an unknown app or in another form, `oauthAppNotFound` and
         `scopeNotAllowed` for a tool with an unknown app or scope.
         """
         kept, most = _checked_turn(turn), self.config.bundle.settings.limits.turn_seconds
+        check_apps_of_accounts(kept.auth.accounts if kept.auth is not None else {}, self.config.bundle.apps)
         seconds = most if ttl_seconds is None else ttl_seconds
         if isinstance(seconds, bool) or not isinstance(seconds, int) or not 1 <= seconds <= most:
             raise BrokerError(Code.REQUEST_INVALID, note="ttlSeconds")

@@ -19,6 +19,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.records import AgentEvent, Grant
+from oauthbroker.records.connection_event import grant_event
 from oauthbroker.records.refresh_end import LOOK_BACK, RefreshEnd
 from oauthbroker.repository.repository import Conflict, Repository
 
@@ -83,20 +84,9 @@ class Expiring:
 
     def _event(self, grant: Grant, ends: RefreshEnd, now: datetime) -> AgentEvent | None:
         """Build the event for the conversation that last waited for this grant. None if there was none."""
-        if grant.resume is None or grant.auth_session_id is None:
-            return None
-        payload = {
-            "oauthAppRef": {"kind": grant.kind, "name": grant.app},
-            "provider": grant.provider,
-            "subject": grant.subject,
-            **({"account": grant.account} if grant.account else {}),
-            "authSessionId": grant.auth_session_id,
-            "grantId": grant.id,
-            "endsAt": printed(ends.at),
-            "connectUrl": notice_link(self.settings.public_base_url, ends.notice),
-        }
-        event = AgentEvent.about(grant.auth_session_id, "auth.expiring", grant.resume, payload, now)
-        return replace(event, id=f"{event.id}-{int(ends.at.timestamp())}")
+        link = notice_link(self.settings.public_base_url, ends.notice)
+        event = grant_event(grant, "auth.expiring", now, endsAt=printed(ends.at), connectUrl=link)
+        return None if event is None else replace(event, id=f"{event.id}-{int(ends.at.timestamp())}")
 
     async def open(self, notice: str) -> str:
         """Open the session of a notice's link, or find the one that waits, and return the ticket of its connect page.

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from oauthbroker.audit import Connected, ConnectFailed, GrantRevoked, TokensDropped, UnusualAnswer
+from oauthbroker.audit import Connected, ConnectFailed, GrantRevoked, TokensDropped
 from oauthbroker.audit.port import AuditWriter
-from oauthbroker.authorization.new_grant import Verified, carries, granted_event, next_grant, session_event
+from oauthbroker.authorization.new_grant import Verified, carries, granted_event, next_grant
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
@@ -31,10 +31,11 @@ from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.network.crash_guard import crashed
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Retired
+from oauthbroker.records.connection_event import session_event
 from oauthbroker.records.open_facts import Learnt
 from oauthbroker.records.unrevoked_tokens import forgotten, shares
 from oauthbroker.refresh.clients import Clients
-from oauthbroker.refresh.writeback import UNUSUAL
+from oauthbroker.refresh.writeback import tell_unusual
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 from oauthbroker.repository.session_limits import OpenSessions
 from oauthbroker.revocation.revoke import Revoke
@@ -101,7 +102,9 @@ class Finish:
             refused = crashed(error)
         else:
             learnt = replace(learnt, facts={**learnt.facts, **(came or {})}) if came else learnt
-            return Verified(tokens=tokens, owner=owner, scopes=scopes, missing=missing, learnt=learnt)
+            return Verified(
+                tokens=tokens, owner=owner, scopes=scopes, missing=missing, learnt=learnt, unusual=facts.unusual
+            )
         raise refused
 
     async def commit(
@@ -139,7 +142,7 @@ class Finish:
                 "a provider does not list scopes", app=app.name, grant=grant.id[:15], scopes=list(grant.unlisted)
             )
         if grant.unusual:
-            self.log.warning(UNUSUAL, app=app.name, grant=grant.id[:15], unusual=list(grant.unusual))
+            tell_unusual(grant, self.audit, self.clock, self.log)
         self.outbox.notify()
 
     async def _keep(
@@ -157,9 +160,6 @@ class Finish:
             if entry is None:
                 entry = Connected(app=app.name, grant=grant.id, session=session.id)
                 self.audit.write(entry, self.clock.now())  # no entry, no grant
-                if grant.unusual:
-                    unusual = " ".join(grant.unusual)
-                    self.audit.write(UnusualAnswer(app=app.name, grant=grant.id, unusual=unusual), self.clock.now())
             if forgotten(old, grant, app):
                 self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider="none"), self.clock.now())
             with suppress(Conflict):

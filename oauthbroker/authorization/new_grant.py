@@ -13,7 +13,8 @@ from oauthbroker.model.owner_check import CheckedOwner
 from oauthbroker.model.static_credential import FLOW as STATIC_FLOW
 from oauthbroker.protocol.access_exchange import next_token_of
 from oauthbroker.protocol.token_endpoint import TokenResponse
-from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant
+from oauthbroker.records import AgentEvent, AuthSession, Grant
+from oauthbroker.records.connection_event import session_event
 from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
 from oauthbroker.records.open_facts import Learnt
 from oauthbroker.records.provider_data import kept_facts, with_learnt
@@ -25,7 +26,7 @@ from oauthbroker.records.unrevoked_tokens import passed_on
 class Verified:
     """Tokens that passed every check, with the values to store beside them. Only `Finish.verify` and `CredentialEntry`
     make one. `unverified`: no provider was asked for the account. `is_second`: they came beside those of the session's
-    own app."""
+    own app. `unusual`: of the answer of userinfo."""
 
     tokens: TokenResponse
     owner: CheckedOwner
@@ -34,6 +35,7 @@ class Verified:
     learnt: Learnt = field(default_factory=Learnt)
     unverified: bool = False
     is_second: bool = False
+    unusual: tuple[str, ...] = ()
 
 
 def next_grant(
@@ -68,7 +70,7 @@ def next_grant(
         resume=session.resume,
         declined=_declined(old, session, verified),
         provider_data=kept_facts(app, tokens.facts),
-        unusual=tokens.unusual,
+        unusual=tuple(dict.fromkeys((*tokens.unusual, *verified.unusual))),
     )
     if app.facts.names:
         grant = with_learnt(grant, verified.learnt, _same_account(old, verified), now)
@@ -97,19 +99,6 @@ def carries(grant: Grant, session: AuthSession) -> bool:
     granted = f"evt-{session.id}-auth.granted"
     held = grant.open_facts.held if grant.open_facts is not None else ()
     return grant.auth_session_id == session.id or any(event.id == granted for event in (*grant.outbox, *held))
-
-
-def session_event(session: AuthSession, kind: EventType, at: datetime, **facts: Any) -> AgentEvent:
-    """Make an event: the fields common to all kinds, and the facts of its own. Never a secret."""
-    payload = {
-        "oauthAppRef": {"kind": session.kind, "name": session.app},
-        "provider": session.provider,
-        "subject": session.subject,
-        **({"account": session.account} if session.account else {}),
-        "authSessionId": session.id,
-        **facts,
-    }
-    return AgentEvent.about(session.id, kind, session.resume, payload, at)
 
 
 def _flow_of(app: OAuthApp, session: AuthSession) -> str:

@@ -36,6 +36,7 @@ class Code(StrEnum):
     SUBJECT_UNAVAILABLE = "subjectUnavailable", 409
     ACCOUNT_REQUIRED = "accountRequired", 409
     ACCOUNT_FORBIDDEN = "accountForbidden", 403
+    ACCOUNTS_INVALID = "accountsInvalid", 400
     SCOPE_NOT_ALLOWED = "scopeNotAllowed", 403
     APP_FORBIDDEN = "appForbidden", 403
     NOT_ALLOWED = "notAllowed", 403

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ class Accounts:
     @classmethod
     def of(cls, listed: Mapping[str, Any], app: str) -> Accounts:
         """Parse what a turn lists for an app: `[name, ...]` or `{allowed: [name, ...], default?: name}`. An app that is
-        not listed has its one account. Raises `requestInvalid`."""
+        not listed has its one account. Raises `accountsInvalid`."""
         names = [name for name in (f"OAuthApp/{app}", f"CredentialApp/{app}", app) if name in listed]
         if not names:
             return cls()
@@ -51,11 +51,17 @@ class Accounts:
 
 
 def check_accounts(listed: object) -> None:
-    """Check the `accounts` of a turn's `auth`. Raises `requestInvalid`."""
+    """Check the `accounts` of a turn's `auth`. Raises `accountsInvalid`."""
     if not isinstance(listed, Mapping) or not all(isinstance(name, str) and name for name in listed):
         raise _refused()
     for name in listed:
         Accounts.of({name: listed[name]}, name)
+
+
+def check_apps_of_accounts(listed: Mapping[str, Any], apps: Container[str]) -> None:
+    """Check that all apps are configured: a list under a misspelt name would be ignored. Raises `accountsInvalid`."""
+    if not all(name.removeprefix("OAuthApp/").removeprefix("CredentialApp/") in apps for name in listed):
+        raise BrokerError(Code.ACCOUNTS_INVALID, note="an app that is not configured")
 
 
 def is_account(text: object) -> bool:
@@ -64,4 +70,4 @@ def is_account(text: object) -> bool:
 
 
 def _refused() -> BrokerError:
-    return BrokerError(Code.REQUEST_INVALID, note="accounts")
+    return BrokerError(Code.ACCOUNTS_INVALID, note="a list of another form")

@@ -16,13 +16,14 @@ Account = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class OwnerFacts:
     """What the provider said about who agreed. `account` is (issuer, sub) of a verified ID token,
-    `user_info` userinfo's answer where a rule needed it."""
+    `user_info` userinfo's answer where a rule needed it, `unusual` parts of the form of that answer."""
 
     global_identity: str | None = None
     user_identity: str | None = None
     account: Account | None = None
     _: KW_ONLY
     user_info: Json = field(default=None, compare=False)
+    unusual: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return "OwnerFacts(...)"

@@ -40,7 +40,7 @@ def resolve_key(app: OAuthApp, turn: Turn, account: str | None = None) -> GrantK
 
 
 def allowed_accounts(app: OAuthApp, turn: Turn) -> tuple[str, ...]:
-    """Return the accounts of the app that the turn may use. Raises `requestInvalid`."""
+    """Return the accounts of the app that the turn may use. Raises `accountsInvalid`."""
     return Accounts.of(turn.auth.accounts if turn.auth is not None else {}, app.name).allowed
 
 

@@ -159,10 +159,11 @@ TurnLike = Turn | Mapping[str, Json]
 
 
 def whole_turn(given: object) -> Turn:
-    """Return the turn that a call is made in: a Turn, or the JSON of one. Raises `requestInvalid` for anything else."""
+    """Return the turn that a call is made in: a Turn, or the JSON of one. Raises `requestInvalid` for anything else,
+    and `accountsInvalid`."""
     turn = given_turn(given)
     if not isinstance(turn, Turn) or not _is_whole(turn):
-        raise _refused("turn")
+        raise _problem_of(turn)
     return turn
 
 
@@ -172,6 +173,19 @@ def given_turn(given: Any) -> Turn:
     if not isinstance(given, Turn) and isinstance(given, Mapping):
         turn = _read(Turn.from_json, given)
     return turn
+
+
+def _problem_of(given: object) -> BrokerError:
+    """Return what is wrong with data that is no turn: for a JSON what its reader says."""
+    read, said = (TurnAuth.from_json, given.auth) if isinstance(given, Turn) else (Turn.from_json, given)
+    if isinstance(said, Mapping):
+        try:
+            read(said)
+        except BrokerError as error:
+            return error
+        except Exception:  # noqa: BLE001, S110  (its own code may raise)
+            pass
+    return _refused("turn")
 
 
 def locale_of(given: object, default: Locale) -> Locale:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -22,7 +23,8 @@ from oauthbroker.protocol.consent_answer import consent_response
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
 from oauthbroker.protocol.network.crash_guard import validator
 from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, token_request
-from oauthbroker.protocol.token_fields import body_members, refusal_word, salvaged_members, token_members
+from oauthbroker.protocol.token_fields import body_members, refusal_word, token_members
+from oauthbroker.protocol.unusual_answers import salvaged_members
 
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
 DEFAULT_INTERVAL = 5  # section 3.2
@@ -150,11 +152,11 @@ def device_token_response(app: OAuthApp, answer: ProviderResponse) -> TokenRespo
 
 def _brings_token(app: OAuthApp, answer: ProviderResponse) -> bool:
     """Tell whether a refused answer holds an access token, also a malformed one: then the code is used."""
-    try:
-        found = token_members(app, salvaged_members(app, answer))
-    except Exception:  # noqa: BLE001 - an answer that breaks its reader brings none
-        return False
-    return found.get("access_token") not in (None, "")
+    for members in salvaged_members(answer):
+        with suppress(Exception):  # an answer that breaks its reader brings none
+            if token_members(app, members).get("access_token") not in (None, ""):
+                return True
+    return False
 
 
 def _refused(app: OAuthApp, word: str, status: int) -> BrokerError:

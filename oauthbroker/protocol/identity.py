@@ -17,13 +17,14 @@ from oauthbroker.core.strict_json import Json, decode_json
 from oauthbroker.model.apps import ANYONE, Endpoints, IdentityRule, IdentitySource, OAuthApp
 from oauthbroker.model.owner_check import Account, OwnerFacts
 from oauthbroker.model.settings import Limits
-from oauthbroker.protocol.answer_checks import is_json, lookup, not_ok, refuse_if_busy, said_by
+from oauthbroker.protocol.answer_checks import lookup, not_ok, refuse_if_busy, said_by
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, with_headers
 from oauthbroker.protocol.network.crash_guard import validator
 from oauthbroker.protocol.network.transport import Transport, send_for
 from oauthbroker.protocol.token_endpoint import TokenResponse
+from oauthbroker.protocol.unusual_answers import SUCCESSES, Unusual, unusual_parts, utf8_body
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _WITH_COLONS = re.compile(r"[^{}]*\{\*[^{}]+\}")  # one fact, and nothing after it
@@ -73,17 +74,19 @@ class OwnerReader:
         Raises `idTokenInvalid`, `subjectMismatch`, `subjectUnverifiable`, and what discovery and the transport raise.
         """
         claims = await self._verified(app, tokens, nonce, sent_at)  # (1)
+        unusual: tuple[Unusual, ...] = ()
         known: dict[IdentitySource, Json | Mapping[str, Json]] = {"tokenResponse": tokens.facts}
         if claims is not None:
             known["idToken"] = claims
         if any(rule.source == "userInfo" for rule in _deciding(app)):  # (2)
-            userinfo = known["userInfo"] = await self._userinfo(app, tokens.access_token)
-            _check_same_person(app, claims, userinfo)  # (3)
+            known["userInfo"], unusual = await self._userinfo(app, tokens.access_token)
+            _check_same_person(app, claims, known["userInfo"])  # (3)
         return OwnerFacts(  # (4)
             global_identity=_identity(app, app.owner.global_identity, known),
             user_identity=_identity(app, app.owner.user_identity, known),
             account=_account(claims),
             user_info=known.get("userInfo"),
+            unusual=unusual,
         )
 
     async def read_again(self, app: OAuthApp, tokens: TokenResponse, sent_at: datetime) -> OwnerFacts:
@@ -123,7 +126,7 @@ class OwnerReader:
         if {rule.source for rule in _deciding(app)} != {"userInfo"}:
             return None
         try:
-            known: dict[IdentitySource, Json] = {"userInfo": await self._userinfo(app, access_token)}
+            known: dict[IdentitySource, Json] = {"userInfo": (await self._userinfo(app, access_token))[0]}
         except BrokerError as error:
             refused = error.with_traceback(None)
         else:
@@ -168,10 +171,11 @@ class OwnerReader:
             raise refused
         return verified(keys=newer)
 
-    async def _userinfo(self, app: OAuthApp, access_token: Secret) -> Json:
+    async def _userinfo(self, app: OAuthApp, access_token: Secret) -> tuple[Json, tuple[Unusual, ...]]:
         request = userinfo_request(app, await self.discovery.endpoints(app), access_token)
         answer = await send_for(app, request, "userinfo", self.transport, self.limits)
-        return userinfo_response(answer, lists=app.habits.user_info_kind == "own", ok=app.habits.ok_members)
+        facts = userinfo_response(answer, lists=app.habits.user_info_kind == "own", ok=app.habits.ok_members)
+        return facts, unusual_parts(answer)
 
 
 def userinfo_request(app: OAuthApp, endpoints: Endpoints, access_token: Secret) -> ProviderRequest:
@@ -192,15 +196,16 @@ def userinfo_request(app: OAuthApp, endpoints: Endpoints, access_token: Secret) 
 def userinfo_response(
     answer: ProviderResponse, *, lists: bool = False, ok: Mapping[str, bool | int | str] = MappingProxyType({})
 ) -> Json:
-    """Parse the facts: labelled JSON, an object without an error, or with `lists` an array (case 34). `ok` are the
-    `okMembers` of the app's profile.
+    """Parse the facts: JSON with any label, an object without an error, or with `lists` an array (case 34). `ok` are
+    the `okMembers` of the app's profile. Without facts the tokens of a consent are lost, so no answer is refused for
+    its form.
 
     Raises `subjectUnverifiable`; `providerUnreachable` or `providerRateLimited` when a retry may help.
     """
     refuse_if_busy(answer)
-    if answer.status != 200 or not is_json(answer):
+    if answer.status not in SUCCESSES:
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="userinfo did not answer with facts")
-    facts = decode_json(answer.body, Code.SUBJECT_UNVERIFIABLE)
+    facts = decode_json(utf8_body(answer), Code.SUBJECT_UNVERIFIABLE)
     if lists and isinstance(facts, list):
         return facts
     if not isinstance(facts, dict):

@@ -4,6 +4,7 @@ lives."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal
 
 from oauthbroker.core.clock import Clock
@@ -24,10 +25,9 @@ from oauthbroker.protocol.token_fields import (
     body_members,
     error_word,
     optional_token,
-    salvaged_members,
     token_members,
 )
-from oauthbroker.protocol.unusual_answers import SUCCESSES
+from oauthbroker.protocol.unusual_answers import SUCCESSES, salvaged_members
 
 Ambiguity = Literal["", "token", "any"]
 """What a refusal may mean, beside what its code says. `token`: its words are about the refresh token or the request,
@@ -107,10 +107,11 @@ def refresh_response(app: OAuthApp, answer: ProviderResponse, *, worked: bool = 
 def _spare(app: OAuthApp, answer: ProviderResponse) -> Secret | None:
     """Return the refresh token in an otherwise invalid answer. A rotating provider has spent the old one, so the
     answer is read leniently. The old token is tried after it."""
-    try:
-        return optional_token(token_members(app, salvaged_members(app, answer), refreshed=True), "refresh_token")
-    except Exception:  # noqa: BLE001 - an answer that breaks its reader holds none
-        return None
+    for members in salvaged_members(answer):
+        with suppress(Exception):  # an answer that breaks its reader holds none
+            if token := optional_token(token_members(app, members, refreshed=True), "refresh_token"):
+                return token
+    return None
 
 
 def _validated(app: OAuthApp, answer: ProviderResponse, refused: BrokerError, *, worked: bool) -> RefreshRefused:

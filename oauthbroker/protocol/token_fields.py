@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, is_named_like_a_secret
-from oauthbroker.core.strict_json import Json, decode_json, decode_leniently
+from oauthbroker.core.strict_json import Json, decode_json
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.provider_habits import NOT_BEARER, LifetimeForm, TokenMember
 from oauthbroker.protocol.answer_checks import is_json, lookup, not_ok, said_by
@@ -42,26 +42,15 @@ def body_members(app: OAuthApp, answer: ProviderResponse, *, any_label: bool = F
         return _form_members(answer.body)
     found = decode_json(answer.body, Code.TOKEN_RESPONSE_INVALID)
     if app.habits.token_response_format == "list":
-        found = _the_one(found)
+        found = the_one(found)
     if not isinstance(found, dict):
         raise _invalid("the answer is not a JSON object")
     return found
 
 
-def _the_one(found: Json) -> Json:
+def the_one(found: Json) -> Json:
     """Return the element of a list of one, and other values as they are."""
     return found[0] if isinstance(found, list) and len(found) == 1 else found
-
-
-def salvaged_members(app: OAuthApp, answer: ProviderResponse) -> Mapping[str, Json]:
-    """Return the members of a refused answer, with any label and any numbers, only to save a token from it. Any
-    exception means that there are none."""
-    if app.habits.token_response_format == "form":
-        with suppress(BrokerError):
-            return _form_members(answer.body)
-    found = decode_leniently(answer.body)
-    members: Mapping[str, Json] = _the_one(found) if app.habits.token_response_format == "list" else found
-    return members
 
 
 def token_members(app: OAuthApp, members: Mapping[str, Json], *, refreshed: bool = False) -> Mapping[str, Json]:
@@ -85,7 +74,7 @@ def _at_token_path(app: OAuthApp, members: Mapping[str, Json], refreshed: bool) 
     found: Any = members
     for step in habits.token_path if again is None else again:
         if step == "0" and isinstance(found, list):
-            found = _the_one(found)
+            found = the_one(found)
         else:
             found = found.get(step) if isinstance(found, Mapping) else None
     if not isinstance(found, Mapping):

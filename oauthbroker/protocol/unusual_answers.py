@@ -1,29 +1,32 @@
-"""Read a token answer whose form is unusual: its label or its encoding. What a provider has issued cannot be had again,
-so it is kept and marked."""
+"""Read an answer after a consent whose form is unusual: its label or its encoding. What a provider has issued cannot be
+had again, so it is kept and marked."""
 
 from __future__ import annotations
 
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
+from urllib.parse import parse_qsl
 
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.core.strict_json import Json
+from oauthbroker.core.strict_json import Json, decode_leniently
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.protocol.answer_checks import is_json
 from oauthbroker.protocol.messages import ProviderResponse
-from oauthbroker.protocol.token_fields import FORM, body_members, tells_error
+from oauthbroker.protocol.token_fields import FORM, body_members, tells_error, the_one
 
 Unusual = Literal["status", "mediaType", "encoding", "lifetime"]
 SUCCESSES = frozenset({200, 201, 202, 203})
+_MOST_FIELDS = 1000
 
 
 def unusual_members(app: OAuthApp, answer: ProviderResponse) -> tuple[dict[str, Json], tuple[Unusual, ...]] | None:
     """Return the members of an answer that is refused by its label or encoding, and its unusual parts: as the app's
     profile reads them, else as the label says. None for an error, and where the body itself is refused, such as for a
     member twice."""
-    body = _as_utf8(answer)
+    body = utf8_body(answer)
     declared = app.habits.token_response_format
     is_form = answer.media_type == FORM if is_json(answer) or answer.media_type == FORM else declared == "form"
     labelled = declared if is_form == (declared == "form") else "form" if is_form else "json"
@@ -39,7 +42,32 @@ def unusual_members(app: OAuthApp, answer: ProviderResponse) -> tuple[dict[str, 
     return None
 
 
-def _as_utf8(answer: ProviderResponse) -> bytes:
+def salvaged_members(answer: ProviderResponse) -> Iterator[Mapping[str, Json]]:
+    """Yield what the body of a refused answer may mean, only to save a token from it: as JSON and as a form, with the
+    last and with the first of equal names. No label counts, and no number is read. Raises nothing."""
+    body = utf8_body(answer)
+    for is_first in (False, True):
+        with suppress(ValueError, RecursionError):
+            found = the_one(decode_leniently(body, first_wins=is_first))
+            if isinstance(found, dict):
+                yield found
+    with suppress(ValueError):
+        pairs = parse_qsl(body.decode("ascii"), max_num_fields=_MOST_FIELDS)
+        yield dict(pairs)
+        yield dict(reversed(pairs))
+
+
+def unusual_parts(answer: ProviderResponse) -> tuple[Unusual, ...]:
+    """Return the unusual parts of an answer in JSON."""
+    parts: dict[Unusual, bool] = {
+        "status": answer.status != 200,
+        "encoding": utf8_body(answer) != answer.body,
+        "mediaType": not is_json(answer),
+    }
+    return tuple(part for part, is_unusual in parts.items() if is_unusual)
+
+
+def utf8_body(answer: ProviderResponse) -> bytes:
     """Return the body without a byte order mark, and in UTF-8 where that mark says UTF-16. Another body as it is."""
     if answer.body.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         with suppress(UnicodeError):

@@ -97,7 +97,8 @@ OUR_PARAMS = frozenset({
     "error_description", "error_uri", "admin_consent", "setup_action", "hmac", "token",
 })  # fmt: skip
 _OurParam = Literal["client_id", "client_secret", "code", "redirect_uri", "refresh_token"]
-Member = Annotated[str, _matching(r"[A-Za-z0-9_.-]{1,64}", "member_name", "not a member's name")]
+_MEMBER = r"(?!.{65})[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"  # or a path to it
+Member = Annotated[str, _matching(_MEMBER, "member_name", "not a member's name")]
 _OwnParam = Annotated[Member, AfterValidator(_own_param)]
 _OkValue = Annotated[bool | int | str, BeforeValidator(_ok_value)]
 _Scheme = Annotated[str, _matching(r"[A-Za-z0-9_.-]{0,64}", "scheme", "not a scheme of Authorization")]

@@ -38,10 +38,10 @@ class Grant:
     an empty access token until its first refresh. `unverified`: its provider has not confirmed the account.
     `declined` are scopes that were requested and not granted, with the number of consents in a row. `chosen` is
     the label of the element whose facts it has, where a provider listed several. `unusual` says of the last answer with
-    tokens what a stricter client would have refused it for: its `status`, `mediaType`, `encoding` or `lifetime`. `ends`
-    is when it ends by itself. `exchange_due`: its first access token is still to be exchanged for a lasting one.
-    `next_credential` takes the place of a static credential as soon as the API refuses that. `rejected`: it was, and
-    no next one is left."""
+    tokens, and of userinfo after a consent, what a stricter client would have refused it for: its `status`,
+    `mediaType`, `encoding` or `lifetime`. `ends` is when it ends by itself. `exchange_due`: its first access token is
+    still to be exchanged for a lasting one. `next_credential` takes the place of a static credential as soon as the API
+    refuses that. `rejected`: it was, and no next one is left."""
 
     app: str = field(metadata=APART)
     provider: str

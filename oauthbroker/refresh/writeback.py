@@ -140,7 +140,7 @@ class Writeback:
                 entry = TokenRefreshed(app=begun.app, grant=begun.id, forced=job.forced)
                 await self.note(entry, Metric.REFRESHES, begun.app)
                 if set(grant.unusual) - set(begun.unusual):
-                    self._tell_unusual(grant)
+                    tell_unusual(grant, self.audit, self.clock, self.log)
                 return versioned.record
             if versioned is not None and (adopted := versioned.record.adopting(begun, redeemed.token)) is not None:
                 access = Retired.of(None, redeemed.token.access_token, self.clock.now())
@@ -235,15 +235,17 @@ class Writeback:
         """Enter a refresh in the audit log after it has happened: a log that cannot be written must not cost a stored
         token. The token is handed out only with an entry of its own."""
         self.metrics.add(metric, label)
-        self._enter(entry)
+        _enter(entry, self.audit, self.clock, self.log)
 
-    def _tell_unusual(self, grant: Grant) -> None:
-        """Tell the operator what an answer could have been refused for, once until another one is as it should be."""
-        self.log.warning(UNUSUAL, app=grant.app, grant=grant.id[:15], unusual=list(grant.unusual))
-        self._enter(UnusualAnswer(app=grant.app, grant=grant.id, unusual=" ".join(grant.unusual)))
 
-    def _enter(self, entry: TokenRefreshed | RefreshFailed | UnusualAnswer) -> None:
-        try:
-            self.audit.write(entry, self.clock.now())
-        except BrokerError as error:
-            self.log.warning("the audit log lacks an entry", app=entry.app, code=error.code.value)
+def tell_unusual(grant: Grant, audit: AuditWriter, clock: Clock, log: Log) -> None:
+    """Tell the operator what the answer behind a stored grant could have been refused for."""
+    log.warning(UNUSUAL, app=grant.app, grant=grant.id[:15], unusual=list(grant.unusual))
+    _enter(UnusualAnswer(app=grant.app, grant=grant.id, unusual=" ".join(grant.unusual)), audit, clock, log)
+
+
+def _enter(entry: TokenRefreshed | RefreshFailed | UnusualAnswer, audit: AuditWriter, clock: Clock, log: Log) -> None:
+    try:
+        audit.write(entry, clock.now())
+    except BrokerError as error:
+        log.warning("the audit log lacks an entry", app=entry.app, code=error.code.value)

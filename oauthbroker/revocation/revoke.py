@@ -19,7 +19,8 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.refresh_messages import RefreshRefused
-from oauthbroker.records import AgentEvent, Grant, RefreshState
+from oauthbroker.records import Grant, RefreshState
+from oauthbroker.records.connection_event import grant_event
 from oauthbroker.records.unrevoked_tokens import dated_back, parts_of
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
@@ -80,7 +81,7 @@ class Revoke:
                 return None
             now = self.clock.now()
             tombstone = versioned.record.tombstoned(now)
-            if event := _revoked_event(tombstone, self.clock):
+            if event := grant_event(tombstone, "auth.revoked", now):
                 tombstone = replace(tombstone, outbox=(*tombstone.outbox, event))
             return await to_its_end(asyncio.ensure_future(self._ended(tombstone, versioned.generation)))
 
@@ -280,18 +281,3 @@ class Revoke:
             self.audit.write(entry, self.clock.now())
         except BrokerError as error:
             self.log.warning("the audit log lacks an entry", app=entry.app, code=error.code.value)
-
-
-def _revoked_event(grant: Grant, clock: Clock) -> AgentEvent | None:
-    """Build `auth.revoked` for the conversation that last waited for this grant. None if there was none."""
-    if grant.resume is None or grant.auth_session_id is None:
-        return None
-    payload = {
-        "oauthAppRef": {"kind": grant.kind, "name": grant.app},
-        "provider": grant.provider,
-        "subject": grant.subject,
-        **({"account": grant.account} if grant.account else {}),
-        "authSessionId": grant.auth_session_id,
-        "grantId": grant.id,
-    }
-    return AgentEvent.about(grant.auth_session_id, "auth.revoked", grant.resume, payload, clock.now())

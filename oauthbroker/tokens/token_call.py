@@ -9,6 +9,7 @@ from typing import NamedTuple
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.words import SENTENCES
+from oauthbroker.model.accounts import check_apps_of_accounts
 from oauthbroker.model.apps import OAuthApp, ToolAuth
 from oauthbroker.model.connect_params import values_of
 from oauthbroker.model.grant_key import GrantKey
@@ -125,7 +126,8 @@ class Calls:
         """Check a call and return it. `app_name` may end with `@account`.
 
         Raises `oauthAppNotFound`, `appForbidden`, `tokenInjectedOnly`, `scopeNotAllowed`, `subjectUnavailable`,
-        `accountRequired`, `accountForbidden`, `requestInvalid`; the last also for arguments whose own code raises.
+        `accountRequired`, `accountForbidden`, `accountsInvalid`, `requestInvalid`; the last also for arguments
+        whose own code raises.
         """
         try:
             words = words_of(app_name, scopes, ttl, carrier)
@@ -169,6 +171,8 @@ class Calls:
         whole_turn(caller.turn)
         if app is None:
             raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
+        if caller.turn_id is None and caller.turn.auth is not None:  # the beginning of another turn has checked it
+            check_apps_of_accounts(caller.turn.auth.accounts, self.apps)
         auth = caller.auth_for(app.name)
         if carrier is None and app.credential is not None:
             raise NeverHandedOut

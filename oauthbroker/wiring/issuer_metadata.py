@@ -6,11 +6,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import Endpoints
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.metadata import ProviderMetadata
-from oauthbroker.wiring.outside_transport import transport_to
+from oauthbroker.wiring.outside_transport import asking_app, transport_to
 
 
 async def metadata_of(issuer: str, networks: Collection[str] = (), bundle: Path | None = None) -> ProviderMetadata:
@@ -18,16 +18,6 @@ async def metadata_of(issuer: str, networks: Collection[str] = (), bundle: Path 
 
     Raises `requestInvalid` for a text that is no network, and the errors of an issuer that the broker cannot use.
     """
-    app = OAuthApp(
-        name="issuer",
-        provider="oidc",
-        flow="authorizationCode",
-        subject_mode="user",
-        client=Client("", None, "none"),
-        endpoints=Endpoints(issuer=issuer),
-        scopes=(),
-        redirect=Redirect("", ""),
-        owner=Owner(),
-    )
+    app = asking_app("oidc", Endpoints(issuer=issuer))
     async with transport_to(issuer, networks, bundle) as transport:
         return await Discovery(transport, SystemClock(), Limits()).metadata(app)

@@ -10,14 +10,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
 from oauthbroker.model.mcp_server import McpServer, canonical_uri
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.client_registration import has_registration, takes_document
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.protocol.protected_resource import ProtectedResources
-from oauthbroker.wiring.outside_transport import transport_to
+from oauthbroker.wiring.outside_transport import asking_app, transport_to
 
 Registration = Literal["document", "dynamic", "byHand"]
 
@@ -49,19 +48,7 @@ async def look_at_mcp_server(url: str, networks: Collection[str] = (), bundle: P
 
 
 async def _facts(url: str, transport: Transport) -> McpServerFacts:
-    app = OAuthApp(
-        name="server",
-        provider="mcp",
-        flow="authorizationCode",
-        subject_mode="user",
-        client=Client("", None, "none"),
-        endpoints=Endpoints(),
-        scopes=(),
-        redirect=Redirect("", ""),
-        owner=Owner(),
-        resource=_with_parents(url),
-        mcp=McpServer(url),
-    )
+    app = asking_app("mcp", resource=_with_parents(url), mcp=McpServer(url))
     limits = Limits()
     resource = await ProtectedResources(transport=transport, limits=limits).of(app, url)
     at_issuer = app.learnt(resource.issuers[0], app.client)

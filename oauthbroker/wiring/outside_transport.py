@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 from oauthbroker.config import load_settings
 from oauthbroker.config.key_file import with_keys
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.protocol.network.transport import Transport
@@ -34,6 +36,22 @@ async def transport_to(url: str, networks: Collection[str], bundle: Path | None)
         yield transport
     finally:
         await transport.close()
+
+
+def asking_app(provider: str, endpoints: Endpoints | None = None, **more: Any) -> OAuthApp:
+    """Return an app that asks what a server publishes. It has no client, and authorizes nothing."""
+    return OAuthApp(
+        name="asking",
+        provider=provider,
+        flow="authorizationCode",
+        subject_mode="user",
+        client=Client("", None, "none"),
+        endpoints=endpoints or Endpoints(),
+        scopes=(),
+        redirect=Redirect("", ""),
+        owner=Owner(),
+        **more,
+    )
 
 
 def _proxy_of(bundle: Path) -> OutgoingProxy | None:

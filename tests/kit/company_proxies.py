@@ -26,6 +26,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.testing import Authority
 from tests.kit.cli import free_port
+from tests.kit.connect_proxy import carry
 
 LACKS = "the proxies squid and tinyproxy, and bubblewrap (packages squid-openssl, tinyproxy, bubblewrap)"
 FROM = "127.0.0.7"
@@ -233,12 +234,4 @@ class Entrance:
         self.callers.append(writer.get_extra_info("peername")[0])
         with contextlib.suppress(OSError, ssl.SSLError):
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.behind)
-            await asyncio.gather(_carry(reader, far_writer), _carry(far_reader, writer))
-
-
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError, ssl.SSLError):
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-    writer.close()
+            await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer))

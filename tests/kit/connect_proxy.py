@@ -7,12 +7,13 @@ import base64
 import contextlib
 import ssl
 from collections.abc import Mapping
-from typing import Self
+
+from tests.unit.protocol.kit import RawServer
 
 
-class ConnectProxy:
+class ConnectProxy(RawServer):
     """Tunnels to the ports on 127.0.0.1 that `leads` names by `host:port`; 502 for others. `asked` are the targets in
-    their order, `heads` the whole requests. With `says` each request gets these bytes instead."""
+    their order. With `says` each request gets these bytes instead."""
 
     def __init__(
         self,
@@ -22,40 +23,13 @@ class ConnectProxy:
         tls: ssl.SSLContext | None = None,
         says: bytes = b"",
     ) -> None:
-        self._leads, self._credentials, self._tls, self._says = leads, credentials, tls, says
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        super().__init__(self._answer, tls)
+        self._leads, self._credentials, self._says = leads, credentials, says
         self.asked: list[str] = []
-        self.heads: list[bytes] = []
-        self.port = 0
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                await self._answer(reader, writer, await reader.readuntil(b"\r\n\r\n"))
-        finally:
-            self._tasks.discard(task)
-            writer.close()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = self.requests[-1]
         method, target, _ = head.decode("latin-1").split(" ", 2)
-        self.heads.append(head)
         self.asked.append(target)
         port, known = self._leads.get(target), base64.b64encode(self._credentials.encode())
         if self._says or method != "CONNECT":
@@ -68,14 +42,16 @@ class ConnectProxy:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"HTTP/1.1 200 Connection established\r\nVia: 1.1 proxy\r\n\r\n")
             try:
-                await asyncio.gather(_carry(reader, far_writer), _carry(far_reader, writer))
+                await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer))
             finally:
                 far_writer.close()
         await writer.drain()
 
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(1 << 16):
-        writer.write(data)
-        await writer.drain()
+async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy one direction of a tunnel to its end."""
+    with contextlib.suppress(OSError, ssl.SSLError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
     writer.close()

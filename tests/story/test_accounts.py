@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker import Turn
 from oauthbroker.cli.sessions import row_of
-from oauthbroker.core.errors import Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.grant_pages import GrantFilter
 from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.grant_key import GrantKey
@@ -138,7 +138,22 @@ async def test_an_app_with_one_account_has_no_others(several: Harness) -> None:
 async def test_a_list_of_another_form_is_refused(several: Harness, accounts: Any) -> None:
     refused = await several.ask(of=listing(accounts))
     assert isinstance(refused, Failed)
-    assert Code.REQUEST_INVALID is refused.code
+    assert (Code.ACCOUNTS_INVALID, True) == (refused.code, "turn.auth.accounts" in refused.message)
+    said = {"agentName": "planner", "instanceKey": "1", "auth": {"accounts": {"mail": accounts}}}
+    with pytest.raises(BrokerError, match="accountsInvalid"):
+        await several.broker.turns.begin(said)
+
+
+@pytest.mark.parametrize("name", ["gmail", "OAuthApp/gmail", "OAuthApp/Mail", "Tool/mail", "OAuthApp/OAuthApp/mail"])
+async def test_a_list_for_an_app_that_is_not_configured_is_refused(several: Harness, name: str) -> None:
+    """Ignored, it would leave the app that it means with its unnamed account."""
+    of = listing(["work"], app=name)
+    refused = await several.ask(of=of)
+    assert isinstance(refused, Failed)
+    assert Code.ACCOUNTS_INVALID is refused.code
+    with pytest.raises(BrokerError, match="accountsInvalid"):
+        await several.broker.turns.begin(of)
+    assert [] == await several.broker.sessions.list(status="pending")
 
 
 async def test_the_unnamed_account_is_still_the_subject_itself(several: Harness) -> None:

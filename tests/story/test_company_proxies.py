@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
+from oauthbroker import RequestRefusedError
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import OAuthApp, ToolAuth
 from oauthbroker.model.forwarders import Forwarder, Webhook
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import KeySource, Settings
-from oauthbroker.model.token_results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
+from oauthbroker.store.format.port import Store
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.webhooks import WebhookReceiver
@@ -34,7 +36,18 @@ from tests.kit.company_proxies import (
     company_proxies,
     lacks,
 )
-from tests.kit.running_broker import ALICE, BASE, Harness, global_app, mcp_app, running, turn, user_app
+from tests.kit.running_broker import (
+    ALICE,
+    BASE,
+    Harness,
+    UnwellStore,
+    global_app,
+    mcp_app,
+    running,
+    stored_grant,
+    turn,
+    user_app,
+)
 from tests.kit.vault_stand_in import TOKEN, vault_stand_in
 from tests.story.api.kit import Callers
 from tests.story.forwarding_kit import AGENT, signing_secret
@@ -104,7 +117,7 @@ def apps(there: Outside, ca: str) -> list[OAuthApp]:
 
 @asynccontextmanager
 async def broker_behind(
-    there: Outside, proxy: OutgoingProxy | None, ca: str, *changed: OAuthApp
+    there: Outside, proxy: OutgoingProxy | None, ca: str, *changed: OAuthApp, store: Store | None = None
 ) -> AsyncIterator[Harness]:
     settings = Settings(
         public_base_url=BASE,
@@ -118,6 +131,7 @@ async def broker_behind(
         there.idp,
         changed or apps(there, ca),
         clock=there.clock,
+        store=store,
         tools=TOOLS,
         settings=settings,
         forwarders=(hook,),
@@ -198,6 +212,58 @@ async def test_a_login_that_the_proxy_refuses_has_a_code_of_its_own_and_costs_no
             assert_error_page(page, Code.OUTGOING_PROXY_REFUSED)
             assert "sesame" not in harness.log.getvalue()
         assert set() == there.callers
+
+
+@pytest.mark.parametrize("kind", ["squid with a login", "tinyproxy with a login"])
+async def test_a_refresh_that_the_proxy_refuses_costs_nothing_and_is_made_once_it_lets_us_through(
+    proxies: CompanyProxies, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The company changes the password of the proxy. Injected requests name that as well."""
+    proxy = proxies.by_name[kind]
+    ca, known, wrong = (
+        proxies.trusted(proxy),
+        proxy.setting(resolves=True),
+        proxy.setting(resolves=True, login="corp:x"),
+    )
+    name_server(monkeypatch, knows=False)
+    store = UnwellStore(test_clock)
+    async with outside(proxies, test_clock) as there:
+        async with broker_behind(there, known, ca, store=store) as harness:
+            await connected(harness)
+            before = await stored_grant(harness)
+        store._closed = False  # the next broker's
+        for entrance in there.at.values():
+            entrance.callers.clear()
+        async with broker_behind(there, wrong, ca, store=store) as harness:
+            await refuses_the_api(harness, there)  # its token is good, and does not leave
+            test_clock.advance(7200)
+            for _ in range(5):  # more than a provider that is down gets in a row
+                refused = await harness.ask()
+                assert isinstance(refused, Failed)
+                assert (Code.OUTGOING_PROXY_REFUSED, True) == (refused.code, refused.retryable)
+                test_clock.advance(1)
+            await refuses_the_api(harness, there)
+            grant = await stored_grant(harness)
+            assert (before.token, None, "") == (grant.token, grant.refresh_state.intent, grant.refresh_state.ended)
+            assert [] == await harness.broker.sessions.list(status="pending")
+        assert (0, set()) == (there.idp.count("refresh_token"), there.callers)
+        store._closed = False
+        test_clock.advance(60)
+        async with broker_behind(there, known, ca, store=store) as harness:
+            assert isinstance(await harness.ask(), Ready)
+            assert before.token.refresh_token != (await stored_grant(harness)).token.refresh_token
+        assert 1 == there.idp.count("refresh_token")
+
+
+async def refuses_the_api(harness: Harness, there: Outside) -> None:
+    """The injected client and the proxy of the API say what is wrong."""
+    async with harness.broker.oauth(turn(), "Tool/carried").client("OAuthApp/mail") as client:
+        with pytest.raises(RequestRefusedError) as refused:
+            await client.get(there.idp.url("/api/me"))
+    assert (Code.OUTGOING_PROXY_REFUSED, True) == (refused.value.result.code, refused.value.result.retryable)
+    tool = await (await Callers.of(harness)).tool("Tool/carried", tools=dict.fromkeys(TOOLS))
+    answer = await tool.send("GET", f"/v1/proxy/mail/{ID}:{there.at[ID].port}/api/me")
+    assert (503, Code.OUTGOING_PROXY_REFUSED) == (answer.status, answer.json()["code"])
 
 
 @every_mode

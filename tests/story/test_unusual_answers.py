@@ -12,15 +12,16 @@ from urllib.parse import urlencode
 import pytest
 
 from oauthbroker.audit import UnusualAnswer
-from oauthbroker.core.errors import Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.diagnostics.findings import of_grants
+from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.endpoint_script import EndpointScript
 from oauthbroker.testing.provider.http import Answer
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.running_broker import Harness, running, stored_grant, user_app
+from tests.kit.running_broker import ALICE, Harness, running, stored_grant, user_app
 from tests.story.refresh_kit import LIFETIME
 
 Script = Callable[[EndpointScript], None]
@@ -154,6 +155,26 @@ async def test_answers_that_stay_unusual_are_logged_once(mail: Harness) -> None:
     assert ["status"] == told(mail)
 
 
+async def test_a_mark_that_the_audit_log_does_not_take_costs_no_token(
+    mail: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = mail.audit.write
+
+    def takes_no_mark(entry: Any, at: Any) -> None:
+        if isinstance(entry, UnusualAnswer):
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+        write(entry, at)
+
+    monkeypatch.setattr(mail.audit, "write", takes_no_mark)
+    form(201)(mail.idp.script.token)
+    await mail.connected()
+    mail.clock.advance(LIFETIME)
+    form(label="text/html")(mail.idp.script.refresh)
+    assert isinstance(await mail.ask(), Ready)
+    assert (("mediaType",), []) == ((await stored_grant(mail)).unusual, told(mail))
+    assert 2 == mail.log.getvalue().count("the audit log lacks an entry")
+
+
 @pytest.mark.case("19", "20", "26", "27")
 @pytest.mark.parametrize("script", REFUSED.values(), ids=REFUSED)
 async def test_what_makes_an_answer_ambiguous_or_its_token_unusable_is_refused_and_revoked(
@@ -170,6 +191,55 @@ async def test_what_makes_an_answer_ambiguous_or_its_token_unusable_is_refused_a
     assert (None, 2) == (await mail.grant(), mail.idp.count("revoke"))
     assert 0 == mail.idp.living_tokens("client-mail")
     assert [] == told(mail)
+
+
+def as_mac(body: bytes) -> bytes:
+    return json.dumps({**json.loads(body), "token_type": "mac"}).encode()
+
+
+SPARED: Mapping[str, Script] = {
+    **REFUSED,
+    "another type in a form": form(label=FORM, body=lambda body: as_form(as_mac(body))),
+    "another type in a form without a label": form(label="", body=lambda body: as_form(as_mac(body))),
+    "another type in UTF-16": form(body=lambda body: in_utf_16(as_mac(body))),
+    "a form with a member twice": form(label=FORM, body=lambda body: as_form(body) + b"&token_type=Bearer"),
+}
+
+
+@pytest.mark.case("26", "28")
+@pytest.mark.parametrize("script", SPARED.values(), ids=SPARED)
+async def test_the_rotated_refresh_token_of_a_refused_answer_is_not_lost(mail: Harness, script: Script) -> None:
+    await mail.connected()
+    before = (await stored_grant(mail)).token.refresh_token
+    mail.clock.advance(LIFETIME)
+    script(mail.idp.script.refresh)
+    assert isinstance(await mail.ask(), Failed)
+    spare = (await stored_grant(mail)).refresh_state.spare
+    assert spare is not None
+    assert before.reveal() != spare.reveal()
+    mail.clock.advance(LIFETIME)
+    assert isinstance(await mail.ask(), Ready)
+    (family,) = mail.idp.families("client-mail")
+    assert "" == family.ended_by
+
+
+USERINFO = {name: KEPT[name] for name in ("201", "203", "text/html", "no label", "a byte order mark", "UTF-16")}
+
+
+@pytest.mark.case("34")
+@pytest.mark.parametrize("script, unusual", USERINFO.values(), ids=USERINFO)
+async def test_for_the_form_of_userinfo_no_token_of_a_consent_is_thrown_away(
+    identity_provider: IdentityProvider, test_clock: TestClock, script: Script, unusual: tuple[str, ...]
+) -> None:
+    app = user_app(identity_provider, owner=Owner(user_identity=IdentityRule("userInfo", "idp:user:{sub}")))
+    async with running(identity_provider, [app], clock=test_clock, background=False) as harness:
+        script(identity_provider.script.userinfo)
+        await harness.connected()
+        assert (unusual, 0) == ((await stored_grant(harness)).unusual, identity_provider.count("revoke"))
+        assert [" ".join(unusual)] == told(harness)
+        await harness.broker.revoke("mail", subject=ALICE)
+        form(201, body=lambda body: body[:-1] + b', "sub": "U234567"}')(identity_provider.script.userinfo)
+        assert_error_page(await harness.connect(await harness.ask_link()), Code.SUBJECT_UNVERIFIABLE)
 
 
 @pytest.mark.case("40")

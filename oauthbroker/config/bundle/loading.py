@@ -206,6 +206,7 @@ def _login(broker: Written[BrokerSpec], settings: Settings, ca: str) -> LoginDra
         return None
     app = as_app(broker, login, settings.public_base_url)
     check_login(app, _reach(settings))
+    check_way_out(app, broker, settings.outgoing_proxy)
     draft = _draft(app, ca, _plain_hint(broker))
     return LoginDraft(draft, login.prompt, login.max_age_seconds, operators=operators) if draft is not None else None
 

@@ -85,7 +85,10 @@ def _check_headers(app: Merged, headers: Sequence[str]) -> None:
             app.written.refuse(("api", "headers", index), "not the name of a header", "write a name such as Accept")
         elif name in seen:
             app.written.refuse(("api", "headers", index), "the same header twice", "remove one")
-        elif is_never_sent(name) or overrides_method(name) or name == spelled(app.habits.token_header.encode()):
+        elif name == spelled(app.habits.token_header.encode()):
+            what = "the header of the token, which the broker itself sets"
+            app.written.refuse(("api", "headers", index), what, "remove it")
+        elif is_never_sent(name) or overrides_method(name):
             app.written.refuse(("api", "headers", index), "a header that never goes to a provider", "remove it")
         seen.add(name)
 

@@ -132,7 +132,7 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
     if spec.listen and spec.listen.host is not None and not url_checks.is_host(spec.listen.host):
         broker.refuse(("listen", "host"), "not a host or address", "write 127.0.0.1, or 0.0.0.0 in a container")
     _check_store_root(broker, settings)
-    check_keys(broker)
+    check_keys(broker, settings.outgoing_proxy)
     _check_store_urls(broker)
     check_outgoing_proxy(broker)
     _check_listeners(broker, settings)

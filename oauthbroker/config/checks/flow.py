@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oauthbroker.config.values.preset_merge import MCP, Merged
+from oauthbroker.config.written.resource_specs import QuirksSpec
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import CONFIRMATIONS
 
@@ -15,6 +16,21 @@ def check_flow(app: Merged) -> None:
         _check_device_code(app)
     elif app.spec.flow == "clientCredentials":
         _check_client_credentials(app)
+    if app.spec.flow in {"deviceCode", "clientCredentials"}:
+        _check_quirks_of_callbacks(app)
+
+
+def _check_quirks_of_callbacks(app: Merged) -> None:
+    """Check that no written quirk is about a callback, or the exchange of its code, in a flow without one."""
+    quirks = app.spec.quirks or QuirksSpec()
+    written = {
+        ("codeParam",): "code_param" in quirks.model_fields_set,
+        ("issuerPromised",): "issuer_promised" in quirks.model_fields_set,
+        ("paramNames", "code"): "code" in quirks.param_names,
+        ("paramNames", "redirect_uri"): "redirect_uri" in quirks.param_names,
+    }
+    for at in (at for at, is_written in written.items() if is_written):
+        app.written.refuse(("quirks", *at), f"flow: {app.spec.flow} has no callback", "remove it", key=True)
 
 
 def _check_device_code(app: Merged) -> None:

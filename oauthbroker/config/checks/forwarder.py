@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from oauthbroker.config.checks.app import fetched_problem
+from oauthbroker.config.checks.outgoing_proxy import lookup_problem
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import Keys, Problems, SourcePlace
 from oauthbroker.config.reading.shape import Written
@@ -17,6 +18,7 @@ from oauthbroker.config.written.client_spec import ValueSource
 from oauthbroker.config.written.forwarder_spec import ForwarderSpec, NatsSpec, WebhookSpec
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.forwarders import Forwarder, Nats, Webhook, webhook_key
+from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback
 from oauthbroker.model.settings import Settings
 
@@ -87,7 +89,7 @@ def _draft(written: WrittenForwarder, settings: Settings, ca: str, plain_hint: s
     reach = ProviderNetworks(tuple(filter(url_checks.is_network, networks)), loopback=plain)
     to: Webhook | Nats
     if spec.webhook is not None:
-        to, sources = _webhook(written, spec.webhook, reach)
+        to, sources = _webhook(written, spec.webhook, reach, settings.outgoing_proxy)
     else:
         to, sources = _nats(written, spec.nats or NatsSpec(), reach)
     secrets = [source_of(written, path, source, plain_hint=plain_hint) for path, source in sources]
@@ -98,13 +100,17 @@ def _draft(written: WrittenForwarder, settings: Settings, ca: str, plain_hint: s
 _Sources = Iterable[tuple[Keys, ValueSource]]
 
 
-def _webhook(written: WrittenForwarder, spec: WebhookSpec, reach: ProviderNetworks) -> tuple[Webhook, _Sources]:
+def _webhook(
+    written: WrittenForwarder, spec: WebhookSpec, reach: ProviderNetworks, proxy: OutgoingProxy | None
+) -> tuple[Webhook, _Sources]:
     if spec.url is None:
         written.missing(("webhook", "url"), "write the https address that takes the events")
     elif problem := fetched_problem(spec.url, reach, query=True):
         what, hint = problem
         inside = "list its network in `networks`" if reach.refuses(url_checks.host_of(spec.url)) else hint
         written.refuse(("webhook", "url"), what, inside)
+    elif problem := lookup_problem(url_checks.host_of(spec.url), proxy):
+        written.refuse(("webhook", "url"), *problem)
     if not spec.secrets:
         written.missing(("webhook", "secrets"), "write a list with the secret of the signatures")
     return Webhook(url=spec.url or ""), [

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from oauthbroker.config.checks.outgoing_proxy import lookup_problem
 from oauthbroker.config.checks.provider_ca import trusted_ca
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import Keys
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.value_sources import source_of
 from oauthbroker.config.written.broker_spec import BrokerSpec, KeySourceSpec, VaultSpec
+from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.model.settings import KeySource
 
@@ -50,8 +52,9 @@ def _source(broker: Written[BrokerSpec], path: Keys, spec: KeySourceSpec) -> Key
     return KeySource("file", _path(broker, spec.file)) if spec.file else None
 
 
-def check_keys(broker: Written[BrokerSpec]) -> None:
-    """Report keys that cannot be used as they are written. No key is read, and no service is asked."""
+def check_keys(broker: Written[BrokerSpec], proxy: OutgoingProxy | None) -> None:
+    """Report keys that cannot be used as they are written, or through `proxy`. No key is read, and no service is
+    asked."""
     for path, spec in _written(broker):
         named = [each for each in ("file", "vault", "aws_kms", "plugin") if getattr(spec, each) is not None]
         if len(named) > 1 or (path != _KEYS and not named):
@@ -59,20 +62,26 @@ def check_keys(broker: Written[BrokerSpec]) -> None:
         if spec.file is not None and (not spec.file.strip() or "\x00" in spec.file):
             broker.refuse((*path, "file"), "not a path", "write a path, or leave it out")
         if spec.vault is not None:
-            _check_vault(broker, (*path, "vault"), spec.vault)
+            _check_vault(broker, (*path, "vault"), spec.vault, proxy)
         if spec.aws_kms is not None and not _ARN.fullmatch(spec.aws_kms.key_arn or ""):
             advice = "write the key's whole ARN, arn:aws:kms:<region>:<account>:key/<id>, no alias"
             broker.refuse((*path, "awsKms", "keyArn"), "not the ARN of a KMS key", advice)
+        if endpoint := (spec.aws_kms and spec.aws_kms.endpoint):
+            known = url_checks.problem(endpoint) is None
+            if known and (problem := lookup_problem(url_checks.host_of(endpoint), proxy)):
+                broker.refuse((*path, "awsKms", "endpoint"), *problem)
         if spec.plugin is not None and not _WORD.fullmatch(spec.plugin.name or ""):
             broker.refuse((*path, "plugin", "name"), "not the name of a key provider", "write its entry point's name")
 
 
-def _check_vault(broker: Written[BrokerSpec], path: Keys, spec: VaultSpec) -> None:
+def _check_vault(broker: Written[BrokerSpec], path: Keys, spec: VaultSpec, proxy: OutgoingProxy | None) -> None:
     address = spec.address or ""
     plain = url_checks.is_http(address) and not is_loopback(url_checks.host_of(address))
     if url_checks.problem(address, query=False) or plain:
         advice = "write https://<host>:8200, or http:// with a literal loopback address"
         broker.refuse((*path, "address"), "not the address of Vault or OpenBao", advice)
+    elif problem := lookup_problem(url_checks.host_of(address), proxy):
+        broker.refuse((*path, "address"), *problem)
     if not _WORD.fullmatch(spec.key or ""):
         broker.refuse((*path, "key"), "not the name of a transit key", "write the key's name")
     if (spec.token is None) == (spec.token_file is None):

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import astuple, replace
 from typing import Final
 from urllib.parse import urlsplit
 
+from oauthbroker.config.checks.api import api_of
+from oauthbroker.config.checks.app import samples
+from oauthbroker.config.checks.connect import sampled
 from oauthbroker.config.checks.provider_ca import trusted_ca
 from oauthbroker.config.problems import url_checks
+from oauthbroker.config.problems.problems import Keys
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_merge import Merged
 from oauthbroker.config.values.value_sources import Source, source_of
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.model.outgoing_proxy import OutgoingProxy, is_public_name
+from oauthbroker.model.provider_api import AccountHost, ApiHost
 
 _AT: Final = "outgoingProxy"
 _DEFAULT_PORTS: Final = {"http": 3128, "https": 443}
@@ -76,13 +82,36 @@ def check_way_out(app: Merged, broker: Written[BrokerSpec], proxy: OutgoingProxy
         app.written.refuse((_AT,), "the Broker resource names no outgoingProxy", "remove it", key=True)
     if proxy is None or not proxy.resolves or app.spec.outgoing_proxy is not None:
         return
-    urls = [url for url in astuple(app.endpoints) if url]
-    for host in dict.fromkeys(urlsplit(url).hostname or "" for url in urls):
-        if "{" not in host and proxy.is_for(host) and not is_public_name(host):
-            what = f"the proxy may not look {host} up: it is an address, a single label or a name of inner networks"
-            app.written.refuse(
-                ("endpoints",), what, "list it under outgoingProxy.except, or write resolve: here", key=True
-            )
+    told = set[str]()
+    for at, host in _hosts_of(app):
+        if host not in told and (problem := lookup_problem(host, proxy)):
+            app.written.refuse(at, *problem, key=True)
+        told.add(host)
+
+
+def lookup_problem(host: str, proxy: OutgoingProxy | None) -> tuple[str, str] | None:
+    """Return (problem, remedy) for a host that the proxy would have to look up, and does not get, else None."""
+    if proxy is None or not proxy.resolves or not proxy.is_for(host) or is_public_name(host):
+        return None
+    what = f"the proxy may not look {host} up: it is an address, a single label or a name of inner networks"
+    return what, "list it under outgoingProxy.except, or write resolve: here"
+
+
+def _hosts_of(app: Merged) -> Iterator[tuple[Keys, str]]:
+    """Yield the hosts that requests for an app go to, with their places. Of those that differ by connection or account
+    one stands for all."""
+    found: list[tuple[Keys, str]] = [
+        (("endpoints",), each) for url in astuple(app.endpoints) for each in samples(app, sampled(app, url))
+    ]
+    if app.spec.mcp is not None:
+        found += [(("mcp", "url"), app.spec.mcp.url or ""), (("mcp", "issuer"), app.spec.mcp.issuer or "")]
+    yield from ((at, url_checks.host_of(url)) for at, url in found if url and url_checks.problem(url) is None)
+    for each in api_of(app).hosts:
+        if isinstance(each, ApiHost):
+            name = each.name
+        else:
+            name = f"a{each.within}" if isinstance(each, AccountHost) else sampled(app, each.template)
+        yield ("api", "hosts") if app.spec.api is not None and app.spec.api.hosts else (), name
 
 
 def _url_problem(url: str) -> tuple[str, str] | None:

@@ -69,7 +69,7 @@ _WORDS: dict[str, tuple[str, str]] = {
         "remove it, and have the provider issue Bearer tokens to this client",
     ),
     "error_word": ("not an error word", "write visible ASCII and single blanks within, at most 80"),
-    "member_name": ("not a member's name", "write letters, digits, _ - ., at most 64"),
+    "member_name": ("not a member's name", "write letters, digits, _ and -, with a dot between two names, at most 64"),
     "scope": ("not a scope", "write one scope an item, no spaces, quotes or commas"),
     "issuer_template": ("not an issuer", "write https://host/{claim}/path"),
     "anyone_in_list": ("the word `anyone` stands in a list", "write `authorizers: anyone`, or name accounts"),

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oauthbroker.model.outgoing_proxy import OutgoingProxy, is_public_name
 from oauthbroker.model.provider_networks import ProviderNetworks
-from oauthbroker.protocol.network.name_lookups import Lookups
+from oauthbroker.protocol.network.name_lookups import Lookups, NoAddress
 from oauthbroker.protocol.network.proxy_tunnel import ProxyFailed, ProxyTunnels
 
 if TYPE_CHECKING:
     import httpcore2
 
 _ATTEMPT_SECONDS = 3.0  # for each of several addresses but the last
+_UNKNOWN_HERE = (
+    "its name has no address here, and the outgoing proxy gets addresses; "
+    "if it can look names up, write outgoingProxy.resolve: proxy"
+)
 _INSIDE = "the provider's address is in a network that is not listed in providerNetworks"
 
 
@@ -90,7 +94,13 @@ class Dialer:
             if not is_public_name(host):
                 raise AddressRefused("the proxy looks names up, and may only get public ones of two labels or more")
             return await tunnels.open(host, port)
-        *others, last = await self._addresses(host)
+        unknown = False
+        try:
+            *others, last = await self._addresses(host)
+        except NoAddress:
+            unknown = True
+        if unknown:
+            raise NoAddress(_UNKNOWN_HERE)
         for address in others:
             try:
                 return await tunnels.open(address, port)

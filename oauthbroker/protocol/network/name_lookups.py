@@ -22,7 +22,11 @@ FAILURE_SECONDS = 3.0
 
 
 class NoAddress(Exception):
-    """The host has no address, or its lookup timed out."""
+    """The host has no address, or its lookup timed out. `note` says so."""
+
+    def __init__(self, note: str = "its name has no address, or no name server says so in time") -> None:
+        super().__init__(note)
+        self.note = note
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -240,7 +240,7 @@ def failure_of(error: Exception, *, sent: bool) -> BrokerError:
     elif isinstance(error, TimeoutError) or type(error).__name__.endswith("Timeout"):  # httpcore2 has its own
         note = LATE
     elif isinstance(error, NoAddress):
-        note = "its name has no address, or no name server says so in time"
+        note = error.note
     else:
         note = _tls_failure(error) or f"the exchange broke off ({type(error).__name__})"
     return TransportFailed(note, sent=sent)

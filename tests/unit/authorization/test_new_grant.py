@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.authorization.new_grant import Verified, granted_event, next_grant, session_event
+from oauthbroker.authorization.new_grant import Verified, granted_event, next_grant
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.owner_check import CheckedOwner
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import Grant, RefreshState
+from oauthbroker.records.connection_event import session_event
 from tests.kit.samples import NOW, app_with, grant_with, session_with, token_with
 
 APP, SESSION = app_with(), session_with(scopes=("read", "write"))

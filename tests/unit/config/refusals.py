@@ -181,6 +181,10 @@ PUSHING = [
     app("an unknown way of pushing", "spec.pushedAuthorization", "use 'auto', 'required' or 'never'", ("  scopes: [read", f"  pushedAuthorization: @@{CANARY}\n  scopes: [read")),
     app("pushing to nowhere", "spec.endpoints.pushedAuthorizationUrl", "an issuer whose discovery names it", ("  endpoints:", "  pushedAuthorization: required\n  @@endpoints:")),
     app("pushing a direct link", "spec.redirect.link", "lives", ("  endpoints:", "  pushedAuthorization: required\n  endpoints:\n    pushedAuthorizationUrl: https://acme.example/par"), ("{callbackPath: /oauth/callback/acme}", "{callbackPath: /oauth/callback/acme, link: @@direct}")),
+    *(
+        app(f"a device code with {text}", f"spec.quirks.{at}", "flow: deviceCode has no callback", *DEVICE, ("  scopes: [read", f"  quirks: {text}\n  scopes: [read"))
+        for at, text in (("codeParam", "{@@codeParam: k}"), ("issuerPromised", "{@@issuerPromised: true}"), ("paramNames.redirect_uri", "{paramNames: {@@redirect_uri: k}}"), ("paramNames.code", "{paramNames: {@@code: k}}"))
+    ),
     app("pushing with a device code", "spec.pushedAuthorization", "no browser is sent anywhere", ("flow: authorizationCode", "flow: deviceCode\n  @@pushedAuthorization: auto"), ("  endpoints:", "  endpoints:\n    deviceAuthorizationUrl: https://acme.example/device")),
     app("pushing in the clear", "spec.endpoints.pushedAuthorizationUrl", "http instead of https", ("  endpoints:", f"  endpoints:\n    pushedAuthorizationUrl: @@http://{CANARY}.example/par")),
 ]
@@ -236,7 +240,7 @@ REDIRECTS = [
         for name, text in (("an address", f'"https://{CANARY}.example/back"'), ("a path", f'"/back/{CANARY}"'), ("two words", f'"a {CANARY}"'), ("empty", '""'), ("broken into lines", f'"a\\n{CANARY}"'))
     ),
     app("an option by the other name of the client's id", "spec.options.authorize.client_key", "ours to set", ("  scopes: [read", "  quirks: {paramNames: {client_id: client_key}}\n  options: {authorize: {@@client_key: x}}\n  scopes: [read")),
-    app("the token's header among those of tools", "spec.api.headers[0]", "never goes to a provider", ("  scopes: [read", "  quirks: {tokenHeader: X-Acme-Token}\n  api: {hosts: [api.acme.example], headers: [@@x-acme-token]}\n  scopes: [read")),
+    app("the token's header among those of tools", "spec.api.headers[0]", "the header of the token", ("  scopes: [read", "  quirks: {tokenHeader: X-Acme-Token}\n  api: {hosts: [api.acme.example], headers: [@@x-acme-token]}\n  scopes: [read")),
     app("a fact that is the code", "spec.facts.callback.spapi_oauth_code", "it holds the code", ("  scopes: [read", "  quirks: {codeParam: spapi_oauth_code}\n  facts: {callback: {@@spapi_oauth_code: {pattern: x}}}\n  scopes: [read")),
     app("a base URL with plain http", "spec.redirect.baseUrl", "http is for loopback only", ("{callbackPath", f"{{baseUrl: @@http://{CANARY}.example, callbackPath")),
     app("a base URL of another origin", "spec.redirect.baseUrl", "cookie would not come back", ("{callbackPath", f"{{baseUrl: @@https://{CANARY}.example, callbackPath")),
@@ -263,6 +267,9 @@ QUIRKS = [
         ("two parameters of one name", "spec.quirks", "two parameters of one name", "@@{paramNames: {client_id: k, client_secret: k}}"),
         ("a parameter with the name of the scopes'", "spec.quirks", "two parameters of one name", "@@{scopeParam: k, paramNames: {client_id: k}}"),
         ("a success that is a fraction", "spec.quirks.okMembers.?", "not a value that can be compared", "{okMembers: {code: @@1.5}}"),
+        ("a success at a path with an empty name", "spec.quirks.okMembers.?", "not a member's name", "{okMembers: {a..b: @@0}}"),
+        ("a success at a path that begins with a dot", "spec.quirks.okMembers.?", "not a member's name", "{okMembers: {.b: @@0}}"),
+        ("an error at a path that ends with a dot", "spec.quirks.errorMembers[0]", "not a member's name", "{errorMembers: [@@a.]}"),
         ("several values of a success", "spec.quirks.okMembers.?", "not a value that can be compared", "{okMembers: {code: @@[0, 1]}}"),
         ("a success of 65 characters", "spec.quirks.okMembers.?", "not a value that can be compared", f"{{okMembers: {{code: @@{'x' * 65}}}}}"),
         ("tokens bound to a key", "spec.quirks.tokenTypeAliases[0]", "bound to a key", "{tokenTypeAliases: [@@DPoP]}"),

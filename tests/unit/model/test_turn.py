@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.core.errors import Locale
-from oauthbroker.model.turn import ResumeTarget, checked_target
+from oauthbroker.core.errors import BrokerError, Locale
+from oauthbroker.model.turn import ResumeTarget, checked_target, whole_turn
 
 names = st.text(min_size=1, max_size=20)
 flat = st.dictionaries(names, st.text(max_size=20), max_size=4)
@@ -74,6 +75,22 @@ def test_a_turns_language_is_kept_where_it_has_one_and_comes_back(locale: Locale
     assert locale == said.get("locale")
     assert ("locale" in said) is (locale is not None)
     assert turn == checked_target(ResumeTarget.from_json(said)).turn
+
+
+@pytest.mark.parametrize(
+    "auth, problem",
+    [
+        ({"accounts": {"mail": 7}}, "accountsInvalid"),
+        ({"accounts": {"mail": ["work"], "OAuthApp/mail": 7}}, "accountsInvalid"),
+        ({"subjects": 7}, "(subjects)"),
+        ({"more": 7}, "(auth)"),
+    ],
+)
+def test_a_turn_that_cannot_be_used_names_the_part(auth: Any, problem: str) -> None:
+    for said in (Turn("a", "i", auth=auth), {"agentName": "a", "instanceKey": "i", "auth": auth}):
+        with pytest.raises(BrokerError) as refused:
+            whole_turn(said)
+        assert problem in str(refused.value)
 
 
 def test_a_kept_language_that_this_version_does_not_know_is_none() -> None:

@@ -206,6 +206,18 @@ async def test_a_proxy_that_is_not_there_is_named_as_the_cause(names: Mapping[st
     assert "the outgoing proxy: its name has no address" == refused.note
 
 
+async def test_a_name_without_an_address_here_names_the_other_mode(names: dict[str, list[str]]) -> None:
+    """The usual case of a machine that resolves inner names alone. Without a proxy, and past it, nothing names it."""
+    names.clear()
+    async with ConnectProxy({}) as proxy:
+        for way, hint in ((at(proxy), True), (None, False), (at(proxy, direct_hosts=(NAME,)), False)):
+            refused = await ask(way, f"https://{NAME}/token")
+            assert isinstance(refused, TransportFailed)
+            assert (False, hint) == (refused.sent, "outgoingProxy.resolve: proxy" in refused.note)
+            assert "no address" in refused.note
+    assert [] == proxy.asked
+
+
 @pytest.mark.parametrize("listed", [NAME, ".acme.example", "ID.acme.EXAMPLE".lower()])
 async def test_an_exception_goes_past_the_proxy_by_the_same_rules_as_without_one(
     names: dict[str, list[str]], authority: Authority, listed: str
