@@ -115,8 +115,9 @@ class Injector:
     ) -> ForwardedAnswer | AuthorizationRequired | Failed:
         """Return the head of the answer, or why there is no token. Raises what `outgoing` and `ApiTransport.send`
         raise."""
-        own = target.app.habits.token_header.encode()
-        headers = outgoing(request.headers, target.app.api.headers, carrier=own)
+        app = target.app
+        own, usual = app.habits.token_header.encode(), app.habits.headers_for_api(app.client.client_id)
+        headers = outgoing(request.headers, app.api.headers, carrier=own, usual=usual)
         result = await source.token(target)
         if not isinstance(result, Ready):
             return result
