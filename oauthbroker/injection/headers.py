@@ -26,11 +26,16 @@ _ANSWER_PREFIXES = (b"proxy-", b"access-control-", b"x-accel-", b"x-sendfile", O
 
 
 def outgoing(
-    headers: Iterable[tuple[bytes, bytes]], allowed: Collection[bytes] | None = None, *, carriers: Iterable[str] = ()
+    headers: Iterable[tuple[bytes, bytes]],
+    allowed: Collection[bytes] | None = None,
+    *,
+    carriers: Iterable[str] = (),
+    usual: Iterable[tuple[bytes, bytes]] = (),
 ) -> Headers:
     """Return the headers that go to the provider, without Host, the body's length and credentials. `allowed` are the
     spelled names of an app that lists its own; None for all that are not dropped. `carriers` are the headers in which
-    the app's provider wants the token: the tool's own are dropped.
+    the app's provider wants the token: the tool's own are dropped. `usual` are added where the tool sends none of that
+    name.
 
     Raises `requestInvalid` for an upgrade to WebSocket, and for a header that overrides the method.
     """
@@ -46,8 +51,9 @@ def outgoing(
         for name, as_sent, value in said
         if name not in named and not is_never_sent(name) and (allowed is None or name in allowed)
     ]
-    if all(spelled(name) != b"user-agent" for name, _ in kept):
-        kept.append((b"User-Agent", f"oauthbroker/{VERSION}".encode()))
+    for name, value in (*usual, (b"User-Agent", f"oauthbroker/{VERSION}".encode())):
+        if spelled(name) not in {spelled(carrier), *(spelled(there) for there, _ in kept)}:
+            kept.append((name, value))
     return [*kept, (b"Accept-Encoding", b"identity")]
 
 

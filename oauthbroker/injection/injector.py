@@ -123,7 +123,9 @@ class Injector:
     ) -> ForwardedAnswer | AuthorizationRequired | Failed:
         """Return the head of the answer, or why there is no token. Raises what `outgoing` and `ApiTransport.send`
         raise."""
-        headers = outgoing(request.headers, target.app.api.headers, carriers=target.app.carriers)
+        app = target.app
+        usual = app.habits.headers_for_api(app.client.client_id)
+        headers = outgoing(request.headers, app.api.headers, carriers=app.carriers, usual=usual)
         result = await source.token(target)
         if not isinstance(result, Ready):
             return result

@@ -121,6 +121,12 @@ class Habits:
     user_info_token_scheme: str | None = None
     token_header: str = ""
     token_scheme: str | None = None
+    api_headers: Mapping[str, str] = field(default_factory=dict)
+
+    def headers_for_api(self, client_id: str) -> list[tuple[bytes, bytes]]:
+        """Return the headers that the provider's API wants beside the token."""
+        filled = {name: value.replace("{client_id}", client_id) for name, value in self.api_headers.items()}
+        return [(name.encode("ascii"), value.encode("ascii")) for name, value in filled.items()]
 
     def token_proof(self, token: Secret, *, at_user_info: bool = False) -> tuple[str, Secret]:
         """Return the header that carries a token to the provider's API, and its value (RFC 6750 section 2.1). A header

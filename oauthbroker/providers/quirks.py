@@ -235,6 +235,7 @@ class Quirks(Data):
     user_info_token_scheme: _Scheme | None = None
     token_header: Annotated[str, AfterValidator(_token_header)] | None = None
     token_scheme: _Scheme | None = None
+    api_headers: Headers = Field(default_factory=dict)
     keeps: _Members = Field(default_factory=list)
     tool_data: Annotated[list[Annotated[Member, AfterValidator(_tool_member)]], Field(max_length=20)] = Field(
         default_factory=list

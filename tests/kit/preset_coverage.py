@@ -189,6 +189,7 @@ _SHOWN: dict[str, Shown] = {
     "user_info_token_scheme": lambda it, play: (
         f"{it.user_info_token_scheme} {{access}}" in play.expects.user_info.headers.values()
     ),
+    "api_headers": lambda it, play: bool(it.api_hosts),  # the tool of every play calls the API
     "connection_facts": lambda it, play: bool(play.result.facts),
     "keeps": lambda it, play: any(name in body for body in _bodies(play) for name in it.keeps),
     "tool_data": lambda it, play: any(name in body for body in _bodies(play) for name in it.tool_data),

@@ -239,6 +239,9 @@ class Player:
         carried = [name for name, text in call.headers.items() if tokens & set(text.split())]
         wanted = (self.app.habits.token_header or "Authorization").lower()
         self.inspector.must(carried == [wanted], f"the API: the token is in the headers {carried}")
+        for name, value in self.play.preset.api_headers.items():
+            told = call.headers.get(name.lower())
+            self.inspector.must(told == value.replace("{client_id}", CLIENT_ID), f"the API: {name} is {told}")
         return Said(body={"of": "the API"})
 
     # --- its answers

@@ -146,3 +146,5 @@ async def _perform(stage: Stage, play: Play) -> None:
         await stage.refuse(play, refusal)
     if play.expects.revoke:
         await stage.revoke(play)
+    if play.preset.api_headers:
+        await stage.call_the_api(play)

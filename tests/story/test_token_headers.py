@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 
 import httpx2
@@ -39,6 +40,9 @@ FORMS = {
     "token": Form(Habits(always_scopes=OPENID, token_scheme="token"), "authorization: token TOKEN"),
     "bare": Form(Habits(always_scopes=OPENID, token_scheme=""), "authorization: TOKEN"),
     "both": Form(Habits(always_scopes=OPENID, token_header="X-Auth", token_scheme="Key"), "x-auth: Key TOKEN"),
+    "with the client's id": Form(
+        Habits(always_scopes=OPENID, api_headers={"X-Client": "id {client_id}"}), "authorization: Bearer TOKEN"
+    ),
 }
 OWN = {"X-Shopify-Access-Token": "mine-1", "X_Shopify_Access_Token": "mine-2", "x-shopify.access.token": "mine-3",
        "X-Auth": "mine-4", "Authorization": "mine-5"}  # fmt: skip
@@ -83,6 +87,14 @@ def left(request: bytes, form: Form) -> list[str]:
     return [value for value in sorted(dropped) if value in text]
 
 
+def client_id_of(here: Stage, form: Form) -> list[str]:
+    return [here.harness.broker.bundle.apps["mail"].client.client_id] if form.habits.api_headers else []
+
+
+def client_id_in(request: bytes) -> list[str]:
+    return re.findall(r"\r\nX-Client: id (.*)\r\n", request.decode())
+
+
 @pytest.mark.parametrize("name", FORMS)
 async def test_the_client_of_a_tool_carries_the_token_as_the_provider_wants_it(
     name: str, identity_provider: IdentityProvider, test_clock: TestClock
@@ -94,6 +106,7 @@ async def test_the_client_of_a_tool_carries_the_token_as_the_provider_wants_it(
             answer = await client.get(url_of(here), headers=OWN)
         assert [form.line] == carried(here.api.requests[-1], here.token)
         assert [] == left(here.api.requests[-1], form)
+        assert client_id_of(here, form) == client_id_in(here.api.requests[-1])
         assert here.token not in f"{answer.text} {answer.headers!r} {answer.request.headers!r}"
         assert "*" * len(here.token) in answer.text
 
@@ -110,6 +123,7 @@ async def test_the_proxy_carries_the_token_as_the_provider_wants_it(
         assert 200 == answer.status
         assert [form.line] == carried(here.sent[-1], here.token)
         assert [] == left(here.sent[-1], form)
+        assert client_id_of(here, form) == client_id_in(here.sent[-1])
         assert here.tool.bearer is not None
         assert here.tool.bearer not in here.sent[-1].decode()
         assert here.token not in f"{answer.body!r} {answer.headers!r} {here.harness.log.getvalue()}"

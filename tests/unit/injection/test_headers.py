@@ -63,6 +63,15 @@ def test_a_request_without_a_user_agent_gets_ours():
     assert b"oauthbroker/" in dict(outgoing([]))[b"User-Agent"]
 
 
+@pytest.mark.parametrize("own", [b"Notion-Version", b"notion_version"])
+def test_a_header_that_the_api_always_wants_is_added_unless_the_tool_sends_it(own):
+    usual = [(b"Notion-Version", b"2"), (b"User-Agent", b"acme")]
+    assert [*usual, (b"Accept-Encoding", b"identity")] == outgoing([], usual=usual)
+    assert b"1" == dict(outgoing([(own, b"1")], usual=usual))[own]
+    assert b"Notion-Version" not in dict(outgoing([(b"notion_version", b"1")], usual=usual))
+    assert b"2" == dict(outgoing([(own, b"1")], frozenset({b"accept"}), usual=usual))[b"Notion-Version"]
+
+
 @pytest.mark.case("104")
 @pytest.mark.parametrize(
     "name",
