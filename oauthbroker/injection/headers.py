@@ -45,14 +45,15 @@ def outgoing(
             raise BrokerError(Code.REQUEST_INVALID, note="a header overrides the method")
         if name == b"upgrade" and b"websocket" in value.lower():
             raise BrokerError(Code.REQUEST_INVALID, note="WebSocket is not supported")
-    named = _named((name, value) for name, _, value in said) | {spelled(each.encode()) for each in carriers}
+    carrying = {spelled(each.encode()) for each in carriers}
+    named = _named((name, value) for name, _, value in said) | carrying
     kept = [
         (as_sent, value)
         for name, as_sent, value in said
         if name not in named and not is_never_sent(name) and (allowed is None or name in allowed)
     ]
     for name, value in (*usual, (b"User-Agent", f"oauthbroker/{VERSION}".encode())):
-        if spelled(name) not in {spelled(carrier), *(spelled(there) for there, _ in kept)}:
+        if spelled(name) not in {*carrying, *(spelled(there) for there, _ in kept)}:
             kept.append((name, value))
     return [*kept, (b"Accept-Encoding", b"identity")]
 

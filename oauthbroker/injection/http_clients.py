@@ -82,7 +82,7 @@ class InjectedRequests:
             raise failed
 
     def failure(self, error: BrokerError, request: Any) -> Exception:
-        """Return the library's exception for a network that failed, which a tool may retry; else ours, as for a proxy."""
+        """Return the library's exception for a network that failed, which a tool may retry; else ours."""
         if not isinstance(error, TransportFailed) or error.code is Code.OUTGOING_PROXY_REFUSED:
             return raised(Failed.from_error(error, self.tokens.locale))
         names = ("ReadTimeout", "ReadError") if error.sent else ("ConnectTimeout", "ConnectError")
