@@ -274,7 +274,7 @@ async def test_a_consent_with_claims_serves_a_link_without_and_not_the_other_way
     """Its agent would be told that it may go on, and its API would refuse it again."""
     ready = await harness.connected(scopes=["read"])
     tool, wanted = harness.broker.oauth(turn()), ["write"]
-    links = {
+    links: dict[str, Any] = {
         "without": await harness.ask_link(scopes=wanted),
         "with": await tool.report_rejected("mail", ready.access_token, wanted, encoded()),
     }

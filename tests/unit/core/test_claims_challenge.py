@@ -86,8 +86,8 @@ def test_the_bound_counts_for_what_came_and_for_what_is_sent() -> None:
         assert found is bool(claims_of(base64.b64encode(padded + more).decode()))
     letters = (LONGEST_CLAIMS - len('{"access_token":{"a":"b"}}')) // 6
     rest = LONGEST_CLAIMS - len('{"access_token":{"a":""}}') - 6 * letters
-    for more, found in (("", True), ("b", False)):
-        said = {"access_token": {"a": "\u00e9" * letters + "b" * rest + more}}
+    for one_more, found in (("", True), ("b", False)):
+        said = {"access_token": {"a": "\u00e9" * letters + "b" * rest + one_more}}
         text = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
         assert found is bool(claims_of(base64.b64encode(text).decode()))
 
