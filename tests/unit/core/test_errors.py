@@ -90,6 +90,7 @@ def test_what_can_be_tried_again_says_so_and_nothing_else_does() -> None:
         Code.REFRESH_IN_PROGRESS,
         Code.REFRESH_REFUSED,
         Code.FACT_MISSING,
+        Code.CREDENTIAL_UNCHECKED,
         Code.PROVIDER_UNREACHABLE,
         Code.OUTGOING_PROXY_REFUSED,
         Code.PROVIDER_RATE_LIMITED,
