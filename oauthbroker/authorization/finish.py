@@ -286,20 +286,23 @@ class Finish:
         await self.repository.save_session(done, expect=versioned.generation)
 
     async def complete_others(self, grant: Grant, first: AuthSession) -> None:
-        """Complete every other session of the pair that this grant satisfies. Its event is stored in its own record."""
+        """Complete every other session of the pair that this grant satisfies. Its event is stored in its own record.
+        One with claims needs those with which the grant was made."""
         left = list[str]()  # no other session of the pair begins or ends under its lease
         for other in await self.repository.waiting(grant.app, grant.subject):
-            if other.record.locator != first.locator and not await self._complete_other(grant, other):
+            if other.record.locator != first.locator and not await self._complete_other(grant, other, first.claims):
                 left.append(other.record.locator)
         await self.repository.waiting_lists.save(grant.app, grant.subject, left)
 
-    async def _complete_other(self, grant: Grant, versioned: Versioned[AuthSession] | None) -> bool:
+    async def _complete_other(self, grant: Grant, versioned: Versioned[AuthSession] | None, claims: str) -> bool:
         """Complete one session. On a conflict, such as a browser starting an attempt, it is read again."""
         for _ in range(8):
             if versioned is None or not versioned.record.open or versioned.record.claim is not None:
                 return False
             session = versioned.record
             if session.key != grant.key or session.switch_account or not set(session.scopes) <= set(grant.scopes):
+                return False
+            if session.claims not in {"", claims}:
                 return False
             done = session.completed(self.clock.now(), granted_event(session, grant, self.clock.now()))
             try:

@@ -15,9 +15,9 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import AuthSession
+from oauthbroker.records.auth_session import OTHER_ACCOUNT
 
 MOST_TRIES = 3  # each costs the provider an exchange, and lets a stranger with a link log in once more
-OTHER_ACCOUNT = frozenset({Code.SUBJECT_MISMATCH, Code.SUBJECT_FORBIDDEN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +80,7 @@ class RetryService:
                 switch_account=session.switch_account,
                 params=session.params,
                 tries=session.tries + 1,
+                claims=session.claims,
             )
             opened = await self.opening.open_session(offer.app, wish, lambda _: True)
             session = opened or session

@@ -33,6 +33,8 @@ SessionStatus = Literal["pending", "completed", "failed", "expired"]
 NO_CLAIM_LASTS = timedelta(hours=1)  # no claim lasts longer; one that seems to was written under a fast clock
 SPEC = ("provider", "subjectMode", "subject", "requestedScopes", "status", "createdAt", "expiresAt", "resume")
 MAX_PRESSES = 20  # of a link's button; each press may cost the provider a request
+OTHER_ACCOUNT = frozenset({Code.SUBJECT_MISMATCH, Code.SUBJECT_FORBIDDEN})
+ANOTHER_TRY = OTHER_ACCOUNT | {Code.OWNER_BINDING_FAILED}  # failures after which its browser may try again
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class AuthSession:
     on where a broker login comes first: until it is passed no attempt is valid. `account`, `label` and `params` are
     those of the grant it brings; with `typed` its user says the last. `tries` counts the sessions before it
     that ended with the wrong account, or without their code. `had_pending_code`: it ended while its code waited.
-    `claims`: a claims request for its authorization, forgotten with its end. `kind` is the app's.
+    `claims`: a claims request for its authorization, forgotten with its end unless there may be another try. `kind` is
+    the app's.
     """
 
     locator: str = field(metadata=APART)
@@ -218,7 +221,7 @@ class AuthSession:
             pending_code=None,
             had_pending_code=self.pending_code is not None,
             login=None,
-            claims="",
+            claims=self.claims if code in ANOTHER_TRY else "",
         )
 
     def to_plaintext(self) -> bytes:

@@ -23,9 +23,9 @@ from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.running_broker import Harness, running, scopes_last_asked_for, turn, user_app
+from tests.story.claims_kit import CLAIMS, challenge, claims_asked_for, encoded, refusing, reported
 from tests.unit.protocol.kit import RawServer, raw_answer
 
-CLAIMS: dict[str, Any] = {"access_token": {"acrs": {"essential": True, "value": "c1"}}}
 CAPABLE: dict[str, Any] = {"access_token": {"xms_cc": {"values": ["cp1"]}}}
 
 
@@ -56,25 +56,6 @@ async def stage(idp: IdentityProvider, clock: TestClock, *answers: bytes) -> Asy
         async with running(idp, [app], clock=clock, tools=tools, background=False) as harness:
             await harness.connected()
             yield Stage(harness, api)
-
-
-def encoded(claims: Any = CLAIMS) -> str:
-    return base64.b64encode(json.dumps(claims).encode()).decode()
-
-
-def challenge(claims: str) -> str:
-    return (
-        f'Bearer realm="", authorization_uri="https://login.example/a", error="insufficient_claims", claims="{claims}"'
-    )
-
-
-def refusing(claims: Any = CLAIMS) -> bytes:
-    return raw_answer(401, b"{}", www_authenticate=challenge(encoded(claims)))
-
-
-def claims_asked_for(idp: IdentityProvider) -> list[Any]:
-    forms = [seen.form for seen in idp.seen("authorize") if "code_challenge" in seen.form]
-    return [json.loads(str(form["claims"])) if "claims" in form else None for form in forms]
 
 
 async def link_of(here: Stage) -> AuthorizationRequired:
@@ -170,12 +151,6 @@ def test_a_challenge_is_a_401_with_its_error(status: int, header: str, found: bo
 def capable(idp: IdentityProvider) -> OAuthApp:
     habits = Habits(always_scopes=("openid",), authorize_params={"claims": json.dumps(CAPABLE)})
     return user_app(idp, habits=habits)
-
-
-async def reported(harness: Harness, claims: Any) -> Any:
-    ready = await harness.ask()
-    assert isinstance(ready, Ready)
-    return await harness.broker.oauth(turn()).report_rejected("mail", ready.access_token, claims=claims)
 
 
 async def test_a_tool_reports_a_challenge_and_the_apps_own_claims_stay_beside_it(

@@ -28,7 +28,9 @@ class Face(Protocol):
         self, app: str, scopes: Sequence[str] | None = None, tool: str | None = "Tool/mail"
     ) -> TokenResult: ...
     async def ask_as_specified(self, request: dict[str, Any]) -> dict[str, Any]: ...
-    async def reject(self, app: str, token: Secret, scopes: Sequence[str]) -> TokenResult: ...
+    async def reject(
+        self, app: str, token: Secret, scopes: Sequence[str], claims: str | None = None
+    ) -> TokenResult: ...
     async def pending(self) -> dict[str, Any] | None: ...
     async def lease(self) -> Any: ...
     async def ack(self, delivery: Any) -> bool: ...
@@ -48,8 +50,8 @@ class Embedded:
     async def ask_as_specified(self, request: dict[str, Any]) -> dict[str, Any]:
         return await self._broker.oauth(self._turn, "Tool/mail").getAccessToken(request)
 
-    async def reject(self, app: str, token: Secret, scopes: Sequence[str]) -> TokenResult:
-        return await self._broker.oauth(self._turn, "Tool/mail").report_rejected(app, token, scopes)
+    async def reject(self, app: str, token: Secret, scopes: Sequence[str], claims: str | None = None) -> TokenResult:
+        return await self._broker.oauth(self._turn, "Tool/mail").report_rejected(app, token, scopes, claims)
 
     async def pending(self) -> dict[str, Any] | None:
         return await self._broker.pending(self._turn)
@@ -81,8 +83,8 @@ class Asynchronous:
     async def ask_as_specified(self, request: dict[str, Any]) -> dict[str, Any]:
         return await self._turn.oauth("Tool/mail").getAccessToken(request)  # type: ignore[no-any-return]
 
-    async def reject(self, app: str, token: Secret, scopes: Sequence[str]) -> TokenResult:
-        return await self._turn.oauth("Tool/mail").report_rejected(app, token, scopes)  # type: ignore[no-any-return]
+    async def reject(self, app: str, token: Secret, scopes: Sequence[str], claims: str | None = None) -> TokenResult:
+        return await self._turn.oauth("Tool/mail").report_rejected(app, token, scopes, claims)  # type: ignore[no-any-return]
 
     async def pending(self) -> dict[str, Any] | None:
         return await self._turn.pending()  # type: ignore[no-any-return]
@@ -116,8 +118,10 @@ class Synchronous:
         result: dict[str, Any] = await asyncio.to_thread(self._turn.oauth("Tool/mail").getAccessToken, request)
         return result
 
-    async def reject(self, app: str, token: Secret, scopes: Sequence[str]) -> TokenResult:
-        result: TokenResult = await asyncio.to_thread(self._turn.oauth("Tool/mail").report_rejected, app, token, scopes)
+    async def reject(self, app: str, token: Secret, scopes: Sequence[str], claims: str | None = None) -> TokenResult:
+        result: TokenResult = await asyncio.to_thread(
+            self._turn.oauth("Tool/mail").report_rejected, app, token, scopes, claims
+        )
         return result
 
     async def pending(self) -> dict[str, Any] | None:
