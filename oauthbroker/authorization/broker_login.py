@@ -176,7 +176,7 @@ class Logins:
         if app.credential is not None:  # its page is ours
             url = Secret(connect_link(self.config.bundle.settings.public_base_url, session.ticket))
         else:
-            url = await self.authorization_urls.now(app.asking_for(session.claims), attempt, session.scopes)
+            url = await self.authorization_urls.now(session.asking(app), attempt, session.scopes)
         passed = session.with_login(login.passed(url, session.expires_at), attempt)
         return LoggedIn((await self._save(versioned, passed)).record, cookie)
 

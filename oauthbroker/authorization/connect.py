@@ -135,8 +135,7 @@ class Connect:
     ) -> tuple[AuthSession, Secret]:
         versioned = await self._counted(app, versioned)
         session = versioned.record.attempted(attempt, await self.scopes_now(app, versioned.record))
-        asking = (app.asking_which_account() if session.tries or session.account else app).asking_for(session.claims)
-        url = await self.authorization_urls.now(asking, attempt, session.scopes)
+        url = await self.authorization_urls.now(session.asking(app), attempt, session.scopes)
         await self.repository.save_session(session, expect=versioned.generation)
         return session, url
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from oauthbroker.core.clock import has_passed
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import AppKind, Link
+from oauthbroker.model.apps import AppKind, Link, OAuthApp
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import Reason
 from oauthbroker.model.turn import ResumeTarget, SubjectMode
@@ -139,6 +139,11 @@ class AuthSession:
     def __repr__(self) -> str:
         mark = ", claimed" if self.claim else ", code pending" if self.pending_code else ""
         return f"{type(self).__name__}({self.id[:9]}..., {self.status}{mark})"
+
+    def asking(self, app: OAuthApp) -> OAuthApp:
+        """Return the app for the session's authorization request: with its claims, and with the question which account
+        where that is not plain."""
+        return (app.asking_which_account() if self.tries or self.account else app).asking_for(self.claims)
 
     def pressed(self) -> AuthSession:
         """Count a press of the button."""

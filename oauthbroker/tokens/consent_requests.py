@@ -71,8 +71,8 @@ class ConsentRequests:
         """Return the link of the connect page, which is safe in a chat, or the provider's own if the app says
         `direct`."""
         if session.link == "direct" and session.attempt.cookie is None:
-            asking = app.asking_for(session.claims)
-            return (await self.authorization_urls.lasting(asking, session.attempt, session.scopes)).reveal()
+            url = await self.authorization_urls.lasting(session.asking(app), session.attempt, session.scopes)
+            return url.reveal()
         return connect_link(self.settings.public_base_url, session.ticket)
 
 

@@ -291,9 +291,9 @@ class OAuthManager:
         decision = decide(grant, call.need, now)
         if grant is None:
             return decision
+        if call.claims and isinstance(decision, UseToken | RefreshToken) and self._is_rejected(call, grant):
+            return RequestConsent("expired")
         if isinstance(decision, UseToken) and self._is_rejected(call, grant):
-            if call.claims:
-                return RequestConsent("expired")
             if call.app.credential is not None:  # its `verify` request has just found it good
                 return Refuse(Code.TOKEN_UNCHANGED)
             if not may_refresh(call.app, grant, now) and not call.need.alone:

@@ -190,3 +190,17 @@ async def test_a_challenge_to_a_token_that_was_replaced_meanwhile_asks_no_user(
         answer = await harness.broker.oauth(turn()).report_rejected("mail", old.access_token, claims=encoded())
         assert isinstance(answer, Ready)
         assert answer.access_token.reveal() != old.access_token.reveal()
+
+
+@pytest.mark.parametrize("seconds", [3600 - 30, 3600 + 30])
+async def test_a_challenge_to_a_token_at_its_end_is_not_answered_by_a_refresh(
+    identity_provider: IdentityProvider, test_clock: TestClock, seconds: int
+) -> None:
+    """Such a token is due for a refresh, which would bring the claims of before."""
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, background=False) as harness:
+        ready = await harness.connected()
+        test_clock.advance(seconds)
+        asked = await harness.broker.oauth(turn()).report_rejected("mail", ready.access_token, claims=encoded())
+        assert isinstance(asked, AuthorizationRequired)
+        assert 0 == harness.idp.count("refresh_token")
+        assert isinstance(await harness.ask(), Ready), "the others go on, with a refresh"

@@ -16,7 +16,7 @@ from oauthbroker.records.pending_code import MAX_TRIES
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
-from tests.kit.running_broker import ALICE, BASE, Harness, running, user_app
+from tests.kit.running_broker import ALICE, BASE, Harness, running, to_the_end, user_app
 from tests.story.binding_kit import (
     another_code,
     broker_login,
@@ -160,6 +160,24 @@ async def test_who_has_proved_to_be_the_subject_is_told_whose_account_it_takes(
             page = await harness.connect(await harness.ask_link(), "bob")
             assert_error_page(page, Code.SUBJECT_MISMATCH)
             assert (offers(page, OTHER), ALICE in page.text) == (True, True)
+
+
+async def test_after_the_brokers_login_too_the_provider_is_to_let_the_person_choose(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    with IdentityProvider(clock=test_clock) as corp:
+        more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": broker_login(corp)}
+        app = user_app(identity_provider)
+        app = replace(app, owner=replace(app.owner, binding="brokerLogin"))
+        client = replace(more["login"].app, owner=Owner(user_identity=IdentityRule("idToken", "idp:user:{sub}")))
+        more["login"] = replace(more["login"], app=client)
+        async with running(identity_provider, [app], clock=test_clock, **more) as harness:
+            asked, person = await harness.ask_link(), harness.browser()
+            await wrong(harness, asked, person)
+            await again(person)
+            await person.submit({"decision": "continue"})
+            page = await to_the_end(person, await harness.logged_in(asked, person))
+            assert "prompt=select_account" in str(page.next_url)
 
 
 async def test_after_a_wrong_login_of_the_brokers_own_the_same_link_is_a_button_away(
