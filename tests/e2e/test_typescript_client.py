@@ -21,6 +21,7 @@ from oauthbroker.testing import Canaries, IdentityProvider, TestClock, connect_t
 from tests.e2e.typescript import HOME, client_built, compiled, node
 from tests.kit.running_broker import BASE, Harness, global_app, running, user_app
 from tests.story.api.clients import TOOLS, listening
+from tests.kit.claims import claims_asked_for
 from tests.unit.protocol.kit import RawServer, says
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -76,6 +77,9 @@ async def test_its_own_tests_pass_against_a_real_broker(
         assert b"POST /messages?q=1 HTTP/1.1" == lines[0]
         assert b"x-tool: 7" in lines
         assert not [line for line in lines if line.lower().startswith(b"authorization: bearer oabt.")]
+    assert [{"access_token": {"acrs": {"essential": True, "value": "c1"}}}] == [
+        claims for claims in claims_asked_for(identity_provider) if claims is not None
+    ]
 
 
 async def story(idp: IdentityProvider, clock: TestClock, canaries: Canaries, api: RawServer) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +13,6 @@ import httpx2
 import pytest
 
 from oauthbroker import AuthorizationRequiredError
-from oauthbroker.core.claims_challenge import LONGEST_CLAIMS, claims_of, demanded_claims
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import OAuthApp, ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
@@ -22,8 +20,8 @@ from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page
+from tests.kit.claims import CLAIMS, challenge, claims_asked_for, encoded, refusing, reported
 from tests.kit.running_broker import Harness, running, scopes_last_asked_for, turn, user_app
-from tests.story.claims_kit import CLAIMS, challenge, claims_asked_for, encoded, refusing, reported
 from tests.unit.protocol.kit import RawServer, raw_answer
 
 CAPABLE: dict[str, Any] = {"access_token": {"xms_cc": {"values": ["cp1"]}}}
@@ -93,59 +91,6 @@ async def test_a_challenge_asks_for_no_other_scope_and_no_other_person(
         assert (await here.harness.session(asked)).failure is Code.SUBJECT_MISMATCH
         assert before == await here.harness.grant()
     assert "everything" not in scopes_last_asked_for(here.harness)
-
-
-@pytest.mark.parametrize(
-    "claims",
-    [
-        {"id_token": {"sub": {"value": "U345678"}}},
-        {**CLAIMS, "id_token": {"sub": {"value": "U345678"}}},
-        {**CLAIMS, "userinfo": {}},
-        {"access_token": {}},
-        {"access_token": "all"},
-        {},
-        [CLAIMS],
-        "text",
-        {"access_token": {"x": "y" * 4096}},
-    ],
-)
-def test_claims_that_choose_a_person_or_are_no_small_object_are_none(claims: Any) -> None:
-    assert "" == claims_of(encoded(claims))
-
-
-@pytest.mark.parametrize("letter", ["\u00e9", "\x7f", "\U0001f600"])
-def test_claims_that_are_short_in_base64_and_long_in_a_url_are_none(letter: str) -> None:
-    written = json.dumps({"access_token": {"x": letter * 700}}, ensure_ascii=False).encode()
-    assert len(base64.b64encode(written)) <= LONGEST_CLAIMS
-    assert "" == claims_of(base64.b64encode(written).decode())
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "%%%", "e30", "eyJhIjox", encoded()[:-5], "é", base64.b64encode(b'{"access_token":{"a":1,"a":2}}').decode()],
-)
-def test_text_that_is_no_such_base64_is_none(text: str) -> None:
-    assert "" == claims_of(text)
-
-
-@pytest.mark.parametrize(
-    "status, header, found",
-    [
-        (401, challenge(encoded()), True),
-        (401, challenge(encoded().rstrip("=")), True),
-        (
-            401,
-            challenge(base64.urlsafe_b64encode(json.dumps({"access_token": {"a": "???>>>"}}).encode()).decode()),
-            True,
-        ),
-        (403, challenge(encoded()), False),
-        (401, challenge(encoded()).replace("insufficient_claims", "invalid_token"), False),
-        (401, challenge(encoded()).replace("Bearer", "Basic"), False),
-        (401, challenge(encoded()) + f', claims="{encoded()}"', False),
-    ],
-)
-def test_a_challenge_is_a_401_with_its_error(status: int, header: str, found: bool) -> None:
-    assert found is bool(demanded_claims(status, [(b"WWW-Authenticate", header.encode())]))
 
 
 def capable(idp: IdentityProvider) -> OAuthApp:

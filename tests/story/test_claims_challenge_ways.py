@@ -23,6 +23,7 @@ from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock
 from tests.kit import postgres
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
+from tests.kit.claims import CLAIMS, OTHER, challenge, challenged, claims_asked_for, encoded, refusing, reported
 from tests.kit.running_broker import BASE, Harness, device_app, file_store, global_app, running, turn, user_app
 from tests.story.api import proxy_kit
 from tests.story.api.clients import TOOLS, WAYS, Way, listening, reached
@@ -37,7 +38,6 @@ from tests.story.binding_kit import (
     of_alice,
     settings_for,
 )
-from tests.story.claims_kit import CLAIMS, OTHER, challenge, challenged, claims_asked_for, encoded, refusing, reported
 from tests.story.client_credentials_kit import MACHINE, machine_app, machine_ready, team_turn
 from tests.story.hosts_kit import hosts
 from tests.story.test_pushed_requests import naming

@@ -52,6 +52,15 @@ test("from a link to a token that its API refused", { skip }, async () => {
     const newer = await tool.reportRejected({ oauthAppRef: MAIL, accessToken: ready.accessToken, scopes: ["read"] });
     assert(newer.status === "ready", newer.status);
     assert.notEqual(newer.accessToken, ready.accessToken);
+
+    const report = { oauthAppRef: MAIL, accessToken: newer.accessToken, scopes: ["read"] };
+    const refused = await tool.reportRejected({ ...report, claims: "no base64" });
+    assert(refused.status === "error" && refused.error.code === "requestInvalid", refused.status);
+    const challenged = await tool.reportRejected({ ...report, claims: btoa('{"access_token":{"acrs":{"essential":true,"value":"c1"}}}') });
+    assert(challenged.status === "authorization_required", challenged.status);
+    await agree(challenged.authorizationUrl);
+    const stronger = await tool.reportRejected({ ...report, claims: btoa('{"access_token":{"a":null}}') });
+    assert(stronger.status === "ready" && stronger.accessToken !== newer.accessToken, "another token is there already");
   });
 });
 

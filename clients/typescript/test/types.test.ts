@@ -2,6 +2,7 @@
 
 import type { OAuth, OAuthTokenRequest, OAuthTokenResult } from "../src/index.js";
 
+type Report = Parameters<OAuth["reportRejected"]>[0];
 type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
 
 /** Each branch has its fields, and none of the others'; no branch is left. */
@@ -31,4 +32,7 @@ export async function specified(ctx: { oauth: OAuth }): Promise<OAuthTokenResult
 export const withSubject: OAuthTokenRequest = { oauthAppRef: "OAuthApp/x", subject: "slack:user:T111:U1" };
 // @ts-expect-error an app has to be named
 export const withoutApp: OAuthTokenRequest = { scopes: [] };
+export const challenged: Report = { oauthAppRef: "OAuthApp/x", accessToken: "t", claims: "eyJh" };
+// @ts-expect-error claims are the text of the challenge, as the API sent it
+export const withObject: Report = { oauthAppRef: "OAuthApp/x", accessToken: "t", claims: { access_token: {} } };
 export const statuses: Equal<OAuthTokenResult["status"], "ready" | "authorization_required" | "error"> = true;
