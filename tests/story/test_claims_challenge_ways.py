@@ -269,6 +269,24 @@ async def test_two_tools_at_once_get_one_link_for_one_claim_and_two_for_two(harn
     assert [None, CLAIMS, OTHER] == claims_asked_for(harness.idp)
 
 
+@pytest.mark.parametrize("first", ["with", "without"])
+async def test_a_consent_with_claims_serves_a_link_without_and_not_the_other_way(harness: Harness, first: str) -> None:
+    """Its agent would be told that it may go on, and its API would refuse it again."""
+    ready = await harness.connected(scopes=["read"])
+    tool, wanted = harness.broker.oauth(turn()), ["write"]
+    links = {
+        "without": await harness.ask_link(scopes=wanted),
+        "with": await tool.report_rejected("mail", ready.access_token, wanted, encoded()),
+    }
+    last = links["without" if first == "with" else "with"]
+    assert 200 == (await harness.connect(links[first])).status
+    is_left = (await harness.session(last)).open
+    if is_left:
+        assert 200 == (await harness.connect(last)).status
+    expected = [CLAIMS] if first == "with" else [None, CLAIMS]
+    assert (first == "without", [None, *expected]) == (is_left, claims_asked_for(harness.idp))
+
+
 async def test_a_tool_that_varies_its_claims_gets_a_few_links(harness: Harness) -> None:
     await harness.connected()
     limit = harness.broker.bundle.settings.limits.sessions_per_conversation
