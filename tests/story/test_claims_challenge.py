@@ -7,12 +7,14 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from oauthbroker import AuthorizationRequiredError
+from oauthbroker.config import load
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import OAuthApp, ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
@@ -20,7 +22,8 @@ from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.claims import CLAIMS, challenge, claims_asked_for, encoded, refusing, reported
+from tests.kit.claims import CLAIMS, challenge, challenged, claims_asked_for, encoded, refusing, reported
+from tests.kit.docs import code_blocks
 from tests.kit.running_broker import Harness, running, scopes_last_asked_for, turn, user_app
 from tests.unit.protocol.kit import RawServer, raw_answer
 
@@ -93,23 +96,45 @@ async def test_a_challenge_asks_for_no_other_scope_and_no_other_person(
     assert "everything" not in scopes_last_asked_for(here.harness)
 
 
-def capable(idp: IdentityProvider) -> OAuthApp:
-    habits = Habits(always_scopes=("openid",), authorize_params={"claims": json.dumps(CAPABLE)})
-    return user_app(idp, habits=habits)
+PAGES_APP = """apiVersion: agents.example.io/v1alpha1
+kind: OAuthApp
+metadata: {name: mail}
+spec:
+  provider: microsoft
+  params: {tenant: common}
+  flow: authorizationCode
+  subjectMode: user
+  client: {clientId: agents, clientSecret: {valueFrom: {env: SECRET}}}
+  scopes: [read, write]
+"""
 
 
-async def test_a_tool_reports_a_challenge_and_the_apps_own_claims_stay_beside_it(
-    identity_provider: IdentityProvider, test_clock: TestClock
+def capable(idp: IdentityProvider, folder: Path) -> OAuthApp:
+    """An app at the scripted provider with what the page's app of Microsoft's preset says in its requests."""
+    [options] = [block for block in code_blocks("docs/injection.md", "yaml") if "xms_cc" in block]
+    (folder / "app.yaml").write_text(PAGES_APP + options)
+    [draft] = load(folder / "app.yaml").apps.values()
+    said = draft.app.habits
+    requests = {name: getattr(said, name) for name in ("authorize_params", "token_params", "refresh_params")}
+    return user_app(idp, habits=Habits(always_scopes=("openid",), refresh_scope=said.refresh_scope, **requests))
+
+
+async def test_the_pages_app_says_in_each_request_what_it_can_and_demanded_claims_stand_beside_it(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
-    async with running(identity_provider, [capable(identity_provider)], clock=test_clock) as harness:
+    """Each refresh names the scopes, too."""
+    async with running(identity_provider, [capable(identity_provider, tmp_path)], clock=test_clock) as harness:
         await harness.connected()
-        asked = await reported(harness, encoded())
-        assert isinstance(asked, AuthorizationRequired)
-        again = await reported(harness, encoded())
-        assert again.auth_session_id == asked.auth_session_id, "one link for the same claims"
+        asked = await challenged(harness)
+        assert (await challenged(harness)).auth_session_id == asked.auth_session_id, "one link for the same claims"
         await harness.connect(asked)
+        assert isinstance(await reported(harness, None), Ready)
     both = {"access_token": {**CLAIMS["access_token"], **CAPABLE["access_token"]}}
     assert [CAPABLE, both] == claims_asked_for(identity_provider)
+    [refresh] = identity_provider.seen("refresh_token")
+    assert "openid read write admin" == refresh.form["scope"]
+    for seen in (*identity_provider.seen("authorization_code"), refresh):
+        assert CAPABLE == json.loads(str(seen.form["claims"]))
 
 
 @pytest.mark.parametrize(
