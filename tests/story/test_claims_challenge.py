@@ -83,6 +83,21 @@ async def test_the_injected_client_notices_the_challenge_and_the_next_authorizat
     assert [None, CLAIMS, None] == claims_asked_for(identity_provider)
 
 
+async def test_the_sync_client_notices_it_too(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
+    async with stage(identity_provider, test_clock, refusing()) as here:
+        oauth = here.harness.broker.oauth(turn(), "Tool/carried").sync
+
+        def fetched() -> Any:
+            with oauth.client("mail", library=httpx2) as client:
+                return client.get(f"http://127.0.0.1:{here.api.port}/me")
+
+        with pytest.raises(AuthorizationRequiredError) as asked:
+            await asyncio.to_thread(fetched)
+        assert 200 == (await here.harness.connect(asked.value.result)).status
+        assert 1 == len(here.api.requests)
+    assert [None, CLAIMS] == claims_asked_for(identity_provider)
+
+
 async def test_a_challenge_asks_for_no_other_scope_and_no_other_person(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:

@@ -80,6 +80,28 @@ def test_a_challenge_is_a_401_with_its_error(status: int, header: str, found: bo
     assert found is bool(demanded_claims(status, [(b"WWW-Authenticate", header.encode())]))
 
 
+def test_the_bound_counts_for_what_came_and_for_what_is_sent() -> None:
+    padded = b'{"access_token":{"a":1' + b" " * (LONGEST_CLAIMS // 4 * 3 - 24) + b"}}"
+    for more, found in ((b"", True), (b" ", False)):
+        assert found is bool(claims_of(base64.b64encode(padded + more).decode()))
+    letters = (LONGEST_CLAIMS - len('{"access_token":{"a":"b"}}')) // 6
+    rest = LONGEST_CLAIMS - len('{"access_token":{"a":""}}') - 6 * letters
+    for more, found in (("", True), ("b", False)):
+        said = {"access_token": {"a": "\u00e9" * letters + "b" * rest + more}}
+        text = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
+        assert found is bool(claims_of(base64.b64encode(text).decode()))
+
+
+def test_the_same_claims_in_another_order_are_the_same() -> None:
+    one, two = {"a": {"x": 1, "y": 2}, "b": None}, {"b": None, "a": {"y": 2, "x": 1}}
+    assert claims_of(encoded({"access_token": one})) == claims_of(encoded({"access_token": two}))
+
+
+def test_a_challenge_in_a_header_of_its_own_is_found_beside_others() -> None:
+    said = [b'Basic realm="a"', challenge(encoded()).encode(), b"Negotiate"]
+    assert demanded_claims(401, [(b"www-authenticate", each) for each in said])
+
+
 # what others than this reader would take
 
 HOSTILE: dict[str, bytes] = {
