@@ -19,9 +19,9 @@ from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock, connect_through
 from tests.e2e.typescript import HOME, client_built, compiled, node
+from tests.kit.claims import claims_asked_for
 from tests.kit.running_broker import BASE, Harness, global_app, running, user_app
 from tests.story.api.clients import TOOLS, listening
-from tests.kit.claims import claims_asked_for
 from tests.unit.protocol.kit import RawServer, says
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

@@ -134,7 +134,7 @@ def capable(idp: IdentityProvider, folder: Path) -> OAuthApp:
     return user_app(idp, habits=Habits(always_scopes=("openid",), refresh_scope=said.refresh_scope, **requests))
 
 
-async def test_the_pages_app_says_in_each_request_what_it_can_and_demanded_claims_stand_beside_it(
+async def test_the_pages_app_declares_its_capability_in_each_request_with_demanded_claims_beside_it(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
     """Each refresh names the scopes, too."""

@@ -24,7 +24,17 @@ from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock
 from tests.kit import postgres
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
 from tests.kit.claims import CLAIMS, OTHER, challenge, challenged, claims_asked_for, encoded, refusing, reported
-from tests.kit.running_broker import BASE, Harness, device_app, file_store, global_app, running, turn, user_app
+from tests.kit.running_broker import (
+    BASE,
+    Harness,
+    device_app,
+    endpoints_of,
+    file_store,
+    global_app,
+    running,
+    turn,
+    user_app,
+)
 from tests.story.api import proxy_kit
 from tests.story.api.clients import TOOLS, WAYS, Way, listening, reached
 from tests.story.api.kit import Callers
@@ -40,7 +50,6 @@ from tests.story.binding_kit import (
 )
 from tests.story.client_credentials_kit import MACHINE, machine_app, machine_ready, team_turn
 from tests.story.hosts_kit import hosts
-from tests.story.test_pushed_requests import naming
 from tests.unit.protocol.kit import raw_answer
 
 MAY_SHOW = ["access token", "ticket"]
@@ -188,7 +197,9 @@ async def test_a_pushed_request_has_it_and_the_browser_does_not(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     identity_provider.par = "required"
-    async with running(identity_provider, [naming(identity_provider)], clock=test_clock) as harness:
+    pushed = replace(endpoints_of(identity_provider), pushed_authorization_url=identity_provider.url("/par"))
+    app = user_app(identity_provider, endpoints=pushed)
+    async with running(identity_provider, [app], clock=test_clock) as harness:
         await harness.connected()
         person = harness.browser()
         url = await harness.to_provider(asked := await challenged(harness), person)
@@ -274,7 +285,7 @@ async def test_a_consent_with_claims_serves_a_link_without_and_not_the_other_way
     """Its agent would be told that it may go on, and its API would refuse it again."""
     ready = await harness.connected(scopes=["read"])
     tool, wanted = harness.broker.oauth(turn()), ["write"]
-    links = {
+    links: dict[str, Any] = {
         "without": await harness.ask_link(scopes=wanted),
         "with": await tool.report_rejected("mail", ready.access_token, wanted, encoded()),
     }

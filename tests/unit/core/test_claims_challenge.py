@@ -1,4 +1,4 @@
-"""The claims of a challenge: which text is read as them, and what they change of an authorization request."""
+"""The claims of a challenge: the text that is read as them, and the one parameter of a request that they change."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def test_a_challenge_is_a_401_with_its_error(status: int, header: str, found: bo
     assert found is bool(demanded_claims(status, [(b"WWW-Authenticate", header.encode())]))
 
 
-def test_the_bound_counts_for_what_came_and_for_what_is_sent() -> None:
+def test_the_bound_counts_for_the_text_that_came_and_for_the_one_that_is_sent() -> None:
     padded = b'{"access_token":{"a":1' + b" " * (LONGEST_CLAIMS // 4 * 3 - 24) + b"}}"
     for more, found in ((b"", True), (b" ", False)):
         assert found is bool(claims_of(base64.b64encode(padded + more).decode()))
     letters = (LONGEST_CLAIMS - len('{"access_token":{"a":"b"}}')) // 6
     rest = LONGEST_CLAIMS - len('{"access_token":{"a":""}}') - 6 * letters
-    for more, found in (("", True), ("b", False)):
-        said = {"access_token": {"a": "\u00e9" * letters + "b" * rest + more}}
+    for longer, found in ((0, True), (1, False)):
+        said = {"access_token": {"a": "\u00e9" * letters + "b" * (rest + longer)}}
         text = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
         assert found is bool(claims_of(base64.b64encode(text).decode()))
 
