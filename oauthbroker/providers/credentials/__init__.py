@@ -71,14 +71,15 @@ class CredentialPreset(Data):
 
     def provider(self) -> Preset:
         """Return what an app with hosts, parameters and a title takes of any preset."""
-        return Preset(
-            name=self.name,
-            title=self.title,
-            params=self.params,
-            api_hosts=list(self.api_hosts),
-            api_base_path=self.api_base_path,
-            evidence={},
-        )
+        known = {
+            "name": self.name,
+            "title": self.title,
+            "params": self.params,
+            "apiHosts": self.api_hosts,
+            "apiBasePath": self.api_base_path,
+            "evidence": {},
+        }
+        return Preset.model_validate(known)
 
 
 class CredentialPresets(Mapping[str, CredentialPreset]):
