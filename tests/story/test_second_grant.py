@@ -147,6 +147,13 @@ async def test_a_refused_first_token_takes_the_second_one_with_it(identity_provi
         assert 0 == identity_provider.living_tokens("client-mail")
 
 
+async def test_a_link_that_waits_for_the_second_app_ends_with_its_grant(identity_provider: IdentityProvider) -> None:
+    async with running(identity_provider, both_apps(identity_provider)) as harness:
+        waiting = await harness.ask_link(SECOND)
+        await harness.connected(scopes=["read"])
+        assert "completed" == (await harness.session(waiting)).status
+
+
 async def test_two_people_of_one_conversation_have_links_of_their_own(identity_provider: IdentityProvider) -> None:
     async with running(identity_provider, both_apps(identity_provider)) as harness:
         first, second = [await harness.ask_link(of=turn(user)) for user in (ALICE, BOB)]
