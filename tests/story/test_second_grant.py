@@ -48,9 +48,9 @@ async def test_one_consent_brings_two_grants_that_are_refreshed_apart(
     apps = both_apps(identity_provider, access_lifetime=LIFETIME)
     async with running(identity_provider, apps, clock=test_clock) as harness:
         asked = await harness.ask_link(scopes=["read"])
-        browser = harness.browser()
-        url = await harness.to_provider(asked, browser)
-        assert "search" in browser.page.text or "search" in (await browser.open(asked.authorization_url)).text
+        shown = await harness.browser().open(asked.authorization_url)
+        assert "search" in shown.text.partition("in your own name")[2]
+        url = await harness.to_provider(asked, harness.browser())
         params = parse_qs(urlsplit(url).query)
         assert (["read"], ["search"]) == (params["scope"], params["user_scope"])
         assert 200 == (await harness.connect(asked)).status
@@ -145,6 +145,13 @@ async def test_a_refused_first_token_takes_the_second_one_with_it(identity_provi
         assert await harness.grant("mail", TEAM) is await harness.grant(SECOND, ALICE) is None
         assert {"mail", SECOND} == {each.app for each in dropped_in(harness) if each.revoked}
         assert 0 == identity_provider.living_tokens("client-mail")
+
+
+async def test_a_link_that_waits_for_the_second_app_ends_with_its_grant(identity_provider: IdentityProvider) -> None:
+    async with running(identity_provider, both_apps(identity_provider)) as harness:
+        waiting = await harness.ask_link(SECOND)
+        await harness.connected(scopes=["read"])
+        assert "completed" == (await harness.session(waiting)).status
 
 
 async def test_two_people_of_one_conversation_have_links_of_their_own(identity_provider: IdentityProvider) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from oauthbroker.protocol.consent_answer import consent_response
+from oauthbroker.protocol.messages import ProviderResponse
 from tests.unit.config.bundles import GLOBAL, edited, loaded_with_values, problems_in, write
 
 BOT = edited(GLOBAL, ("  scopes:", "  alsoGrants: OAuthApp/person\n  scopes:"))
@@ -40,6 +43,18 @@ def test_the_second_app_stands_in_the_first_one(tmp_path: Path) -> None:
     other = edited(USER, ("search:read", "users:read"))
     changed = loaded_with_values(write(tmp_path / "c", bot=BOT, user=other))[1].apps["shared"]
     assert 3 == len({first.digest(), alone.digest(), changed.digest()}), "running authorizations end with a change"
+
+
+def test_the_apps_of_the_preset_read_their_own_token_out_of_one_answer(tmp_path: Path) -> None:
+    """The answer has the form of the example in Slack's documentation."""
+    _, bundle = loaded_with_values(write(tmp_path, bot=BOT, user=USER))
+    user = {"id": "U1", "scope": "search:read", "access_token": "xoxp-1", "token_type": "user"}
+    bot = {"ok": True, "access_token": "xoxb-1", "token_type": "bot", "scope": "chat:write", "team": {"id": "T1"}}
+    body = json.dumps({**bot, "authed_user": user}).encode()
+    answer = ProviderResponse(status=200, content_type="application/json", retry_after=None, body=body)
+    found = [consent_response(bundle.apps[name], answer) for name in ("shared", "person")]
+    assert ["xoxb-1", "xoxp-1"] == [it.access_token.reveal() for it in found]
+    assert [("chat:write",), ("search:read",)] == [it.scopes for it in found]
 
 
 @pytest.mark.case("40", "95")
