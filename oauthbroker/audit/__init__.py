@@ -1,13 +1,8 @@
 """The audit log: which token went to which tool and turn, and each change to a grant.
 
-An entry is written before a secret leaves; without it no secret leaves. Entries are a closed set of types. They name
+An entry is written before a secret leaves, and before a change is made. Entries are a closed set of types. They name
 grants by grantId and conversations by instanceKey, which the log stores as pseudonyms, and never contain a subject, an
-account or a secret.
-
-`port` is the contract of a backend; `memory` and `file` are the two here, and `on_failure` lets the broker continue
-when the log cannot be written. On disk each process appends to a `slot` of its own, a `chain` of lines; `checkpoint`
-stores the ends of all chains, `verify` checks a chain, and `trail` reads all as one. `formatting` writes an entry as
-JSON. The log's own lines are in `chain`.
+account or a secret. Each process appends to a `slot` of its own, a `chain` of lines; `trail` reads all as one.
 """
 
 from __future__ import annotations
@@ -20,8 +15,7 @@ class AuditEntry(LineType):
 
 
 class TokenIssued(AuditEntry):
-    """A token was issued to a tool (or, tool None, to the runtime itself); `turn` if a turn token was used, with its
-    conversation `instance`."""
+    """A token was issued to a tool, or to the runtime; `turn` if a turn token was used, with its `instance`."""
 
     app: str
     grant: str
@@ -33,8 +27,7 @@ class TokenIssued(AuditEntry):
 
 
 class TokenInjected(AuditEntry):
-    """A token was issued for a request that the broker sends with `method` to `host`; the tool does not get it. The
-    other members are those of `TokenIssued`."""
+    """A token was issued for a request that the broker sends with `method` to `host`; the tool does not get it."""
 
     app: str
     grant: str
@@ -48,8 +41,7 @@ class TokenInjected(AuditEntry):
 
 
 class InjectedAnswer(AuditEntry):
-    """A provider's API answered a request with `status`, and the answer was passed on as far as it came; `sent` and
-    `received` are the bytes of the bodies. `TokenInjected` was written before the request."""
+    """A provider's API answered the request of a `TokenInjected`, and the answer was passed on as far as it came."""
 
     app: str
     grant: str
@@ -104,15 +96,14 @@ class LoginRefused(AuditEntry):
 
 
 class RequestWithdrawn(AuditEntry):
-    """A request is being withdrawn: its link becomes invalid. This entry is written first; a session that ends
-    otherwise meanwhile gets its own entry."""
+    """A request is being withdrawn. A session that ends otherwise meanwhile gets its own entry."""
 
     app: str
     session: str
 
 
 class Connected(AuditEntry):
-    """A grant is being stored. This entry is written first; `ConnectFailed` follows if storing fails."""
+    """A grant is being stored. `ConnectFailed` follows if storing fails."""
 
     app: str
     grant: str
@@ -120,8 +111,7 @@ class Connected(AuditEntry):
 
 
 class UnusualAnswer(AuditEntry):
-    """A grant has tokens of an answer that a stricter client would have refused: `unusual` is what for, `status`,
-    `mediaType`, `encoding` and `lifetime`, separated by spaces."""
+    """A grant has tokens of an unusual answer: `status`, `mediaType`, `encoding`, `lifetime`, separated by spaces."""
 
     app: str
     grant: str
@@ -129,8 +119,7 @@ class UnusualAnswer(AuditEntry):
 
 
 class ElementChosen(AuditEntry):
-    """The user chooses one of several elements that a connection could stand for, such as a site. `Connected` was
-    written before."""
+    """The user chooses one of several elements that a connection could stand for, such as a site."""
 
     app: str
     grant: str
@@ -178,8 +167,7 @@ class GrantErased(AuditEntry):
 
 
 class DeadLetterChanged(AuditEntry):
-    """A dead letter gets new attempts or is removed for good; `action` is retried or dropped. This entry is written
-    first."""
+    """A dead letter gets new attempts or is removed for good; `action` is retried or dropped."""
 
     agent: str
     event: str
@@ -214,16 +202,14 @@ class RefreshFailed(AuditEntry):
 
 
 class KeysChanged(AuditEntry):
-    """An operator changes the keys of the store in this epoch; `action` is rotate, rewrap, reseal or retire. This entry
-    is written first."""
+    """An operator changes the keys of the store in this epoch; `action` is rotate, rewrap, reseal or retire."""
 
     action: str
     epoch: int
 
 
 class RestoreAccepted(AuditEntry):
-    """An operator lets brokers use a store that was restored. `since` is the time of its records. This entry is written
-    first."""
+    """An operator lets brokers use a store that was restored. `since` is the time of its records."""
 
     since: str
 
@@ -278,16 +264,14 @@ class ConnectionsOpened(AuditEntry):
 
 
 class OperatorEntered(AuditEntry):
-    """An operator opened the admin pages; `name` is the subject that the broker's login told, the API key's name, or
-    `loopback`."""
+    """An operator opened the admin pages; `name` is the login's subject, the API key's name, or `loopback`."""
 
     name: str
     browser: str
 
 
 class PageAction(AuditEntry):
-    """A person pressed a button on one of the broker's pages; `target` is a grant's, session's or event's id.
-    `operator` is as in `OperatorEntered`, None for a user."""
+    """A person pressed a button on a page; `operator` is as in `OperatorEntered`, None for a user."""
 
     app: str
     browser: str
@@ -297,8 +281,8 @@ class PageAction(AuditEntry):
 
 
 class CallMade(AuditEntry):
-    """A change over the API. This entry is written first, its result follows. `caller` is a turn, a key or a user of
-    this machine; `target` is a grant's, session's, turn's, browser session's or event's id, where the call has one."""
+    """A change over the API. `caller` is a turn, a key or a user of this machine; `target` is a grant's, session's,
+    turn's, browser session's or event's id, where the call has one."""
 
     route: str
     caller: str
@@ -306,9 +290,8 @@ class CallMade(AuditEntry):
 
 
 class CallRefused(AuditEntry):
-    """A known caller of the API was refused: a call for other callers, a subject, an app or scopes that their tool
-    did not declare, a switch of accounts by a tool, a turn that is over. `caller` is a turn, a key or a user of this
-    machine. Or a user was refused at the login of the admin pages; then `caller` is null."""
+    """A caller of the API was refused: a call for others, a subject, an app or scopes that its tool did not declare, a
+    switch of accounts, a turn that is over; or, with `caller` None, a user at the login of the admin pages."""
 
     route: str
     code: str

@@ -58,13 +58,7 @@ class Finding:
     about: str = ""
 
     def to_json(self) -> dict[str, str]:
-        return {
-            "check": self.check,
-            "severity": self.severity,
-            "about": self.about,
-            "text": self.text,
-            "hint": self.hint,
-        }
+        return {name: getattr(self, name) for name in ("check", "severity", "about", "text", "hint")}
 
 
 def of_old_seeds(old: int, *, to_reseal: int) -> list[Finding]:
@@ -96,9 +90,8 @@ def of_clock(skews: Sequence[float]) -> Finding:
         return Finding("clock", "ok", "Not compared: no provider said what time it is.")
     middle = sorted(skews)[len(skews) // 2]
     if abs(middle) <= MOST_SKEW_SECONDS:
-        return Finding(
-            "clock", "ok", f"Fits the {'clock' if len(skews) == 1 else 'clocks'} of {_counted(len(skews), 'answer')}."
-        )
+        clocks = "clock" if len(skews) == 1 else "clocks"
+        return Finding("clock", "ok", f"Fits the {clocks} of {_counted(len(skews), 'answer')}.")
     late = "behind" if middle > 0 else "ahead"
     text = f"This machine's clock is {abs(round(middle))} s {late}."
     return Finding("clock", "warning", text, hint="Set it by NTP: tokens seem to end at the wrong time.")
@@ -114,9 +107,8 @@ def of_api_keys(keys: Iterable[ApiKey], now: datetime) -> list[Finding]:
         last = None if None in ends or not ends else max(end for end in ends if end is not None)
         if last is not None and last - now <= KEY_WARNING:
             text = f"The last living key ends on {last:%Y-%m-%d at %H:%M} UTC."
-            found.append(
-                Finding("apiKeys", "warning", text, hint=f"Run `oauthbroker api-keys rotate {name}`.", about=name)
-            )
+            hint = f"Run `oauthbroker api-keys rotate {name}`."
+            found.append(Finding("apiKeys", "warning", text, hint=hint, about=name))
     living = sum(key.alive_at(now) for key in keys)
     return found or [Finding("apiKeys", "ok", f"{living} living, none about to end.")]
 
@@ -166,16 +158,12 @@ def of_work(sessions: Sessions, depth: Depth, now: datetime, due: int) -> list[F
     found = []
     if depth.dead:
         hint = "See why the consumer does not take them: `broker.events.dead(agent)`."
-        found.append(
-            Finding(
-                "work", "warning", f"{_counted(depth.dead, 'dead letter')}: events that no consumer settled.", hint=hint
-            )
-        )
+        text = f"{_counted(depth.dead, 'dead letter')}: events that no consumer settled."
+        found.append(Finding("work", "warning", text, hint=hint))
     if depth.oldest is not None and now - depth.oldest > OLD_EVENT:
         hours = int((now - depth.oldest).total_seconds() // 3600)
-        text = (
-            f"{_counted(depth.waiting, 'event')} {'waits' if depth.waiting == 1 else 'wait'}, the oldest for {hours} h."
-        )
+        wait = "waits" if depth.waiting == 1 else "wait"
+        text = f"{_counted(depth.waiting, 'event')} {wait}, the oldest for {hours} h."
         found.append(Finding("work", "warning", text, hint="Start the consumer of the agent's events."))
     if sessions.stuck:
         were = "was" if sessions.stuck == 1 else "were"
@@ -244,16 +232,8 @@ def _of_unlisted(living: Sequence[GrantView]) -> list[Finding]:
         "See whether the client may ask for it there. If the provider grants it and does not say so, name it in "
         "`quirks.unlistedScopes`."
     )
-    return [
-        Finding(
-            "grants",
-            "warning",
-            f"The provider does not list {_scopes(scopes)}, consent after consent.",
-            hint=hint,
-            about=app,
-        )
-        for app, scopes in sorted(unlisted.items())
-    ]
+    texts = {app: f"The provider does not list {_scopes(it)}, consent after consent." for app, it in unlisted.items()}
+    return [Finding("grants", "warning", text, hint=hint, about=app) for app, text in sorted(texts.items())]
 
 
 def _of_unusual(living: Sequence[GrantView]) -> list[Finding]:
@@ -263,12 +243,8 @@ def _of_unusual(living: Sequence[GrantView]) -> list[Finding]:
         if grant.unusual:
             unusual.setdefault(grant.app, set()).update(grant.unusual)
     hint = "Tokens are kept. Tell the provider; for `lifetime` see `quirks.lifetimeForm` and `lifetimeField`."
-    return [
-        Finding(
-            "grants", "warning", f"The provider's answers are unusual: {', '.join(sorted(what))}.", hint=hint, about=app
-        )
-        for app, what in sorted(unusual.items())
-    ]
+    texts = {app: f"The provider's answers are unusual: {', '.join(sorted(it))}." for app, it in unusual.items()}
+    return [Finding("grants", "warning", text, hint=hint, about=app) for app, text in sorted(texts.items())]
 
 
 def _scopes(scopes: Counter[str]) -> str:
@@ -281,9 +257,8 @@ def _if_any(which: str, grants: Collection[GrantView], hint: str) -> list[Findin
     apps = ", ".join(f"{count} of {app}" for app, count in sorted(Counter(it.app for it in grants).items()))
     first = ", ".join(f"{it.id.removeprefix('sha256:')[:12]}" for it in sorted(grants, key=_by_age)[:NAMED])
     more = f" and {len(grants) - NAMED} more" if len(grants) > NAMED else ""
-    return [
-        Finding("grants", "warning", f"{_counted(len(grants), 'grant')} {which} ({apps}): {first}{more}.", hint=hint)
-    ]
+    text = f"{_counted(len(grants), 'grant')} {which} ({apps}): {first}{more}."
+    return [Finding("grants", "warning", text, hint=hint)]
 
 
 def _counted(count: int, what: str) -> str:

@@ -138,24 +138,27 @@ class Index:
             self.head = replace(self.head, segments=(*self.head.segments, number), next=number + 1)
             self.segments[number] = Segment(agent=self.head.agent, number=number)
             self._added.add(number)
-        self._write(self.segments[number], items=(*self.segments[number].items, item))
+        self.segments[number] = replace(self.segments[number], items=(*self.segments[number].items, item))
 
     def replace(self, item: Item) -> None:
         segment = self._holding(item.id)
         if segment is not None:
-            self._write(segment, items=tuple(item if each.id == item.id else each for each in segment.items))
+            items = tuple(item if each.id == item.id else each for each in segment.items)
+            self.segments[segment.number] = replace(segment, items=items)
 
     def remove(self, event_id: str) -> None:
         segment = self._holding(event_id)
         if segment is not None:
-            self._write(segment, items=tuple(each for each in segment.items if each.id != event_id))
+            self.segments[segment.number] = replace(
+                segment, items=tuple(each for each in segment.items if each.id != event_id)
+            )
 
     def settle(self, event_id: str, lease: str, *, done: bool) -> None:
         """Remember a lease that is being settled, in the segment of its event. Call it before the event leaves."""
         segment = self._holding(event_id)
         if segment is not None:
             settled = Settled(id=event_id, lease=lease, done=done, order=self._order())
-            self._write(segment, settled=newest((*segment.settled, settled)))
+            self.segments[segment.number] = replace(segment, settled=newest((*segment.settled, settled)))
 
     def finish(self, event_id: str) -> None:
         """Remove an event that is done."""
@@ -199,23 +202,13 @@ class Index:
         for segment in list(self.segments.values()):
             left = tuple(item for item in segment.items if item.id not in event_ids)
             if left != segment.items:
-                self._write(segment, items=left)
+                self.segments[segment.number] = replace(segment, items=left)
         self.gone.update(event_ids)
 
     def _order(self) -> int:
         """Return the number of the next settlement."""
         last = max((each.order for each in self.head.settled), default=0)
         return 1 + max([last, *(segment.order for segment in self.segments.values())])
-
-    def _write(
-        self, segment: Segment, *, items: tuple[Item, ...] | None = None, settled: tuple[Settled, ...] | None = None
-    ) -> None:
-        self.segments[segment.number] = Segment(
-            agent=segment.agent,
-            number=segment.number,
-            items=segment.items if items is None else items,
-            settled=segment.settled if settled is None else settled,
-        )
 
     # writing
 
@@ -259,7 +252,7 @@ class Index:
             leaves = not segment.items and number != self.head.segments[-1]
             if segment.settled and (leaves or len(segment.settled) > SEGMENT_ITEMS):
                 self.head = replace(self.head, settled=newest((*self.head.settled, *segment.settled)))
-                self._write(segment, settled=())
+                self.segments[segment.number] = replace(segment, settled=())
             if leaves:
                 del self.segments[number]
                 left = tuple(each for each in self.head.segments if each != number)

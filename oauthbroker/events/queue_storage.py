@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
@@ -56,9 +57,7 @@ class QueueStorage:
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
         self._parts = repository.queue_parts
-        self._cache = Bounded[tuple[str, int], _ParsedPart](
-            CACHED, most_bytes=CACHED_BYTES, size_of=lambda cached: cached.size
-        )
+        self._cache = Bounded[tuple[str, int], _ParsedPart](CACHED, most_bytes=CACHED_BYTES, size_of=attrgetter("size"))
         self._begun: set[str] = set()  # agents that have parts: no head is ever deleted, a missing one is damage
         self._looked, self._looking = False, asyncio.Lock()
 

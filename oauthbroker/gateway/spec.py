@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from pydantic import Field, FiniteFloat
 
 from oauthbroker.gateway.values import AMONG, NUMBERS, shown, size_of, type_of
-from oauthbroker.plugins import ResourceKind, Strict, WrittenResource, WrittenResources
+from oauthbroker.plugins import ResourceKind, Strict, WrittenResource, WrittenResources, json_schema_validator
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Line = Annotated[str, Field(min_length=1, max_length=300)]
@@ -22,7 +22,6 @@ Scalars = Annotated[list[Scalar], Field(min_length=1, max_length=1000)]
 JsonType = Literal["string", "number", "integer", "boolean", "array", "object"]
 Place = tuple[str | int, ...]
 _MOST_WORK: Final = 10_000  # values of an action times those of its schema, up to which all errors are listed
-_REGEX_SIZE: Final = 1 << 20
 _BOUNDS: Final[Mapping[str, Sequence[str]]] = {
     **dict.fromkeys(("min", "max"), NUMBERS),
     **dict.fromkeys(("minLength", "maxLength", "format"), ("string",)),
@@ -102,20 +101,14 @@ class Failure(NamedTuple):
 
 def matcher(schema: Mapping[str, Any]) -> Callable[[Any], list[Failure]]:
     """Return a function that lists an action's failures, or one if that takes long. Raises ImportError, ValueError."""
-    import jsonschema_rs as engine
-
-    linear = engine.RegexOptions(size_limit=_REGEX_SIZE, dfa_size_limit=_REGEX_SIZE)
-    validate = engine.Draft202012Validator(
-        dict(schema), offline=True, validate_formats=True, ignore_unknown_formats=False, pattern_options=linear
-    )
-    size = size_of(schema)
+    validate, size = json_schema_validator(schema), size_of(schema)
 
     def failures(action: Any) -> list[Failure]:
         if size * size_of(action) <= _MOST_WORK:
             return [_failure(each, action) for each in validate.iter_errors(action)]
         try:
             validate.validate(action)  # it ends at the first error; `iter_errors` makes all before it returns one
-        except engine.ValidationError as error:
+        except ValueError as error:
             return [_failure(error, action)]
         return []
 

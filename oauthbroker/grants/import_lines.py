@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_object
+from oauthbroker.grants.line_cutter import MOST_BYTES, lines_of
 from oauthbroker.model.accounts import is_account
 from oauthbroker.model.apps import IdentityRule, OAuthApp
 from oauthbroker.model.connect_params import texts_of, values_of
@@ -23,23 +24,14 @@ from oauthbroker.model.owner_check import knows_by_sub
 from oauthbroker.model.subject import is_subject
 from oauthbroker.model.token_request import app_name
 
-MOST_BYTES = 64 * 1024  # of one line
 MOST_LINES = 200_000
 MOST_PROBLEMS = 500
 MOST_SCOPES = 1000
-BOM = b"\xef\xbb\xbf"
 SLACK = timedelta(minutes=5)
 _TEXTS = (
-    "app",
-    "subject",
-    "refreshToken",
-    "accessToken",
-    "expiresAt",
-    "account",
-    "connection",
-    "grantedAt",
+    "app", "subject", "refreshToken", "accessToken", "expiresAt", "account", "connection", "grantedAt",
     "refreshTokenExpiresAt",
-)
+)  # fmt: skip
 _NEEDED = frozenset({"app", "subject"})
 _TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
@@ -99,7 +91,7 @@ def validate(
 ) -> CheckedLines:
     """Read the stream to its end, and check every line."""
     checked, checks = CheckedLines(), LineChecks(apps, now, app)
-    for number, data in _lines(stream):
+    for number, data in lines_of(stream):
         if len(checked.problems) >= most_problems:
             checked.problems.append(LineProblem(number, f"more than {most_problems} problems. Fix these first."))
             break
@@ -130,43 +122,6 @@ class LineChecks:
             return found
         first = self._seen.setdefault(bytes.fromhex(grant_id(*found.key).removeprefix("sha256:")), number)
         return found if first == number else [f"the same app, subject and connection as line {first}. Keep one."]
-
-
-class LineCutter:
-    """Cuts the pieces of a stream into numbered lines without their ends; empty ones are skipped. One that is too long
-    comes cut, and is longer than allowed."""
-
-    def __init__(self) -> None:
-        self._number, self._begun = 0, bytearray()
-
-    def cut(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines that end in this piece."""
-        *ended, rest = piece.split(b"\n")
-        for part in ended:
-            self._keep(part)
-            yield from self._line()
-        self._keep(rest)
-
-    def end(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the last line, if it has no end."""
-        return self._line()
-
-    def _keep(self, part: bytes) -> None:
-        self._begun += part[: MOST_BYTES + 2 - len(self._begun)]
-
-    def _line(self) -> Iterator[tuple[int, bytes]]:
-        self._number += 1
-        data, self._begun = bytes(self._begun), bytearray()
-        data = (data.removeprefix(BOM) if self._number == 1 else data).rstrip(b"\r\n")
-        if data.strip():
-            yield self._number, data
-
-
-def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    cutter = LineCutter()
-    while piece := stream.read(MOST_BYTES):
-        yield from cutter.cut(piece)
-    yield from cutter.end()
 
 
 def _read(

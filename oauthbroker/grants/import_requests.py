@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from oauthbroker.core.clock import from_iso, to_iso
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.grants.import_lines import MOST_PROBLEMS, Incoming, LineChecks, LineCutter
+from oauthbroker.grants.import_lines import MOST_PROBLEMS, Incoming, LineChecks
 from oauthbroker.grants.importing import Importing
+from oauthbroker.grants.line_cutter import LineCutter
 from oauthbroker.records.plugin_value import PluginValue
 from oauthbroker.repository.plugin_values import PluginValues
 

@@ -95,7 +95,7 @@ class ResumeTarget:
             instance_key=data["instanceKey"],
             swarm_ref=f"{swarm['kind']}/{swarm['name']}",
             origin=data.get("origin", {}),
-            auth=TurnAuth(*(dict(auth.get(name, {})) for name in ("actor", "subjects", "accounts"))),
+            auth=TurnAuth(dict(auth.get("actor", {})), dict(auth.get("subjects", {})), dict(auth.get("accounts", {}))),
             locale=known_locale(data.get("locale")),
         )
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from oauthbroker.core.bounded_cache import Bounded
     from oauthbroker.core.clock import Clock, SystemClock
     from oauthbroker.core.foreign_text import foreign_text, harmless_text
+    from oauthbroker.core.json_schema import json_schema_validator
     from oauthbroker.core.json_values import ValueCounter
     from oauthbroker.core.lifecycle import on_thread
     from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json, type_name
@@ -96,6 +97,7 @@ __all__ = [
     "demanded_scopes",
     "foreign_text",
     "harmless_text",
+    "json_schema_validator",
     "lazily",
     "look_at_mcp_server",
     "on_thread",
@@ -120,6 +122,7 @@ __getattr__ = lazily(
         "core.bounded_cache": {"Bounded"},
         "core.clock": {"Clock", "SystemClock"},
         "core.foreign_text": {"foreign_text", "harmless_text"},
+        "core.json_schema": {"json_schema_validator"},
         "core.json_values": {"ValueCounter"},
         "core.lifecycle": {"on_thread"},
         "core.plain_json": {"JsonLimits", "NotPlainJson", "plain_json", "type_name"},

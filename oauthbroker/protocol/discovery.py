@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from itertools import compress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from oauthbroker.core.clock import Clock
@@ -185,7 +186,8 @@ def uses_issuer(app: OAuthApp) -> bool:
 
 def _needed(app: OAuthApp) -> Iterator[str]:
     """Return the slots without which the app does not work."""
-    sources = {rule.source for rule in (app.owner.global_identity, app.owner.user_identity) if rule is not None}
+    rules = filter(None, (app.owner.global_identity, app.owner.user_identity))
+    sources = frozenset(map(attrgetter("source"), rules))
     asks = app.flow != "clientCredentials"  # client credentials bring no ID token
     wanted = {
         "token_url": True,

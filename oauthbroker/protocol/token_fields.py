@@ -195,8 +195,7 @@ def scopes_of(app: OAuthApp, members: Mapping[str, Json]) -> tuple[str, ...] | N
     if value is None:
         return None
     if isinstance(value, str):
-        value = [part.strip(" ") for part in value.split(separator)]
-        value = [part for part in value if part]
+        value = [scope for part in value.split(separator) if (scope := part.strip(" "))]
     if not isinstance(value, list) or len(value) > MAX_SCOPES:
         raise _invalid("scope is not a list of scopes")
     if not all(isinstance(scope, str) and _SCOPE.fullmatch(scope) for scope in value):
@@ -208,11 +207,8 @@ def facts_of(app: OAuthApp, members: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return the answer without its tokens, also under the profile's names for them."""
     names = app.habits.token_names
     hidden = frozenset(names[member] for member in _TOKENS if member in names)
-    return {
-        name: public_facts(item, hidden)
-        for name, item in members.items()
-        if not (name in hidden or is_named_like_a_secret(name))
-    }
+    facts: Mapping[str, Json] = public_facts(dict(members), hidden)
+    return facts
 
 
 def public_facts(value: Json, hidden: frozenset[str] = frozenset()) -> Json:

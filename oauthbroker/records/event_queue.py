@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from oauthbroker.core.clock import from_iso, has_passed, to_iso
@@ -54,7 +55,7 @@ class Settled:
 
 def newest(settled: Iterable[Settled]) -> tuple[Settled, ...]:
     """Return the last 256 settlements that removed an event, and the last 256 others."""
-    ordered = sorted(settled, key=lambda each: each.order)
+    ordered = sorted(settled, key=attrgetter("order"))
     done = [each for each in ordered if each.done][-REMEMBERED:]
     refused = [each for each in ordered if not each.done][-REMEMBERED:]
     return (*done, *refused)

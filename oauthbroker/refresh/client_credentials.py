@@ -11,9 +11,9 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.scope_ceiling import granted_scopes
+from oauthbroker.protocol.client_credentials import client_credentials_request, client_credentials_response
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.token_endpoint import client_credentials_request, client_credentials_response
 from oauthbroker.records import Grant, RefreshState
 from oauthbroker.records.provider_data import kept_facts
 from oauthbroker.records.unrevoked_tokens import awaits, forgotten, passed_on

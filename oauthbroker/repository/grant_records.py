@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import date, datetime
+from operator import attrgetter
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.model.grant_key import GrantKey
@@ -100,7 +101,7 @@ class GrantRecords:
         pair = grant.key
         before = self._cache.get(pair)
         key = self.grant_place(pair) if before is None else before.entry.key
-        if not all(event.order for event in grant.outbox):
+        if not all(map(attrgetter("order"), grant.outbox)):
             grant = replace(grant, outbox=tuple([await self.event_order.numbered(event) for event in grant.outbox]))
         same = before is not None and before.entry.generation == expect and tagged_by(before.record) == tagged_by(grant)
         tags = None if same else self._tags.of(grant)

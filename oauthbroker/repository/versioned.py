@@ -214,10 +214,10 @@ def reported(key: Key, on_damage: Damage) -> Iterator[None]:
 
 
 def due_in(entry: Entry) -> Due:
-    spec = opened(_due_spec, entry)
-    return Due(marker=entry, key=Key(spec["kind"], entry.key.name), grant=GrantKey.from_json(spec))
+    kind, grant = opened(_due, entry)
+    return Due(marker=entry, key=Key(kind, entry.key.name), grant=grant)
 
 
-def _due_spec(body: bytes) -> dict[str, str]:
+def _due(body: bytes) -> tuple[str, GrantKey]:
     spec = codec.decode("DueMarker", body)["spec"]
-    return {name: str(spec[name]) for name in ("kind", "app", "subject", "account") if name in spec}
+    return str(spec["kind"]), GrantKey.from_json(spec)

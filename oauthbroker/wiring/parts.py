@@ -1,4 +1,4 @@
-"""The services on the flows: token calls, events, turns, what operators and users see; and the `Broker` over them."""
+"""What users and operators see, over the flows and the calls of agents; and the services of a `Broker`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import asyncio
 from contextlib import suppress
 from functools import cached_property
 
-from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.access.browser_sessions import BrowserSessions
-from oauthbroker.access.oauth_contexts import OAuthContexts
-from oauthbroker.access.turns import Turns
 from oauthbroker.admin.admin_actions import Admin
 from oauthbroker.admin.gauges import Gauges, KeyFigures
 from oauthbroker.admin.open_circuits import Left, SharedCircuits
@@ -20,132 +17,21 @@ from oauthbroker.authorization.pages_service import PagesService
 from oauthbroker.authorization.pending_blocks import Pending
 from oauthbroker.authorization.retry import RetryService
 from oauthbroker.diagnostics.health import HealthCheck
-from oauthbroker.events.backends import queues_of
 from oauthbroker.events.dead_letters import DeadLetters
-from oauthbroker.events.forwarding.agent_forwarder import ForwardingParts
-from oauthbroker.events.forwarding.running import Forwarding
-from oauthbroker.events.outbox_relay import Relay
-from oauthbroker.events.port import Queues
-from oauthbroker.events.waits import Events, Outcomes
 from oauthbroker.grants.connections import Connections
 from oauthbroker.grants.erasure import Erasure
 from oauthbroker.grants.grants import Grants, Secrets, SessionList
 from oauthbroker.grants.importing import Importing
 from oauthbroker.grants.plugin_erasure import PluginErasure
-from oauthbroker.injection.injector import Injector
 from oauthbroker.observability.shared_metrics import Sharing
-from oauthbroker.protocol.network.api_transport import ApiLimits
 from oauthbroker.records.browser_session import BrowserSession
-from oauthbroker.records.turn_record import TurnRecord
-from oauthbroker.records.use import GrantUse
 from oauthbroker.services import Services
-from oauthbroker.tokens.consent_requests import ConsentRequests
-from oauthbroker.tokens.credential_rejections import CredentialRejections
-from oauthbroker.tokens.grant_uses import Uses
-from oauthbroker.tokens.manager import OAuthManager
-from oauthbroker.tokens.token_call import Calls
-from oauthbroker.tokens.token_issuer import TokenIssuer
-from oauthbroker.wiring.flows import Flows
+from oauthbroker.wiring.call_parts import CallParts
 from oauthbroker.wiring.plugin_lifecycle import RunningPlugins
-from oauthbroker.wiring.storage import api_keys
 
 
-class Parts(Flows):
+class Parts(CallParts):
     """All parts of one broker."""
-
-    @cached_property
-    def manager(self) -> OAuthManager:
-        return OAuthManager(
-            calls=self.calls,
-            repository=self.repository,
-            consent_requests=ConsentRequests(
-                opening=self.opening,
-                authorization_urls=self.authorization_urls,
-                metrics=self.metrics,
-                settings=self.settings,
-            ),
-            mcp_clients=self.mcp_clients,
-            late_facts=self.late_facts,
-            rejections=CredentialRejections(
-                repository=self.repository, checks=self.credential_checks, clock=self.clock
-            ),
-            refresh=self.refresh,
-            issuer=self.token_issuer,
-            clock=self.clock,
-            audit=self.audit,
-            metrics=self.metrics,
-            settings=self.settings,
-            log=self.log,
-        )
-
-    @cached_property
-    def token_issuer(self) -> TokenIssuer:
-        return TokenIssuer(
-            calls=self.calls,
-            repository=self.repository,
-            background=self.background_refresh,
-            clock=self.clock,
-            audit=self.audit,
-            metrics=self.metrics,
-            uses=self.uses,
-            scrubber=self.scrubber,
-        )
-
-    @cached_property
-    def calls(self) -> Calls:
-        return Calls(self.apps, self.limits.default_min_ttl_seconds)
-
-    @cached_property
-    def contexts(self) -> OAuthContexts:
-        return OAuthContexts(manager=self.manager, config=self.config, injector=self.injector)
-
-    @cached_property
-    def injector(self) -> Injector:
-        return Injector(self.api_transport, ApiLimits())
-
-    @cached_property
-    def turns(self) -> Turns:
-        return Turns(
-            records=self.repository.records("turns", TurnRecord.from_plaintext),
-            config=self.config,
-            clock=self.clock,
-            audit=self.audit,
-        )
-
-    @cached_property
-    def api_keys(self) -> ApiKeys:
-        return api_keys(self.repository, self.clock, self.audit)
-
-    @cached_property
-    def queues(self) -> Queues:
-        return queues_of(
-            self.repository, clock=self.clock, limits=self.limits, metrics=self.metrics, notifier=self.changes
-        )
-
-    @cached_property
-    def relay(self) -> Relay:
-        return Relay(repository=self.repository, queues=self.queues, notifier=self.changes)
-
-    @cached_property
-    def events(self) -> Events:
-        return Events(queues=self.queues, clock=self.clock, notifier=self.changes, life=self.life, config=self.config)
-
-    @cached_property
-    def forwarding(self) -> Forwarding:
-        parts = ForwardingParts(
-            queues=self.queues,
-            repository=self.repository,
-            clock=self.clock,
-            limits=self.limits,
-            metrics=self.metrics,
-            notifier=self.changes,
-            log=self.log,
-        )
-        return Forwarding(self.config, parts)
-
-    @cached_property
-    def outcomes(self) -> Outcomes:
-        return Outcomes(repository=self.repository, clock=self.clock, notifier=self.changes, life=self.life)
 
     @cached_property
     def pending(self) -> Pending:
@@ -220,10 +106,6 @@ class Parts(Flows):
     @cached_property
     def secrets(self) -> Secrets:
         return Secrets(self.repository, self.clock, self.audit_log)
-
-    @cached_property
-    def uses(self) -> Uses:
-        return Uses(self.repository.records("uses", GrantUse.from_plaintext), self.clock)
 
     @cached_property
     def browser_sessions(self) -> BrowserSessions:

@@ -13,9 +13,10 @@ from oauthbroker import BrokerError
 from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
 from oauthbroker.flowtools.specification.expressions import NUMBER, TEXT, TRUTH, Expression, Names, Scope
 from oauthbroker.flowtools.specification.input_files import input_files, read_input
-from oauthbroker.flowtools.specification.shapes import schema_validator, shape_problems
+from oauthbroker.flowtools.specification.shapes import shape_problems
 from oauthbroker.flowtools.specification.source import FlowRefused, Keys, read_source
 from oauthbroker.flowtools.specification.spec import RESERVED, lower_camel
+from oauthbroker.plugins import json_schema_validator
 
 # Fields that every entity has. A flow reads them and does not write them.
 OWN_FIELDS: Final = ("id", "version", "deletedAt")
@@ -96,7 +97,7 @@ class Entity:
 
 @cache
 def validator_of(kind: str) -> Any:
-    return schema_validator(_SCHEMAS[kind])
+    return json_schema_validator(_SCHEMAS[kind])
 
 
 def load_entity(raw: bytes, file: str) -> Entity:

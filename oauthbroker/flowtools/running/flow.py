@@ -14,10 +14,9 @@ from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Expression
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy, check_condition, policies_by_name
-from oauthbroker.flowtools.specification.shapes import schema_validator
 from oauthbroker.flowtools.specification.source import FlowRefused, Keys
 from oauthbroker.flowtools.specification.spec import Edge, FlowTool, Node, has_effect, policy_names, sample_url
-from oauthbroker.plugins import ConfigProblem, harmless_text
+from oauthbroker.plugins import ConfigProblem, harmless_text, json_schema_validator
 
 _WRITES: Final = frozenset({"create", "update", "transition", "softDelete"})
 
@@ -79,8 +78,8 @@ def ready(
         ports=ports,
         policies={name: (known[name], check_condition(known[name])) for name in sorted(named)},
         edges={(edge.source, edge.label): edge for edge in tool.edges},
-        input=schema_validator(tool.input),
-        output=schema_validator(tool.output),
+        input=json_schema_validator(tool.input),
+        output=json_schema_validator(tool.output),
     )
 
 

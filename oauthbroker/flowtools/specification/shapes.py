@@ -9,11 +9,10 @@ from importlib.resources import files
 from typing import Any, Final
 
 from oauthbroker.flowtools.specification.source import FlowSource, nearest
-from oauthbroker.plugins import ConfigProblem
+from oauthbroker.plugins import ConfigProblem, json_schema_validator
 
 Place = tuple[str, ...]
 _SCHEMA_FILE: Final = "flow-tool.schema.json"
-_REGEX_SIZE: Final = 1 << 20
 _MOST_DEFINITIONS: Final = 200
 _MOST_REFERENCES: Final = 1000
 _REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor", "$id"})
@@ -36,17 +35,7 @@ def _judge(definition: str) -> Any:
     whole = dict(published_schema())
     if definition:
         whole = {"$schema": whole["$schema"], "$ref": f"#/$defs/{definition}", "$defs": whole["$defs"]}
-    return schema_validator(whole)
-
-
-def schema_validator(schema: Mapping[str, Any]) -> Any:
-    """Return a validator without remote references, and with regexes of linear time. Raises ValueError."""
-    import jsonschema_rs as engine
-
-    linear = engine.RegexOptions(size_limit=_REGEX_SIZE, dfa_size_limit=_REGEX_SIZE)
-    return engine.Draft202012Validator(
-        dict(schema), offline=True, validate_formats=True, ignore_unknown_formats=False, pattern_options=linear
-    )
+    return json_schema_validator(whole)
 
 
 def shape_problems(source: FlowSource, definition: str) -> Iterator[ConfigProblem]:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from oauthbroker.flowtools.specification.shapes import schema_validator, shape_problems, slow_references
+from oauthbroker.flowtools.specification.shapes import shape_problems, slow_references
 from oauthbroker.flowtools.specification.source import FlowRefused, FlowSource, Keys, nearest, read_source
 from oauthbroker.flowtools.specification.triggers import Trigger, trigger_of, trigger_problems
+from oauthbroker.plugins import json_schema_validator
 
 EXTERNAL: Final = frozenset({"payment", "email", "sms", "httpRequest"})
 _NODE_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -151,7 +152,7 @@ def refuse_changed(tool: FlowTool, known_digest: str | None) -> None:
 
 def _schema_problems(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
     try:
-        schema_validator(schema)
+        json_schema_validator(schema)
     except ValueError:
         yield "not a usable JSON Schema 2020-12", "correct it: known formats, no other documents, linear regexes"
         return

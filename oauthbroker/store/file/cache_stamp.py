@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from oauthbroker.store.format.seal import HEADER
@@ -30,7 +30,7 @@ class Stamp:
     file: Identity
     header: bytes
     seen_at: float
-    settled: bool = False
+    settled: bool = field(default=False, init=False)
 
     def holds(self, fs: Fs, folder: int, name: str) -> bool:
         """Tell whether the file still has this version. False when uncertain; raises nothing."""

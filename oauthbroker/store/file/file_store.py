@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from os import getpid
 from pathlib import Path
@@ -200,11 +200,9 @@ class FileStore(KeyedStore):
     async def count(self, kind: str) -> int:
         return len(await self._keys(kind))
 
-    @asynccontextmanager
-    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
+    def lease(self, key: Key, *, wait: float) -> AbstractAsyncContextManager[Lease]:
         self._check_open(key, self._lease_kinds)
-        async with self._locks.hold(f"{key.kind}-{key.name}", wait) as held:
-            yield held
+        return self._locks.hold(f"{key.kind}-{key.name}", wait)
 
     async def history(self) -> str:
         return ""  # one, for ever

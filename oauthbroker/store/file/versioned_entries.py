@@ -17,10 +17,10 @@ from oauthbroker.store.file.tags import TagFiles
 from oauthbroker.store.format.entry_names import fingerprint
 from oauthbroker.store.format.port import Conflict, Entry, Key, Reservation, Tag
 from oauthbroker.store.format.seal import HEADER, KID, MAGIC, MAX_RECORD, UNOPENED, record_size
-from oauthbroker.store.keys.keyring_file import read_keyring_in
+from oauthbroker.store.keys.keyring_file import KEYRING, KEYRING_LIMIT
 from oauthbroker.store.keys.live_keyring import LiveKeyring
 from oauthbroker.store.posix.atomic_files import create_whole, drop_temp, new_temp, write_file
-from oauthbroker.store.posix.checked_files import close, read_file
+from oauthbroker.store.posix.checked_files import close, content_of, read_file
 from oauthbroker.store.posix.folders import Folders
 from oauthbroker.store.posix.system_calls import Fs
 
@@ -64,7 +64,7 @@ class EntryFiles:
 
     def document(self) -> bytes | None:
         """Return the document of the keyring."""
-        return read_keyring_in(self._fs, self._folders.data)
+        return content_of(self._fs, self._folders.data, KEYRING, KEYRING_LIMIT)
 
     def read_anew(self, key: Key) -> Entry | None:
         """Return the entry after an unknown seed: another process may have made it, and may have sealed the entry anew.
@@ -154,7 +154,7 @@ class EntryFiles:
     def _sealed_now(self, prepared: Prepared) -> Prepared:
         """Return the version, sealed anew if its seed is no longer the active one. Called under the entry's lock: who
         takes all locks after a rotation knows that no process seals with the old seed any more."""
-        document = read_keyring_in(self._fs, self._folders.data)
+        document = content_of(self._fs, self._folders.data, KEYRING, KEYRING_LIMIT)
         if not self._keyring.seals(document):
             self._keyring.adopt(document)
         if prepared.header[KID] == self._keyring.ring.active.kid:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.posix.atomic_files import create_whole
-from oauthbroker.store.posix.checked_files import check_folder, closing, read_file
+from oauthbroker.store.posix.checked_files import check_folder, closing, content_of
 from oauthbroker.store.posix.folders import CORRUPT, LOCKS, open_data
 from oauthbroker.store.posix.system_calls import Fs
 
-_LIMIT = 1024 * 1024
+KEYRING, KEYRING_LIMIT = "keyring", 1024 * 1024
 
 
 def read_keyring(fs: Fs, path: Path) -> bytes | None:
@@ -23,13 +23,7 @@ def read_keyring(fs: Fs, path: Path) -> bytes | None:
         return None
     with closing(fs, folder):
         check_folder(fs.fstat(folder))
-        return read_keyring_in(fs, folder, path.name)
-
-
-def read_keyring_in(fs: Fs, folder: int, name: str = "keyring") -> bytes | None:
-    """Do the same in an open folder."""
-    found = read_file(fs, folder, name, _LIMIT)
-    return found[0] if found else None
+        return content_of(fs, folder, path.name, KEYRING_LIMIT)
 
 
 def write_keyring(fs: Fs, path: Path, text: bytes) -> bool:

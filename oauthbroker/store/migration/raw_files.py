@@ -14,15 +14,22 @@ from oauthbroker.store.file.tags import TagFiles
 from oauthbroker.store.format.entry_names import is_name
 from oauthbroker.store.format.port import Key, Tag
 from oauthbroker.store.format.seal import MAX_RECORD
-from oauthbroker.store.keys.keyring_file import read_keyring_in
+from oauthbroker.store.keys.keyring_file import KEYRING, KEYRING_LIMIT
 from oauthbroker.store.migration.raw import LAST, RawRecord
 from oauthbroker.store.posix.atomic_files import create_whole, drop_temp, new_locked, replacing, write_file
-from oauthbroker.store.posix.checked_files import check_root, close, closing, make_folders, own_folder, read_file
+from oauthbroker.store.posix.checked_files import (
+    check_root,
+    close,
+    closing,
+    content_of,
+    make_folders,
+    own_folder,
+    read_file,
+)
 from oauthbroker.store.posix.folders import CORRUPT, DATA, LOCKS, MARK, OPEN, TAGS, living_marks
 from oauthbroker.store.posix.migration_marker import MOST_BYTES, MigrationMarker
 from oauthbroker.store.posix.system_calls import Fs, at_border
 
-_KEYRING: Final = "keyring"
 _NO_KINDS: Final = {LOCKS, CORRUPT, TAGS, "audit"}
 _Tags = dict[str, set[tuple[str, str]]]
 
@@ -57,11 +64,11 @@ class RawFiles:
         return data
 
     def keyring(self) -> bytes | None:
-        return at_border(lambda: read_keyring_in(self._fs, self._data))
+        return at_border(lambda: content_of(self._fs, self._data, KEYRING, KEYRING_LIMIT))
 
     def put_keyring(self, document: bytes) -> None:
         at_border(lambda: make_folders(self._fs, self._data, [LOCKS, CORRUPT, TAGS]))
-        at_border(lambda: create_whole(self._fs, self._data, _KEYRING, document))
+        at_border(lambda: create_whole(self._fs, self._data, KEYRING, document))
         self._tag_files = TagFiles(self._fs, at_border(lambda: self._folder(TAGS)))
 
     def mark(self) -> MigrationMarker | None:

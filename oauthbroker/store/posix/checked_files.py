@@ -57,6 +57,12 @@ def read_file(fs: Fs, folder: int, name: str, limit: int) -> tuple[bytes, os.sta
         close(fs, fd)
 
 
+def content_of(fs: Fs, folder: int, name: str, limit: int) -> bytes | None:
+    """Return the content of such a file alone."""
+    found = read_file(fs, folder, name, limit)
+    return found[0] if found else None
+
+
 def make_folders(fs: Fs, parent: int, names: Iterable[str]) -> None:
     """Create missing folders below `parent`, durably. Existing ones are synced too: the sync of the process that
     created them may have failed."""

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from oauthbroker.plugins import NotPlainJson, plain_json
+from oauthbroker.plugins import NotPlainJson, json_schema_validator, plain_json
 from oauthbroker.tools.types.output_limits import VALUE
 
 _MOST_PROBLEMS: Final = 5
-_REGEX_SIZE: Final = 1 << 20
 _HIDDEN: Final = "the value"
 _REMEDY: Final = "write type: object and correct the rest: no other documents, linear regexes"
 ProblemsOf = Callable[[Mapping[str, Any]], list[str]]
@@ -31,8 +30,7 @@ def plain_object(given: Any) -> dict[str, Any]:
 
 def compiled(parameters: Mapping[str, Any] | None) -> ProblemsOf:
     """Return a function that lists the problems of arguments. Raises SchemaRefused for parameters that are no JSON
-    Schema
-    2020-12 of type object, that need another document, or that have no engine, which is in the extra `tools`."""
+    Schema 2020-12 of type object, that need another document, or that have no engine, which is in the extra `tools`."""
     if parameters is None:
         return lambda _arguments: []
     refused = "no usable JSON Schema 2020-12 of type object", _REMEDY
@@ -40,12 +38,7 @@ def compiled(parameters: Mapping[str, Any] | None) -> ProblemsOf:
         schema = plain_object(parameters)
         if schema.get("type") != "object":
             raise SchemaRefused(*refused)
-        import jsonschema_rs as engine
-
-        linear = engine.RegexOptions(size_limit=_REGEX_SIZE, dfa_size_limit=_REGEX_SIZE)
-        validator = engine.Draft202012Validator(
-            schema, offline=True, validate_formats=True, mask=_HIDDEN, pattern_options=linear
-        )
+        validator = json_schema_validator(schema, ignore_unknown_formats=True, mask=_HIDDEN)
     except ImportError:
         refused = "parameters need the extra `tools`", "install oauthbroker[tools]"
     except ValueError:

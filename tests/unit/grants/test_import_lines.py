@@ -13,16 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.grants.import_lines import (
-    BOM,
-    MOST_BYTES,
-    MOST_LINES,
-    MOST_PROBLEMS,
-    CheckedLines,
-    Incoming,
-    LineCutter,
-    validate,
-)
+from oauthbroker.grants.import_lines import MOST_LINES, MOST_PROBLEMS, CheckedLines, Incoming, validate
+from oauthbroker.grants.line_cutter import BOM, MOST_BYTES, LineCutter
 from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
 from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.provider_habits import Habits

@@ -9,8 +9,9 @@ import pytest
 
 from oauthbroker.core.errors import Code
 from oauthbroker.model.provider_habits import Habits
+from oauthbroker.protocol.client_credentials import client_credentials_request, client_credentials_response
 from oauthbroker.protocol.messages import pairs_of
-from oauthbroker.protocol.token_endpoint import RefusedTokens, client_credentials_request, client_credentials_response
+from oauthbroker.protocol.token_endpoint import RefusedTokens
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, answer, code_of, refusal, with_client, with_habits
 

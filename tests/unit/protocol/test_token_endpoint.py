@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.protocol.client_credentials import client_credentials_response
 from oauthbroker.protocol.messages import ProviderResponse, encode_form
 from oauthbroker.protocol.token_endpoint import (
     BOUND,
     RefusedTokens,
     TokenResponse,
-    client_credentials_response,
     code_request,
     token_response,
 )
