@@ -143,9 +143,7 @@ def _popular() -> Iterator[tuple[str, ...]]:
     for name in POPULAR:
         variants = list(presets()[name].variants().values())
         first, found = variants[0], {fact.path: fact for each in reversed(variants) for fact in facts(each)}
-        usual = {param: it.default for param, it in first.params.items() if it.default}
-        usual |= {part: it.text_for(usual[it.of]) or "" for part, it in first.derived.items() if it.of in usual}
-        cells = [_short(found[path], usual) if path in found else "write one" for path in POPULAR_FACTS]
+        cells = [_short(found[path], first.usual_values()) if path in found else "write one" for path in POPULAR_FACTS]
         yield (
             f"[`{name}`](#{_anchor(first)})",
             " ".join(map(_scope, first.sample_scopes)) or "none are asked for",
