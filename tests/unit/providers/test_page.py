@@ -102,7 +102,7 @@ address and not a name.
 | Snapchat | a well-kept client switches PKCE off for it, and nothing was found that says PKCE does no harm there. Where a preset here says `pkce: unknown` for that reason, its row says so: try it first |
 | BambooHR | its authorization endpoint wants a parameter `request`, which is that of RFC 9101 |
 | BigCommerce | the exchange has to repeat the parameters `context` and `scope` of the callback |
-| Etsy | every request of its API needs the client's key in a header beside the token |
+| Etsy | every request of its API needs the client's id and secret in a header beside the token; `apiHeaders` fills in the id alone |
 | NetSuite | no answer names the person; an app says endpoints, and as its who-am-I endpoint a RESTlet that does |
 | Trello | OAuth 1 |
 
