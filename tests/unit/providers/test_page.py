@@ -14,13 +14,9 @@ from oauthbroker.config import load
 from oauthbroker.config.values.preset_endpoints import fill
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.words import Fact, account, facts, flows, own_facts
+from tests.kit.popular_presets import POPULAR
 
 MOST_WORDS = 40  # of a cell
-POPULAR = (  # asked for most in public threads, and popular in the largest catalogue of providers
-    "google", "microsoft", "slack", "github", "atlassian", "notion", "linear", "hubspot", "salesforce", "shopify",
-    "airtable", "intercom", "xero", "intuit", "zendesk", "zoom", "dropbox", "box", "asana", "gitlab", "linkedin",
-    "discord", "docusign", "stripe", "figma",
-)  # fmt: skip
 POPULAR_FACTS = {
     "endpoints.authorizationUrl": "authorization endpoint",
     "endpoints.tokenUrl": "token endpoint",

@@ -6,7 +6,7 @@ import pytest
 
 from oauthbroker.providers import presets
 from oauthbroker.providers.registering import steps
-from tests.unit.providers.test_page import POPULAR
+from tests.kit.popular_presets import POPULAR
 
 
 @pytest.mark.parametrize("name", POPULAR)
