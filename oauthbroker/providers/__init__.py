@@ -111,6 +111,7 @@ class Preset(Quirks):
     A refresh token ends after `refresh_token_idle_days` without use, or `refresh_token_days` after the consent,
     used or not. A used one still works for `refresh_token_leeway_seconds`. An
     access token without an end of its own ends after `access_token_idle_days` without use.
+    `register_at` says where a client is registered: an address, the way through its menus, the kind of client.
     `sample_scopes` are for an app to start from; they claim nothing.
 
     `api_hosts` are where the provider's API takes the token, the most used one first; `api_base_path` is the app's
@@ -120,6 +121,7 @@ class Preset(Quirks):
     name: str
     title: str
     documentation: Annotated[str, Field(pattern=r"^[a-z0-9.-]+(/\S*)?$")] = ""
+    register_at: Annotated[str, Field(max_length=200)] = ""
     sample_scopes: Annotated[list[str], Field(max_length=2)] = Field(default_factory=list)
     params: dict[str, Param] = Field(default_factory=dict)
     derived: dict[str, Derived] = Field(default_factory=dict)
@@ -162,6 +164,11 @@ class Preset(Quirks):
     def variants(self) -> dict[str, Preset]:
         """Return every mode of it by name; one that has none is its own variant, named ""."""
         return {mode: self.in_mode(mode) for mode in self.modes.values} if self.modes else {"": self}
+
+    def usual_values(self) -> dict[str, str]:
+        """Return the parameters of an app that writes none, with what follows from them."""
+        usual = {param: it.default for param, it in self.params.items() if it.default}
+        return usual | {part: it.text_for(usual[it.of]) or "" for part, it in self.derived.items() if it.of in usual}
 
     def fact_paths(self) -> list[str]:
         """Return the path of every fact: each field that is set, `endpoints.tokenUrl`, `modes.bot.tokenPath`,

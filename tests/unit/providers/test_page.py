@@ -14,13 +14,9 @@ from oauthbroker.config import load
 from oauthbroker.config.values.preset_endpoints import fill
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.words import Fact, account, facts, flows, own_facts
+from tests.kit.popular_presets import POPULAR
 
 MOST_WORDS = 40  # of a cell
-POPULAR = (  # asked for most in public threads, and popular in the largest catalogue of providers
-    "google", "microsoft", "slack", "github", "atlassian", "notion", "linear", "hubspot", "salesforce", "shopify",
-    "airtable", "intercom", "xero", "intuit", "zendesk", "zoom", "dropbox", "box", "asana", "gitlab", "linkedin",
-    "discord", "docusign", "stripe", "figma",
-)  # fmt: skip
 POPULAR_FACTS = {
     "endpoints.authorizationUrl": "authorization endpoint",
     "endpoints.tokenUrl": "token endpoint",
@@ -102,7 +98,7 @@ address and not a name.
 | Snapchat | a well-kept client switches PKCE off for it, and nothing was found that says PKCE does no harm there. Where a preset here says `pkce: unknown` for that reason, its row says so: try it first |
 | BambooHR | its authorization endpoint wants a parameter `request`, which is that of RFC 9101 |
 | BigCommerce | the exchange has to repeat the parameters `context` and `scope` of the callback |
-| Etsy | every request of its API needs the client's key in a header beside the token |
+| Etsy | every request of its API needs the client's id and secret in a header beside the token; `apiHeaders` fills in the id alone |
 | NetSuite | no answer names the person; an app says endpoints, and as its who-am-I endpoint a RESTlet that does |
 | Trello | OAuth 1 |
 
@@ -143,9 +139,7 @@ def _popular() -> Iterator[tuple[str, ...]]:
     for name in POPULAR:
         variants = list(presets()[name].variants().values())
         first, found = variants[0], {fact.path: fact for each in reversed(variants) for fact in facts(each)}
-        usual = {param: it.default for param, it in first.params.items() if it.default}
-        usual |= {part: it.text_for(usual[it.of]) or "" for part, it in first.derived.items() if it.of in usual}
-        cells = [_short(found[path], usual) if path in found else "write one" for path in POPULAR_FACTS]
+        cells = [_short(found[path], first.usual_values()) if path in found else "write one" for path in POPULAR_FACTS]
         yield (
             f"[`{name}`](#{_anchor(first)})",
             " ".join(map(_scope, first.sample_scopes)) or "none are asked for",

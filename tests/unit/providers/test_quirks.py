@@ -133,7 +133,7 @@ IN_AN_APP = {
 }  # fmt: skip
 # These describe a provider to people, or make one preset of several apps. No request depends on them.
 OF_PRESETS_ALONE = {
-    "name", "title", "documentation", "sample_scopes", "params", "derived", "modes", "notes", "no_api", "evidence",
+    "name", "title", "documentation", "register_at", "sample_scopes", "params", "derived", "modes", "notes", "no_api", "evidence",
     "refresh_tokens", "refresh_token_idle_days", "refresh_token_leeway_seconds",
     "access_token_idle_days", "token_limit",
 }  # fmt: skip
