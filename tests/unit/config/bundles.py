@@ -81,6 +81,17 @@ spec:
   auth: {staticToken: {valueFrom: {env: CHAT_TOKEN}}}
 """
 )
+HOOK = (
+    HEAD
+    + """kind: Forwarder
+metadata: {name: hook}
+spec:
+  agents: [planner, writer]
+  webhook:
+    url: https://runtime.example/events
+    secrets: [{valueFrom: {env: HOOK_SECRET}}, {valueFrom: {secretRef: {ref: Secret/hook, key: next}}}]
+"""
+)
 
 
 def edited(text: str, *changes: tuple[str, str]) -> str:

@@ -11,20 +11,9 @@ from oauthbroker.config import load, resolve
 from oauthbroker.config.problems.problems import ConfigInvalidError
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.forwarders import Forwarder, Nats, Webhook
-from tests.unit.config.bundles import BROKER, CANARY, HEAD, edited, problems_in, unmarked, write
+from tests.unit.config.bundles import BROKER, CANARY, HEAD, HOOK, edited, problems_in, unmarked, write
 
 WHSEC = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"
-HOOK = (
-    HEAD
-    + """kind: Forwarder
-metadata: {name: hook}
-spec:
-  agents: [planner, writer]
-  webhook:
-    url: https://runtime.example/events
-    secrets: [{valueFrom: {env: HOOK_SECRET}}, {valueFrom: {secretRef: {ref: Secret/hook, key: next}}}]
-"""
-)
 STREAM = (
     HEAD
     + """kind: Forwarder

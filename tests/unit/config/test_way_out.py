@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.config import load
-from tests.unit.config.bundles import APP, BROKER, HEAD, edited, problems_in, write
+from tests.unit.config.bundles import APP, BROKER, HEAD, HOOK, edited, problems_in, write
 from tests.unit.config.refusals import LOGIN
-from tests.unit.config.test_forwarders import HOOK
 
 Change = tuple[str, str]
 MCP = (
