@@ -11,6 +11,7 @@ from oauthbroker.core.errors import BrokerError, Code
 LONGEST = 128
 MOST_ACCOUNTS = 100  # of one app in one turn
 _MEMBERS = {"allowed", "default"}
+_KINDS = ("OAuthApp", "CredentialApp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Accounts:
     def of(cls, listed: Mapping[str, Any], app: str) -> Accounts:
         """Parse what a turn lists for an app: `[name, ...]` or `{allowed: [name, ...], default?: name}`. An app that is
         not listed has its one account. Raises `accountsInvalid`."""
-        names = [name for name in (f"OAuthApp/{app}", f"CredentialApp/{app}", app) if name in listed]
+        names = [name for name in (*(f"{kind}/{app}" for kind in _KINDS), app) if name in listed]
         if not names:
             return cls()
         given = listed[names[0]]
@@ -60,8 +61,10 @@ def check_accounts(listed: object) -> None:
 
 def check_apps_of_accounts(listed: Mapping[str, Any], apps: Container[str]) -> None:
     """Check that all apps are configured: a list under a misspelt name would be ignored. Raises `accountsInvalid`."""
-    if not all(name.removeprefix("OAuthApp/").removeprefix("CredentialApp/") in apps for name in listed):
-        raise BrokerError(Code.ACCOUNTS_INVALID, note="an app that is not configured")
+    for name in listed:
+        kind, _, app = name.partition("/")
+        if (app if kind in _KINDS else name) not in apps:
+            raise BrokerError(Code.ACCOUNTS_INVALID, note="an app that is not configured")
 
 
 def is_account(text: object) -> bool:

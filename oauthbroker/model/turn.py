@@ -176,7 +176,7 @@ def given_turn(given: Any) -> Turn:
 
 
 def _problem_of(given: object) -> BrokerError:
-    """Return the problem of data that is no turn: for JSON that of its reader."""
+    """Return the error of data that is no turn: for a JSON the one of its reader."""
     read, said = (TurnAuth.from_json, given.auth) if isinstance(given, Turn) else (Turn.from_json, given)
     if isinstance(said, Mapping):
         try:

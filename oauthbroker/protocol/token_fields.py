@@ -230,7 +230,7 @@ def _form_members(body: bytes) -> dict[str, Json]:
     except ValueError:
         pairs = []
     members = dict(pairs)
-    if not members or len(members) != len(pairs):
+    if not members or len(members) != len(pairs) or body.startswith((b"{", b"[")):  # JSON with a `=` in a token
         raise _invalid("the answer is not a form")
     return members
 

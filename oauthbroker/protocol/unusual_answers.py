@@ -23,22 +23,19 @@ _MOST_FIELDS = 1000
 
 
 def unusual_members(app: OAuthApp, answer: ProviderResponse) -> tuple[dict[str, Json], tuple[Unusual, ...]] | None:
-    """Return the members of an answer that is refused by its label or encoding, and its unusual parts: as the app's
-    profile reads them, else as the label says. None for an error, and where the body itself is refused, such as for a
+    """Return the members of an answer that is refused by its label or encoding, and its unusual parts. With any label
+    it is JSON, or else a form: no body is both. None for an error, and where the body itself is refused, such as for a
     member twice."""
-    body = utf8_body(answer)
-    declared = app.habits.token_response_format
-    is_form = answer.media_type == FORM if is_json(answer) or answer.media_type == FORM else declared == "form"
-    labelled = declared if is_form == (declared == "form") else "form" if is_form else "json"
-    unusual: list[Unusual] = ["encoding"] if body != answer.body else []
-    if labelled != declared or not (is_json(answer) or answer.media_type == FORM):
-        unusual.append("mediaType")
-    for form in dict.fromkeys((declared, labelled)):
+    body, declared = utf8_body(answer), app.habits.token_response_format
+    for form in ("json" if declared == "form" else declared, "form"):
         reader = replace(app, habits=replace(app.habits, token_response_format=form))
         plain = replace(answer, body=body, content_type=FORM if form == "form" else "application/json")
         with suppress(BrokerError):
             members = body_members(reader, plain)
-            return None if tells_error(app, members) else (members, tuple(unusual))
+            is_labelled = form == declared and (answer.media_type == FORM if form == "form" else is_json(answer))
+            marks: dict[Unusual, bool] = {"encoding": body != answer.body, "mediaType": not is_labelled}
+            unusual = tuple(mark for mark, is_unusual in marks.items() if is_unusual)
+            return None if tells_error(app, members) else (members, unusual)
     return None
 
 

@@ -144,7 +144,10 @@ async def test_a_list_of_another_form_is_refused(several: Harness, accounts: Any
         await several.broker.turns.begin(said)
 
 
-@pytest.mark.parametrize("name", ["gmail", "OAuthApp/gmail", "OAuthApp/Mail", "Tool/mail", "OAuthApp/OAuthApp/mail"])
+@pytest.mark.parametrize(
+    "name",
+    ["gmail", "OAuthApp/gmail", "OAuthApp/Mail", "Tool/mail", "OAuthApp/CredentialApp/mail", "CredentialApp/gmail"],
+)
 async def test_a_list_for_an_app_that_is_not_configured_is_refused(several: Harness, name: str) -> None:
     """Ignored, it would leave the app that it means with its unnamed account."""
     of = listing(["work"], app=name)

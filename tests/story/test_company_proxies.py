@@ -256,7 +256,7 @@ async def test_a_refresh_that_the_proxy_refuses_costs_nothing_and_is_made_once_i
 
 
 async def refuses_the_api(harness: Harness, there: Outside) -> None:
-    """The injected client and the proxy of the API name the problem."""
+    """The injected client and the proxy of the API name the code."""
     async with harness.broker.oauth(turn(), "Tool/carried").client("OAuthApp/mail") as client:
         with pytest.raises(RequestRefusedError) as refused:
             await client.get(there.idp.url("/api/me"))

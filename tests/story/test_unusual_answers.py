@@ -68,6 +68,7 @@ KEPT: Mapping[str, tuple[Script, tuple[str, ...]]] = {
     "no label": (form(label=""), ("mediaType",)),
     "labelled as a form": (form(label=FORM), ("mediaType",)),
     "a form": (form(label=FORM, body=as_form), ("mediaType",)),
+    "a form as text/html": (form(label="text/html", body=as_form), ("mediaType",)),
     "a byte order mark": (form(body=with_bom), ("encoding",)),
     "UTF-16": (form(body=in_utf_16), ("encoding",)),
     "all at once": (form(201, "text/html", with_bom), ("status", "encoding", "mediaType")),

@@ -25,6 +25,19 @@ spec:
   owner: {binding: runtimeConfirm, confirmUrl: "https://app.example.com/confirm"}
 """
 )
+KEYS = (
+    HEAD
+    + """kind: CredentialApp
+metadata: {name: keys}
+spec:
+  provider: keyed
+  subjectMode: user
+  fields: {key: {title: Key}}
+  inject: {bearer: "{key}"}
+  api: {hosts: [api.internal]}
+  verify: {path: /me, account: "acme:user:{id}"}
+"""
+)
 SCOPES = "  scopes: [read"
 VAULT = (
     '  keys: {vault: {address: "https://vault.internal:8200", key: broker, token: {valueFrom: {env: VAULT_TOKEN}}}}\n'
@@ -57,6 +70,7 @@ ROWS: dict[str, tuple[tuple[str, str], str]] = {
         ("app", edited(MCP, ('/mcp"}', '/mcp", issuer: "https://id.internal"}'))),
         "spec.mcp.issuer",
     ),
+    "an API that takes keys": (("keys", KEYS), "spec.api.hosts"),
     "a forwarder": (("hook", edited(HOOK, ("runtime.example", "runtime.internal"))), "spec.webhook.url"),
     "the login": (broker(edited(LOGIN, ("https://login.example", "https://login.internal"))), "spec.login.endpoints"),
     "Vault": (broker(VAULT), "spec.keys.vault.address"),

@@ -72,6 +72,17 @@ def test_an_answer_in_order_is_taken() -> None:
     assert isinstance(consent_response(APP, answer({**TOKENS, "expires_in": 60})), TokenResponse)
 
 
+@pytest.mark.parametrize("label", ["application/json", "text/html", "application/x-www-form-urlencoded", ""])
+@pytest.mark.parametrize("form", ["json", "form", "list"])
+def test_tokens_that_end_with_equals_signs_are_read_in_each_form(form: Any, label: str) -> None:
+    """JSON with such a token could pass for a form of one strange field."""
+    app = with_habits(token_response_format=form, token_type_optional=True)
+    padded = {"access_token": f"{AT}==", "refresh_token": RT}
+    for body in (json.dumps([padded] if form == "list" else padded), f"access_token={AT}%3D%3D&refresh_token={RT}"):
+        said = consent_response(app, answer(body.encode(), label=label))
+        assert f"{AT}==" == said.access_token.reveal()
+
+
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_no_body_breaks_the_search(body: bytes) -> None:
     assume(b"access_token" not in body)  # Hypothesis also draws honest answers: texts of this repository

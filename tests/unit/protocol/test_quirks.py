@@ -460,6 +460,10 @@ def test_the_answer_to_a_refresh_may_have_another_shape():
     assert refresh_response(app, answer(flat)).access_token
     assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: token_response(app, answer(flat)))
     assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: refresh_response(app, answer(nested)))
+    with pytest.raises(RefreshRefused) as refused:
+        refresh_response(app, answer({**flat, "token_type": "mac", "refresh_token": "next"}))
+    assert refused.value.spare is not None
+    assert "next" == refused.value.spare.reveal()
 
 
 # --- who am I
