@@ -54,7 +54,10 @@ def _check(server: WrittenResource, resources: WrittenResources) -> None:
             server.missing(("url",), "write the server's URL, since the app is not of provider: mcp")
     elif server.whole("url") and not _fits(server.spec.url):
         server.refuse(("url",), "not the URL of an MCP server", "write https://..., or http:// for this machine")
-    if server.spec.account and app is not None and app.spec.accounts != "several" and not app.spec.connect_params:
+    account = server.spec.account or ""
+    if not account.isprintable() or account != account.strip():
+        server.refuse(("account",), "not the name of an account", "write printable characters, no blank at either end")
+    if account and app is not None and app.spec.accounts != "several" and not app.spec.connect_params:
         server.refuse(("account",), "the app has one account for each subject", "write accounts: several in the app")
     for member in ("tools", "prompts"):
         names = getattr(server.spec, member) if server.whole(member) else ()
