@@ -19,10 +19,8 @@ Uri = Annotated[str, Field(min_length=1, max_length=2048)]
 
 
 class McpServerSpec(Strict):
-    """`oauthAppRef` is the app whose token goes to the server, `account` one of its accounts that the caller's turn
-    lists; without `url`, the app names it. `tools` and `prompts`
-    are those that are shown, or `*` alone for all. `resources` are URIs, or beginnings of URIs followed by `*`.
-    `scopes` are the first ones; none for those that the server asks for."""
+    """`account` is one of the app's that the caller's turn lists. `tools` and `prompts` are the shown ones, or `*`
+    for all; `resources` are URIs, or beginnings of URIs and `*`. No `scopes`: it begins with the server's."""
 
     url: str | None = None
     oauth_app_ref: Ref
@@ -54,7 +52,9 @@ def _check(server: WrittenResource, resources: WrittenResources) -> None:
             server.missing(("url",), "write the server's URL, since the app is not of provider: mcp")
     elif server.whole("url") and not _fits(server.spec.url):
         server.refuse(("url",), "not the URL of an MCP server", "write https://..., or http:// for this machine")
-    if server.spec.account and app is not None and app.spec.accounts != "several" and not app.spec.connect_params:
+    if not (account := server.spec.account or "").isprintable() or account != account.strip():
+        server.refuse(("account",), "not the name of an account", "write printable characters, no blank at either end")
+    if account and app is not None and app.spec.accounts != "several" and not app.spec.connect_params:
         server.refuse(("account",), "the app has one account for each subject", "write accounts: several in the app")
     for member in ("tools", "prompts"):
         names = getattr(server.spec, member) if server.whole(member) else ()

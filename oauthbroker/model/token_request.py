@@ -38,7 +38,7 @@ def app_name(ref: AppRef) -> str:
     """Return the name in a reference. Raises `requestInvalid`, also for `name@account`: only a call names one."""
     name = call_ref(ref)
     if "@" in name:
-        raise BrokerError(Code.REQUEST_INVALID, note="an account beside an app")
+        raise BrokerError(Code.REQUEST_INVALID, note="name@account where an app alone can be named")
     return name
 
 

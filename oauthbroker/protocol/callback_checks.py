@@ -63,14 +63,14 @@ def parse_callback(query: bytes, code_param: str = "code") -> CallbackParams:
     if error is None and not code and values.get("admin_consent", "").lower() == "true":
         raise BrokerError(Code.CONNECTION_UNFINISHED, note=AGREED)
     if not LOCATED.fullmatch(state):
-        raise BrokerError(Code.CALLBACK_MALFORMED, note="state")
+        raise _malformed("state", is_there=bool(state))
     if error is None and not code and values.get("setup_action") == "request":
         error = REQUESTED
     if error is not None:
         refused = authorization_error(error, values.get("number", ""))
         return CallbackParams(state=Secret(state), code=None, issuer=values.get("iss"), refused=refused, query=query)
     if not code or len(code) > MAX_CODE or not _is_vschar(code):
-        raise BrokerError(Code.CALLBACK_MALFORMED, note="code")
+        raise _malformed(code_param, is_there=bool(code))
     return CallbackParams(state=Secret(state), code=Secret(code), issuer=values.get("iss"), query=query)
 
 
@@ -148,6 +148,12 @@ def cookie_fits(attempt: Attempt, cookie: str | None) -> bool:
     return has_digest(cookie, attempt.cookie)
 
 
+def _malformed(name: str, *, is_there: bool = True) -> BrokerError:
+    """Return the error about a parameter. `name` is one that we read."""
+    note = f"the callback's {name}" if is_there else f"the callback has no {name}"
+    return BrokerError(Code.CALLBACK_MALFORMED, note=note)
+
+
 def _single_values(query: bytes, code_param: str) -> dict[str, str]:
     """Decode name=value pairs. The parameters we read may occur once; others are ignored (RFC 6749 section 4.1.2)."""
     if len(query) > MAX_QUERY:
@@ -162,7 +168,7 @@ def _single_values(query: bytes, code_param: str) -> dict[str, str]:
             continue
         value = decoded(raw_value)
         if name in values or value is None or (name == "error" and len(value) > MAX_ERROR):
-            raise BrokerError(Code.CALLBACK_MALFORMED, note=name)
+            raise _malformed(name)
         values[name] = value
     return values
 

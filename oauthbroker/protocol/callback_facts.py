@@ -50,7 +50,7 @@ def check_signature(app: OAuthApp, params: CallbackParams) -> None:
     text = "&".join(sorted(f"{_plain(name).replace('=', '%3D')}={_plain(value)}" for name, value in pairs.items()))
     wanted = [hmac.new(each.reveal().encode(), text.encode(), sha256).hexdigest() for each in app.client.secrets]
     if not any(hmac.compare_digest(each.encode(), came.encode()) for each in wanted):
-        raise BrokerError(Code.CALLBACK_MALFORMED, note="hmac")
+        raise BrokerError(Code.CALLBACK_MALFORMED, note="the callback's hmac")
 
 
 def _plain(text: str) -> str:

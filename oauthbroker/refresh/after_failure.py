@@ -54,7 +54,7 @@ class Failures:
 
     def refused(self, begun: Grant, refused: RefreshRefused) -> RefusalAssessment:
         """Assess a refused refresh, and count it: for this grant alone, or for all grants of the app where no request
-        reached the provider."""
+        reached the provider that they share: one with `params` may have a host of its own."""
         now = self.clock.now()
         standing = self.clients.standing(begun, begun.refresh_state.refused_since(now), now)
         assessment = assess_refusal(begun.refresh_state, refused, standing, now)
@@ -68,7 +68,7 @@ class Failures:
     def _pause(self, begun: Grant, refused: RefreshRefused, assessment: RefusalAssessment) -> None:
         is_unclear = assessment.error.code is Code.REFRESH_REFUSED
         if not (is_unclear and refused.code in COUNTED) and not (refused.ambiguity and assessment.state.given_up):
-            self.count(begun.app, refused, begun.id, own=refused.reached)
+            self.count(begun.app, refused, begun.id, own=refused.reached or bool(begun.params))
         if is_unclear:
             unclear = BrokerError(Code.REFRESH_REFUSED, note=refused.note)
             if self.circuits.pause_one(begun.app, begun.id, unclear):

@@ -205,8 +205,9 @@ class Revoke:
     async def _tell_of(self, app: OAuthApp, grant: Grant) -> tuple[RevocationOutcome, Grant]:
         """Tell the provider of the grant. Return its state there, and the grant with the tokens that were sent. `later`
         also while the circuit is open."""
+        own = grant.id if grant.params else ""  # it may have a host of its own, whose trouble is no other grant's
         try:
-            self.circuits.check(app.name)
+            self.circuits.check(app.name, own)
         except BrokerError:
             return "later", grant
         app = located(app, grant.provider_data)
@@ -219,14 +220,14 @@ class Revoke:
             failed = error
         else:
             if outcome == "done":  # else no request was sent
-                self.circuits.worked(app.name)
+                self.circuits.worked(app.name, own)
             return outcome, alive or grant
         await self.note(GrantRevoked(app=grant.app, grant=grant.id, provider="failed"))
         if failed.retryable:
-            if self.circuits.failed(app.name, failed):
+            if self.circuits.failed(app.name, failed, own, own=bool(own)):
                 self.log.warning("revocations pause", app=app.name, code=failed.code.value, note=failed.note)
             return "later", grant
-        self.circuits.worked(app.name)
+        self.circuits.worked(app.name, own)
         code, note = failed.code.value, failed.note
         self.log.warning("a revocation was refused", app=app.name, grant=grant.id[:15], code=code, note=note)
         return "refused", grant

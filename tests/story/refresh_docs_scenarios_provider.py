@@ -274,7 +274,7 @@ async def too_much(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("the provider's tokens live shorter than 300 s, and the call names no minimum")
+@shows("the provider's tokens live shorter than 600 s, and the call names no minimum")
 async def short_lived(harness: Harness) -> list[TokenResult]:
     harness.idp.change("client-mail", access_lifetime=100)
     first = await harness.connected()

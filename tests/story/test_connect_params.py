@@ -17,6 +17,7 @@ from oauthbroker.model.connection_facts import CallbackFact, ConnectionFacts
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing.provider import FOREVER
 from oauthbroker.testing.provider.types import Client as Registration
 from tests.kit.running_broker import ALICE, BASE, endpoints_of, running, turn
 from tests.story.tenants_kit import CALLBACK, Tenants, app_of
@@ -64,6 +65,21 @@ async def test_a_refresh_and_a_revocation_go_to_the_tenant_of_the_grant(tenants:
     assert await tenants.harness.broker.revoke("shop", subject=ALICE, account=second)
     assert (0, 1) == tuple(min(1, tenants.idps[name].count("revoke")) for name in tenants.names)
     assert isinstance(await tenants.ask(first), Ready), "the other one goes on"
+
+
+async def test_the_revocations_of_a_tenant_that_is_gone_hold_up_no_other_ones(tenants: Tenants) -> None:
+    first, second = tenants.names
+    gone = tenants.idps[first]
+    await tenants.connect(first)
+    await tenants.connect(second)
+    gone.script.revoke.close_after_accept(times=FOREVER)
+    revoke, tell_all = tenants.harness.broker.grants.revoke, tenants.harness.parts.bulk_revocation
+    assert "later" == await revoke("shop", ALICE, account=first)
+    for _ in range(3):
+        tenants.harness.clock.advance(60)
+        await tell_all.run_pass()
+    assert gone.count("revoke") > 3
+    assert "done" == await revoke("shop", ALICE, account=second)
 
 
 @pytest.mark.parametrize("typed", ["", "1", "127.0.0.1", "x.example", "../1", "a/b", "@evil", "80#", "80?x="])

@@ -35,6 +35,7 @@ from oauthbroker.observability.metrics import Gauge, Metrics
 from oauthbroker.repository.repository import FEED_SECONDS, Repository
 from oauthbroker.store.keys.key_encryption_keys import FileKek
 from oauthbroker.store.postgres import schema
+from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.store.postgres.queue_statements import STATEMENTS
@@ -380,6 +381,21 @@ async def test_a_feed_that_was_cut_forgets_its_versions_and_listens_again(
         await until(forgot)
         await until(store.feed.heard)
         await until(partial(is_ready, host))  # idle connections were cut, too
+
+
+async def test_a_read_waits_for_a_server_that_restarts_although_all_connections_were_cut(
+    prepared: postgres.Server, url: Secret
+) -> None:
+    pool = ConnectionPool(url)
+    try:
+        await asyncio.gather(*(pool.read("select pg_sleep(0.1)") for _ in range(5)))
+        prepared.stop("fast")
+        reading = asyncio.create_task(pool.read("select 1"))
+        await asyncio.wait([reading], timeout=0.5)
+        prepared.start()
+        assert [(1,)] == await reading
+    finally:
+        await pool.close()
 
 
 class LateFeed(Feed):

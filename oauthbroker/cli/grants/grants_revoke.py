@@ -14,6 +14,7 @@ from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.tables import counted, facts, progress, shown
 from oauthbroker.core.refused import CRASHED
 from oauthbroker.grants.grants import GrantSummary
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.revocation.bulk import RevocationFigures
 from oauthbroker.wiring import open_broker
 
@@ -92,15 +93,18 @@ async def _end(
 def _tell(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> None:
     if len(chosen) == 1 and figures.outcomes:
         [outcome] = figures.outcomes.values()
-        typer.echo(f"{shown(chosen[0].app)} {shown(chosen[0].subject)}: {OUTCOME_TEXTS[outcome]}")
+        typer.echo(f"{_named(chosen[0].key)}: {OUTCOME_TEXTS[outcome]}")
     else:
         rows = [("ended here", figures.ended), *((text, _count(figures, outcome)) for outcome, text in COUNTED.items())]
         facts((text, str(count)) for text, count in rows)
-    for (app, subject, account), code in figures.failed.items():
-        named = " ".join(shown(part) for part in (app, subject, account) if part)
-        typer.echo(f"{named}: NOT ended: {code.value}; type this again.", err=True)
+    for key, code in figures.failed.items():
+        typer.echo(f"{_named(key)}: NOT ended: {code.value}; type this again.", err=True)
     if figures.left and len(chosen) > 1:
         typer.echo(GO_ON, err=True)
+
+
+def _named(key: GrantKey) -> str:
+    return " ".join(shown(part) for part in key if part)
 
 
 def _count(figures: RevocationFigures, outcome: str) -> int:

@@ -20,11 +20,17 @@ S = TypeVar("S", bound=Strict)
 _Error = tuple[str, Keys, dict[str, Any]]
 _LITERAL = re.compile(r"'([^']*)'")
 
+_BOUNDS = {"expected", "ge", "le", "min_length", "max_length"}
+_LENGTHS = {
+    "string_too_short": ("too short", "write at least {} characters", "min_length"),
+    "string_too_long": ("too long", "write at most {} characters", "max_length"),
+    "too_short": ("too few items", "write at least {}", "min_length"),
+    "too_long": ("too many items", "write at most {}", "max_length"),
+}
+
 # pydantic's type of error -> (what, what to do). Its own sentences may quote the input and are never used.
 _WORDS: dict[str, tuple[str, str]] = {
     "string_type": ("not text", "write text, in quotes if it looks like a number or a date"),
-    "string_too_long": ("too long", "write at most 2048 characters"),
-    "too_long": ("too many items", "write fewer"),
     "string_pattern_mismatch": ("not a usable name", "use letters, digits, '-', '_' and '.', at most 128"),
     "int_type": ("not a whole number", "write digits without quotes"),
     "float_type": ("not a number", "write digits without quotes"),
@@ -199,7 +205,7 @@ def _errors(model: type[Strict], data: Any) -> list[_Error]:
         model.model_validate(data)
     except ValidationError as error:
         return [
-            (it["type"], it["loc"], {k: v for k, v in it.get("ctx", {}).items() if k in {"expected", "ge", "le"}})
+            (it["type"], it["loc"], {k: v for k, v in it.get("ctx", {}).items() if k in _BOUNDS})
             for it in error.errors(include_input=False, include_url=False)
         ]
     return []
@@ -212,6 +218,9 @@ def _words(kind: str, context: dict[str, Any]) -> tuple[str, str]:
         return "too small", f"write at least {context['ge']:g}"
     if kind == "less_than_equal":
         return "too large", f"write at most {context['le']:g}"
+    if kind in _LENGTHS:
+        what, hint, bound = _LENGTHS[kind]
+        return what, hint.format(context[bound])
     return _WORDS.get(kind, ("not valid here", "correct it, or remove it"))
 
 

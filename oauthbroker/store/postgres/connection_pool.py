@@ -15,7 +15,7 @@ from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.keys.keyed_store import OpenedHere
 from oauthbroker.store.postgres.contact import Contact
-from oauthbroker.store.postgres.pools import Pools
+from oauthbroker.store.postgres.pools import MOST_CONNECTIONS, Pools
 
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
 _MIGRATE: Final = "run `oauthbroker store migrate`"
@@ -40,9 +40,11 @@ class ConnectionPool(OpenedHere):
         return self._pools.back
 
     async def read(self, statement: str, values: Values = None) -> list[tuple[Any, ...]]:
-        """Run a statement that changes nothing, and return its rows. Runs it twice if the connection was lost."""
-        with suppress(_Lost):
-            return await self._run(statement, values)
+        """Run a statement that changes nothing, and return its rows. Runs it again if the connection was lost: a server
+        that restarts cuts all of them."""
+        for _ in range(MOST_CONNECTIONS):
+            with suppress(_Lost):
+                return await self._run(statement, values)
         return await self.write(statement, values)
 
     async def write(self, statement: str, values: Values = None) -> list[tuple[Any, ...]]:

@@ -331,7 +331,8 @@ def test_an_account_is_named_behind_its_app(accounts: Desk, app: str, found: lis
 def test_revoking_one_account_leaves_the_others(accounts: Desk):
     refused = accounts.type("grants", "revoke", "--app", "mail", "--subject", ALICE, "--yes")
     assert (2, True) == (refused.code, "Name one as NAME@ACCOUNT" in refused.err)
-    accounts.type("grants", "revoke", "--app", "mail@work", "--subject", ALICE, "--yes")
+    done = accounts.type("grants", "revoke", "--app", "mail@work", "--subject", ALICE, "--yes")
+    assert done.out.startswith(f"mail {ALICE} work: ended here")
     assert {"": "live", "home": "live", "work": "revoked"} == {
         it.get("account", ""): it["state"] for it in listed(accounts)
     }

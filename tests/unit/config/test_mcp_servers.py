@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from oauthbroker.config import load, resolve
 from tests.unit.config.bundles import BROKER, HEAD, edited, problems_in, write
 
@@ -38,6 +40,23 @@ def folder_of(folder: Path, accounts: str) -> Path:
 def test_a_server_names_an_account_of_an_app_that_has_several(tmp_path: Path) -> None:
     loaded = resolve(load(folder_of(tmp_path, "several")), {}, {})
     assert "OAuthApp/tickets@work" == loaded.plugins["mcp"].of("McpServer")["tickets-work"].spec.app
+
+
+@pytest.mark.parametrize(
+    ("account", "what"),
+    [
+        ('"work\\n"', "Not the name of an account"),
+        ('" work"', "Not the name of an account"),
+        ("a" * 129, "Write at most 128 characters"),
+        ('""', "Too short"),
+    ],
+)
+def test_what_names_no_account_is_refused(tmp_path: Path, account: str, what: str) -> None:
+    folder = folder_of(tmp_path, "several")
+    server = folder / "server.yaml"
+    server.write_text(server.read_text("utf-8").replace("account: work", f"account: {account}"), "utf-8")
+    [problem] = problems_in(folder)
+    assert what in str(problem)
 
 
 def test_an_account_of_an_app_that_has_one_is_refused(tmp_path: Path) -> None:

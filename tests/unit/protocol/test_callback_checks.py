@@ -81,13 +81,14 @@ def test_a_state_begins_with_the_locator_of_its_session() -> None:
     [
         (f"spapi_oauth_code=c&state={STATE}&selling_partner_id=A1", None),
         (f"spapi_oauth_code=c&state={STATE}&code=other", None),
-        (f"spapi_oauth_code=c&spapi_oauth_code=c&state={STATE}", "spapi_oauth_code"),
-        (f"spapi_oauth_code=c&spapi%5foauth_code=d&state={STATE}", "spapi_oauth_code"),
-        (f"code=c&state={STATE}", "code"),
-        (f"spapi_oauth_code=&state={STATE}", "code"),
-        ("spapi_oauth_code=c", "state"),
-        (f"spapi_oauth_code=c&state={STATE}&state={STATE}", "state"),
-        (f"spapi_oauth_code={'c' * (MAX_CODE + 1)}&state={STATE}", "code"),
+        (f"spapi_oauth_code=c&spapi_oauth_code=c&state={STATE}", "the callback's spapi_oauth_code"),
+        (f"spapi_oauth_code=c&spapi%5foauth_code=d&state={STATE}", "the callback's spapi_oauth_code"),
+        (f"code=c&state={STATE}", "the callback has no spapi_oauth_code"),
+        (f"spapi_oauth_code=&state={STATE}", "the callback has no spapi_oauth_code"),
+        ("spapi_oauth_code=c", "the callback has no state"),
+        ("spapi_oauth_code=c&state=x", "the callback's state"),
+        (f"spapi_oauth_code=c&state={STATE}&state={STATE}", "the callback's state"),
+        (f"spapi_oauth_code={'c' * (MAX_CODE + 1)}&state={STATE}", "the callback's spapi_oauth_code"),
     ],
 )
 def test_a_code_under_another_name_passes_the_same_checks(query: str, refused: str | None) -> None:

@@ -313,3 +313,12 @@ def test_three_requests_that_reached_no_provider_pause_all_grants_and_three_fail
         failed = RefreshRefused(Code.PROVIDER_UNREACHABLE, spent=reached, reached=reached)
         world.failures.refused(replace(world.grant, subject=f"acme:user:{number}"), failed)
     assert (world.failures.circuits.pause("mail", "another") > 0) is not reached
+
+
+def test_the_host_of_one_connection_that_cannot_be_reached_pauses_its_grant_alone() -> None:
+    world = World("there is no other")
+    there = replace(world.grant, params={"site": "gone"})
+    for _ in range(4):
+        world.failures.refused(there, RefreshRefused(Code.PROVIDER_UNREACHABLE, spent=False, reached=False))
+    assert world.failures.circuits.pause("mail", there.id) > 0
+    assert 0 == world.failures.circuits.pause("mail", "another")
