@@ -108,7 +108,8 @@ def _is_ours(how: str, what: str) -> bool:
 def _starts_alike(env: Mapping[str, str]) -> bool:
     """Tell whether an interpreter would start as the warm one did."""
     ours = {name for name in env if name.startswith(("PYTHON", "LD_"))} - {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
-    at_home = env.get("PYTHONPATH", str(ROOT)) == str(ROOT) and env.get("PYTHONWARNINGS", "ignore") == "ignore"
+    at_home = env.get("PYTHONPATH", str(ROOT)).split(os.pathsep)[0] == str(ROOT)
+    at_home &= env.get("PYTHONWARNINGS", "ignore") == "ignore"
     return at_home and ours <= {"PYTHONWARNINGS"} and all(env.get(n) == os.environ.get(n) for n in _READ_AT_START)
 
 

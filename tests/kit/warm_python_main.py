@@ -87,6 +87,9 @@ def run(how: str, what: str, words: list[str]) -> None:
     """Do what `python -c`, `python -m` or `python FILE` does."""
     sys.argv = [how or what, *words]
     sys.path[0] = {"-c": "", "-m": str(Path.cwd())}.get(how, str(Path(what).parent))
+    sys.path[2:2] = os.environ.get("PYTHONPATH", "").split(os.pathsep)[
+        1:
+    ]  # behind our own, where plug-ins are installed
     if how == "-m":
         runpy.run_module(what, run_name="__main__", alter_sys=True)
     elif how == "-c":

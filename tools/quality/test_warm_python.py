@@ -80,11 +80,14 @@ def test_a_start_that_needs_a_fresh_interpreter_gets_one(command: list[str], mor
     assert not json.loads(done.stdout)["forked"]
 
 
-def test_code_before_the_command_changes_modules_of_the_forked_process() -> None:
-    """Its command line is that of the Python it came from."""
-    prelude = "import pathlib, oauthbroker.cli as cli; cli.main = lambda: print(pathlib.Path('/proc/self/cmdline').read_text())\n"
-    words = [sys.executable, "-c", prelude + MAIN]
-    done = subprocess.run(words, check=True, env=ENV, capture_output=True, text=True)
+def test_code_before_the_command_changes_modules_and_more_places_have_modules(tmp_path: Path) -> None:
+    """The command line of a forked process is that of the Python it came from."""
+    (tmp_path / "told.py").write_text(
+        "from pathlib import Path\nmain = lambda: print(Path('/proc/self/cmdline').read_text())"
+    )
+    words = [sys.executable, "-c", "import told, oauthbroker.cli\noauthbroker.cli.main = told.main\n" + MAIN]
+    env = ENV | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    done = subprocess.run(words, check=True, env=env, capture_output=True, text=True)
     assert "warm_python_main" in done.stdout
 
 
