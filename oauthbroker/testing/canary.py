@@ -22,7 +22,7 @@ MARK = "cnry7q"
 """The prefix of every minted secret, which identifies one of another process or a truncated one."""
 
 _SHORTEST = 6  # shorter texts occur by chance
-_END, _STEP = 8, 4
+_END, _STEP, _TOO_SHORT = 8, 4, -1
 
 _off_the_record: ContextVar[bool] = ContextVar("off_the_record", default=False)
 
@@ -75,7 +75,6 @@ class Canaries:
         self._forms: dict[bytes, tuple[str, str]] = {}
         self._formed = 0
         self._ends: dict[int, list[bytes]] = {}
-        self._short: list[bytes] = []
         self.notes: list[Note] = []
         self.directories: list[Path] = []
         self.excused: list[Path] = []
@@ -150,23 +149,21 @@ class Canaries:
         rows = (memoryview(haystack)[first:] for first in range(0, min(_END, len(haystack)), _STEP))
         whole = (row[: len(row) - len(row) % _END].cast("Q") for row in rows)
         ends = {end for row in whole for end in self._ends.keys() & row} if self._ends else ()
-        return [*self._short, *(needle for end in ends for needle in self._ends[end])]
+        return [needle for end in (_TOO_SHORT, *ends) for needle in self._ends.get(end, ())]
 
     def _add_forms(self) -> None:
         for text, kind in list(self._known.items())[self._formed :]:
             for needle, form in encodings_of(text).items():
                 if needle not in self._forms:
                     self._forms[needle] = (kind, form)
-                    ends = [self._ends.setdefault(end, []) for end in _ends_of(needle)]
-                    for alike in ends or [self._short]:
-                        alike.append(needle)
+                    for end in dict.fromkeys(_ends_of(needle)):
+                        self._ends.setdefault(end, []).append(needle)
             self._formed += 1
 
 
 def _ends_of(needle: bytes) -> list[int]:
-    """Return the last `_STEP` numbers; none of a form that is too short for them."""
-    firsts = range(len(needle) - _END - _STEP + 1, len(needle) - _END + 1)
-    return [int.from_bytes(needle[at : at + _END], sys.byteorder) for at in firsts if firsts[0] >= 0]
+    places = range(len(needle) - _END - _STEP + 1, len(needle) - _END + 1)
+    return [int.from_bytes(needle[at : at + _END], sys.byteorder) if places[0] >= 0 else _TOO_SHORT for at in places]
 
 
 _MARK_FORMS = encodings_of(MARK + "-")
