@@ -27,7 +27,7 @@ LATER = (
     "httpcore2",
     "email.contentmanager",
     "encodings.utf_8_sig",
-)  # what they import in use
+)  # imports of their functions
 
 
 def warm_up() -> None:
