@@ -113,14 +113,13 @@ def compiled_paths() -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage among the tests: they live as long as the run. It took a third of collecting, and a tenth of
-    running. Later, look for it less often: a story makes thousands of objects that die with it."""
+    running."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.collect()
         gc.freeze()
-        gc.set_threshold(20_000, 10, 10)
         gc.enable()
 
 
