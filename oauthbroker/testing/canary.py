@@ -22,7 +22,7 @@ MARK = "cnry7q"
 """The prefix of every minted secret, which identifies one of another process or a truncated one."""
 
 _SHORTEST = 6  # shorter texts occur by chance
-_END = 8
+_END, _STEP, _TOO_SHORT = 8, 4, -1
 
 _off_the_record: ContextVar[bool] = ContextVar("off_the_record", default=False)
 
@@ -75,7 +75,6 @@ class Canaries:
         self._forms: dict[bytes, tuple[str, str]] = {}
         self._formed = 0
         self._ends: dict[int, list[bytes]] = {}
-        self._short: list[bytes] = []
         self.notes: list[Note] = []
         self.directories: list[Path] = []
         self.excused: list[Path] = []
@@ -143,27 +142,28 @@ class Canaries:
     def _needles_near(self, haystack: bytes) -> list[bytes]:
         """Return the forms that may be in the text: those whose last bytes are, and the shorter ones.
 
-        A test with many secrets searches each output for thousands of forms. Their ends are looked up all at once, at
-        each place of the text, as one number of eight bytes.
+        A test with many secrets searches each output for thousands of forms. Their ends are looked up all at once, as
+        numbers of eight bytes: at each fourth place of the text, where one of the last four numbers of a form must be.
         """
         self._add_forms()
-        rows = (memoryview(haystack)[first:] for first in range(min(_END, len(haystack))))
+        rows = (memoryview(haystack)[first:] for first in range(0, min(_END, len(haystack)), _STEP))
         whole = (row[: len(row) - len(row) % _END].cast("Q") for row in rows)
         ends = {end for row in whole for end in self._ends.keys() & row} if self._ends else ()
-        return [*self._short, *(needle for end in ends for needle in self._ends[end])]
+        return [needle for end in (_TOO_SHORT, *ends) for needle in self._ends.get(end, ())]
 
     def _add_forms(self) -> None:
         for text, kind in list(self._known.items())[self._formed :]:
             for needle, form in encodings_of(text).items():
                 if needle not in self._forms:
                     self._forms[needle] = (kind, form)
-                    alike = self._short if len(needle) < _END else self._ends.setdefault(_end_of(needle), [])
-                    alike.append(needle)
+                    for end in dict.fromkeys(_ends_of(needle)):
+                        self._ends.setdefault(end, []).append(needle)
             self._formed += 1
 
 
-def _end_of(needle: bytes) -> int:
-    return int.from_bytes(needle[-_END:], sys.byteorder)
+def _ends_of(needle: bytes) -> list[int]:
+    places = range(len(needle) - _END - _STEP + 1, len(needle) - _END + 1)
+    return [int.from_bytes(needle[at : at + _END], sys.byteorder) if places[0] >= 0 else _TOO_SHORT for at in places]
 
 
 _MARK_FORMS = encodings_of(MARK + "-")

@@ -27,8 +27,8 @@ SIZES = {
 }
 SHAPES = ("back", "ahead and back", "back and ahead")
 
-STAYS = {("tombstones", "ahead and back")}
-"""A copy of a record that was ended while the clock was ahead would be valid when that time comes."""
+STAYS = {("tombstones", "ahead and back"), ("tombstones", "back")}
+"""A copy of a record that was made before the clock went back would be valid until the end that was noted then."""
 
 NOT_COUNTED = {"FolderSyncs._last"}
 """One stamp for each folder of tags, 256 at most for a kind and label. The store's random key says which folder a tag is

@@ -107,7 +107,7 @@ async def test_the_store_of_these_tests_has_a_record_of_every_kind_twice(here: W
             assert await here.process.store.get(key) is not None, key
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(10)
 @pytest.mark.slow
 @pytest.mark.case("65", "66", "67", "94")
 @pytest.mark.parametrize(("kind", "form"), CASES, ids=[f"{kind}, {form}" for kind, form in CASES])

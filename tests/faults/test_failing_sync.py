@@ -90,7 +90,7 @@ class Trial:
                 await each.die()
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample(12)
 @pytest.mark.slow
 @pytest.mark.case("63", "71")
 @pytest.mark.parametrize("trial_of", PAIRS, ids=[f"{name}, {process}" for name, process in PAIRS])

@@ -44,17 +44,20 @@ def spread(length: int, count: int, seed: str) -> list[int]:
 def chosen(rows: Sequence[Sequence[Hashable]], count: int, seed: str) -> set[int]:
     """Return the places of at least `count` rows, in which each value of each column occurs where a value repeats.
 
-    A column without repeated values (a plain table) is sampled. Columns that are crossed keep all their values.
+    A column without repeated values (a plain table) is sampled. Columns that are crossed keep all their values, in as few
+    rows as are easily found.
     """
-    taken = set(spread(len(rows), count, seed))
-    for column in range(len(rows[0]) if rows else 0):
-        values = [row[column] for row in rows]
-        if len(set(values)) < len(rows):
-            known = {values[place] for place in taken}
-            for place in _shuffled(len(rows), seed):
-                if values[place] not in known:
-                    known.add(values[place])
-                    taken.add(place)
+    order, taken = _shuffled(len(rows), seed), set[int]()
+    columns = range(len(rows[0]) if rows else 0)
+    crossed = [column for column in columns if len({row[column] for row in rows}) < len(rows)]
+    missing = {(column, row[column]) for row in rows for column in crossed}
+    while missing:
+        most = max(order, key=lambda place: sum((column, rows[place][column]) in missing for column in crossed))
+        taken.add(most)
+        missing -= {(column, rows[most][column]) for column in crossed}
+    for place in (*spread(len(rows), count, seed), *order):
+        if len(taken) < count:
+            taken.add(place)
     return taken
 
 

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 LONGEST = (
     "tests/faults/test_hosts.py",
     "tests/faults/test_soak.py",
+    "tests/story/test_company_proxies.py",
     "tests/faults/test_outages.py",
     "tests/faults/test_rotation_load.py",
     "tests/e2e/test_typescript_client.py",

@@ -1,7 +1,7 @@
 """Fork the broker's processes from a Python that has imported it: a start costs a tenth of a fresh interpreter's.
 
-Within `warm_starts()`, `subprocess` and `asyncio` start `python -c MAIN ...`, `python -m oauthbroker ...` and the modules
-and files of tests/ so. All other commands, and these with a setting that an interpreter reads while it starts, start as
+Within `warm_starts()`, `subprocess` and `asyncio` start `python -c MAIN ...`, also with code before it that changes a
+module, `python -m oauthbroker ...` and the modules and files of tests/ so. All other commands, and these with a setting that an interpreter reads while it starts, start as
 always; `cold_starts()` says so for all. The process is a child of the test like any other, with its own descriptors,
 environment, umask and folder; /proc shows the command line of the Python it came from.
 """
@@ -31,8 +31,7 @@ PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 _READ_AT_START = ("LANG", "LC_ALL", "LC_CTYPE")
 _PLAIN: Mapping[str, Any] = {
     "executable": None, "preexec_fn": None, "close_fds": True, "pass_fds": (), "startupinfo": None, "shell": False,
-    "restore_signals": True, "gid": None, "gids": None, "uid": None, "umask": -1, "start_new_session": False,
-    "process_group": -1,
+    "restore_signals": True, "gid": None, "gids": None, "uid": None, "umask": -1, "process_group": -1,
 }  # fmt: skip
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 _cold = [False]
@@ -90,6 +89,7 @@ def _order(asked: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     order: dict[str, Any] = {"how": how, "what": what, "words": words, "env": env}
     order |= {"cwd": os.fspath(asked["cwd"] or Path.cwd()), "umask": _umask()}
+    order["own_session"] = bool(asked.get("start_new_session"))
     return order if len(json.dumps(order)) < MOST_BYTES else None
 
 
@@ -101,14 +101,15 @@ def _umask() -> int:
 
 def _is_ours(how: str, what: str) -> bool:
     if how:
-        return what == MAIN if how == "-c" else what.startswith(MODULES)
+        return what.endswith(MAIN) if how == "-c" else what.startswith(MODULES)
     return what.endswith(".py") and ROOT / "tests" in Path(what).parents
 
 
 def _starts_alike(env: Mapping[str, str]) -> bool:
     """Tell whether an interpreter would start as the warm one did."""
     ours = {name for name in env if name.startswith(("PYTHON", "LD_"))} - {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
-    at_home = env.get("PYTHONPATH", str(ROOT)) == str(ROOT) and env.get("PYTHONWARNINGS", "ignore") == "ignore"
+    at_home = env.get("PYTHONPATH", str(ROOT)).split(os.pathsep)[0] == str(ROOT)
+    at_home &= env.get("PYTHONWARNINGS", "ignore") == "ignore"
     return at_home and ours <= {"PYTHONWARNINGS"} and all(env.get(n) == os.environ.get(n) for n in _READ_AT_START)
 
 

@@ -18,11 +18,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-FOLDERS = ("cli", "serving", "web", "store", "broker", "client", "testing", "wiring", "key_services", "providers")
+FOLDERS = (
+    *("cli", "serving", "web", "store", "broker", "client", "testing", "wiring", "key_services", "providers"),
+    *("tools", "flowtools", "gateway", "mcp"),
+)
+LATER = (
+    "anyio._backends._asyncio",
+    "httpcore2",
+    "email.contentmanager",
+    "encodings.utf_8_sig",
+)  # imports of their functions
 
 
 def warm_up() -> None:
     """Import what the commands import when they are called."""
+    for name in LATER:
+        import_module(name)
     for folder in FOLDERS:
         package = import_module(f"oauthbroker.{folder}")
         for module in pkgutil.walk_packages(getattr(package, "__path__", []), f"{package.__name__}."):
@@ -42,13 +53,15 @@ def next_child(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
         read, write = os.pipe()
         middle = os.fork()
         if not middle:
-            middle = os.getpid()
+            middle, order = os.getpid(), json.loads(data)
             if child := os.fork():
                 os.write(write, str(child).encode())
                 os._exit(0)
+            if order["own_session"]:
+                os.setsid()
             while os.getppid() == middle:  # its parent is the test, once the one between has ended
                 time.sleep(0.0005)
-            return json.loads(data), descriptors
+            return order, descriptors
         os.waitpid(middle, 0)
         listener.send(os.read(read, 100))
         for each in (read, write, *descriptors):
@@ -74,11 +87,14 @@ def run(how: str, what: str, words: list[str]) -> None:
     """Do what `python -c`, `python -m` or `python FILE` does."""
     sys.argv = [how or what, *words]
     sys.path[0] = {"-c": "", "-m": str(Path.cwd())}.get(how, str(Path(what).parent))
+    sys.path[2:2] = os.environ.get("PYTHONPATH", "").split(os.pathsep)[
+        1:
+    ]  # behind our own, where plug-ins are installed
     if how == "-m":
         runpy.run_module(what, run_name="__main__", alter_sys=True)
     elif how == "-c":
         main = sys.modules["__main__"] = types.ModuleType("__main__")
-        exec(compile(what, "<string>", "exec"), main.__dict__)  # noqa: S102  (a constant of the test kit)
+        exec(compile(what, "<string>", "exec"), main.__dict__)  # noqa: S102  (a constant of the tests)
     else:
         runpy.run_path(what, run_name="__main__")
 

@@ -52,7 +52,7 @@ def test_each_value_of_crossed_columns_stays(seed: int) -> None:
     rows = list(product(range(12), range(3), range(4)))
     kept = [rows[place] for place in forms.chosen(rows, 12, str(seed))]
     assert [12, 3, 4] == [len(set(column)) for column in zip(*kept, strict=True)]
-    assert len(kept) < 30
+    assert 12 == len(kept)
 
 
 def test_the_long_form_leaves_nothing_out() -> None:
@@ -69,7 +69,7 @@ def test_the_long_form_of_the_proof_prints_all_but_progress() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("options", "rows", "crossed"), [((), 4, range(9, 16)), (("--long",), 40, range(54, 55))])
+@pytest.mark.parametrize(("options", "rows", "crossed"), [((), 4, range(9, 10)), (("--long",), 40, range(54, 55))])
 def test_a_run_has_the_rows_of_its_form(
     tmp_path: Path, options: tuple[str, ...], rows: int, crossed: Collection[int]
 ) -> None:

@@ -50,22 +50,27 @@ def test_it_has_its_words_folder_environment_mask_and_descriptors_and_is_our_chi
     assert (3, "in\n") == (done.returncode, done.stderr)
 
 
-async def test_an_event_loop_waits_for_it_and_a_signal_ends_it() -> None:
+@pytest.mark.parametrize("own_session", [False, True])
+async def test_an_event_loop_waits_for_it_and_a_signal_ends_it(own_session: bool) -> None:
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*PROGRAM, stdin=pipe, stdout=pipe, stderr=pipe, env=ENV)
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM, stdin=pipe, stdout=pipe, stderr=pipe, env=ENV, start_new_session=own_session
+    )
     assert process.stdout is not None
-    assert json.loads(await process.stdout.readline())["forked"]
+    reported = json.loads(await process.stdout.readline())
+    assert (True, own_session) == (reported["forked"], reported["session"] == process.pid)
     process.send_signal(signal.SIGTERM)
     assert -signal.SIGTERM == await asyncio.wait_for(process.wait(), 60)
 
 
+RUN = f"import runpy; runpy.run_path({PROGRAM[1]!r}, run_name='__main__')"
 FRESH: dict[str, tuple[list[str], dict[str, Any]]] = {
     "an interpreter's option": ([sys.executable, "-u", *PROGRAM[1:]], {}),
     "a variable that an interpreter reads": (PROGRAM, {"env": ENV | {"PYTHONHASHSEED": "1"}}),
     "other modules": (PROGRAM, {"env": ENV | {"PYTHONPATH": "/elsewhere"}}),
     "a descriptor more": (PROGRAM, {"pass_fds": (2,)}),
     "our descriptors": (PROGRAM, {"close_fds": False}),
-    "a session of its own": (PROGRAM, {"start_new_session": True}),
+    "code that is not the broker's": ([sys.executable, "-c", RUN], {}),
 }
 
 
@@ -73,6 +78,17 @@ FRESH: dict[str, tuple[list[str], dict[str, Any]]] = {
 def test_a_start_that_needs_a_fresh_interpreter_gets_one(command: list[str], more: dict[str, Any]) -> None:
     done = subprocess.run(command, check=False, input="", capture_output=True, text=True, **{"env": ENV, **more})
     assert not json.loads(done.stdout)["forked"]
+
+
+def test_code_before_the_command_changes_modules_and_more_places_have_modules(tmp_path: Path) -> None:
+    """The command line of a forked process is that of the Python it came from."""
+    (tmp_path / "told.py").write_text(
+        "from pathlib import Path\nmain = lambda: print(Path('/proc/self/cmdline').read_text())"
+    )
+    words = [sys.executable, "-c", "import told, oauthbroker.cli\noauthbroker.cli.main = told.main\n" + MAIN]
+    env = ENV | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    done = subprocess.run(words, check=True, env=env, capture_output=True, text=True)
+    assert "warm_python_main" in done.stdout
 
 
 def test_a_command_of_the_broker_is_forked_and_ends_as_a_started_one() -> None:

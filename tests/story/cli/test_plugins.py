@@ -16,6 +16,7 @@ from oauthbroker.config import ConfigInvalidError
 from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import MAIN, REPOSITORY, Desk, command, environment
 from tests.kit.plugins_installed import SAMPLE, distribution, on_path
+from tests.kit.warm_python import cold_starts
 
 HEAD = "apiVersion: agents.example.io/v1alpha1\n"
 NOTEBOOK = HEAD + (
@@ -54,20 +55,22 @@ def test_help_lists_the_commands_of_plugins_after_ours(tmp_path: Path):
 def test_help_imports_nothing_of_a_plugin_but_its_declaration(tmp_path: Path):
     heavy = "{'sample_plugin', 'sample_plugin.specs', 'sample_plugin.commands', 'pydantic', 'starlette', 'yaml', 'cryptography'}"
     ask = f"import atexit, sys; atexit.register(lambda: print('loaded', sorted({heavy} & set(sys.modules))));"
-    done = subprocess.run(
-        [sys.executable, "-c", ask + MAIN, "--help"], check=True, cwd=tmp_path, capture_output=True, text=True,
-        env=environment(PYTHONPATH=path_of(SAMPLE)),
-    )  # fmt: skip
+    with cold_starts():
+        done = subprocess.run(
+            [sys.executable, "-c", ask + MAIN, "--help"], check=True, cwd=tmp_path, capture_output=True, text=True,
+            env=environment(PYTHONPATH=path_of(SAMPLE)),
+        )  # fmt: skip
     assert "loaded ['sample_plugin']" == done.stdout.splitlines()[-1]
 
 
 @pytest.mark.slow
 def test_a_command_of_ours_looks_for_no_plugin(tmp_path: Path):
     ask = "import atexit, sys; atexit.register(lambda: print('loaded', 'sample_plugin' in sys.modules));"
-    done = subprocess.run(
-        [sys.executable, "-c", ask + MAIN, "providers", "list"], check=True, cwd=tmp_path, capture_output=True,
-        text=True, env=environment(PYTHONPATH=path_of(SAMPLE)),
-    )  # fmt: skip
+    with cold_starts():
+        done = subprocess.run(
+            [sys.executable, "-c", ask + MAIN, "providers", "list"], check=True, cwd=tmp_path, capture_output=True,
+            text=True, env=environment(PYTHONPATH=path_of(SAMPLE)),
+        )  # fmt: skip
     assert "loaded False" == done.stdout.splitlines()[-1]
 
 

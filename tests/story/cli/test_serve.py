@@ -19,6 +19,7 @@ from oauthbroker.testing import Browser, IdentityProvider, connect_through
 from tests.kit.cli import MAIN, Desk, command, environment, log_lines, serving
 from tests.kit.running_broker import tree
 from tests.kit.shared_server import SharedServer, shared_server
+from tests.kit.warm_python import cold_starts
 
 pytestmark = pytest.mark.slow
 
@@ -147,10 +148,11 @@ def test_the_process_shows_no_secret_and_leaves_no_core(server: SharedServer):
 @pytest.mark.case("92")
 def test_no_command_is_dumpable(ready: Desk):
     ask = "import atexit, ctypes; atexit.register(lambda: print('dumpable', ctypes.CDLL(None).prctl(3)));"
-    done = subprocess.run(
-        [sys.executable, "-c", ask + MAIN, "secrets", "list"], check=True, cwd=ready.folder, env=environment(),
-        capture_output=True, text=True,
-    )  # fmt: skip
+    with cold_starts():
+        done = subprocess.run(
+            [sys.executable, "-c", ask + MAIN, "secrets", "list"], check=True, cwd=ready.folder, env=environment(),
+            capture_output=True, text=True,
+        )  # fmt: skip
     assert "dumpable 0" == done.stdout.splitlines()[-1]
 
 
@@ -202,10 +204,11 @@ def test_a_port_that_is_taken_is_reported_plainly(ready: Desk):
 def test_help_loads_neither_cryptography_nor_a_server(tmp_path: Path):
     heavy = "{'cryptography', 'starlette', 'uvicorn', 'pydantic', 'yaml', 'authlib', 'httpx2', 'jinja2'}"
     ask = f"import atexit, sys; atexit.register(lambda: print('loaded', sorted({heavy} & set(sys.modules))));"
-    done = subprocess.run(
-        [sys.executable, "-c", ask + MAIN, "--help"], check=True, cwd=tmp_path, env=environment(), capture_output=True,
-        text=True,
-    )  # fmt: skip
+    with cold_starts():
+        done = subprocess.run(
+            [sys.executable, "-c", ask + MAIN, "--help"], check=True, cwd=tmp_path, env=environment(), capture_output=True,
+            text=True,
+        )  # fmt: skip
     assert "loaded []" == done.stdout.splitlines()[-1]
     for word in ("init", "check", "secrets", "serve", "grants", "demo"):
         assert f"{word} " in done.stdout

@@ -280,3 +280,15 @@ def test_a_search_for_all_forms_at_once_finds_what_a_search_for_each_finds(secre
             meaning.setdefault(needle, (str(secrets.index(secret)), form))
     found = [(find.kind, find.form) for find in canaries.search(haystack, "here")]
     assert sorted({meaning[needle] for needle in meaning if needle in haystack}) == found
+
+
+@pytest.mark.parametrize("length", [6, 10, 11, 12, 40])
+def test_a_secret_is_found_at_each_place_of_a_text(length: int):
+    canaries = Canaries()
+    canaries.add("0123456789abcdefghijklmnopqrstuvwxyzABCD"[:length], "token")
+    for before in range(17):
+        for behind in (0, 5):
+            found = canaries.search(
+                "." * before + "0123456789abcdefghijklmnopqrstuvwxyzABCD"[:length] + "." * behind, "here"
+            )
+            assert ["token"] == [find.kind for find in found], (before, behind)

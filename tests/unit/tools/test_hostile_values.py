@@ -113,7 +113,7 @@ async def test_an_exception_that_a_handler_raises_is_reported_by_its_type_and_te
         assert result.error.name == (expected or type(made(name)).__name__)
 
 
-@pytest.mark.sample(80)
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
 async def test_the_members_of_a_failure_are_reported_as_texts(name: str):
     def raised(**members: Any) -> Any:
@@ -131,7 +131,7 @@ async def test_the_members_of_a_failure_are_reported_as_texts(name: str):
         assert result.error is not None
 
 
-@pytest.mark.sample(80)
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
 async def test_handles_and_work_of_another_form_are_refused(name: str):
     for result in await ends_of(lambda: Submitted(made(name))):
@@ -145,7 +145,7 @@ async def test_handles_and_work_of_another_form_are_refused(name: str):
         assert "GoesOn takes a coroutine" in result.error.message
 
 
-@pytest.mark.sample(80)
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
 async def test_the_end_of_work_that_goes_on_is_an_end_like_that_of_a_call(name: str):
     async def work() -> Any:
@@ -166,7 +166,7 @@ async def test_the_end_of_work_that_goes_on_is_an_end_like_that_of_a_call(name: 
     assert name in AWAITED or (end.error is None) == (name in PLAIN)
 
 
-@pytest.mark.sample(80)
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
 async def test_a_middleware_cannot_make_perform_raise(name: str):
     registry = registry_with(lambda ctx, args: "done")
@@ -204,7 +204,7 @@ async def test_a_middleware_cannot_make_perform_raise(name: str):
     ).error
 
 
-@pytest.mark.sample(80)
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
 async def test_a_registered_middleware_cannot_make_perform_raise(name: str):
     registry = registry_with(lambda ctx, args: "done")
@@ -234,7 +234,7 @@ async def test_a_registered_middleware_cannot_make_perform_raise(name: str):
             assert "Extension/x: its toolCall middleware" in result.error.message
 
 
-@pytest.mark.sample(80)
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
 async def test_a_call_of_any_form_has_a_result(name: str):
     registry = registry_with(lambda ctx, args: "done")

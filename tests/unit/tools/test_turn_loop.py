@@ -320,7 +320,7 @@ async def test_a_turn_middleware_sees_event_and_messages_and_the_result():
     assert ["evt-1", "turn-evt-1", "trace-1", 1, "Done.", 2] == seen
 
 
-@pytest.mark.sample(80)
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
 @pytest.mark.rule("turns.ours-32")
 async def test_a_result_of_a_turn_middleware_that_cannot_be_used_ends_the_turn_with_an_error(name):

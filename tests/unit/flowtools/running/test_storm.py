@@ -15,7 +15,7 @@ from tests.kit.forms import is_long
 from tests.unit.flowtools.entity_kit import sqlite_url
 
 ROOT = Path(__file__).parents[4]
-KILLS = 100 if is_long() else 20
+KILLS = 100 if is_long() else 10
 
 
 @pytest.mark.slow

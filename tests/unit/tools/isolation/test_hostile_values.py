@@ -16,7 +16,7 @@ from tests.unit.tools.contexts import context
 TOOL = ProcessTool(entry=Path(__file__).with_name("hostile_values_tool.py"), containment=Containment())
 
 
-@pytest.mark.sample(60)
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
 async def test_a_value_of_an_isolated_tool_never_ends_its_process(name: str, tmp_path: Path):
     if name in PLAIN and "__await__" not in name:
