@@ -18,6 +18,7 @@ from oauthbroker.authorization.pages_service import AuthorizationEnd, Invitation
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.connect_params import ConnectParam
+from oauthbroker.model.provider_api import ApiHost
 from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.records.pending_code import grouped
 from oauthbroker.web.html.rendering import Page, page
@@ -41,7 +42,10 @@ PARAM, LABEL, LONGEST_LABEL = "param.", "label", 40  # fields of the form
 CREDENTIAL = "credential."
 CHOICE_FIELD = "choice"
 CONTINUE, CANCEL = "continue", "cancel"
+# The fields are at fault.
+REFUSED = frozenset({Code.CREDENTIAL_REFUSED, Code.SUBJECT_MISMATCH, Code.SUBJECT_UNVERIFIABLE})
 _SCOPES_SHOWN = 100
+_HOSTS_SHOWN = 3
 _STATUS: dict[Outcome, int] = {
     "connected": 200, "denied": 200, "unfinished": 403, "failed": 500, "expired": 400, "missing": 404,
 }  # fmt: skip
@@ -96,6 +100,7 @@ def render_credential(view: ConnectView, locale: Locale) -> Page:
     empty, with their problems. As `render_connect` otherwise."""
     text, refused = PAGES[locale], view.refused
     problems = refused.problems if isinstance(refused, FieldsRefused) else {}
+    asked = [field.name for field in view.asked.fields]
     problem = "" if refused is None or problems else refused.message(locale)
     words = {
         "missing": text.credential_missing,
@@ -105,6 +110,10 @@ def render_credential(view: ConnectView, locale: Locale) -> Page:
     }
     if refused is not None and refused.code is Code.SUBJECT_MISMATCH:
         problem = text.credential_mismatch
+    if problems and not problems.keys() & set(asked):
+        problem = text.credential_unknown
+    wrong = {name: words.get(why, text.param_wrong) for name, why in problems.items()}
+    is_refused = refused is not None and refused.code in REFUSED
     return page(
         "credential.html",
         locale,
@@ -113,9 +122,19 @@ def render_credential(view: ConnectView, locale: Locale) -> Page:
         kind="connect",
         title=plain_phrase(text.connect_title, app=view.app_name),
         problem=problem,
-        wrong_fields={name: words.get(why, text.param_wrong) for name, why in problems.items()},
+        wrong_fields=wrong,
+        refused=is_refused,
+        first_wrong=next((name for name in asked if name in wrong or is_refused), ""),
+        is_checked=view.asked.app.credential is not None and view.asked.app.credential.verification is not None,
         **_request_words(view, locale),
     )
+
+
+def _hosts(asked: Invitation) -> list[str]:
+    """Return the hosts that a credential is sent to, as far as they are known."""
+    hosts = asked.app.api.hosts if asked.app.credential is not None else ()
+    known = [host.name if isinstance(host, ApiHost) else host.host_in(asked.app.params) for host in hosts]
+    return [name for name in known if name][:_HOSTS_SHOWN]
 
 
 def typed_credential(fields: Mapping[str, str]) -> dict[str, str]:
@@ -172,6 +191,7 @@ def _request_words(view: ConnectView, locale: Locale) -> dict[str, Any]:
         "view": view,
         "asked": asked,
         "agent": asked.agent_title or asked.agent_name,
+        "used_at": _hosts(asked),
         "provider": provider_title(provider, view.provider_host) or asked.app.display_name,
         "sharing": text.subject_shared if asked.app.subject_mode == "global" else text.subject_personal,
         "expiry": Markup('<time datetime="{}">{}</time>').format(printed(asked.expires_at), _expiry(view, text)),
