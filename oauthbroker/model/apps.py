@@ -290,7 +290,7 @@ class OAuthApp:
             *([self.mcp.url] if self.mcp is not None else []),
             *([[self.also.name, self.also.digest()]] if self.also is not None else []),
             *([[astuple(each) for each in self.connect_params]] if self.connect_params else []),
-            *([[astuple(each) for each in self.credential.fields]] if self.credential is not None else []),
+            *([astuple(self.credential), [astuple(each) for each in self.api.hosts]] if self.credential else []),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 

@@ -141,6 +141,15 @@ CASES = {
     "142": "agent frameworks: parallel tools and several apps in one step",
     "143": "agent frameworks: the user declines, the link expires, the connection fails",
     "144": "agent frameworks: a version out of range, or none",
+    "151": "credential: typed by another than the bound person or an operator; by a turn, a tool or the chat; planted",
+    "152": "credential: handed out by a token call, or shown in more than its last four characters",
+    "153": "credential: sent to another host than the app's, or without TLS",
+    "154": "credential: stored although it was refused, or could not be checked",
+    "155": "credential: control characters, line breaks, other than ASCII, more than 8 KiB",
+    "156": "credential: in a query or a path, and then in a log, a Referer or an exception",
+    "157": "credential: a working one replaced by one that did not pass; 401 and 403 at use",
+    "158": "credential: a value in the audit log or an event; its end without a warning",
+    "159": "credential: a signature over less than what is sent, or beside the caller's own",
 }
 
 RULES = {
