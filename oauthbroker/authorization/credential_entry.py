@@ -19,7 +19,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.model.owner_check import check_owner
+from oauthbroker.model.owner_check import check_owner, check_pin
 from oauthbroker.model.static_credential import packed
 from oauthbroker.protocol.authorization_request import new_attempt
 from oauthbroker.protocol.callback_checks import cookie_fits
@@ -86,6 +86,9 @@ class CredentialEntry:
         facts = await self.checks.owner_of(app, credential)
         is_known = app.owner.confirmation is not None  # `store` has looked
         owner = check_owner(app, session.subject, facts, confirmed=is_known, account=session.account)
+        old = await self.repository.grant(session.key)
+        if old is not None and old.record.registration == app.registration:  # while the link can still be used again
+            check_pin(old.record.pinned, owner.account, switch_account=session.switch_account)
         verified = Verified(
             tokens=credential_response(app, credential),
             owner=owner,

@@ -23,6 +23,7 @@ Values = Mapping[str, str]
 FLOW = "static_credential"  # of grants and sessions, in place of an OAuth flow
 TOKEN_TYPE = "credential"
 LONGEST = 8 * 1024  # characters of a value
+_ENDING, _LONG_ENOUGH = 4, 16  # characters of a value that pages show, and those of a value that may lose them
 _pattern = lru_cache(1024)(re.compile)
 _SIGNED: Mapping[Placing, frozenset[str]] = {  # headers that belong to a signature
     "awsSigV4": frozenset({"authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256"}),
@@ -113,6 +114,18 @@ class StaticCredential:
         found: dict[str, str] = {each.name: each.problem(values.get(each.name, "")) for each in self.fields}
         found |= {name: "unknown" for name in values if name not in found}
         return {name: problem for name, problem in found.items() if problem}
+
+    def endings(self, packed: Secret) -> dict[str, str]:
+        """Return what pages show of a credential, by the titles of its fields: the last four characters of a long
+        value, and nothing of a short one."""
+        values = unpacked(packed)
+        found = {each.title: values[each.name] for each in self.fields if each.name in values}
+        return {title: text[-_ENDING:] if len(text) >= _LONG_ENOUGH else "" for title, text in found.items()}
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return the provider's pages on which it is made and ended."""
+        return tuple(dict.fromkeys(each.obtain for each in self.fields if each.obtain))
 
     def masked(self, packed: Secret) -> tuple[Secret, ...]:
         """Return every text that an answer may repeat: each value, and what requests make of it."""

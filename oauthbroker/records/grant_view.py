@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.static_credential import FLOW
 from oauthbroker.model.turn_titles import agent_title
 from oauthbroker.records.grant import Grant
 from oauthbroker.records.provider_data import visible_to_tools
@@ -29,6 +30,7 @@ class GrantView:
     `lost` counts answers to refreshes that never came. `clients_to_tell` are registrations with tokens to revoke.
     `unverified`: imported, its account not confirmed by its provider. `used_at` is only set by readers that look it up.
     `given_up`: its refresh token is kept, and the user is asked. `ends_at` is when it ends although it is refreshed.
+    `endings` are the last characters of a static credential's values, by the titles of its fields.
     """
 
     id: str
@@ -66,6 +68,7 @@ class GrantView:
     provider_data: Mapping[str, Any]
     used_at: datetime | None = None
     clients_to_tell: tuple[str, ...] = ()
+    endings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, grant: Grant, app: OAuthApp | None, now: datetime, used_at: datetime | None = None) -> GrantView:
@@ -110,6 +113,7 @@ class GrantView:
             provider_data=visible_to_tools(app, grant),
             used_at=used_at,
             clients_to_tell=tuple(part.registration for part in parts_of(grant)),
+            endings=_endings_of(grant, app),
         )
 
     @property
@@ -120,6 +124,12 @@ class GrantView:
     def person(self) -> str:
         """Who agreed, as far as it is known."""
         return self.authorized_by or self.subject
+
+
+def _endings_of(grant: Grant, app: OAuthApp | None) -> Mapping[str, str]:
+    if app is None or app.credential is None or grant.token is None or grant.flow != FLOW:
+        return {}
+    return app.credential.endings(grant.token.access_token)
 
 
 def _is_refreshable(grant: Grant) -> bool:
