@@ -18,7 +18,7 @@ from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.e2e import pictures, served
 from tests.e2e.person import Person
-from tests.kit.running_broker import Harness, public, running
+from tests.kit.running_broker import ALICE, Harness, public, running
 from tests.story.keys_kit import DEAD, GOOD, OF_BOB, KeyApi, asked_for, key_api, key_app
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -193,3 +193,28 @@ async def test_no_other_page_frames_it_or_fills_it_in(counter: Counter) -> None:
     await person.page.set_content(f'<iframe src="{asked.authorization_url}"></iframe>')
     await person.page.wait_for_timeout(300)
     assert not [frame for frame in person.page.frames[1:] if await frame.locator(".secret").count()]
+
+
+@pytest.mark.parametrize("locale", get_args(Locale))
+async def test_axe_finds_nothing_grave_where_a_key_is_listed_replaced_and_ended(
+    counter: Counter, locale: Locale
+) -> None:
+    first = await counter.at_the_page()
+    await typed(first.page, GOOD)
+    await first.page.keyboard.press("Enter")
+    await first.page.get_by_role("heading", name="Meter is connected").wait_for()
+    url, _ = await counter.harness.broker.connections.link({"user": ALICE})
+    counter.canaries.add(url.rpartition("/")[2], "ticket")
+    person = await counter.person(locale=locale)
+    await person.open(url)
+    await person.page.locator("button.primary").click()
+    await person.page.wait_for_url(counter.home + "/connections")
+    assert "•••• 0001" in await person.text()
+    await pictures.take(person.page, f"credential-connections-{locale}")
+    await person.page.locator("form[action$='/again'] button").click()
+    await person.page.locator(".secret").wait_for()
+    await person.open(counter.home + "/connections")
+    await person.page.locator("a.danger").click()
+    assert OBTAIN == await person.page.locator(".note a").get_attribute("href")
+    await pictures.take(person.page, f"credential-disconnect-{locale}")
+    assert [] == person.shared_circuits
