@@ -89,6 +89,8 @@ async def test_disconnecting_says_that_the_key_goes_on_working_at_the_service(ha
     assert "cannot be revoked from here" in page.text
     assert f'href="{OBTAIN}"' in page.source
     assert "disconnected" in (await pressed(mine, "/disconnect")).url
+    ended = await harness.grant("meter")
+    assert ended is None or (ended.token is None and not ended.refresh_tokens), "the broker has forgotten it"
     assert isinstance(await sent(harness, api), AuthorizationRequired)
 
 

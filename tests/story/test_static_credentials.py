@@ -57,6 +57,7 @@ async def test_the_turn_resumes_by_an_event(harness: Harness, api: KeyApi) -> No
     assert GOOD not in repr(event)
 
 
+@pytest.mark.case("152")
 async def test_a_token_call_never_hands_it_out_and_says_the_way(harness: Harness, api: KeyApi) -> None:
     await with_key(harness, api)
     for _ in range(3):
@@ -78,6 +79,7 @@ async def test_a_token_call_never_hands_it_out_and_says_the_way(harness: Harness
         ("x" * 8193, "too long"),
     ],
 )
+@pytest.mark.case("154")
 async def test_a_wrong_key_is_told_and_nothing_is_stored(harness: Harness, api: KeyApi, key: str, words: str) -> None:
     asked = await asked_for(harness, api)
     page = await type_key(harness, asked, key)
@@ -90,6 +92,7 @@ async def test_a_wrong_key_is_told_and_nothing_is_stored(harness: Harness, api: 
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 302, 404])
+@pytest.mark.case("154")
 async def test_a_key_that_could_not_be_checked_is_not_stored(harness: Harness, api: KeyApi, status: int) -> None:
     asked = await asked_for(harness, api)
     api.status = status
@@ -99,6 +102,7 @@ async def test_a_key_that_could_not_be_checked_is_not_stored(harness: Harness, a
     assert isinstance(await sent(harness, api), AuthorizationRequired)
 
 
+@pytest.mark.case("157")
 async def test_a_dead_key_is_asked_for_again_and_replaced_in_place(harness: Harness, api: KeyApi) -> None:
     await with_key(harness, api)
     before = [it.grantId async for it in harness.broker.grants.list(app="meter")]
@@ -114,6 +118,7 @@ async def test_a_dead_key_is_asked_for_again_and_replaced_in_place(harness: Harn
     assert before == [it.grantId async for it in harness.broker.grants.list(app="meter")]
 
 
+@pytest.mark.case("157")
 async def test_a_path_that_refuses_every_key_costs_no_key(harness: Harness, api: KeyApi) -> None:
     await with_key(harness, api)
     assert 401 == (await sent(harness, api, "/locked")).status_code
