@@ -1,4 +1,4 @@
-"""The page on which a person types a key, in a real browser: what it says, how it is used, and what stays behind."""
+"""The page on which a person types a key, in a real browser: its words, its way by keyboard, and the traces that stay behind."""
 
 from __future__ import annotations
 

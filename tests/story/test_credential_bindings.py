@@ -145,7 +145,7 @@ async def test_the_page_after_the_login_is_found_again(harness: Harness, api: Ke
 
 
 @pytest.mark.parametrize(("app", "region"), [("several", {}), ("parted", {"param.region": "us"})])
-async def test_what_is_typed_before_the_login_is_kept(
+async def test_labels_and_parameters_typed_before_the_login_are_kept(
     harness: Harness, api: KeyApi, app: str, region: dict[str, str]
 ) -> None:
     asked = await asked_for(harness, api, several_of(corp_turn()) if not region else corp_turn(), app)
@@ -195,7 +195,9 @@ async def test_an_operator_and_a_team_type_their_key(plain: Harness, api: KeyApi
 
 @pytest.mark.case("151")
 @pytest.mark.parametrize(("app", "key"), [("meter", OF_BOB), ("shared", GOOD), ("shared", OF_BOB)])
-async def test_whoever_opens_the_link_cannot_plant_a_key(plain: Harness, api: KeyApi, app: str, key: str) -> None:
+async def test_a_stranger_who_opens_the_link_cannot_plant_a_key(
+    plain: Harness, api: KeyApi, app: str, key: str
+) -> None:
     page = await type_key(plain, await asked_for(plain, api, app=app), key)
     assert (403, True) == (page.status, "another account" in page.text)
     assert isinstance(await sent(plain, api, app=app), AuthorizationRequired)

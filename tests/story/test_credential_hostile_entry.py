@@ -272,7 +272,7 @@ async def opened(harness: Harness, api: KeyApi) -> tuple[Page, Browser]:
 async def raw(
     browser: Browser, shown: Page, body: bytes, headers: dict[str, str] | None = None, *, url: str = ""
 ) -> Page:
-    """Send a body as it is, from the page that was shown, whatever the browser looks at."""
+    """Send a body as it is, from the page that was shown, also if another one is open."""
     return await browser._go("POST", url or shown.url, initiator=shown, extra=headers or FORM, body=body)
 
 

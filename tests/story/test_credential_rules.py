@@ -1,4 +1,4 @@
-"""Rules of a key that no page shows: where it goes, what is signed, and what is written of it."""
+"""Rules of a key that no page shows: the hosts it goes to, its signatures, logs, events and the audit."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_no_event_and_no_entry_of_the_audit_log_holds_a_value(harness: Har
 
 
 @pytest.mark.case("159")
-async def test_a_signature_is_over_what_is_sent_and_replaces_the_callers_own(harness: Harness, api: KeyApi) -> None:
+async def test_a_signature_covers_the_whole_request_and_replaces_the_callers_own(harness: Harness, api: KeyApi) -> None:
     await with_key(harness, api, app="signed")
     form = {"content-type": "application/x-www-form-urlencoded", "authorization": "OAuth mine"}
     signatures = set()

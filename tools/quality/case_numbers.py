@@ -149,7 +149,7 @@ CASES = {
     "156": "credential: in a query or a path, and then in a log, a Referer or an exception",
     "157": "credential: a working one replaced by one that did not pass; 401 and 403 at use",
     "158": "credential: a value in the audit log or an event; its end without a warning",
-    "159": "credential: a signature over less than what is sent, or beside the caller's own",
+    "159": "credential: a signature over less than the whole request, or beside the caller's own",
 }
 
 RULES = {
