@@ -94,18 +94,22 @@ class ApiAccess:
     base_path: str = ""
 
     @property
-    def first(self) -> str:
-        """Return the first host as it is written. Empty without one."""
-        first = self.hosts[0] if self.hosts else None
-        if isinstance(first, ApiHost):
-            return first.authority
-        return first.template if isinstance(first, ConnectedHost) else ""
+    def places(self) -> list[str]:
+        """Return the hosts as they are written: the first one, and the others in the order of their names."""
+        written = [_written(each) for each in self.hosts]
+        return [*written[:1], *sorted(written[1:])]
 
     @property
     def base_url(self) -> str:
         """Return what a relative address of a client begins with: the first host, if it is the same for each grant."""
         first = self.hosts[0] if self.hosts else None
         return f"{first.scheme}://{first.authority}/" if isinstance(first, ApiHost) else ""
+
+
+def _written(host: ApiHost | AccountHost | ConnectedHost) -> str:
+    if isinstance(host, ApiHost):
+        return host.authority
+    return host.template if isinstance(host, ConnectedHost) else f"{{{host.provider_data}}}{host.within}"
 
 
 def is_host_name(text: str) -> bool:
