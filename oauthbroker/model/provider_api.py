@@ -93,11 +93,11 @@ class ApiAccess:
     headers: frozenset[bytes] | None = None
     base_path: str = ""
 
-    @property
-    def places(self) -> list[str]:
-        """Return the hosts as they are written: the first one, and the others in the order of their names."""
-        written = [_written(each) for each in self.hosts]
-        return [*written[:1], *sorted(written[1:])]
+    def places(self, params: Mapping[str, str]) -> list[str]:
+        """Return the hosts of the connection with these parameters, or else as they are written: the first one, and the
+        others in the order of their names."""
+        places = [_place(each, params) for each in self.hosts]
+        return [*places[:1], *sorted(places[1:])]
 
     @property
     def base_url(self) -> str:
@@ -106,10 +106,12 @@ class ApiAccess:
         return f"{first.scheme}://{first.authority}/" if isinstance(first, ApiHost) else ""
 
 
-def _written(host: ApiHost | AccountHost | ConnectedHost) -> str:
+def _place(host: ApiHost | AccountHost | ConnectedHost, params: Mapping[str, str]) -> str:
     if isinstance(host, ApiHost):
         return host.authority
-    return host.template if isinstance(host, ConnectedHost) else f"{{{host.provider_data}}}{host.within}"
+    if isinstance(host, AccountHost):
+        return f"{{{host.provider_data}}}{host.within}"
+    return host.host_in(params) or host.template
 
 
 def is_host_name(text: str) -> bool:

@@ -10,7 +10,8 @@ import pytest
 
 from oauthbroker.injection.errors import InjectionError
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.provider_api import ApiAccess, ApiHost
+from oauthbroker.model.connect_params import ConnectParam
+from oauthbroker.model.provider_api import ApiAccess, ApiHost, ConnectedHost
 from oauthbroker.model.static_credential import CredentialField, Placement, basic_of
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -111,3 +112,16 @@ async def test_a_key_is_for_its_provider_and_first_host(harness: Harness, api: K
             await client.get(url)
     assert isinstance(refused.value.result, AuthorizationRequired)
     assert requests == len(api.seen)
+
+
+def test_a_key_is_for_the_host_of_its_connection_and_not_for_a_name_that_the_app_has_for_it(api: KeyApi) -> None:
+    def registration(param: ConnectParam, site: str = "acme") -> str:
+        access = ApiAccess((ConnectedHost("{site}", (param,)),), injected=True)
+        return replace(key_app(api), api=access, connect_params=(param,)).at({"site": site}).registration
+
+    param = ConnectParam(name="site", within=".eu.example.com", adds_suffix=True)
+    here = registration(param)
+    assert here == registration(replace(param, title="Site"))
+    assert here != registration(replace(param, within=".us.example.com"))
+    assert here != registration(param, "other")
+    assert here != registration(replace(param, pattern="b.*")), "a value that the app no longer takes"
