@@ -181,8 +181,8 @@ class OAuthApp:
         object.__setattr__(self, "scope_set", frozenset(self.scopes))
         token_url = self.facts.filled(self.endpoints.token_url, {})  # at the default of a host that a fact names
         place = token_url or self.endpoints.issuer or (self.mcp.url if self.mcp is not None else "")
-        if self.credential is not None:  # a key is for the API that checked it
-            place = f"{self.provider} {self.api.first}"
+        if self.credential is not None:  # a key is for the API that checked it, and for the hosts that its page named
+            place = " ".join([self.provider, *self.api.places(self.params)])
         digest = hashlib.sha256(json.dumps([self.client.client_id, place]).encode()).hexdigest()
         object.__setattr__(self, "registration", digest[:32])
 

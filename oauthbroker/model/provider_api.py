@@ -93,19 +93,25 @@ class ApiAccess:
     headers: frozenset[bytes] | None = None
     base_path: str = ""
 
-    @property
-    def first(self) -> str:
-        """Return the first host as it is written. Empty without one."""
-        first = self.hosts[0] if self.hosts else None
-        if isinstance(first, ApiHost):
-            return first.authority
-        return first.template if isinstance(first, ConnectedHost) else ""
+    def places(self, params: Mapping[str, str]) -> list[str]:
+        """Return the hosts of the connection with these parameters, or else as they are written: the first one, and the
+        others in the order of their names."""
+        places = [_place(each, params) for each in self.hosts]
+        return [*places[:1], *sorted(places[1:])]
 
     @property
     def base_url(self) -> str:
         """Return what a relative address of a client begins with: the first host, if it is the same for each grant."""
         first = self.hosts[0] if self.hosts else None
         return f"{first.scheme}://{first.authority}/" if isinstance(first, ApiHost) else ""
+
+
+def _place(host: ApiHost | AccountHost | ConnectedHost, params: Mapping[str, str]) -> str:
+    if isinstance(host, ApiHost):
+        return host.authority
+    if isinstance(host, AccountHost):
+        return f"{{{host.provider_data}}}{host.within}"
+    return host.host_in(params) or host.template
 
 
 def is_host_name(text: str) -> bool:

@@ -109,6 +109,10 @@ class StaticCredential:
             self, placement=self.placement.at(texts), verification=check.at(texts) if check is not None else None
         )
 
+    def is_whole(self, packed: Secret) -> bool:
+        """Tell whether each field has a value: a request without one would carry its `{name}`."""
+        return {each.name for each in self.fields} <= unpacked(packed).keys()
+
     def problems(self, values: Values) -> dict[str, str]:
         """Return the problems of trimmed values, by field. Other names count as `unknown`."""
         found: dict[str, str] = {each.name: each.problem(values.get(each.name, "")) for each in self.fields}

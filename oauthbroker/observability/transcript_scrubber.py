@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -100,8 +100,8 @@ class Scrubber:
     def __repr__(self) -> str:
         return f"Scrubber({len(self)} tokens)"
 
-    def remember(self, token: Secret) -> None:
-        """Adds a token that is being handed out."""
+    def remember(self, token: Secret, parts: Callable[[Secret], Iterable[Secret]] | None = None) -> None:
+        """Adds a token that is being handed out, or the `parts` that requests carry of a credential."""
         text = token.reveal()
         if len(text) < _TAIL:
             return
@@ -109,10 +109,11 @@ class Scrubber:
         try:
             self._known.touch(name)
         except KeyError:
-            self._add(name, text)
+            self._add(name, [token] if parts is None else parts(token))
 
-    def _add(self, name: int, text: str) -> None:
-        marks = tuple(_mark(each) for each in _spellings(text))
+    def _add(self, name: int, tokens: Iterable[Secret]) -> None:
+        texts = (text for token in tokens if len(text := token.reveal()) >= _TAIL)
+        marks = tuple(map(_mark, dict.fromkeys(each for text in texts for each in _spellings(text))))
         for mark in marks:
             alike = self._ends.setdefault(mark.tail, {}).setdefault(mark.end, _Alike())
             alike.add(mark)

@@ -128,7 +128,8 @@ class TokenIssuer:
         entry = issuance.entry
         issuance.write(now)
         self.uses.note(entry.grant, entry.agent, entry.tool, now)
-        self.scrubber.remember(issuance.ready.access_token)
+        credential = issuance.app.credential
+        self.scrubber.remember(issuance.ready.access_token, credential and credential.masked)
         self.metrics.count(issuance.counted)
         if issuance.app.refresh_ahead_seconds:
             self.background.watch(issuance.app, issuance.grant)

@@ -120,6 +120,13 @@ def _check_placeholders(
         close = nearest(name, [*forms.fields, *params])
         hint = f"the nearest known one is {{{close}}}" if close else "write one of fields, params or connectParams"
         written.refuse(("inject",), f"{{{name}}} is no field or parameter of this app", hint, key=True)
+    for name in sorted(forms.fields.keys() & params):
+        spec = written.spec
+        section = (
+            "params" if name in (spec.params or {}) else "fields" if name in (spec.fields or {}) else "connectParams"
+        )
+        what = "a parameter and a field have this name, and the parameter would take the place of the secret"
+        written.refuse((section, name), what, "give one of them another name", key=True)
     for name in sorted((written.spec.fields or {}).keys() - named):
         written.refuse(("fields", name), "inject does not use it", "remove it, or write it into inject", key=True)
     for text in (*app.place.named_hosts, *([forms.verify.path] if forms.verify is not None else [])):

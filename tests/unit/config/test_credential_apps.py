@@ -1,0 +1,54 @@
+"""What `check` refuses of a CredentialApp: half of a preset, a name with two meanings, and places that fit no request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.config.bundles import BROKER, HEAD, edited, load, problems_in, write
+
+LOCAL = edited(BROKER, ("https://broker.example", "http://127.0.0.1:8420"))
+APP = (
+    HEAD
+    + """kind: CredentialApp
+metadata: {name: meter}
+spec:
+  subjectMode: user
+  fields: {apiKey: {title: API key}}
+  inject: {bearer: "{apiKey}"}
+  api: {hosts: [api.example.com]}
+  owner: {binding: localOperator}
+"""
+)
+DATADOG = (
+    HEAD
+    + "kind: CredentialApp\nmetadata: {name: datadog}\nspec:\n  provider: datadog\n  subjectMode: user\n  params: {}\n"
+)
+HOST = "hosts: [api.example.com]}"
+
+
+@pytest.mark.parametrize(
+    ("app", "place", "words"),
+    [
+        (
+            edited(APP, (HOST, 'hosts: ["{apiKey}.example.com"]}\n  connectParams: {apiKey: {}}')),
+            "spec.fields.apiKey",
+            "a parameter and a field",
+        ),
+        (edited(DATADOG, ("params: {}", "params: {apiKey: mine}")), "spec.params.apiKey", "a parameter and a field"),
+        (
+            edited(DATADOG, ("params: {}", "api: {hosts: [evil.example.com]}")),
+            "spec.owner.binding",
+            "nothing tells whose",
+        ),
+        (edited(APP, ("{apiKey}", "{apikey}")), "spec.inject", "{apikey} is no field"),
+    ],
+)
+def test_it_is_refused(tmp_path: Path, app: str, place: str, words: str) -> None:
+    problems = problems_in(write(tmp_path, broker=LOCAL, app=app))
+    assert any(place == it.path and words in it.what for it in problems), problems
+
+
+def test_it_loads(tmp_path: Path) -> None:
+    assert ["meter"] == list(load(write(tmp_path, broker=LOCAL, app=APP)).apps)
