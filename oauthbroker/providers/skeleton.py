@@ -19,6 +19,9 @@ def app_yaml(preset: Preset, mode: str = "") -> str:
     asks = variant.flows[0] != "clientCredentials"  # else the token is the app's own, and no user is asked
     person = asks and _is_for_a_person(preset, variant, mode)
     identity = variant.identity.user if person else variant.identity.global_
+    needs_identity = asks and (identity is None or not identity.template)
+    ends = variant.endpoints
+    tells = ends.issuer or variant.issuer_template or ends.user_info_url or not ends.token_url or preset.modes
     where = "idToken" if variant.endpoints.issuer or variant.issuer_template else "userInfo"
     text = resources.files(__package__).joinpath("skeleton.j2").read_text("utf-8")
     template = Environment(trim_blocks=True, autoescape=False).from_string(text)  # noqa: S701  (YAML)
@@ -29,7 +32,8 @@ def app_yaml(preset: Preset, mode: str = "") -> str:
         env=re.sub(r"[^A-Z0-9]", "_", variant.name.upper()),
         example=example,
         asks=asks,
-        needs_identity=asks and (identity is None or not identity.template),
+        needs_identity=needs_identity,
+        nothing_tells=needs_identity and not tells,
         source="" if identity else f"from: {where}, ",
         modes=preset.modes if mode else None,
         variant=mode,
