@@ -1,0 +1,226 @@
+"""What a user of a CredentialApp meets when something fails: dead, rotated and ended keys, an API that is away, many
+callers at once, a worker that dies, and a team's key in place of one's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from oauthbroker.audit import ConnectStarted, TokenInjected
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import Owner
+from oauthbroker.model.static_credential import packed
+from oauthbroker.model.token_results import AuthorizationRequired, Failed
+from oauthbroker.records import Grant, Token
+from oauthbroker.testing import IdentityProvider, TestClock
+from tests.kit.running_broker import ALICE, BOB, TEAM, Harness, running, turn
+from tests.story.keys_kit import (
+    DEAD,
+    GOOD,
+    NEWER,
+    OF_BOB,
+    KeyApi,
+    asked_for,
+    key_api,
+    key_app,
+    sent,
+    type_key,
+    with_key,
+)
+
+CALLERS = 50
+DAY = 86_400
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[KeyApi]:
+    async with key_api() as api:
+        yield api
+
+
+@pytest.fixture
+async def harness(api: KeyApi, test_clock: TestClock) -> AsyncIterator[Harness]:
+    apps = [
+        key_app(api),
+        key_app(api, "short", life_days=30),
+        key_app(api, "unchecked", verification=None, owner=Owner(binding="localOperator")),
+        key_app(api, "shared", team_fallback=True),
+    ]
+    async with IdentityProvider(clock=test_clock) as idp, running(idp, apps, clock=test_clock) as harness:
+        yield harness
+
+
+def checks(api: KeyApi) -> int:
+    return [it.path for it in api.seen].count("/me")
+
+
+async def changed(harness: Harness, app: str = "meter", subject: str = ALICE, **changes: Any) -> None:
+    """Change a grant as it lies."""
+    grant = await harness.grant(app, subject)
+    assert grant is not None
+    versioned = await harness.repository.grant(grant.key)
+    assert versioned is not None
+    await harness.repository.save_grant(replace(grant, **changes), expect=versioned.generation)
+
+
+async def test_fifty_callers_without_a_key_get_one_link(harness: Harness, api: KeyApi) -> None:
+    found = await asyncio.gather(*(asked_for(harness, api) for _ in range(CALLERS)))
+    assert 1 == len({it.authorization_url for it in found})
+
+
+async def test_fifty_callers_with_a_dead_key_ask_the_provider_once_and_get_one_link(
+    harness: Harness, api: KeyApi
+) -> None:
+    await with_key(harness, api)
+    del api.keys[GOOD]
+    before = checks(api)
+    found = await asyncio.gather(*(sent(harness, api) for _ in range(CALLERS)))
+    assert {"keyRejected"} == {it.reason for it in found}
+    assert 1 == len({it.authorization_url for it in found})
+    assert before + 1 == checks(api)
+    page = await type_key(harness, found[0], NEWER)
+    assert "is connected" in page.text
+    assert {200} == {it.status_code for it in await asyncio.gather(*(sent(harness, api) for _ in range(CALLERS)))}
+
+
+async def test_fifty_callers_of_a_path_that_refuses_every_key_lose_none(harness: Harness, api: KeyApi) -> None:
+    await with_key(harness, api)
+    before = checks(api)
+    found = await asyncio.gather(*(sent(harness, api, "/locked") for _ in range(CALLERS)))
+    assert {401} == {it.status_code for it in found}
+    assert before + 1 == checks(api)
+
+
+async def test_a_key_typed_after_one_that_was_found_good_is_checked_for_itself(harness: Harness, api: KeyApi) -> None:
+    await with_key(harness, api)
+    assert 401 == (await sent(harness, api, "/locked")).status_code
+    await changed(harness, next_credential=packed({"apiKey": NEWER}))
+    del api.keys[GOOD]
+    harness.clock.advance(61)
+    api.status = 0
+    assert 200 == (await sent(harness, api)).status_code
+    assert NEWER == api.seen[-1].headers["x-api-key"]
+    del api.keys[NEWER]
+    assert isinstance(await sent(harness, api), AuthorizationRequired)
+
+
+async def test_a_key_that_dies_within_a_minute_of_its_predecessors_check_is_asked_for(
+    harness: Harness, api: KeyApi
+) -> None:
+    await with_key(harness, api)
+    assert 401 == (await sent(harness, api, "/locked")).status_code
+    await changed(harness, rejected=True)
+    await with_key(harness, api, NEWER)
+    del api.keys[NEWER]
+    assert isinstance(await sent(harness, api), AuthorizationRequired)
+
+
+async def test_a_rotated_key_is_replaced_by_the_next_one_without_a_pause(harness: Harness, api: KeyApi) -> None:
+    await with_key(harness, api)
+    await changed(harness, next_credential=packed({"apiKey": NEWER}))
+    del api.keys[GOOD]
+    found = await asyncio.gather(*(sent(harness, api) for _ in range(CALLERS)))
+    assert {200} == {it.status_code for it in found}
+    grant = await harness.grant("meter")
+    assert grant is not None
+    assert (packed({"apiKey": NEWER}), None, False) == (
+        grant.token and grant.token.access_token,
+        grant.next_credential,
+        grant.rejected,
+    )
+
+
+async def test_an_api_that_is_away_costs_no_key(harness: Harness, api: KeyApi) -> None:
+    await with_key(harness, api)
+    for status in (500, 503, 429, 403):
+        api.status = status
+        assert status == (await sent(harness, api)).status_code
+    api.status = 0
+    del api.keys[GOOD]
+    api.statuses = {"/me": 503}
+    assert 401 == (await sent(harness, api)).status_code
+    api.keys[GOOD], api.statuses = "U234567", {}
+    assert 200 == (await sent(harness, api)).status_code
+
+
+async def test_a_403_alone_takes_no_key(harness: Harness, api: KeyApi) -> None:
+    await with_key(harness, api)
+    api.statuses = {"/data": 403}
+    assert 403 == (await sent(harness, api)).status_code
+    api.statuses = {}
+    assert 200 == (await sent(harness, api)).status_code
+    assert 1 == checks(api)
+
+
+async def test_without_a_check_a_401_asks_for_a_new_key(harness: Harness, api: KeyApi) -> None:
+    await with_key(harness, api, app="unchecked")
+    result = await sent(harness, api, "/locked", app="unchecked")
+    assert "keyRejected" == result.reason
+
+
+async def test_a_worker_that_died_with_the_session_claimed_leaves_a_link_that_takes_the_key(
+    harness: Harness, api: KeyApi
+) -> None:
+    asked = await asked_for(harness, api)
+    versioned = await harness.repository.session(asked.auth_session_id.removeprefix("as-"))
+    assert versioned is not None
+    assert await harness.parts.finish.claim(versioned, 60.0) is not None
+    assert 400 == (await harness.browser().open(asked.authorization_url)).status
+    harness.clock.advance(61)
+    page = await type_key(harness, asked, GOOD)
+    assert "is connected" in page.text
+
+
+async def test_the_sweep_gives_a_dead_workers_session_back_and_ends_it_in_time(harness: Harness, api: KeyApi) -> None:
+    asked = await asked_for(harness, api)
+    versioned = await harness.repository.session(asked.auth_session_id.removeprefix("as-"))
+    assert versioned is not None
+    assert await harness.parts.finish.claim(versioned, 60.0) is not None
+    harness.clock.advance(61)
+    await harness.parts.sweep.once()
+    session = await harness.session(asked)
+    assert (True, None) == (session.open, session.claim)
+    harness.clock.advance(3600)
+    await harness.parts.sweep.once()
+    assert "expired" == (await harness.session(asked)).status
+
+
+async def test_a_clock_that_is_set_back_costs_no_key(harness: Harness, api: KeyApi) -> None:
+    for app in ("meter", "short"):
+        await with_key(harness, api, app=app)
+    harness.clock.set(harness.clock.now() - timedelta(days=2))
+    for app in ("meter", "short"):
+        assert 200 == (await sent(harness, api, app=app)).status_code
+
+
+async def test_a_key_with_a_life_is_announced_by_a_link_and_asked_for_at_its_end(
+    harness: Harness, api: KeyApi
+) -> None:
+    await with_key(harness, api, app="short")
+    (listed,) = [it async for it in harness.broker.grants.list(app="short")]
+    assert "2" == str(listed.endsAt)[0], "lists name the end"
+    assert "auth.granted" == (await harness.events())[0]["type"]
+    harness.clock.advance(27.5 * DAY)
+    await harness.parts.expiring.run_pass()
+    await harness.parts.relay.once()
+    (event,) = await harness.events()
+    assert "auth.expiring" == event["type"]
+    browser = harness.browser()
+    page = await browser.open(event["payload"]["connectUrl"])
+    while page.location is not None:
+        page = await browser.follow()
+    page = await browser.submit(
+        {"decision": "continue", "credential.apiKey": NEWER}, form=browser.page.form("decision")
+    )
+    while page.location is not None:
+        page = await browser.follow()
+    assert "is connected" in page.text
+    harness.clock.advance(29 * DAY)
+    assert NEWER in repr((await sent(harness, api, app="short"), api.seen[-1].headers))
+    harness.clock.advance(1.1 * DAY)
+    assert "expired" == (await sent(harness, api, app="short")).reason
