@@ -34,7 +34,7 @@ class TokenIssued(AuditEntry):
 
 class TokenInjected(AuditEntry):
     """A token was issued for a request that the broker sends with `method` to `host`; the tool does not get it. The
-    other members are those of `TokenIssued`."""
+    other members are those of `TokenIssued`. `team`: a user without a credential of their own got the team's."""
 
     app: str
     grant: str
@@ -45,6 +45,7 @@ class TokenInjected(AuditEntry):
     instance: str | None = None
     method: str = ""
     host: str = ""
+    team: bool = False
 
 
 class InjectedAnswer(AuditEntry):

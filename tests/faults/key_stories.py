@@ -50,7 +50,9 @@ def key_app(idp: IdentityProvider, **changes: Any) -> OAuthApp:
 
 def made_key(idp: IdentityProvider) -> str:
     client, table = register(idp, "mail"), idp._state.token_table
-    agreement = Agreement(client_id=client.client_id, account=idp.account("alice"), scopes=("openid",), at=idp.clock.now())
+    agreement = Agreement(
+        client_id=client.client_id, account=idp.account("alice"), scopes=("openid",), at=idp.clock.now()
+    )
     return table.issue(replace(client, access_lifetime=10**9), agreement, ("openid",), refresh=False).access.text
 
 

@@ -45,6 +45,7 @@ class KeyApi:
     seen: list[Seen] = field(default_factory=list)
     status: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     port: int = 0
 
     @property
@@ -66,7 +67,11 @@ class KeyApi:
         self.seen.append(seen)
         said = json.dumps([seen.path, seen.query, seen.headers])
         account = next((account for key, account in self.keys.items() if key in said), None)
-        status = self.status or self.statuses.get(seen.path) or (200 if account is not None and seen.path != "/locked" else 401)
+        status = (
+            self.status
+            or self.statuses.get(seen.path)
+            or (200 if account is not None and seen.path != "/locked" else 401)
+        )
         answer: bytes = json.dumps({"id": account}).encode()
         more: list[tuple[bytes, bytes]] = []
         if seen.path == "/echo" and status == 200:
@@ -75,7 +80,7 @@ class KeyApi:
             {
                 "type": "http.response.start",
                 "status": status,
-                "headers": [(b"content-type", b"application/json"), *more],
+                "headers": [(b"content-type", b"application/json"), *more, *self.headers],
             }
         )
         await send({"type": "http.response.body", "body": answer})

@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.audit import ConnectStarted, TokenInjected
-from oauthbroker.core.errors import Code
+from oauthbroker.audit import TokenInjected
 from oauthbroker.model.apps import Owner
+from oauthbroker.model.grant_key import grant_id
 from oauthbroker.model.static_credential import packed
-from oauthbroker.model.token_results import AuthorizationRequired, Failed
+from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.records import Grant, Token
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, BOB, TEAM, Harness, running, turn
 from tests.story.keys_kit import (
-    DEAD,
     GOOD,
     NEWER,
     OF_BOB,
@@ -198,9 +197,7 @@ async def test_a_clock_that_is_set_back_costs_no_key(harness: Harness, api: KeyA
         assert 200 == (await sent(harness, api, app=app)).status_code
 
 
-async def test_a_key_with_a_life_is_announced_by_a_link_and_asked_for_at_its_end(
-    harness: Harness, api: KeyApi
-) -> None:
+async def test_a_key_with_a_life_is_announced_by_a_link_and_asked_for_at_its_end(harness: Harness, api: KeyApi) -> None:
     await with_key(harness, api, app="short")
     (listed,) = [it async for it in harness.broker.grants.list(app="short")]
     assert "2" == str(listed.endsAt)[0], "lists name the end"
@@ -224,3 +221,100 @@ async def test_a_key_with_a_life_is_announced_by_a_link_and_asked_for_at_its_end
     assert NEWER in repr((await sent(harness, api, app="short"), api.seen[-1].headers))
     harness.clock.advance(1.1 * DAY)
     assert "expired" == (await sent(harness, api, app="short")).reason
+
+
+# a team's key in place of one's own
+
+
+async def team_has(harness: Harness, key: str, app: str = "shared") -> None:
+    now = harness.clock.now()
+    team = Grant(
+        app=app,
+        provider="meter",
+        subject=TEAM,
+        flow="static_credential",
+        scopes=(),
+        token=Token(access_token=packed({"apiKey": key}), token_type="credential", refresh_token=None),
+        created_at=now,
+        updated_at=now,
+        registration=harness.parts.apps[app].registration,
+    )
+    await harness.repository.save_grant(team, expect=0)
+
+
+def credential_of(answer: Any) -> tuple[int, str]:
+    return answer.status_code, answer.headers.get("oauthbroker-credential", "")
+
+
+def injected(harness: Harness) -> list[tuple[str, bool]]:
+    return [(it.grant, it.team) for it in harness.audit.entries if isinstance(it, TokenInjected)]
+
+
+async def test_a_user_without_a_key_uses_the_teams_and_is_told_until_there_is_an_own_one(
+    harness: Harness, api: KeyApi
+) -> None:
+    asked = await asked_for(harness, api, app="shared")
+    await team_has(harness, NEWER)
+    for _ in range(4):  # also a call that was answered before
+        assert (200, "team") == credential_of(await sent(harness, api, app="shared"))
+        assert NEWER == api.seen[-1].headers["x-api-key"]
+    assert "is connected" in (await type_key(harness, asked, GOOD)).text
+    for _ in range(4):
+        assert (200, "") == credential_of(await sent(harness, api, app="shared"))
+        assert GOOD == api.seen[-1].headers["x-api-key"]
+    team, own = grant_id("shared", TEAM), grant_id("shared", ALICE)
+    assert [(team, True)] * 4 + [(own, False)] * 4 == injected(harness)
+
+
+async def test_an_own_key_counts_at_once_for_a_client_that_is_warm(harness: Harness, api: KeyApi) -> None:
+    asked = await asked_for(harness, api, app="shared")
+    await team_has(harness, NEWER)
+    async with harness.broker.oauth(turn()).client("shared") as client:
+        for _ in range(3):
+            assert (200, "team") == credential_of(await client.get(api.url("/data")))
+        await type_key(harness, asked, GOOD)
+        assert (200, "") == credential_of(await client.get(api.url("/data")))
+
+
+async def test_the_api_cannot_say_whose_key_it_was(harness: Harness, api: KeyApi) -> None:
+    await with_key(harness, api, app="shared")
+    api.headers = [(b"oauthbroker-credential", b"team"), (b"OAuthBroker_Credential", b"team")]
+    answer = await sent(harness, api, app="shared")
+    assert 200 == answer.status_code
+    assert "credential" not in repr(answer.headers).lower()
+
+
+async def test_without_the_fallback_or_for_an_oauth_app_no_team_grant_is_used(harness: Harness, api: KeyApi) -> None:
+    await team_has(harness, NEWER, app="meter")
+    assert "noGrant" == (await asked_for(harness, api)).reason
+
+
+async def test_nobody_uses_the_key_of_another_user(harness: Harness, api: KeyApi) -> None:
+    await with_key(harness, api, OF_BOB, BOB, app="shared")
+    assert isinstance(await sent(harness, api, app="shared"), AuthorizationRequired)
+    assert isinstance(await sent(harness, api, of=turn(team=None), app="shared"), AuthorizationRequired)
+
+
+async def test_a_path_that_refuses_the_teams_key_too_is_no_reason_to_ask_the_user(
+    harness: Harness, api: KeyApi
+) -> None:
+    await team_has(harness, NEWER)
+    assert (401, "team") == credential_of(await sent(harness, api, "/locked", app="shared"))
+    assert (200, "team") == credential_of(await sent(harness, api, app="shared"))
+
+
+@pytest.mark.parametrize("dead", ["the team's", "one's own"])
+async def test_a_401_takes_the_key_that_was_refused_and_no_other(harness: Harness, api: KeyApi, dead: str) -> None:
+    asked = await asked_for(harness, api, app="shared")
+    await team_has(harness, NEWER)
+    if dead == "one's own":
+        await type_key(harness, asked, GOOD)
+        del api.keys[GOOD]
+        assert (200, "team") == credential_of(await sent(harness, api, app="shared"))
+    else:
+        del api.keys[NEWER]
+        assert "noGrant" == (await sent(harness, api, app="shared")).reason
+    own, team = await harness.grant("shared"), await harness.grant("shared", TEAM)
+    assert team is not None
+    assert (dead == "the team's") is team.rejected
+    assert (dead == "one's own") is (own is not None and own.rejected)
