@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 
 from oauthbroker.audit import TokenInjected
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Owner
-from oauthbroker.model.grant_key import grant_id
-from oauthbroker.model.static_credential import packed
+from oauthbroker.model.grant_key import GrantKey, grant_id
+from oauthbroker.model.static_credential import CredentialField, packed
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.records import Grant, Token
+from oauthbroker.records.auth_session import MAX_PRESSES
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import ALICE, BOB, TEAM, Harness, running, turn
+from tests.kit.running_broker import ALICE, BOB, TEAM, Harness, running, turn, user_app
 from tests.story.keys_kit import (
+    DEAD,
     GOOD,
     NEWER,
     OF_BOB,
@@ -50,8 +53,9 @@ async def harness(api: KeyApi, test_clock: TestClock) -> AsyncIterator[Harness]:
         key_app(api, "unchecked", verification=None, owner=Owner(binding="localOperator")),
         key_app(api, "shared", team_fallback=True),
     ]
-    async with IdentityProvider(clock=test_clock) as idp, running(idp, apps, clock=test_clock) as harness:
-        yield harness
+    async with IdentityProvider(clock=test_clock) as idp:
+        async with running(idp, [*apps, user_app(idp)], clock=test_clock) as harness:
+            yield harness
 
 
 def checks(api: KeyApi) -> int:
@@ -285,8 +289,10 @@ async def test_the_api_cannot_say_whose_key_it_was(harness: Harness, api: KeyApi
 
 
 async def test_without_the_fallback_or_for_an_oauth_app_no_team_grant_is_used(harness: Harness, api: KeyApi) -> None:
-    await team_has(harness, NEWER, app="meter")
+    for app in ("meter", "mail"):
+        await team_has(harness, NEWER, app=app)
     assert "noGrant" == (await asked_for(harness, api)).reason
+    assert "noGrant" == (await harness.ask_link("mail", [])).reason
 
 
 async def test_nobody_uses_the_key_of_another_user(harness: Harness, api: KeyApi) -> None:
@@ -318,3 +324,101 @@ async def test_a_401_takes_the_key_that_was_refused_and_no_other(harness: Harnes
     assert team is not None
     assert (dead == "the team's") is team.rejected
     assert (dead == "one's own") is (own is not None and own.rejected)
+
+
+# what the entry refuses
+
+
+def ticket(asked: AuthorizationRequired) -> str:
+    return asked.authorization_url.rsplit("/", 1)[-1]
+
+
+async def entered(harness: Harness, asked: AuthorizationRequired, key: str) -> Code | None:
+    """Send the form of a page that was loaded before, and return why it was refused."""
+    try:
+        await harness.parts.pages_service.enter(ticket(asked), {}, "", {"apiKey": key}, None)
+    except BrokerError as error:
+        return error.code
+    return None
+
+
+async def test_a_403_of_the_check_refuses_the_key(harness: Harness, api: KeyApi) -> None:
+    asked = await asked_for(harness, api)
+    api.statuses = {"/me": 403}
+    assert Code.CREDENTIAL_REFUSED is await entered(harness, asked, GOOD)
+
+
+async def test_a_store_that_fails_at_the_commit_leaves_the_link_as_it_was(
+    harness: Harness, api: KeyApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = await asked_for(harness, api)
+
+    async def fails(*_: object) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("oauthbroker.authorization.finish.Finish.commit", fails)
+        assert Code.STORE_UNAVAILABLE is await entered(harness, asked, GOOD)
+    session = await harness.session(asked)
+    assert (True, None) == (session.open, session.claim)
+    assert await harness.event(wait=0) is None, "nothing has failed for the agent"
+    assert await entered(harness, asked, GOOD) is None
+
+
+async def test_a_link_takes_so_many_wrong_keys_and_no_more(harness: Harness, api: KeyApi) -> None:
+    asked = await asked_for(harness, api)
+    for _ in range(MAX_PRESSES):
+        assert Code.CREDENTIAL_REFUSED is await entered(harness, asked, DEAD)
+    assert Code.STATE_UNKNOWN is await entered(harness, asked, GOOD)
+    assert MAX_PRESSES == checks(api)
+
+
+async def test_a_page_of_an_app_that_has_other_fields_by_now_stores_nothing(harness: Harness, api: KeyApi) -> None:
+    asked, bundle = await asked_for(harness, api), harness.broker.bundle
+    app = bundle.apps["meter"]
+    assert app.credential is not None
+    others = replace(app.credential, fields=(*app.credential.fields, CredentialField(name="more", title="More")))
+    await harness.broker.reload(replace(bundle, apps={**bundle.apps, "meter": replace(app, credential=others)}))
+    said = {"apiKey": GOOD, "more": "x" * 9}
+    with pytest.raises(BrokerError) as caught:
+        await harness.parts.pages_service.enter(ticket(asked), {}, "", said, None)
+    assert Code.STATE_UNKNOWN is caught.value.code
+    assert 0 == checks(api)
+
+
+async def test_a_key_is_of_no_use_for_an_app_with_another_host(harness: Harness, api: KeyApi) -> None:
+    await with_key(harness, api)
+    async with key_api() as other:
+        bundle = harness.broker.bundle
+        await harness.broker.reload(replace(bundle, apps={**bundle.apps, "meter": key_app(other)}))
+        assert "noGrant" == (await sent(harness, other)).reason
+        assert [] == other.seen
+
+
+async def test_under_a_login_of_the_broker_nobody_types_before_it(harness: Harness, api: KeyApi) -> None:
+    bundle = harness.broker.bundle
+    app = key_app(api, owner=Owner(binding="brokerLogin"))
+    await harness.broker.reload(replace(bundle, apps={**bundle.apps, "meter": app}))
+    asked = await asked_for(harness, api)
+    assert Code.OWNER_BINDING_FAILED is await entered(harness, asked, GOOD)
+    assert 0 == checks(api)
+
+
+async def test_a_refusal_that_is_noted_is_not_asked_for_again(harness: Harness, api: KeyApi) -> None:
+    await with_key(harness, api)
+    del api.keys[GOOD]
+    before, app = checks(api), harness.parts.apps["meter"]
+    for _ in range(3):
+        await harness.parts.manager.rejections.report(app, GrantKey("meter", ALICE), packed({"apiKey": GOOD}))
+    assert before + 1 == checks(api)
+
+
+async def test_an_erasure_ends_the_session_of_a_worker_that_died(harness: Harness, api: KeyApi) -> None:
+    asked = await asked_for(harness, api)
+    versioned = await harness.repository.session(asked.auth_session_id.removeprefix("as-"))
+    assert versioned is not None
+    assert await harness.parts.finish.claim(versioned, 60.0) is not None
+    harness.clock.advance(61)
+    assert (await harness.broker.erase(ALICE)).done
+    assert (await harness.broker.erasure.find_records(ALICE)).empty
+    assert Code.STATE_UNKNOWN is await entered(harness, asked, GOOD)
