@@ -11,8 +11,11 @@ import asyncio
 import json
 import os
 import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -22,8 +25,13 @@ from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit.chain import START, AuditKeys
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
+from oauthbroker.injection.injector import Injector, ToolRequest
 from oauthbroker.model.apps import Bundle, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings
+from oauthbroker.model.static_credential import CredentialField, Placement, StaticCredential, packed
+from oauthbroker.protocol.network.api_request import ApiRequest
+from oauthbroker.protocol.network.api_transport import ApiLimits
 from oauthbroker.records import Grant, Token
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file.file_store import FileStore
@@ -31,6 +39,7 @@ from oauthbroker.testing.stores import open_file_store
 from oauthbroker.wiring.opening import open_running
 
 SUBJECT = "idp:user:U1"
+API = ApiAccess((ApiHost("api.example"),))
 
 
 def app() -> OAuthApp:
@@ -63,6 +72,58 @@ def grant(subject: str) -> Grant:
         updated_at=now,
         registration=made_with,
     )
+
+
+def key_app() -> OAuthApp:
+    placement = Placement(kind="headers", texts={"X-Api-Key": "{apiKey}"})
+    fields = (CredentialField(name="apiKey", title="API key"),)
+    return replace(
+        app(),
+        name="meter",
+        flow="staticCredential",
+        scopes=(),
+        api=replace(API, injected=True),
+        credential=StaticCredential(fields=fields, placement=placement),
+    )
+
+
+def key_grant(subject: str) -> Grant:
+    token = Token(access_token=packed({"apiKey": "k" * 40}), token_type="credential", refresh_token=None)
+    made_with = key_app().registration
+    plain = replace(grant(subject), app="meter", flow="static_credential", scopes=(), registration=made_with)
+    return replace(plain, token=token)
+
+
+class Answers:
+    """Answers a request at once, in place of the network."""
+
+    async def send(self, request: ApiRequest, limits: ApiLimits) -> Any:
+        return self
+
+    status = 200
+    headers = ((b"content-type", b"application/json"),)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield b'{"messages":[]}'
+
+    async def aclose(self) -> None:
+        """Free nothing."""
+
+
+def injected(broker: Any, turn: Turn, name: str) -> Work:
+    """A request with the token or the key, and its whole answer, without the network."""
+    injector: Any = Injector(Answers(), ApiLimits())  # type: ignore[arg-type]
+    calls = broker.oauth(turn).injected_calls(name)
+
+    async def work() -> object:
+        target = calls.target("GET", "https://api.example/v1/messages")
+        answer = await injector.send(calls, target, ToolRequest(headers=[(b"accept", b"application/json")]))
+        answer.headers()
+        found = [piece async for piece in answer.chunks()]
+        await answer.aclose()
+        return found
+
+    return work
 
 
 def warm_limits(store: FileStore, file: Path, log: int) -> dict[str, Work]:
@@ -117,7 +178,9 @@ async def main(*, quick: bool) -> None:
         await fill(root, many)
         versioned = await repository.save_grant(grant(SUBJECT), expect=0)
         file = root / "store" / "data" / "grants" / versioned.entry.key.name
-        bundle = Bundle(Settings(store_root=str(root / "store")), {"mail": app()})
+        await repository.save_grant(key_grant(SUBJECT), expect=0)
+        apps = {"mail": replace(app(), api=API), "meter": key_app()}
+        bundle = Bundle(Settings(store_root=str(root / "store")), apps)
         log = os.open(root / "limit.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         async with open_running(bundle, env={}, clock=SystemClock(), store=store, background=False) as running:
             turn = Turn("planner", "1", auth=TurnAuth(subjects={"user": SUBJECT}))
@@ -133,6 +196,9 @@ async def main(*, quick: bool) -> None:
 
             ours = "ctx.oauth.get_access_token"
             works = {**warm_limits(store, file, log), f"warm: {ours}": warm}
+            show_in_turn(await in_turn(works, repeats, batch), grants=many + 1)
+            both = {"token": injected(running.broker, turn, "mail"), "key": injected(running.broker, turn, "meter")}
+            works = {f"warm: request with an injected {kind}, no network": work for kind, work in both.items()}
             show_in_turn(await in_turn(works, repeats, batch), grants=many + 1)
             works = {**cold_limit(store, file), f"cold: {ours}": cold}
             show_in_turn(await in_turn(works, repeats, batch), grants=many + 1)

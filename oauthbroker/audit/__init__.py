@@ -27,7 +27,8 @@ class TokenIssued(AuditEntry):
 
 
 class TokenInjected(AuditEntry):
-    """A token was issued for a request that the broker sends with `method` to `host`; the tool does not get it."""
+    """A token was issued for a request that the broker sends with `method` to `host`; the tool does not get it. `team`: a
+    user without a credential of their own got the team's."""
 
     app: str
     grant: str
@@ -38,6 +39,7 @@ class TokenInjected(AuditEntry):
     instance: str | None = None
     method: str = ""
     host: str = ""
+    team: bool = False
 
 
 class InjectedAnswer(AuditEntry):

@@ -51,8 +51,9 @@ class Connect:
         versioned = await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
         if versioned is None or versioned.record.ticket is None or not versioned.record.ticket.matches(ticket):
             raise BrokerError(Code.STATE_UNKNOWN)
-        session = versioned.record
-        if not session.open or session.taken or session.is_past(self.clock.now()):
+        session, now = versioned.record, self.clock.now()
+        is_taken = session.taken and not session.is_abandoned(now)
+        if not session.open or is_taken or session.is_past(now):
             raise BrokerError(Code.STATE_UNKNOWN)
         return versioned
 

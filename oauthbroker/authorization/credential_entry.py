@@ -6,6 +6,7 @@ The provider is asked before anything is stored, so that a wrong one replaces no
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from oauthbroker.audit import ConnectStarted
@@ -108,7 +109,7 @@ class CredentialEntry:
             refused = error.with_traceback(None)  # its frames hold the credential
         else:
             return claimed.record, cookie
-        await self.finish.fail(claimed, refused.code)
+        await self.finish.release(claimed)
         raise refused
 
     async def _counted(self, app: OAuthApp, ticket: str, label: str) -> Versioned[AuthSession]:
@@ -116,6 +117,10 @@ class CredentialEntry:
         for tried in range(8):
             versioned = await self.connect.session_of_ticket(ticket)
             session = versioned.record
+            if session.claim is not None:
+                with suppress(Conflict):
+                    await self.finish.recover(versioned)
+                continue
             if session.config_digest != app.digest() or session.worn_out:
                 raise BrokerError(Code.STATE_UNKNOWN, note="its button leads nowhere")
             if tried == 0:

@@ -228,25 +228,40 @@ class Finish:
 
     async def recover(self, versioned: Versioned[AuthSession]) -> bool:
         """End a claimed session whose worker is gone: completed if the grant carries its id, else failed after the
-        claim has expired.
+        claim has expired. One whose credential was typed is released instead, because nothing of it is used up.
 
         `commit` writes the grant and the session under one lease of the pair. So a grant found under that lease beside
         an open session means that the worker has stopped, and the session can be completed at once.
         False while the claim is valid. Raises `Conflict` when another caller ends the session at the same time.
         """
         session = versioned.record
+        granted = await self._completed(versioned)
+        over = session.claim is None or not session.claim.holds(self.clock.now())
+        if over and not granted:
+            if session.is_abandoned(self.clock.now()):
+                await self.repository.save_session(session.released(), expect=versioned.generation)
+            else:
+                await self.fail(versioned, Code.EXCHANGE_UNCERTAIN)
+        return granted or over
+
+    async def release(self, versioned: Versioned[AuthSession]) -> None:
+        """Give back the claim of a session whose credential was typed and not stored, so that it can be typed again.
+        Where it was stored all the same, the session is completed. What fails here is left to `recover`."""
+        with suppress(BrokerError):
+            if not await self._completed(versioned):
+                await self.repository.save_session(versioned.record.released(), expect=versioned.generation)
+
+    async def _completed(self, versioned: Versioned[AuthSession]) -> bool:
+        """Complete the session if the grant carries its id."""
+        session = versioned.record
         async with self.repository.pair(session.key):
             grant = await self.repository.grant(session.key)
-            granted = grant is not None and carries(grant.record, session)
-            if granted and grant is not None:
-                await self._complete_all(grant.record, versioned)
-        over = session.claim is None or not session.claim.holds(self.clock.now())
-        if granted:
-            self.open_sessions.ended(session.locator)
-            self.outbox.notify()
-        elif over:
-            await self.fail(versioned, Code.EXCHANGE_UNCERTAIN)
-        return granted or over
+            if grant is None or not carries(grant.record, session):
+                return False
+            await self._complete_all(grant.record, versioned)
+        self.open_sessions.ended(session.locator)
+        self.outbox.notify()
+        return True
 
     async def drop(self, app: OAuthApp, session: AuthSession, code: Code, issued: IssuedTokens) -> None:
         """Drop tokens that are not stored. They are revoked only if that ends no other token; those that the provider

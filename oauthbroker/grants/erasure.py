@@ -163,11 +163,10 @@ class Erasure:
         claim that stays."""
         this_pass = Pass()
         for versioned in sessions:
-            if versioned.record.claim is None:
-                await self.connect.cancel(versioned.record.locator)
-                continue
-            with this_pass.entry(), suppress(Conflict):
-                await self.finish.recover(versioned)
+            if versioned.record.claim is not None:
+                with this_pass.entry(), suppress(Conflict):
+                    await self.finish.recover(versioned)
+            await self.connect.cancel(versioned.record.locator)  # also one whose credential could be typed again
         with suppress(BrokerError):
             this_pass.over()
 

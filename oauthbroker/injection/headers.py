@@ -15,6 +15,7 @@ from oauthbroker.core.version import VERSION
 
 Headers = list[tuple[bytes, bytes]]
 STATUS = b"OAuthBroker-Status"
+TEAM = [(b"oauthbroker-credential", b"team")]  # of an answer to a request with the team's credential
 _ANSWER = HOP_BY_HOP | {
     b"set-cookie", b"set-cookie2", b"authorization", b"authentication-info", b"alt-svc",
     b"strict-transport-security", b"clear-site-data", b"content-security-policy", b"cache-control", b"report-to",

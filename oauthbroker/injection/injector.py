@@ -10,7 +10,7 @@ from typing import Protocol
 from oauthbroker.core.bearer_challenge import demanded_scopes
 from oauthbroker.core.claims_challenge import demanded_claims
 from oauthbroker.core.secret import Secret
-from oauthbroker.injection.headers import Headers, incoming, outgoing
+from oauthbroker.injection.headers import TEAM, Headers, incoming, outgoing
 from oauthbroker.injection.targets import Target
 from oauthbroker.injection.token_masking import masker_of
 from oauthbroker.model.apps import OAuthApp
@@ -75,7 +75,9 @@ class ForwardedAnswer:
         source: TokenSource,
         target: Target,
         request: ToolRequest,
+        is_team: bool,
     ) -> None:
+        self._is_team = is_team
         self._response, self._source, self._target, self._request = response, source, target, request
         self._masker = masker_of(secrets)
         self._received, self._closed = 0, False
@@ -86,7 +88,8 @@ class ForwardedAnswer:
         """Return the headers that the tool gets. Raises `providerUnreachable` for an answer that cannot be masked."""
         bodiless = self.status in _BODILESS
         kept = [(self._masker.name(name), self._masker.once(value)) for name, value in incoming(self._response.headers)]
-        return [each for each in kept if not (bodiless and each[0] == b"content-length")]
+        passed = [each for each in kept if not (bodiless and each[0] == b"content-length")]
+        return [*passed, *TEAM] if self._is_team else passed
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body's pieces. Raises `TransportFailed`."""
@@ -156,7 +159,9 @@ class Injector:
         )  # fmt: skip
         forwarded, secrets = carrying(app, ready, draft)
         response = await self._transport.send(forwarded, self._limits)
-        return ForwardedAnswer(response=response, secrets=secrets, source=source, target=target, request=request)
+        return ForwardedAnswer(
+            response=response, secrets=secrets, source=source, target=target, request=request, is_team=ready.is_team
+        )
 
 
 def carrying(app: OAuthApp, ready: Ready, request: ApiRequest) -> tuple[ApiRequest, Sequence[Secret]]:

@@ -1,6 +1,6 @@
 r"""AuthSessionRecord (specification 12.5.5): one authorization under way, and its transitions.
 
-    pending --claimed()--> pending with a claim --completed()--> completed
+    pending --claimed()--> pending with a claim --completed()--> completed, --released()--> pending
        |  |                        ^    \--failed()--> failed
        |  \--with_pending_code()--> pending, code pending --failed()--> failed, --lapsed()--> expired
        |--failed()--> failed     |--lapsed()--> expired
@@ -116,6 +116,10 @@ class AuthSession:
         """Tell whether a browser has come back with it: its link and its state are used up."""
         return self.claim is not None or self.pending_code is not None
 
+    def is_abandoned(self, now: datetime) -> bool:
+        """Tell whether the worker that claimed it to store a typed credential has stopped. No code was used up."""
+        return self.kind == "CredentialApp" and self.claim is not None and not self.claim.holds(now)
+
     @property
     def under_way(self) -> bool:
         """Tell whether a browser is on its way, at the provider or at the login before it."""
@@ -193,6 +197,10 @@ class AuthSession:
         session no longer holds the pending code. The printed status stays `pending`."""
         fields = {slot: getattr(self, slot) for slot in AuthSession.__dataclass_fields__}
         return ClaimedSession(**{**fields, "claim": Claim(by, until, confirmed), "pending_code": None, "login": None})
+
+    def released(self) -> AuthSession:
+        """Return the session of a typed credential without the claim that came to nothing: it can be typed again."""
+        return replace(self, claim=None)
 
     def completed(self, at: datetime, event: AgentEvent | None = None) -> AuthSession:
         return self._ended("completed", at, None, event)

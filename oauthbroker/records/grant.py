@@ -224,7 +224,8 @@ class Grant:
         token, following = self.token, self.next_credential
         if token is None or following is None:
             return replace(self, rejected=True, updated_at=max(self.updated_at, at))
-        return replace(self, token=replace(token, access_token=following), next_credential=None, updated_at=at)
+        used = replace(token, access_token=following)
+        return replace(self, token=used, next_credential=None, updated_at=max(self.updated_at, at))
 
     def is_attempted_as(self, begun: Grant) -> bool:
         """Tell whether the refresh whose intent is `begun` may still commit: no revocation, login or other attempt

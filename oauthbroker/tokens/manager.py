@@ -254,8 +254,12 @@ class OAuthManager:
         self, caller: Caller, call: TokenCall, grant: Grant | None, reason: Reason, issue: _Issues[T]
     ) -> T | AuthorizationRequired | None:
         """Use the team's credential, if the call may, or ask the user. None to decide again."""
-        if (team := await self._team_grant(caller, call)) is not None:
-            return issue(team.record, None, degraded=self.repository.degraded, is_team=True)
+        team = await self._team_grant(caller, call)
+        decision = self._decide(call.at_connection(team), team) if team is not None else None
+        if isinstance(decision, Refuse):
+            raise _refusal(decision, is_replaced=False)
+        if isinstance(decision, UseToken) and team is not None:
+            return issue(team, None, degraded=decision.degraded or self.repository.degraded, is_team=True)
         answer = await self.consent_requests.ask(caller, call, grant, reason, partial(self._needs_consent, call))
         if answer is not None:
             await caller.check_turn()
@@ -278,12 +282,11 @@ class OAuthManager:
             return None
         return GrantKey(call.app.name, team, call.key.account)
 
-    async def _team_grant(self, caller: Caller, call: TokenCall) -> Versioned[Grant] | None:
-        """Return the team's credential, if the call may use it and it works."""
+    async def _team_grant(self, caller: Caller, call: TokenCall) -> Grant | None:
+        """Return the team's credential, if the call may use it."""
         key = self._team_key(caller, call)
         versioned = await self.repository.grant(key) if key is not None else None
-        usable = versioned is not None and isinstance(self._decide(call, versioned.record), UseToken)
-        return versioned if usable else None
+        return versioned.record if versioned is not None else None
 
     def _decide(self, call: TokenCall, grant: Grant | None) -> Decision:
         if call.switch_account and not call.need.alone:

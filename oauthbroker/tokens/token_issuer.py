@@ -68,7 +68,7 @@ class TokenIssuer:
             provider_data=visible_to_tools(app, grant),
             is_team=is_team,
         )
-        entry = _issued_entry(caller, call, grant, degraded=degraded)
+        entry = _issued_entry(caller, call, grant, degraded=degraded, is_team=is_team)
         issuance = Issuance(
             app=app,
             subject=call.key.subject,
@@ -141,9 +141,12 @@ def _accounts_of(caller: Caller) -> Mapping[str, Any]:
     return deepcopy(auth.accounts) if auth is not None and auth.accounts else {}
 
 
-def _issued_entry(caller: Caller, call: TokenCall, grant: Grant, *, degraded: bool) -> TokenIssued | TokenInjected:
+def _issued_entry(
+    caller: Caller, call: TokenCall, grant: Grant, *, degraded: bool, is_team: bool
+) -> TokenIssued | TokenInjected:
     carrier = call.carrier
-    kind = TokenIssued if carrier is None else partial(TokenInjected, method=carrier.method, host=carrier.host)
+    injected = None if carrier is None else partial(TokenInjected, method=carrier.method, host=carrier.host)
+    kind = TokenIssued if injected is None else partial(injected, team=is_team)
     return kind(
         app=grant.app,
         grant=grant.id,

@@ -115,6 +115,7 @@ class Running:
         await self.parts.exchange.close()
         await self.parts.polling.close()
         await self.parts.refresh.close()
+        await self.parts.manager.rejections.close()
         await self._try("uses", partial(self.parts.uses.write, everything=True))
         if self.tasks:
             await self.hand_over()

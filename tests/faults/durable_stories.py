@@ -17,6 +17,8 @@ from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import OAuthApp, Owner
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import Browser, IdentityProvider, leave
+from tests.faults import key_stories
+from tests.faults.key_stories import key_app
 from tests.kit.broker_process import Process, ask, complete, visit_callback
 from tests.kit.meta_app import meta_app
 from tests.kit.running_broker import ALICE, BASE, device_app, mcp_app, turn, user_app
@@ -638,6 +640,27 @@ STORIES = {
         ("Broker.relay_code", "PendingCodes.relay"),
         app=coded_app,
         gives_up=USED_UP,
+    ),
+    "a credential that is typed": Story(
+        key_stories.before_key,
+        key_stories.typed,
+        key_stories.has_key,
+        ("PagesService.enter", "CredentialEntry.store"),
+        key_app,
+    ),
+    "a credential that replaces a refused one": Story(
+        key_stories.before_another,
+        key_stories.typed,
+        key_stories.has_key,
+        ("PagesService.enter", "CredentialEntry.store"),
+        key_app,
+    ),
+    "a credential that the API refuses": Story(
+        key_stories.with_key,
+        key_stories.refused_by_api,
+        key_stories.is_refused,
+        ("OAuthManager.report_rejected", "CredentialRejections.report"),
+        key_app,
     ),
     "a refusal on our page": Story(link_of, declined, is_declined, ("PagesService.decline",)),
     "a withdrawal": Story(

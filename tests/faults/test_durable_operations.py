@@ -156,7 +156,7 @@ ROOTS = (
     RetryService,
 )
 PARTS = frozenset({
-    "AuthorizationUrls", "Callback", "ClientRegistrations", "Clock", "Connect", "Discovery", "Finish", "LoginClaims", "Logins", "Opening", "OwnerReader", "PendingCodes", "ProtectedResources", "Transport", "Queues", "RefreshTransaction", "Repository", "SharedGrants", "BulkRevocation", "RecordStore", "Overview",
+    "AuthorizationUrls", "Callback", "ClientRegistrations", "Clock", "Connect", "CredentialChecks", "Discovery", "Exchange", "Finish", "LoginClaims", "Logins", "Opening", "OwnerReader", "PendingCodes", "ProtectedResources", "Transport", "Queues", "RefreshTransaction", "Repository", "SharedGrants", "BulkRevocation", "RecordStore", "Overview",
     "Sweep", "Troubles",
 })  # fmt: skip
 """Reservations below the surface that its objects hold; no caller outside reaches them."""

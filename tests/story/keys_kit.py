@@ -38,12 +38,14 @@ class Seen:
 
 @dataclass
 class KeyApi:
-    """Answers `/me` and `/data` to a known key, and 401 to others. `status` overrides every answer. `/echo` repeats the
+    """Answers `/me` and `/data` to a known key, and 401 to others. `status` overrides every answer, `statuses` those of a path. `/echo` repeats the
     request in its headers and its body, `/locked` refuses every key."""
 
     keys: dict[str, str] = field(default_factory=lambda: {GOOD: "U234567", NEWER: "U234567", OF_BOB: "U345678"})
     seen: list[Seen] = field(default_factory=list)
     status: int = 0
+    statuses: dict[str, int] = field(default_factory=dict)
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     port: int = 0
 
     @property
@@ -65,7 +67,11 @@ class KeyApi:
         self.seen.append(seen)
         said = json.dumps([seen.path, seen.query, seen.headers])
         account = next((account for key, account in self.keys.items() if key in said), None)
-        status = self.status or (200 if account is not None and seen.path != "/locked" else 401)
+        status = (
+            self.status
+            or self.statuses.get(seen.path)
+            or (200 if account is not None and seen.path != "/locked" else 401)
+        )
         answer: bytes = json.dumps({"id": account}).encode()
         more: list[tuple[bytes, bytes]] = []
         if seen.path == "/echo" and status == 200:
@@ -74,7 +80,7 @@ class KeyApi:
             {
                 "type": "http.response.start",
                 "status": status,
-                "headers": [(b"content-type", b"application/json"), *more],
+                "headers": [(b"content-type", b"application/json"), *more, *self.headers],
             }
         )
         await send({"type": "http.response.body", "body": answer})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import oauthbroker.injection
 
-MOST_LINES = 866
+MOST_LINES = 874
 
 
 def test_the_plugin_stays_within_its_budget() -> None:
