@@ -33,6 +33,12 @@ class CredentialForms:
     verify: VerifyForm | None
     life: LifeForm | None
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Return the texts in which parameters may stand."""
+        placed = self.inject.placement().templates if self.inject is not None else ()
+        return (*placed, self.verify.path) if self.verify is not None else placed
+
 
 def preset_of(written: Written[CredentialAppSpec]) -> CredentialPreset | None:
     return credential_presets().get(written.spec.provider or "")
@@ -114,7 +120,7 @@ def _check_placeholders(
     written: Written[CredentialAppSpec], app: Merged, forms: CredentialForms, inject: InjectForm
 ) -> None:
     """Check that each `{name}` is a field or a parameter, and that each field goes somewhere."""
-    named = set(placeholders(inject.placement().texts))
+    named = set(placeholders(inject.placement()))
     params = {*values_of(app.spec, app.preset), *(app.spec.connect_params or {})}
     for name in sorted(named - params - forms.fields.keys()):
         close = nearest(name, [*forms.fields, *params])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import oauthbroker.injection
 
-MOST_LINES = 874
+MOST_LINES = 890  # 12 of them api.paths
 
 
 def test_the_plugin_stays_within_its_budget() -> None:
