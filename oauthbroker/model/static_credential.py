@@ -101,6 +101,11 @@ class StaticCredential:
     life_days: int | None = None
     team_fallback: bool = False
 
+    @property
+    def pages(self) -> tuple[str, ...]:
+        """Return the provider's pages where it is made and ended: no request can end it."""
+        return tuple(dict.fromkeys(each.obtain for each in self.fields if each.obtain))
+
     def at(self, texts: Mapping[str, str]) -> StaticCredential:
         """Return it with a connection's parameters in place."""
         check = self.verification
