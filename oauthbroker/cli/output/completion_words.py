@@ -22,12 +22,9 @@ if TYPE_CHECKING:
 
 
 def app_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the configured apps, in the form that is being typed."""
-    loaded, (kind, slash, _) = _loaded(ctx), incomplete.partition("/")
-    apps = loaded.apps.items() if loaded else ()
-    return _fitting(
-        [f"{kind}/{name}" if slash else name for name, it in apps if kind == it.app.kind or not slash], incomplete
-    )
+    """Return the configured OAuthApps, in the form that is being typed."""
+    loaded, kind = _loaded(ctx), "OAuthApp/" if incomplete.startswith("OAuthApp/") else ""
+    return _fitting([kind + name for name in loaded.apps] if loaded else (), incomplete)
 
 
 def app_option(text: str) -> Any:
@@ -39,7 +36,7 @@ def _named(typed: str | None) -> str | None:
     try:
         return None if typed is None else call_ref(typed)
     except BrokerError:
-        raise Refused("--app takes the name of an app, or OAuthApp/name. Nothing was changed.") from None
+        raise Refused("--app takes the name of an OAuthApp, or OAuthApp/name. Nothing was changed.") from None
 
 
 def secret_names(ctx: typer.Context, incomplete: str) -> list[str]:

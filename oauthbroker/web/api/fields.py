@@ -66,7 +66,7 @@ class NamedSwarm(RequestModel):
     apiVersion: str | None = None
 
 
-AppText = Annotated[str, Field(pattern=r"^((OAuth|Credential)App/)?[^/@]+(@.*)?$", max_length=400)]
+AppText = Annotated[str, Field(pattern=r"^(OAuthApp/)?[^/@]+(@.*)?$", max_length=400)]
 AppRef = Annotated[
     AppText | NamedApp,
     Field(description="`OAuthApp/name`, the bare name, or kind and name.", examples=["OAuthApp/slack-bot"]),
