@@ -101,11 +101,6 @@ class StaticCredential:
     life_days: int | None = None
     team_fallback: bool = False
 
-    @property
-    def pages(self) -> tuple[str, ...]:
-        """Return the provider's pages where it is made and ended: no request can end it."""
-        return tuple(dict.fromkeys(each.obtain for each in self.fields if each.obtain))
-
     def at(self, texts: Mapping[str, str]) -> StaticCredential:
         """Return it with a connection's parameters in place."""
         check = self.verification
@@ -118,6 +113,11 @@ class StaticCredential:
         found: dict[str, str] = {each.name: each.problem(values.get(each.name, "")) for each in self.fields}
         found |= {name: "unknown" for name in values if name not in found}
         return {name: problem for name, problem in found.items() if problem}
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return the provider's pages on which it is made and ended."""
+        return tuple(dict.fromkeys(each.obtain for each in self.fields if each.obtain))
 
     def masked(self, packed: Secret) -> tuple[Secret, ...]:
         """Return every text that an answer may repeat: each value, and what requests make of it."""

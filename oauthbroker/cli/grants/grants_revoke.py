@@ -95,7 +95,7 @@ async def _end(
 def _credential_pages(config: Path) -> dict[str, tuple[str, ...]]:
     """Return the pages where people end the credentials of each CredentialApp."""
     found = {name: draft.app.credential for name, draft in load(config).apps.items()}
-    return {name: each.pages for name, each in found.items() if each is not None}
+    return {name: each.places for name, each in found.items() if each is not None}
 
 
 def _tell(chosen: Sequence[GrantSummary], figures: RevocationFigures, pages: Mapping[str, tuple[str, ...]]) -> None:

@@ -69,7 +69,7 @@ async def end_grant(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> Res
     if outcome is None:
         raise BrokerError(Code.GRANT_NOT_FOUND)
     app = call.services.config.bundle.apps.get(summary.app) if summary is not None else None
-    pages = app.credential.pages if app is not None and app.credential is not None else ()
+    pages = app.credential.places if app is not None and app.credential is not None else ()
     return reply({"grantId": call.path.grantId, "provider": outcome, **({"endAt": list(pages)} if pages else {})})
 
 
