@@ -252,11 +252,13 @@ class ApiKeyChanged(AuditEntry):
 
 
 class GrantImported(AuditEntry):
-    """A grant of another system is being stored; `replaced`: it replaces an existing one."""
+    """A grant of another system is being stored; `replaced`: it replaces an existing one. `slots` of a CredentialApp:
+    `credential`, `next`, or both."""
 
     app: str
     grant: str
     replaced: bool
+    slots: tuple[str, ...] = ()
 
 
 class ConnectionsOpened(AuditEntry):

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_object
+from oauthbroker.grants.import_credentials import SLOTS, credential_problems, form_problems, slot_of
 from oauthbroker.grants.line_cutter import MOST_BYTES, lines_of
 from oauthbroker.model.accounts import is_account
 from oauthbroker.model.apps import IdentityRule, OAuthApp
@@ -32,6 +33,7 @@ _TEXTS = (
     "app", "subject", "refreshToken", "accessToken", "expiresAt", "account", "connection", "grantedAt",
     "refreshTokenExpiresAt",
 )  # fmt: skip
+_OTHERS = ("connectParams", "scopes", *SLOTS, "unverified")
 _NEEDED = frozenset({"app", "subject"})
 _TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
@@ -52,13 +54,16 @@ class LineProblem:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
     """One line that may become a grant. `scopes` are the app's own words for them, in its order; `params` are the
-    values of its connectParams."""
+    values of its connectParams. The access token of a CredentialApp is its packed credential; `unverified`: its author
+    wants it stored without a check."""
 
     line: int
     app: str
     subject: str
     refresh_token: Secret | None = None
     access_token: Secret | None = None
+    next_credential: Secret | None = None
+    unverified: bool = False
     expires_at: datetime | None = None
     scopes: tuple[str, ...] = ()
     account: str | None = None
@@ -138,23 +143,22 @@ def _read(
     try:
         members |= {"app": app_name(members["app"])} if "app" in members else {}
     except BrokerError:
-        return ["app names no OAuthApp"]
+        return ["app names no OAuthApp or CredentialApp"]
     if of_app is not None and members.setdefault("app", of_app) != of_app:
         return [f"another app than {of_app}, which --app names"]
     problems = _problems_of_form(members)
     app = apps.get(str(members.get("app")))
     if problems or app is None:
-        return problems or ["no OAuthApp of that name is configured"]
+        return problems or ["no app of that name is configured"]
     return _incoming(number, members, app, now)
 
 
 def _problems_of_form(members: Mapping[str, Any]) -> list[str]:
     problems = []
-    if set(members) - {*_TEXTS, "connectParams", "scopes"}:
-        problems.append(f"a field that is not known. Use {', '.join(_TEXTS)}, connectParams, scopes.")
+    if set(members) - {*_TEXTS, *_OTHERS}:
+        problems.append(f"a field that is not known. Use {', '.join((*_TEXTS, *_OTHERS))}.")
     problems += [f"{name} is missing" for name in sorted(_NEEDED - set(members))]
-    if members.keys().isdisjoint(("refreshToken", "accessToken")):
-        problems.append("refreshToken and accessToken are missing. Give one of them, or both.")
+    problems += form_problems(members)
     problems += [f"{name} is not text" for name in _TEXTS if name in members and not isinstance(members[name], str)]
     scopes = members.get("scopes", [])
     if not (isinstance(scopes, list) and len(scopes) <= MOST_SCOPES and all(isinstance(it, str) for it in scopes)):
@@ -167,7 +171,8 @@ def _problems_of_form(members: Mapping[str, Any]) -> list[str]:
 
 def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datetime) -> Incoming | list[str]:
     scopes, foreign = _scopes(app, members.get("scopes"))
-    problems, moments = [*_problems_of_owner(app, members), *_problems_of_tokens(members)], dict[str, datetime]()
+    problems, moments = [*_problems_of_owner(app, members), *credential_problems(app, members)], dict[str, datetime]()
+    problems += _problems_of_tokens(members) if app.credential is None else ()
     for name in (name for name in ("expiresAt", "grantedAt", "refreshTokenExpiresAt") if name in members):
         try:
             moments[name] = _moment(members[name])
@@ -187,7 +192,9 @@ def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datet
         app=app.name,
         subject=members["subject"],
         refresh_token=Secret(refresh) if refresh is not None else None,
-        access_token=Secret(access) if access is not None else None,
+        access_token=Secret(access) if access is not None else slot_of(members, "credential"),
+        next_credential=slot_of(members, "next"),
+        unverified=members.get("unverified", False),
         expires_at=moments.get("expiresAt"),
         scopes=scopes,
         account=members.get("account"),
@@ -243,6 +250,9 @@ def _params(app: OAuthApp, members: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _problems_of_tokens(members: Mapping[str, Any]) -> Iterator[str]:
+    if members.keys().isdisjoint(("refreshToken", "accessToken")):
+        yield "refreshToken and accessToken are missing. Give one of them, or both."
+        return
     for name in ("refreshToken", "accessToken"):
         if name in members and not _TOKEN.fullmatch(members[name]):
             yield f"{name} is empty, too long, or not of visible ASCII"
@@ -286,7 +296,7 @@ def _moment(text: str) -> datetime:
 def _mark(members: Mapping[str, Any]) -> str:
     """Return a digest of everything in the line, however it is written: the same line again is the same grant."""
     digest = hashlib.sha256()
-    for name in sorted(members):
+    for name in sorted(members.keys() - {"unverified"}):  # the same line without it is checked then
         value = members[name]
         parts = value if isinstance(value, list) else [value]
         if isinstance(value, dict):

@@ -128,7 +128,7 @@ class ImportRequests:
                 line=line, outcome=outcome, unverified=ours and await self.importing.is_unverified(found)
             )
         except BrokerError as error:
-            if error.retryable:
+            if error.retryable and error.code is not Code.CREDENTIAL_UNCHECKED:  # of one provider, not of the store
                 raise
             code = error.code
         return ImportedLine(line=line, outcome="refused", reasons=(code.sentence(),), code=code.value)

@@ -19,6 +19,9 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.owner_check import CheckedOwner, check_owner, is_the_account, pin_of
+from oauthbroker.model.static_credential import FLOW as STATIC_FLOW
+from oauthbroker.model.static_credential import TOKEN_TYPE
+from oauthbroker.protocol.credential_check import CredentialChecks
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.records import Grant, Token
 from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
@@ -28,6 +31,7 @@ from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Repository, Versioned
 
+_FLOWS = {"deviceCode": DEVICE_FLOW, "staticCredential": STATIC_FLOW}
 ImportOutcome = Literal["imported", "replaced", "there", "kept", "revoked"]
 """What became of a line: written; written over another grant; this very line had been taken before; a living grant was
 left alone; one that was revoked here was left alone."""
@@ -41,6 +45,7 @@ class Importing:
     repository: Repository
     refresh: RefreshTransaction
     owners: OwnerReader
+    checks: CredentialChecks
     clock: Clock
     audit: AuditWriter
 
@@ -49,14 +54,15 @@ class Importing:
         that is there and unverified is asked for again.
 
         Raises store codes, `oauthAppNotFound`, and for a line that is refused: `subjectMismatch` and `subjectForbidden`
-        for the token of another account, `subjectUnverifiable`, `reauthRequired` for a token that is not accepted.
+        for the token of another account, `subjectUnverifiable`, `reauthRequired` for a token that is not accepted;
+        `credentialRefused` and `credentialUnchecked` for a static credential.
         """
         app = self._app(incoming)
         versioned = await self.repository.grant(incoming.key)
         left = _left_alone(versioned, incoming, replace=replace)
         asks = left is None or (left == "there" and not _is_verified(versioned))
         try:
-            owner = await self._owner(app, incoming) if asks else None
+            owner = await self._owner_of(app, incoming) if asks else None
         except BrokerError as error:
             refused = error.with_traceback(None)
         else:
@@ -90,6 +96,23 @@ class Importing:
         error = (await self.refresh.refresh(job)).error
         return error.code if error is not None else None
 
+    async def _owner_of(self, app: OAuthApp, incoming: Incoming) -> CheckedOwner | None:
+        return await (self._owner if app.credential is None else self._credential_owner)(app, incoming)
+
+    async def _credential_owner(self, app: OAuthApp, incoming: Incoming) -> CheckedOwner | None:
+        """Check the credential, and the next one, as the page does before it stores one. None if the provider was not
+        asked: the app has no `verify` request, or the author of the line wants that."""
+        assert app.credential is not None  # noqa: S101  (the caller has looked)
+        owner = None
+        for each in (incoming.access_token, incoming.next_credential):
+            if each is None or incoming.unverified or app.credential.verification is None:
+                continue
+            facts = await self.checks.owner_of(app, each)
+            owner = CheckedOwner(None)
+            if app.subject_mode == "user" or app.owner.global_identity is not None:
+                owner = check_owner(app, incoming.subject, facts, confirmed=True, account=incoming.connection)
+        return owner
+
     async def _owner(self, app: OAuthApp, incoming: Incoming) -> CheckedOwner | None:
         """Ask the provider whose the access token is. None where it cannot be asked: the line has no living access
         token, the app reads its accounts from other answers, or the provider is away. A refused token with a refresh
@@ -121,13 +144,36 @@ class Importing:
                     await self._save(_verified(old, owner), versioned)
                 await self.repository.sync("grants")
                 return left
-            grant = self._grant(app, incoming, old, owner)
-            entry = GrantImported(app=app.name, grant=grant.id, replaced=old is not None)
+            grant = self._next_in(app, old, incoming, owner) or self._grant(app, incoming, old, owner)
+            slots = ("credential", incoming.access_token), ("next", incoming.next_credential)
+            given = tuple(name for name, value in slots if value is not None) if app.credential is not None else ()
+            entry = GrantImported(app=app.name, grant=grant.id, replaced=old is not None, slots=given)
             self.audit.write(entry, self.clock.now())  # no entry, no grant
             if forgotten(old, grant, app):
                 self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider="none"), self.clock.now())
             await self._save(grant, versioned)
         return "imported" if old is None else "replaced"
+
+    def _expires_at(self, app: OAuthApp, incoming: Incoming) -> datetime | None:
+        """Return when the line's token ends: as it says, or for a static credential after the app's `life`."""
+        days = app.credential.life_days if app.credential is not None else None
+        if incoming.expires_at is not None or days is None:
+            return incoming.expires_at
+        return (incoming.granted_at or self.clock.now()) + timedelta(days=days)
+
+    def _next_in(
+        self, app: OAuthApp, old: Grant | None, incoming: Incoming, owner: CheckedOwner | None
+    ) -> Grant | None:
+        """Return the grant that is there with the line's next credential beside its own, until the end of the next one.
+        None if the line is another, and for a grant that needs its credential now."""
+        if incoming.access_token is not None or incoming.next_credential is None or old is None:
+            return None
+        if old.revoked or old.rejected or old.token is None or old.registration != app.registration:
+            return None
+        unsure = old.unverified or owner is None
+        grant = replace(old, next_credential=incoming.next_credential, imported=incoming.mark, unverified=unsure)
+        grant = replace(grant, token=replace(old.token, expires_at=self._expires_at(app, incoming)))
+        return replace(grant, updated_at=max(old.updated_at, self.clock.now()))
 
     async def _quarantine(self, incoming: Incoming) -> None:
         """End the use of a grant that was written before its provider named another account."""
@@ -150,21 +196,25 @@ class Importing:
         """Build the grant of a line. Beside a refresh token, an access token with an unknown end counts as ended: then
         the first use refreshes it."""
         now, refresh, access = self.clock.now(), incoming.refresh_token, incoming.access_token
-        expires = incoming.expires_at if access is not None else None
+        following, expires = incoming.next_credential, self._expires_at(app, incoming)
+        if access is None and following is not None:
+            access, following = following, None
         if refresh is not None and expires is None:
             expires = LONG_AGO
         is_account = app.subject_mode == "user" and is_the_account(app, incoming.subject, incoming.connection)
         person = incoming.subject if is_account and not incoming.connection else None
-        token = Token(access_token=access or Secret(""), token_type="Bearer", refresh_token=refresh, expires_at=expires)
+        kind = "Bearer" if app.credential is None else TOKEN_TYPE
+        token = Token(access_token=access or Secret(""), token_type=kind, refresh_token=refresh, expires_at=expires)
         grant = Grant(
             app=app.name,
             provider=app.provider,
             subject=incoming.subject,
             account=incoming.connection,
             params=app.params,
-            flow=DEVICE_FLOW if app.flow == "deviceCode" else "authorization_code",
+            flow=_FLOWS.get(app.flow, "authorization_code"),
             scopes=incoming.scopes,
             token=token,
+            next_credential=following,
             created_at=incoming.granted_at or now,
             updated_at=now,
             pinned=None if incoming.connection else pin_of(app, incoming.subject, incoming.account),
@@ -193,7 +243,8 @@ def _left_alone(versioned: Versioned[Grant] | None, incoming: Incoming, *, repla
     old = versioned.record if versioned is not None else None
     if old is not None and not old.revoked and old.imported == incoming.mark:
         return "there"
-    if old is not None and not replace:
+    is_beside = incoming.access_token is None and incoming.next_credential is not None
+    if old is not None and not replace and (old.revoked or not is_beside):
         return "revoked" if old.revoked else "kept"
     return None
 

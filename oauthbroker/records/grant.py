@@ -275,8 +275,10 @@ class Grant:
 
     def tombstoned(self, at: datetime) -> Grant:
         """Return the revoked grant. Its tokens, and those that it replaced, stay sealed until the provider has revoked
-        them. The pin ends with it."""
+        them; of a static credential no provider is told, and it is dropped at once. The pin ends with it."""
         ended = replace(self, revoked=True, revocation="pending", pinned=None, updated_at=at, replaced=())
+        if self.flow == STATIC_FLOW:
+            ended = ended.erased(at, "untold")
         ended = replace(ended.without_open_facts(), refresh_state=replace(self.refresh_state, intent=None))
         for each in reversed(self.replaced):
             ended = ended.owing_by_account(replace(each, since=at))

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.static_credential import FLOW as STATIC_FLOW
 from oauthbroker.records.grant import Grant
 from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.records.retired_tokens import Retired
@@ -139,9 +140,10 @@ def _replaced(grant: Grant) -> tuple[Secret, ...]:
 
 
 def _own(grant: Grant) -> Retired | None:
-    """Return the tokens of a living grant, with the client and account that they belong to."""
+    """Return the tokens of a living grant, with the client and account that they belong to. No provider is told of a
+    static credential, whatever kind the app has now."""
     token = grant.token
-    if token is None or grant.revoked or grant.flow == MACHINE:
+    if token is None or grant.revoked or grant.flow in {MACHINE, STATIC_FLOW}:
         return None
     mine = None if grant.renews_itself else token.refresh_token
     refresh = tuple(secret for secret in (grant.refresh_state.spare, mine) if secret is not None)

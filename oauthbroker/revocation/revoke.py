@@ -89,6 +89,8 @@ class Revoke:
         """Store the tombstone and its audit entry. A caller that is cancelled between the two waits for both."""
         versioned = await self.repository.save_grant(tombstone, expect=generation)
         await self.note(GrantEnded(app=tombstone.app, grant=tombstone.id))
+        if not tombstone.revocation_pending:
+            await self.note(GrantRevoked(app=tombstone.app, grant=tombstone.id, provider="none"))
         return versioned
 
     async def grant(self, app: OAuthApp | None, key: GrantKey) -> RevocationOutcome | None:

@@ -95,6 +95,7 @@ class Parts(CallParts):
             repository=self.repository,
             refresh=self.refresh,
             owners=self.owners,
+            checks=self.credential_checks,
             clock=self.clock,
             audit=self.audit,
         )

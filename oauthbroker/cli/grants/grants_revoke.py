@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import typer
 
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.tables import counted, facts, progress, shown
+from oauthbroker.config import load
 from oauthbroker.core.refused import CRASHED
 from oauthbroker.grants.grants import GrantSummary
 from oauthbroker.model.grant_key import GrantKey
@@ -52,7 +53,7 @@ def tell_nothing(app: str | None, subject: str | None, *, dry_run: bool, as_json
     named = " and ".join(f"{what} {shown(name)}" for what, name in (("app", app), ("subject", subject)) if name)
     typer.echo(f"No grant{named and ' of '}{named} is left to end. Nothing was changed.", err=True)
     if as_json:
-        answer([] if dry_run else _as_json([], RevocationFigures()))
+        answer([] if dry_run else _as_json([], RevocationFigures(), {}))
 
 
 def run(config: Path, chosen: Sequence[GrantSummary], patience: float, *, as_json: bool) -> int:
@@ -69,10 +70,11 @@ def run(config: Path, chosen: Sequence[GrantSummary], patience: float, *, as_jso
         stopped = False
     except KeyboardInterrupt:
         stopped = True
+    pages = _credential_pages(config)
     if as_json:
-        answer(_as_json(chosen, figures))
+        answer(_as_json(chosen, figures, pages))
     else:
-        _tell(chosen, figures)
+        _tell(chosen, figures, pages)
     return STOPPED if stopped else _status(figures)
 
 
@@ -90,13 +92,23 @@ async def _end(
         await broker.grants.revoke_each(keys, figures, patience=patience, on_change=on_change)
 
 
-def _tell(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> None:
+def _credential_pages(config: Path) -> dict[str, tuple[str, ...]]:
+    """Return the pages where people end the credentials of each CredentialApp."""
+    found = {name: draft.app.credential for name, draft in load(config).apps.items()}
+    return {name: each.places for name, each in found.items() if each is not None}
+
+
+def _tell(chosen: Sequence[GrantSummary], figures: RevocationFigures, pages: Mapping[str, tuple[str, ...]]) -> None:
     if len(chosen) == 1 and figures.outcomes:
         [outcome] = figures.outcomes.values()
-        typer.echo(f"{_named(chosen[0].key)}: {OUTCOME_TEXTS[outcome]}")
+        text = OUTCOME_TEXTS[outcome] if chosen[0].app not in pages else "ended here"
+        typer.echo(f"{_named(chosen[0].key)}: {text}")
     else:
         rows = [("ended here", figures.ended), *((text, _count(figures, outcome)) for outcome, text in COUNTED.items())]
         facts((text, str(count)) for text, count in rows)
+    for name in sorted({grant.app for grant in chosen} & pages.keys()):
+        where = ", ".join(pages[name]) or "in the settings of the account"
+        typer.echo(f"{shown(name)}: what was entered still works at the provider until it is ended there: {where}")
     for key, code in figures.failed.items():
         typer.echo(f"{_named(key)}: NOT ended: {code.value}; type this again.", err=True)
     if figures.left and len(chosen) > 1:
@@ -114,21 +126,24 @@ def _count(figures: RevocationFigures, outcome: str) -> int:
     return figures.left - _count(figures, "refused")
 
 
-def _as_json(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> dict[str, Any]:
+def _as_json(
+    chosen: Sequence[GrantSummary], figures: RevocationFigures, pages: Mapping[str, tuple[str, ...]]
+) -> dict[str, Any]:
     counts = {outcome: _count(figures, outcome) for outcome in COUNTED}
     return {
         "chosen": figures.chosen,
         "ended": figures.ended,
         "failed": len(figures.failed),
         "provider": counts,
-        "grants": [_one_as_json(grant, figures) for grant in chosen],
+        "grants": [_one_as_json(grant, figures, pages.get(grant.app)) for grant in chosen],
     }
 
 
-def _one_as_json(grant: GrantSummary, figures: RevocationFigures) -> dict[str, str]:
+def _one_as_json(grant: GrantSummary, figures: RevocationFigures, pages: Sequence[str] | None) -> dict[str, Any]:
     key = grant.key
     failed = {"failed": figures.failed[key].value} if key in figures.failed else {}
-    provider = {} if failed else {"provider": figures.outcomes.get(key, "later")}
+    provider: dict[str, Any] = {} if failed else {"provider": figures.outcomes.get(key, "later")}
+    provider |= {"endAt": list(pages)} if pages else {}
     return {"grantId": grant.grantId, "app": grant.app, "subject": grant.subject, **provider, **failed}
 
 

@@ -68,7 +68,9 @@ async def end_grant(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> Res
         outcome = await call.services.grants.revoke(*summary.key)
     if outcome is None:
         raise BrokerError(Code.GRANT_NOT_FOUND)
-    return reply({"grantId": call.path.grantId, "provider": outcome})
+    app = call.services.config.bundle.apps.get(summary.app) if summary is not None else None
+    pages = app.credential.places if app is not None and app.credential is not None else ()
+    return reply({"grantId": call.path.grantId, "provider": outcome, **({"endAt": list(pages)} if pages else {})})
 
 
 async def erase_subject(call: ApiCall[EraseSubject, NoParameters, NoParameters]) -> Response:

@@ -84,7 +84,7 @@ def test_a_line_names_its_app_in_any_form_and_is_the_same_line(ref: Any, of_all:
 
 @pytest.mark.parametrize("ref", ["Tool/mail", "", {"kind": "Tool", "name": "mail"}, {"name": "mail", "x": 1}, 5, None])
 def test_what_names_no_app_is_a_problem(ref: Any):
-    assert ["app names no OAuthApp"] == problems(GOOD | {"app": ref})
+    assert ["app names no OAuthApp or CredentialApp"] == problems(GOOD | {"app": ref})
 
 
 def test_the_least_that_a_line_may_say():
@@ -141,7 +141,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "no app": ({"subject": "idp:user:U1", "refreshToken": "r"}, "app is missing"),
     "a number": (GOOD | {"subject": 1}, "subject is not text"),
     "null": (GOOD | {"accessToken": None}, "accessToken is not text"),
-    "an unknown app": (GOOD | {"app": "other"}, "no OAuthApp of that name"),
+    "an unknown app": (GOOD | {"app": "other"}, "no app of that name"),
     "an app without people": (GOOD | {"app": "robot"}, "the app asks for itself"),
     "another spelling": (GOOD | {"subject": "slack:user:U1"}, "not spelt as the app's owner.identity.user"),
     "a fact too many": (GOOD | {"subject": "idp:user:U1:x"}, "not spelt as"),
