@@ -42,7 +42,7 @@ class CredentialRejections:
             raise BrokerError(code)
 
     async def close(self) -> None:
-        """Begin nothing more, and wait for what is under way."""
+        """Begin nothing more, and wait for reports under way."""
         await self._reports.close()
 
     async def _noted(self, app: OAuthApp, key: GrantKey, rejected: Secret) -> Code | None:

@@ -141,7 +141,7 @@ async def test_cancelled_at_any_await_an_entry_is_stored_once_or_can_be_made_aga
         task = asyncio.create_task(alone(driven))
         await asyncio.wait([task], timeout=30)
         assert task.done()
-        await entry.exchange.close()  # what was under way ends
+        await entry.exchange.close()  # the entry under way ends
         await process.die()
         process = Process.start(tmp_path / str(at), ring, [app], process.clock.now())
         outcomes.add(await looked_at(process, known))

@@ -297,7 +297,7 @@ async def test_without_the_fallback_or_for_an_oauth_app_no_team_grant_is_used(ha
     assert "noGrant" == (await harness.ask_link("mail", [])).reason
 
 
-async def test_nobody_uses_the_key_of_another_user(harness: Harness, api: KeyApi) -> None:
+async def test_no_user_gets_the_key_of_another(harness: Harness, api: KeyApi) -> None:
     await with_key(harness, api, OF_BOB, BOB, app="shared")
     assert isinstance(await sent(harness, api, app="shared"), AuthorizationRequired)
     assert isinstance(await sent(harness, api, of=turn(team=None), app="shared"), AuthorizationRequired)
@@ -367,7 +367,7 @@ async def test_a_store_that_fails_at_the_commit_leaves_the_link_as_it_was(
     assert await entered(harness, asked, GOOD) is None
 
 
-async def test_a_link_takes_so_many_wrong_keys_and_no_more(harness: Harness, api: KeyApi) -> None:
+async def test_a_link_takes_a_limited_number_of_wrong_keys(harness: Harness, api: KeyApi) -> None:
     asked = await asked_for(harness, api)
     for _ in range(MAX_PRESSES):
         assert Code.CREDENTIAL_REFUSED is await entered(harness, asked, DEAD)
@@ -395,7 +395,7 @@ async def test_a_key_is_of_no_use_for_an_app_with_another_host(harness: Harness,
         assert [] == other.seen
 
 
-async def test_under_a_login_of_the_broker_nobody_types_before_it(harness: Harness, api: KeyApi) -> None:
+async def test_under_a_login_of_the_broker_a_key_is_typed_after_it(harness: Harness, api: KeyApi) -> None:
     bundle = harness.broker.bundle
     app = key_app(api, owner=Owner(binding="brokerLogin"))
     await harness.broker.reload(replace(bundle, apps={**bundle.apps, "meter": app}))
