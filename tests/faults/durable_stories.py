@@ -662,6 +662,9 @@ STORIES = {
         ("OAuthManager.report_rejected", "CredentialRejections.report"),
         key_app,
     ),
+    "an import of a credential": Story(
+        key_stories.before_import, key_stories.imported, key_stories.has_both, ("Importing.import_grant",), key_app
+    ),
     "a refusal on our page": Story(link_of, declined, is_declined, ("PagesService.decline",)),
     "a withdrawal": Story(
         asked_for,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.injection.errors import InjectionError
 from oauthbroker.model.apps import Client, IdentityRule, OAuthApp, Owner
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
@@ -16,6 +17,7 @@ from oauthbroker.model.static_credential import (
     Placement,
     StaticCredential,
     Verification,
+    packed,
     unpacked,
 )
 from oauthbroker.model.token_results import AuthorizationRequired, Failed
@@ -116,3 +118,28 @@ async def is_refused(process: Process, known: Any) -> bool:
 async def before_another(process: Process, idp: IdentityProvider) -> Any:
     await refused_by_api(process, await with_key(process, idp))
     return await before_key(process, idp)
+
+
+async def before_import(_: Process, idp: IdentityProvider) -> Any:
+    return "", made_key(idp), made_key(idp)
+
+
+async def imported(process: Process, known: Any) -> None:
+    """Both slots, checked before they are stored."""
+    first, following = (packed({"apiKey": key}) for key in known[1:])
+    line = Incoming(
+        line=1,
+        app="mail",
+        subject=ALICE,
+        refresh_token=None,
+        access_token=first,
+        next_credential=following,
+        scopes=(),
+        mark="the-line",
+    )
+    await process.broker.grants.importing.import_grant(line)
+
+
+async def has_both(process: Process, known: Any) -> bool:
+    grant = await process.grant("mail", ALICE)
+    return await has_key(process, known) and grant is not None and grant.next_credential == packed({"apiKey": known[2]})
