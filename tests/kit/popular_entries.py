@@ -40,6 +40,12 @@ class Entry(Data):
         return str(self.spec.get("provider", ""))
 
     @property
+    def how(self) -> str:
+        by = ", by [McpTransport](mcp.md#a-client-with-many-users)" if self.mcp else ""
+        said = f"{self.kind}, `provider: {self.provider}`{by}" if self.kind else "not yet"
+        return f"{said}: {self.note}" if self.note else said
+
+    @property
     def resource(self) -> dict[str, Any]:
         """The whole app, with a client where it wants one."""
         own: dict[str, Any] = {}
@@ -71,28 +77,10 @@ def entries() -> dict[str, Entry]:
 def popular_rows() -> Iterator[tuple[str, ...]]:
     yield "entry", "how", "beside the preset", "a request", "played by"
     for it in entries().values():
-        how = f"{it.kind}, `provider: {it.provider}`" if it.kind else "not yet"
-        beside = {name: said for name, said in it.spec.items() if name not in {"provider", "subjectMode", "owner"}}
-        spec = (
-            yaml.safe_dump(
-                {"subjectMode": it.spec["subjectMode"], **beside}, default_flow_style=True, width=1000, sort_keys=False
-            )
-            if it.kind
-            else ""
-        )
-        note = f". {it.note}" if it.note and it.kind else it.note
-        yield (
-            it.entry,
-            how
-            + (", by [McpTransport](mcp.md#a-client-with-many-users)" if it.mcp else "")
-            + (note if it.kind else f": {note}"),
-            f"`{spec.strip()}`" if spec else "",
-            f"`{it.calls}`" if it.calls else "",
-            ", ".join(
-                f"`{function.partition('[')[2].rstrip(']') or function}` in {Path(file).name}"
-                for file, function in it.stories()
-            ),
-        )
+        spec = {name: said for name, said in it.spec.items() if name not in {"provider", "owner"}}
+        beside = yaml.safe_dump(spec, default_flow_style=True, width=1000, sort_keys=False).strip()
+        played = [f"{Path(file).stem} ({name.partition('[')[2].rstrip(']') or name})" for file, name in it.stories()]
+        yield it.entry, it.how, f"`{beside}`" if spec else "", f"`{it.calls}`" if it.calls else "", ", ".join(played)
 
 
 def popular_apps(folder: Path) -> dict[str, OAuthApp]:
