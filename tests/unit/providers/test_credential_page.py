@@ -21,8 +21,8 @@ Written by `make providers` from the files in `oauthbroker/providers/credentials
 
 `provider: NAME` in a [CredentialApp](credentials.md) fills in its fields, where requests carry them, the hosts of the API and the
 request that checks a credential before it is stored. An app's own fields override the preset; one with `fields`, `inject` or
-`api.hosts` of its own takes no check of the preset. `oauthbroker providers show NAME` prints a preset with its sources. Each is
-[played](testing.md) against a scripted API: a wrong key, the check, another account, and a request of a tool.
+`api.hosts` of its own takes no check of the preset. Tests play each preset against a scripted API: a wrong key, the check,
+another account, and a request of a tool. [Providers](providers.md) has the presets of OAuthApps.
 
 Where the check names an account, it is compared with the user, as OAuth accounts are. Where it names none, the app needs
 `owner.binding`: `brokerLogin`, or `localOperator` on one machine. (?) marks a fact without a written source: try it before
@@ -50,8 +50,8 @@ def _overview(known: Iterable[CredentialPreset]) -> Iterator[tuple[str, ...]]:
 
 
 def _form(preset: CredentialPreset) -> str:
-    [form] = preset.inject.model_dump(by_alias=True, exclude_unset=True)
-    return _FORMS.get(form, form)
+    forms = preset.inject.model_dump(by_alias=True, exclude_unset=True)
+    return ", ".join(_FORMS.get(form, form) for form in forms)
 
 
 def _section(preset: CredentialPreset) -> Iterator[str]:
@@ -79,7 +79,8 @@ def _rows(preset: CredentialPreset) -> Iterator[tuple[str, ...]]:
         more = asked.model_dump(by_alias=True, exclude_unset=True, include={"headers", "body"})
         text = f"`{asked.method} {asked.path}`{f' with `{_flow(more)}`' if more else ''}"
         names = f"; it names `{asked.account}`" if asked.account else "; it names no account"
-        yield _row(preset, "verify", "checked by", text + names)
+        refused = "".join(f"; {status} means a wrong one, too" for status in asked.refused)
+        yield _row(preset, "verify", "checked by", text + names + refused)
     for index, note in enumerate(preset.notes):
         yield _row(preset, f"notes.{index}", "note", note)
 
