@@ -180,7 +180,7 @@ architecture: $(DEV)
 
 providers: $(DEV)
 	$(BIN)/python -m tests.unit.providers.test_page
-	$(BIN)/python -m tests.unit.providers.test_credential_page
+	$(BIN)/python -m tests.unit.providers.test_credentials_page
 
 wheel: $(RUN)
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

@@ -10,10 +10,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+from oauthbroker.cli.credential_presets import HEAD, app_yaml, row
+from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.providers.credentials import CredentialPreset, credential_presets
 
 PAGE = Path(__file__).parents[3] / "docs" / "credential-presets.md"
-_FORMS = {"awsSigV4": "AWS SigV4", "basic": "Basic", "oauth1": "OAuth 1.0a"}
+BROKER = """\
+apiVersion: agents.example.io/v1alpha1
+kind: Broker
+metadata: {name: broker}
+spec: {publicBaseUrl: "http://127.0.0.1:8484"}
+---
+"""
 INTRO = """\
 # Presets of keys and other static credentials
 
@@ -40,18 +48,13 @@ def page() -> str:
 
 
 def _overview(known: Iterable[CredentialPreset]) -> Iterator[tuple[str, ...]]:
-    yield "preset", "fields", "where they go", "the check names", "unverified"
-    for it in known:
-        account = (
-            f"`{it.verify.account}`" if it.verify and it.verify.account else "no account" if it.verify else "no check"
+    yield HEAD
+    for preset in known:
+        name, *others = row(preset)
+        yield (
+            f"[`{name}`](#{_anchor(preset)})",
+            *(f"`{text}`" if "{" in text or "/" in text else text for text in others),
         )
-        fields = ", ".join(field.title for field in it.fields.values())
-        yield f"[`{it.name}`](#{_anchor(it)})", fields, _form(it), account, str(len(it.unverified()) or "none")
-
-
-def _form(preset: CredentialPreset) -> str:
-    forms = preset.inject.model_dump(by_alias=True, exclude_unset=True)
-    return ", ".join(_FORMS.get(form, form) for form in forms)
 
 
 def _section(preset: CredentialPreset) -> Iterator[str]:
@@ -95,10 +98,10 @@ def _flow(data: object) -> str:
 
 
 def _table(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    for number, row in enumerate(rows):
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+    for number, cells in enumerate(rows):
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
         if number == 0:
-            yield "|" + "---|" * len(row)
+            yield "|" + "---|" * len(cells)
 
 
 def _anchor(preset: CredentialPreset) -> str:
@@ -124,6 +127,19 @@ def test_every_fact_has_its_row_with_its_source_and_its_doubt(name: str):
 
 def test_every_preset_has_an_anchor_of_its_own():
     assert len(credential_presets()) == len({_anchor(it) for it in credential_presets().values()})
+
+
+@pytest.mark.parametrize("preset", credential_presets().values(), ids=list(credential_presets()))
+def test_the_app_to_start_from_is_valid(preset: CredentialPreset, tmp_path: Path) -> None:
+    """As printed, with localOperator on loopback. A parameter without a usual value is still to be written."""
+    text = BROKER + app_yaml(preset).replace("brokerLogin", "localOperator")
+    tmp_path.joinpath("app.yaml").write_text(text, "utf-8")
+    if "..." not in text:
+        assert preset.name in load(tmp_path).apps
+        return
+    with pytest.raises(ConfigInvalidError) as refused:
+        load(tmp_path)
+    assert all(it.path.startswith(("spec.params", "spec.api")) for it in refused.value.problems)
 
 
 if __name__ == "__main__":
