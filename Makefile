@@ -22,7 +22,7 @@
 #   make prose   lower the count of hard words that are left (ARGS=docs lists them)
 #   make architecture   draw the folders anew in docs/README.md
 #   make mutants     change one place of the core modules at a time: do the nearest tests fail? (ARGS=--planted, ARGS=--sample)
-#   make providers   rewrite docs/providers.md from the presets
+#   make providers   rewrite docs/providers.md and docs/credential-presets.md from the presets
 #   make wheel   build the Python package into dist/
 #   make dist    build the packages twice, install and try each, list what is in them   make audit   known vulnerabilities
 #   make image   build the container image with docker or podman, and start it
@@ -180,6 +180,7 @@ architecture: $(DEV)
 
 providers: $(DEV)
 	$(BIN)/python -m tests.unit.providers.test_page
+	$(BIN)/python -m tests.unit.providers.test_credentials_page
 
 wheel: $(RUN)
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

@@ -253,12 +253,12 @@ class ApiKeyChanged(AuditEntry):
 
 class GrantImported(AuditEntry):
     """A grant of another system is being stored; `replaced`: it replaces an existing one. `slots` of a CredentialApp:
-    `credential`, `next`, or both."""
+    `credential`, `next`, or `credential next`."""
 
     app: str
     grant: str
     replaced: bool
-    slots: tuple[str, ...] = ()
+    slots: str = ""
 
 
 class ConnectionsOpened(AuditEntry):

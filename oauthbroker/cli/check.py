@@ -17,6 +17,7 @@ from rich.text import Text
 
 from oauthbroker.admin.operator_login import CALLBACK_PATH as OPERATORS_CALLBACK_PATH
 from oauthbroker.cli.doctor.missing_values import NOTHING, MissingValues, missing_values, print_missing_values
+from oauthbroker.cli.output.credential_words import credential_json, facts_of
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import AsJson
 from oauthbroker.cli.output.tables import counted, table
@@ -94,7 +95,7 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warn
     if loaded.login is not None:
         console.print(_describe_login(loaded.login), soft_wrap=True)
     if loaded.tools:
-        table(("caller", "OAuthApp", "scopes"), _tools_rows(loaded))
+        table(("caller", "app", "scopes"), _tools_rows(loaded))
     if loaded.plugins:
         table(
             ("plugin", "resource"), [(plugin, each) for plugin, names in _of_plugins(loaded).items() for each in names]
@@ -122,8 +123,12 @@ def _describe(draft: AppDraft) -> Text:
     """Describe one app in a few lines. Values to register at the provider are never broken into two lines."""
     app = draft.app
     lines = Text(app.name, style="bold").append(f"  {app.provider}, {app.subject_mode}\n", style="not bold")
-    arrival = ("redirect URI", app.redirect.uri) if app.has_callback else ("flow", app.flow)
-    facts = [("account", _account(app)), *_several(app), arrival, ("scopes", " ".join(app.scopes) or "none")]
+    facts = [("account", _account(app)), *_several(app)]
+    if app.credential is not None:
+        facts += facts_of(app, app.credential)
+    else:
+        facts.append(("redirect URI", app.redirect.uri) if app.has_callback else ("flow", app.flow))
+        facts.append(("scopes", " ".join(app.scopes) or "none"))
     facts += _habits(app)
     facts += _notices(draft)
     for name, value in facts:
@@ -228,8 +233,10 @@ def _app_json(draft: AppDraft) -> dict[str, Any]:
     app = draft.app
     rules = {"global": app.owner.global_identity, "user": app.owner.user_identity}
     return {
+        "kind": app.kind,
         "name": app.name,
         "provider": app.provider,
+        "credential": credential_json(app.credential),
         "subjectMode": app.subject_mode,
         "scopes": list(app.scopes),
         "flow": app.flow,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from oauthbroker.cli import credential_presets as credential_words
 from oauthbroker.cli.new_provider import new_command
 from oauthbroker.cli.output.completion_words import preset_names
 from oauthbroker.cli.output.json_output import say
@@ -16,6 +17,7 @@ from oauthbroker.cli.stored_records import show_all
 from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.core.refused import Refused
 from oauthbroker.providers import Preset, presets
+from oauthbroker.providers.credentials import credential_presets
 from oauthbroker.providers.registering import steps
 from oauthbroker.providers.skeleton import app_name, app_yaml
 from oauthbroker.providers.words import Fact, account, facts, flows, own_facts
@@ -28,8 +30,17 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="As `providers list` s
 
 
 @app.command("list")
-def list_command(as_json: AsJson = False) -> None:
+def list_command(
+    as_json: AsJson = False,
+    credentials: Annotated[bool, typer.Option("--credentials", help="Those of CredentialApps.")] = False,
+) -> None:
     """List the presets."""
+    if credentials:
+        keys = credential_presets().values()
+        rows = map(credential_words.row, keys)
+        summaries = [*map(credential_words.everything, keys)]
+        show_all(summaries, rows, credential_words.HEAD, "There are no presets.", as_json=as_json)
+        return
     known = presets().values()
     head = ("name", "provider", "account, user", "account, global", "flows", "unverified")
     show_all([*map(_summary, known)], map(_row, known), head, "There are no presets.", as_json=as_json)
@@ -41,13 +52,21 @@ def show_command(
     as_json: AsJson = False,
     short: Annotated[bool, typer.Option("--short", help="Only what an app needs, and the app.")] = False,
 ) -> None:
-    """Show one preset: what to register there, every fact with its source, and an OAuthApp to start from."""
-    preset = presets().get(name)
+    """Show one preset: what to register there, every fact with its source, and an app to start from. A provider may
+    have one of each kind."""
+    preset, key = presets().get(name), credential_presets().get(name)
+    if key is not None and preset is None:
+        say("\n".join(credential_words.rendered(key)), credential_words.everything(key), as_json=as_json)
+        return
     if preset is None:
-        close = nearest(name, presets())
+        close = nearest(name, {*presets(), *credential_presets()})
         instead = f"The nearest known one is {close}." if close else "`oauthbroker providers list` shows what there is."
         raise Refused(f"There is no preset of that name. {instead}")
-    say("\n".join(_render_short(preset) if short else _render(preset)), _everything(preset), as_json=as_json)
+    lines, members = _render_short(preset) if short else _render(preset), _everything(preset)
+    if key is not None:
+        lines += ["", "", *credential_words.rendered(key)]
+        members["credential"] = credential_words.everything(key)
+    say("\n".join(lines), members, as_json=as_json)
 
 
 def _row(preset: Preset) -> tuple[str, ...]:

@@ -146,7 +146,7 @@ class Importing:
                 return left
             grant = self._next_in(app, old, incoming, owner) or self._grant(app, incoming, old, owner)
             slots = ("credential", incoming.access_token), ("next", incoming.next_credential)
-            given = tuple(name for name, value in slots if value is not None) if app.credential is not None else ()
+            given = " ".join(name for name, value in slots if value is not None) if app.credential is not None else ""
             entry = GrantImported(app=app.name, grant=grant.id, replaced=old is not None, slots=given)
             self.audit.write(entry, self.clock.now())  # no entry, no grant
             if forgotten(old, grant, app):

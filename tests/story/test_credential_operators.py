@@ -193,7 +193,7 @@ async def test_a_line_with_a_mistake_is_told_by_field_and_never_by_value(
 async def test_the_audit_names_slots_and_nothing_shows_a_value(harness: Harness) -> None:
     await taken(harness, {"next": {"apiKey": NEWER}})
     entries = [each for each in harness.audit.entries if isinstance(each, GrantImported)]
-    assert [("credential", "next")] == [each.slots for each in entries]
+    assert ["credential next"] == [each.slots for each in entries]
     listed = [each async for each in harness.broker.grants.list()]
     assert all(key not in repr((harness.audit.entries, listed)) for key in (GOOD, NEWER))
 

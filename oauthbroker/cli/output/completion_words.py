@@ -56,8 +56,9 @@ def secret_keys(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def preset_names(incomplete: str) -> list[str]:
     from oauthbroker.providers import presets
+    from oauthbroker.providers.credentials import credential_presets
 
-    return _fitting(presets(), incomplete)
+    return _fitting(sorted({*presets(), *credential_presets()}), incomplete)
 
 
 def entry_types(incomplete: str = "") -> list[str]:

@@ -14,6 +14,7 @@ from oauthbroker.config import load
 from oauthbroker.config.values.preset_endpoints import fill
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.words import Fact, account, facts, flows, own_facts
+from tests.kit.popular_entries import popular_rows
 from tests.kit.popular_presets import POPULAR
 
 MOST_WORDS = 40  # of a cell
@@ -53,6 +54,14 @@ POPULAR_INTRO = """\
 ## The 25 asked for most
 
 The facts that an app of these relies on. (?) marks an unverified fact; the sections below have the sources.
+
+"""
+ENTRIES_INTRO = """\
+## The 36 entries that the largest catalogue marks popular
+
+How each is reached. A test loads each app, and checks that its requests may go to the address and that the test which plays it
+is there. Beside these fields an OAuthApp has its `client`, and an app of a team `owner.authorizers`. Where nothing names the
+account (Sage Intacct, Linear's MCP server, most keys), `owner.binding` says how the user is confirmed.
 
 """
 OUTRO = """\
@@ -116,7 +125,8 @@ address and not a name.
 
 def page() -> str:
     known = list(presets().values())
-    parts = [INTRO, *_table(_overview(known)), "", POPULAR_INTRO, *_table(_popular()), "", OUTRO, "## Presets", ""]
+    parts = [INTRO, *_table(_overview(known)), "", POPULAR_INTRO, *_table(_popular()), ""]
+    parts += [ENTRIES_INTRO, *_table(popular_rows()), "", OUTRO, "## Presets", ""]
     for preset in known:
         parts += [*_section(preset), ""]
     return "\n".join(parts)

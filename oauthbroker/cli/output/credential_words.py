@@ -1,0 +1,62 @@
+"""What the commands say of a static credential: what is typed where, what requests carry, and what is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.provider_api import AccountHost, ApiHost, ConnectedHost
+from oauthbroker.model.static_credential import StaticCredential, Verification
+
+UNCHECKED = "nothing: what is typed counts as unverified"
+
+
+def facts_of(app: OAuthApp, credential: StaticCredential) -> Iterator[tuple[str, str]]:
+    """Yield the facts of an app's credential, as `check` shows them."""
+    for each in credential.fields:
+        form = f", {each.pattern}" if each.pattern else ""
+        yield "typed", f"{each.name} ({each.title}{form})" + (f", from {each.obtain}" if each.obtain else "")
+    yield "carried in", _carried(credential)
+    if app.api.hosts:
+        yield "sent to", " ".join(_host(each) for each in app.api.hosts)
+    yield "checked by", _asked(credential.verification)
+    if credential.life_days is not None:
+        yield "ends after", f"{credential.life_days} days"
+    if credential.team_fallback:
+        yield "fallback", "the team's, for a user without one"
+    if app.subject_mode == "global" and app.owner.binding == "providerIdentity" and app.owner.global_identity is None:
+        yield "comes by", "oauthbroker grants import, or POST /v1/grants: a link could not be finished"
+
+
+def credential_json(credential: StaticCredential | None) -> dict[str, Any] | None:
+    """Return the same for `--json`. None for an OAuthApp."""
+    if credential is None:
+        return None
+    check = credential.verification
+    return {
+        "fields": [
+            {"name": it.name, "title": it.title, "pattern": it.pattern or None, "obtain": it.obtain or None}
+            for it in credential.fields
+        ],
+        "inject": credential.placement.kind,
+        "names": list(credential.placement.texts),
+        "verify": {"method": check.method, "path": check.path} if check is not None else None,
+        "days": credential.life_days,
+        "fallback": "team" if credential.team_fallback else None,
+    }
+
+
+def _carried(credential: StaticCredential) -> str:
+    placement = credential.placement
+    names = "" if placement.kind in {"awsSigV4", "oauth1", "basic"} else f" {', '.join(placement.texts)}"
+    beside = f", and the headers {', '.join(placement.beside)}" if placement.beside else ""
+    return (f"{placement.kind}{names}" if placement.kind != "path" else f"the path {placement.texts['path']}") + beside
+
+
+def _host(host: ApiHost | AccountHost | ConnectedHost) -> str:
+    return host.authority if isinstance(host, ApiHost) else "a host of the connection"
+
+
+def _asked(check: Verification | None) -> str:
+    return f"{check.method} {check.path} at the first host" if check is not None else UNCHECKED

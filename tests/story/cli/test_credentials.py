@@ -1,0 +1,100 @@
+"""A CredentialApp by the commands: checked, imported, listed, ended, erased, and its value in no output and no file."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.testing import IdentityProvider
+from tests.kit.cli import Desk
+
+VALUE, NEXT = "key-of-the-meter-00017", "key-of-the-meter-00018"
+PAGE = "https://meter.example/keys"
+APP = f"""\
+apiVersion: agents.example.io/v1alpha1
+kind: CredentialApp
+metadata: {{name: meter}}
+spec:
+  subjectMode: global
+  fields: {{apiKey: {{title: API key, pattern: "key-[a-z0-9-]+", obtain: "{PAGE}"}}}}
+  inject: {{bearer: "{{apiKey}}"}}
+  api: {{hosts: [api.meter.example]}}
+  life: {{days: 90}}
+"""
+LINE = {"app": "CredentialApp/meter", "subject": "team:1", "credential": {"apiKey": VALUE}, "next": {"apiKey": NEXT}}
+
+
+@pytest.fixture
+def stocked(desk: Desk, idp: IdentityProvider) -> Desk:
+    desk.ready_to_serve(idp)
+    desk.write("meter", APP)
+    done = desk.type("grants", "import", "-", "--json", stdin=json.dumps(LINE))
+    assert (0, "") == (done.code, done.err)
+    assert {"imported": 1, "unverified": 1} == {name: json.loads(done.out)[name] for name in ("imported", "unverified")}
+    return desk
+
+
+def holding(folder: Path, *values: str) -> list[str]:
+    """The files below a folder that hold one of the values."""
+    sought = [value.encode() for value in values]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [str(path) for path in files if any(each in path.read_bytes() for each in sought)]
+
+
+def test_the_check_says_what_is_typed_where_and_what_is_checked(desk: Desk, idp: IdentityProvider) -> None:
+    desk.ready_to_serve(idp)
+    desk.write("meter", APP)
+    said = desk.type("check").out
+    for words in (
+        f"typed        apiKey (API key, key-[a-z0-9-]+), from {PAGE}",
+        "carried in   headers Authorization",
+        "sent to      api.meter.example",
+        "checked by   nothing: what is typed counts as unverified",
+        "ends after   90 days",
+        "comes by     oauthbroker grants import",
+    ):
+        assert words in said
+    [app] = [each for each in json.loads(desk.type("check", "--json").out)["apps"] if each["name"] == "meter"]
+    assert ("CredentialApp", 90, None) == (app["kind"], app["credential"]["days"], app["credential"]["verify"])
+
+
+def test_no_command_shows_a_value_and_no_file_holds_one(stocked: Desk) -> None:
+    listed: list[dict[str, Any]] = json.loads(stocked.type("grants", "list", "--json").out)
+    [grant] = listed
+    outputs = [
+        stocked.type(*words)
+        for words in (
+            ("grants", "list"),
+            ("grants", "show", grant["grantId"]),
+            ("grants", "show", grant["grantId"], "--json"),
+            ("doctor",),
+            ("audit", "tail", "--json"),
+            ("check", "--json"),
+        )
+    ]
+    assert not re.search("key-of-the-meter", repr(outputs))
+    assert '"slots": "credential next"' in outputs[4].out
+    assert [] == holding(stocked.folder, VALUE, NEXT)
+
+
+def test_ending_one_says_that_it_still_works_and_where_to_end_it(stocked: Desk) -> None:
+    done = stocked.type("grants", "revoke", "--all", "--app", "CredentialApp/meter", "--yes")
+    assert 0 == done.code
+    assert "meter team:1: ended here\n" in done.out
+    assert f"what was entered still works at the provider until it is ended there: {PAGE}" in done.out
+
+
+def test_erasing_a_subject_leaves_no_record(stocked: Desk) -> None:
+    done = stocked.type("grants", "erase", "--subject", "team:1", "--yes", "--json")
+    assert 0 == done.code, done
+    assert [] == json.loads(stocked.type("grants", "list", "--json").out)
+
+
+def test_a_token_command_refuses_with_the_way_to_do_it(stocked: Desk) -> None:
+    refused = stocked.type("token", "CredentialApp/meter")
+    assert refused.code != 0
+    assert VALUE not in refused.out
