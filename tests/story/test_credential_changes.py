@@ -1,4 +1,4 @@
-"""What becomes of a credential's values in transcripts, and of stored ones when their app changes."""
+"""What becomes of a credential in transcripts and lists, and of a stored one when its app changes."""
 
 from __future__ import annotations
 
