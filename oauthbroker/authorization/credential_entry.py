@@ -55,12 +55,12 @@ class CredentialEntry:
     def knows_who(self, app: OAuthApp, session: AuthSession, cookie: str | None) -> bool:
         """Tell whether this browser may type the credential: under `brokerLogin` only after the session's own subject
         has signed in with it."""
-        login = self.config.bundle.login
         if app.owner.confirmation != "brokerLogin":
             return True
-        passed = login is not None and session.login is not None
-        passed = passed and session.login.counts(login.digest(), self.clock.now())  # type: ignore[union-attr]
-        return passed and cookie_fits(session.attempt, cookie)
+        login, passed = self.config.bundle.login, session.login
+        if login is None or passed is None:
+            return False
+        return passed.counts(login.digest(), self.clock.now()) and cookie_fits(session.attempt, cookie)
 
     async def store(
         self, app: OAuthApp, ticket: str, said: Mapping[str, str], label: str, cookie: str | None

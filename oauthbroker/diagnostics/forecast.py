@@ -18,11 +18,15 @@ from oauthbroker.records.grant_view import GrantView
 if TYPE_CHECKING:
     from oauthbroker.providers import Preset, TokenLimit
 
-Why = Literal["registration", "ended", "noRefreshToken", "stated", "age", "disuse", "crowded", "scopes"]
+Why = Literal[
+    "registration", "ended", "noRefreshToken", "life", "rejected", "stated", "age", "disuse", "crowded", "scopes"
+]  # fmt: skip
 REASONS: dict[Why, str] = {
     "registration": "the app has another client id or token endpoint than the grant was made with",
     "ended": "the provider refuses to refresh it",
     "noRefreshToken": "the token ends and there is no refresh token",
+    "life": "the credential ends then, as life says",
+    "rejected": "the API refuses the credential, or its app has changed",
     "stated": "it ends then, as refreshTokenDays says, or the provider, which may put its end off at a refresh",
     "age": "the refresh token ends that long after the person agreed, at the earliest",
     "disuse": "the token ends if it is not used until then",
@@ -35,7 +39,8 @@ REASONS: dict[Why, str] = {
 class AppFacts:
     """What a forecast has to know of an app. `registration` is empty where its client id is not at hand; the days are
     those that a refresh token lives unused, and at all, and that an access token without an end lives unused, None
-    where that is not known. `limit`: how many tokens of one account the provider keeps."""
+    where that is not known. `limit`: how many tokens of one account the provider keeps.
+    `is_static`: it is a CredentialApp."""
 
     scopes: tuple[str, ...]
     registration: str = ""
@@ -43,11 +48,14 @@ class AppFacts:
     most_days: int | None = None
     access_unused_days: int | None = None
     limit: TokenLimit | None = None
+    is_static: bool = False
 
     @classmethod
     def of(cls, app: OAuthApp, preset: Preset | None) -> AppFacts:
         known = app.registration if app.client.client_id and not app.connect_params else ""
         days = app.habits.refresh_token_days
+        if app.credential is not None:
+            return cls(scopes=(), is_static=True)
         if preset is None:
             return cls(scopes=app.scopes, registration=known, most_days=days)
         return cls(
@@ -141,7 +149,9 @@ def _outlook(grant: GrantView, app: AppFacts, now: datetime, *, crowded: bool) -
     if grant.ended == "quarantined":
         return at(now, "ended")
     if not grant.refreshable and grant.expires_at is not None:
-        return at(max(grant.expires_at, now), "ended" if grant.ended else "noRefreshToken")
+        return at(max(grant.expires_at, now), "life" if app.is_static else "ended" if grant.ended else "noRefreshToken")
+    if app.is_static:
+        return at(now, "rejected") if grant.health == "again" else None
     if crowded:
         return at(now, "crowded", certain=False)
     if grant.refreshable and grant.ends_at is not None:

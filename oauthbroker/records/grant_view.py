@@ -147,7 +147,7 @@ def _health_of(grant: Grant, app: OAuthApp | None, now: datetime) -> tuple[Grant
         return "ended", None
     if token is None or grant.refresh_state.ended == "quarantined" or grant.needs_choice or grant.rejected:
         return "again", None
-    if app is not None and app.registration != grant.registration:
+    if app is not None and not (app.registration == grant.registration and grant.fits_fields_of(app)):
         return "again", None
     ends = grant.ends
     if ends is not None and _is_refreshable(grant):

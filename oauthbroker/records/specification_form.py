@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from oauthbroker.core.clock import printed
+from oauthbroker.model.static_credential import FLOW as STATIC_FLOW
 from oauthbroker.records.auth_session import AuthSession
 from oauthbroker.records.codec import API_VERSION
 from oauthbroker.records.grant import Grant
@@ -50,7 +51,7 @@ def session_record(session: AuthSession) -> dict[str, Any]:
         "subject": session.subject,
         **_account(session.account),
         "requestedScopes": list(session.scopes),
-        "flow": _device_flow(session) if session.device is not None else _code_flow(session),
+        "flow": _flow(session),
         "status": session.status,
         "createdAt": printed(session.created_at),
         "expiresAt": printed(session.expires_at),
@@ -64,6 +65,12 @@ def _account(account: str) -> dict[str, str]:
 
 def _record(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def _flow(session: AuthSession) -> dict[str, Any]:
+    if session.kind == "CredentialApp":
+        return {"type": STATIC_FLOW}
+    return _device_flow(session) if session.device is not None else _code_flow(session)
 
 
 def _code_flow(session: AuthSession) -> dict[str, Any]:

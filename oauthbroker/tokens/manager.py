@@ -16,7 +16,6 @@ from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, place_of
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.subject import allowed_accounts, resolve_subject
@@ -295,7 +294,7 @@ class OAuthManager:
         decision = decide(grant, call.need, now)
         if grant is None:
             return decision
-        if isinstance(decision, UseToken) and not _is_whole(call.app, grant):
+        if isinstance(decision, UseToken) and not grant.fits_fields_of(call.app):
             return RequestConsent("noGrant")
         if call.claims and isinstance(decision, UseToken | RefreshToken) and self._is_rejected(call, grant):
             return RequestConsent("expired")
@@ -335,11 +334,6 @@ class OAuthManager:
         """Return whether the grant still has the token that was reported."""
         token = grant.token if grant is not None else None
         return call.rejected is not None and token is not None and token.access_token == call.rejected
-
-
-def _is_whole(app: OAuthApp, grant: Grant) -> bool:
-    """Tell whether a static credential has all fields that its app has by now."""
-    return app.credential is None or (grant.token is not None and app.credential.is_whole(grant.token.access_token))
 
 
 def _refusal(refuse: Refuse, *, is_replaced: bool) -> BrokerError:

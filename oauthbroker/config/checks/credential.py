@@ -87,6 +87,7 @@ def as_oauth_app(written: Written[CredentialAppSpec]) -> Merged:
 def check_credential(written: Written[CredentialAppSpec], app: Merged, forms: CredentialForms) -> None:
     spec = written.spec
     _check_provider(written)
+    _check_names(written, app, forms)
     if not forms.fields and written.whole("fields"):
         written.missing(("fields",), "write the secrets that a person types, such as apiKey: {title: API key}")
     if forms.inject is None:
@@ -126,19 +127,23 @@ def _check_placeholders(
         close = nearest(name, [*forms.fields, *params])
         hint = f"the nearest known one is {{{close}}}" if close else "write one of fields, params or connectParams"
         written.refuse(("inject",), f"{{{name}}} is no field or parameter of this app", hint, key=True)
-    for name in sorted(forms.fields.keys() & params):
-        spec = written.spec
-        section = (
-            "params" if name in (spec.params or {}) else "fields" if name in (spec.fields or {}) else "connectParams"
-        )
-        what = "a parameter and a field have this name, and the parameter would take the place of the secret"
-        written.refuse((section, name), what, "give one of them another name", key=True)
     for name in sorted((written.spec.fields or {}).keys() - named):
         written.refuse(("fields", name), "inject does not use it", "remove it, or write it into inject", key=True)
     for text in (*app.place.named_hosts, *([forms.verify.path] if forms.verify is not None else [])):
         for name in params_in(fill(text, values_of(app.spec, app.preset))):
             if name not in params:
                 written.missing(("params", name), f"write it, or connectParams.{name} if each connection has its own")
+
+
+def _check_names(written: Written[CredentialAppSpec], app: Merged, forms: CredentialForms) -> None:
+    """Check that no parameter takes the place of a secret."""
+    spec, fixed = written.spec, values_of(app.spec, app.preset)
+    for name in sorted(forms.fields.keys() & {*fixed, *(spec.connect_params or {})}):
+        section = (
+            "params" if name in (spec.params or {}) else "fields" if name in (spec.fields or {}) else "connectParams"
+        )
+        what = "a parameter and a field have this name, and the parameter would take the place of the secret"
+        written.refuse((section, name), what, "give one of them another name", key=True)
 
 
 def _check_owner(written: Written[CredentialAppSpec], app: Merged, forms: CredentialForms) -> None:

@@ -44,12 +44,12 @@ TRUTH_SECONDS = 3600  # that a session's cookie outlives its link, so that its b
 NEXT = "/next"
 CHOICE = "/next/{session}/choice"
 _NUMBER = re.compile(r"[0-9]{1,3}")
-# The refusals of a session that is over. Only the browser of the session is told which of these it is.
 # The refusals of a credential after which its page comes again.
 TRY_AGAIN = frozenset(
     {Code.REQUEST_INVALID, Code.CREDENTIAL_REFUSED, Code.CREDENTIAL_UNCHECKED, Code.SUBJECT_MISMATCH,
      Code.SUBJECT_UNVERIFIABLE}
 )  # fmt: skip
+# The refusals of a session that is over. Only the browser of the session is told which of these it is.
 OVER = frozenset({Code.STATE_UNKNOWN, Code.STATE_USED, Code.STATE_EXPIRED})
 
 

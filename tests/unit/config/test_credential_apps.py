@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.config.bundles import BROKER, HEAD, edited, load, problems_in, write
+from oauthbroker.config import load
+from tests.unit.config.bundles import BROKER, HEAD, edited, problems_in, write
 
 LOCAL = edited(BROKER, ("https://broker.example", "http://127.0.0.1:8420"))
 APP = (

@@ -11,6 +11,7 @@ import pytest
 from oauthbroker.diagnostics.forecast import REASONS, AppFacts, Why, forecast
 from oauthbroker.diagnostics.inspection import Inspection
 from oauthbroker.model.settings import Limits
+from oauthbroker.model.static_credential import Placement, StaticCredential
 from oauthbroker.providers import TokenLimit, presets
 from oauthbroker.records import RefreshState
 from oauthbroker.records.grant_view import GrantView
@@ -28,6 +29,7 @@ GRANT = GrantView.of(
     grant(registration="r1", scopes=("a", "b"), created_at=NOW - 100 * DAY, updated_at=NOW - 10 * DAY), None, NOW
 )
 APP = AppFacts(scopes=("a", "b"), registration="r1")
+KEY = AppFacts(scopes=(), is_static=True)
 
 
 def only(state: GrantView, app: AppFacts) -> tuple[Why, datetime | None, bool] | None:
@@ -73,12 +75,23 @@ def only(state: GrantView, app: AppFacts) -> tuple[Why, datetime | None, bool] |
             ("disuse", NOW, False),
         ),
         ({}, replace(APP, access_unused_days=5), None),
+        ({"refreshable": False, "expires_at": NOW + DAY}, KEY, ("life", NOW + DAY, True)),
+        ({"refreshable": False, "expires_at": None}, KEY, None),
+        ({"refreshable": False, "expires_at": None, "health": "again"}, KEY, ("rejected", NOW, True)),
         ({"revoked": True}, replace(APP, most_days=1), None),
         ({"alone": True}, replace(APP, most_days=1), None),
     ],
 )
 def test_the_first_that_comes_is_told(changes, app: AppFacts, reported):
     assert reported == only(replace(GRANT, **changes), app)
+
+
+def test_a_key_has_nothing_of_what_its_provider_says_of_tokens():
+    """GitHub keeps ten tokens of a user for one OAuth app, and ends one that is unused for a year."""
+    credential = StaticCredential(fields=(), placement=Placement(kind="headers", texts={}))
+    facts = AppFacts.of(replace(app_with(), credential=credential), presets()["github"])
+    assert (None, None, None) == (facts.unused_days, facts.access_unused_days, facts.limit)
+    assert facts.is_static
 
 
 LIMITED = replace(APP, limit=TokenLimit(count=2, per="client"))

@@ -1,4 +1,4 @@
-"""What becomes of a credential's values in transcripts, and of stored ones when their app changes."""
+"""What becomes of a credential in transcripts and lists, and of a stored one when its app changes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.provider_api import ApiAccess, ApiHost, ConnectedHost
 from oauthbroker.model.static_credential import CredentialField, Placement, basic_of
 from oauthbroker.model.token_results import AuthorizationRequired
+from oauthbroker.records.specification_form import session_record
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn
 from tests.story.keys_kit import GOOD, HEADER, KeyApi, asked_for, key_api, key_app, sent, type_key, with_key
@@ -35,6 +36,11 @@ async def harness(api: KeyApi, test_clock: TestClock) -> AsyncIterator[Harness]:
 
 async def reloaded(harness: Harness, app: OAuthApp) -> None:
     await harness.broker.reload(replace(harness.broker.bundle, apps={app.name: app}))
+
+
+async def test_the_record_of_its_session_speaks_of_no_code_flow(harness: Harness, api: KeyApi) -> None:
+    record = session_record(await harness.session(await asked_for(harness, api)))
+    assert {"type": "static_credential"} == record["spec"]["flow"]
 
 
 @pytest.mark.parametrize("placement", [HEADER, BASIC])
@@ -64,10 +70,12 @@ async def test_a_field_that_its_app_has_by_now_is_asked_for(harness: Harness, ap
     fields = (*app.credential.fields, CredentialField(name="appKey", title="Application key"))
     placement = replace(HEADER, texts={"X-Api-Key": "{apiKey}", "X-App-Key": "{appKey}"})
     await reloaded(harness, replace(app, credential=replace(app.credential, fields=fields, placement=placement)))
+    assert ["consent"] == [it.needs async for it in harness.broker.grants.list(app="meter")]
     asked = await asked_for(harness, api)
     assert "noGrant" == asked.reason
     assert "{appKey}" not in repr(api.seen)
-    page = await type_key(harness, asked, **{"credential.apiKey": GOOD, "credential.appKey": "app-key-0001"})
+    typed: dict[str, Any] = {"credential.apiKey": GOOD, "credential.appKey": "app-key-0001"}
+    page = await type_key(harness, asked, **typed)
     assert "is connected" in page.text
     assert 200 == (await sent(harness, api)).status_code
     assert "app-key-0001" == api.seen[-1].headers["x-app-key"]
