@@ -111,6 +111,7 @@ class Code(StrEnum):
     API_NOT_DECLARED = "apiNotDeclared", 403
     API_HOST_FORBIDDEN = "apiHostForbidden", 403
     API_METHOD_FORBIDDEN = "apiMethodForbidden", 403
+    API_PATH_FORBIDDEN = "apiPathForbidden", 403
     BODY_NOT_REPEATABLE = "bodyNotRepeatable", 409
     BROKER_UNREACHABLE = "brokerUnreachable", 503, _RETRY
     BROKER_ANSWER_INVALID = "brokerAnswerInvalid", 502

@@ -10,9 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.path_steps import climbs
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, ConnectedHost
 
@@ -41,16 +42,16 @@ class Target:
 
     def path_for(self, provider_data: Mapping[str, Any]) -> str:
         """Return the path below the app's base path, which a request may name itself. Raises `factMissing` where the
-        grant lacks a member of the base path, and `requestInvalid` for a path that could leave it."""
+        grant lacks a member of the base path, `requestInvalid` for a path that could leave it, and `apiPathForbidden`.
+        """
         if not self.app.api.base_path:
             return self.path
         base = _PLACEHOLDER.sub(lambda found: _segment(found[1], provider_data), self.app.api.base_path)
-        path = self.path.partition("?")[0]
-        while (plain := unquote(path)) != path:
-            path = plain
-        if {".", ".."} & {each.partition(";")[0] for each in re.split(r"[/\\]", path)}:
+        if climbs(self.path):
             raise BrokerError(Code.REQUEST_INVALID, note="path")
-        return self.path if self.path.startswith(base) else base + self.path[1:]
+        below = self.path.removeprefix(base) if self.path.startswith(base) else self.path[1:]
+        _check_path(self.app.api, f"/{below}")
+        return base + below
 
 
 def _segment(name: str, provider_data: Mapping[str, Any]) -> str:
@@ -62,7 +63,7 @@ def _segment(name: str, provider_data: Mapping[str, Any]) -> str:
 
 
 def target_of(app: OAuthApp, method: str, url: str) -> Target:
-    """Check a URL. Raises `apiNotDeclared`, `apiHostForbidden`, `apiMethodForbidden`."""
+    """Check a URL. Raises `apiNotDeclared`, `apiHostForbidden`, `apiMethodForbidden`, `apiPathForbidden`."""
     found = _URL.fullmatch(url)
     scheme, authority, path = found.groups() if found is not None else ("", "", "")
     return _target(app, method, authority, path, scheme)
@@ -82,7 +83,18 @@ def _target(app: OAuthApp, method: str, authority: str, path: str, scheme: str |
     path = path or "/"
     if len(path) > LONGEST_PATH or not _PATH.fullmatch(path):
         raise BrokerError(Code.REQUEST_INVALID, note="path")
-    return Target(app=app, method=method, host=host, path=path if path[0] == "/" else f"/{path}", account=account)
+    path = path if path[0] == "/" else f"/{path}"
+    if not app.api.base_path:  # else it may stand in the path, and the grant's data have to tell
+        _check_path(app.api, path)
+    return Target(app=app, method=method, host=host, path=path, account=account)
+
+
+def _check_path(api: ApiAccess, path: str) -> None:
+    """Raise `apiPathForbidden` for a path that is not at or below one of the app's, as it is written and as servers
+    resolve it."""
+    asked = path.partition("?")[0]
+    if api.paths and (climbs(path) or not any(f"{asked}/".startswith(f"{it.rstrip('/')}/") for it in api.paths)):
+        raise BrokerError(Code.API_PATH_FORBIDDEN)
 
 
 def _host(api: ApiAccess, authority: str, scheme: str | None) -> tuple[ApiHost, AccountHost | ConnectedHost | None]:

@@ -84,7 +84,8 @@ def _pattern_of(template: str) -> re.Pattern[str]:
 class ApiAccess:
     """Where a token may be injected. `injected`: it leaves the broker in no other way. `headers` are the names, in
     lower case, of the only headers that a tool may send; None for all that are not always dropped. `base_path` stands
-    before each path; `{names}` in it are members of the grant's data."""
+    before each path; `{names}` in it are members of the grant's data. With `paths` requests stay at or below one of
+    them, counted from the base path."""
 
     hosts: tuple[ApiHost | AccountHost | ConnectedHost, ...] = ()
     methods: tuple[ApiMethod, ...] = METHODS
@@ -92,6 +93,7 @@ class ApiAccess:
     _: KW_ONLY
     headers: frozenset[bytes] | None = None
     base_path: str = ""
+    paths: tuple[str, ...] = ()
 
     @property
     def first(self) -> str:

@@ -23,6 +23,7 @@ Values = Mapping[str, str]
 FLOW = "static_credential"  # of grants and sessions, in place of an OAuth flow
 TOKEN_TYPE = "credential"
 LONGEST = 8 * 1024  # characters of a value
+PATH_SAFE = ":"  # what a value in a path keeps, which is no separator there
 _pattern = lru_cache(1024)(re.compile)
 _SIGNED: Mapping[Placing, frozenset[str]] = {  # headers that belong to a signature
     "awsSigV4": frozenset({"authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256"}),
@@ -57,15 +58,23 @@ class CredentialField:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """Where a request carries the values. `texts` are templates with `{field}`: by the header's name, by the query
-    parameter's name, or by the word of the form (`username`, `path`, `secretAccessKey`, ...)."""
+    parameter's name, or by the word of the form (`username`, `path`, `secretAccessKey`, ...). `beside` are the texts of
+    further headers."""
 
     kind: Placing
     texts: Mapping[str, str]
+    beside: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def headers(self) -> tuple[str, ...]:
         """Return the names of the headers that it sets: a caller's own are dropped."""
-        return tuple(self.texts) if self.kind == "headers" else tuple(sorted(_SIGNED.get(self.kind, ())))
+        own = tuple(self.texts) if self.kind == "headers" else tuple(sorted(_SIGNED.get(self.kind, ())))
+        return (*own, *self.beside)
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """Return the texts, without what each is for."""
+        return (*self.texts.values(), *self.beside.values())
 
     def filled(self, values: Values) -> dict[str, str]:
         """Return the texts with the values in place."""
@@ -73,17 +82,20 @@ class Placement:
 
     def at(self, texts: Mapping[str, str]) -> Placement:
         """Return the placement with a connection's parameters in its texts."""
-        return replace(self, texts=self.filled(texts))
+        beside = {name: filled(text, texts) for name, text in self.beside.items()}
+        return replace(self, texts=self.filled(texts), beside=beside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The request that checks a credential, to the first of `api.hosts`: 2xx accepts it, 401 and 403 refuse it."""
+    """The request that checks a credential, to the first of `api.hosts`: 2xx accepts it, 401, 403 and the statuses in
+    `refused` refuse it."""
 
     path: str
     method: Literal["GET", "POST"] = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     body: str = ""
+    refused: tuple[int, ...] = ()
 
     def at(self, texts: Mapping[str, str]) -> Verification:
         """Return the request with a connection's parameters in its path."""
@@ -121,7 +133,7 @@ class StaticCredential:
         if self.placement.kind == "basic":
             texts.append(basic_of(self.placement.filled(values)))
         if self.placement.kind in {"query", "path"}:
-            texts += [quote(text) for text in texts]
+            texts += [quote(text, safe=safe) for text in texts for safe in ("", "/", PATH_SAFE)]
         return tuple(Secret(text) for text in dict.fromkeys(texts))
 
 

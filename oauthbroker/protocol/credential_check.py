@@ -34,14 +34,14 @@ class CredentialChecks:
         """Return whose credential it is, as far as the answer names an account. `app` is at its connection. Without a
         `verify` request nothing is known.
 
-        Raises `credentialRefused` for 401 and 403, `credentialUnchecked` for any other answer but 2xx and where none
-        came, `subjectUnverifiable` for an answer without the account that the app reads there.
+        Raises `credentialRefused` for 401, 403 and what the app names, `credentialUnchecked` for any other answer but
+        2xx and where none came, `subjectUnverifiable` for an answer without the account that the app reads there.
         """
         assert app.credential is not None  # noqa: S101  (the caller's app is a CredentialApp)
         if app.credential.verification is None:
             return OwnerFacts()
         status, body = await self._answer(app, packed)
-        if status in _REFUSED:
+        if status in _REFUSED or status in app.credential.verification.refused:
             raise BrokerError(Code.CREDENTIAL_REFUSED, note=f"status {status}")
         if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             raise BrokerError(Code.CREDENTIAL_UNCHECKED, note=f"status {status}")

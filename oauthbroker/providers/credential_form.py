@@ -6,7 +6,7 @@ One schema for both. docs/credentials.md has every word.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -116,7 +116,7 @@ class OAuth1Form(Data):
 
 
 class InjectForm(Data):
-    """Where a request carries the credential: exactly one of these."""
+    """Where a request carries the credential: exactly one of these, and `headers` beside it."""
 
     bearer: Template | None = None
     basic: BasicForm | None = None
@@ -128,38 +128,47 @@ class InjectForm(Data):
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
-        if len(self.model_fields_set) != 1:
-            raise PydanticCustomError("inject_one", "exactly one form")
+        said = self.model_fields_set - {"headers"}
+        if len(said) > 1 or not self.model_fields_set:
+            raise PydanticCustomError("inject_one", "not exactly one form, with or without headers")
+        set_by_form = {"authorization"} if said & {"bearer", "basic", "aws_sig_v4", "oauth1"} else set[str]()
+        names = [spelled_text(name) for name in self.headers or {}]
+        if len({*names, *set_by_form}) < len(names) + len(set_by_form):
+            raise PydanticCustomError("inject_twice", "the same header twice")
         return self
 
     def placement(self) -> Placement:
         """Return the placement. `bearer` is a header."""
-        if self.bearer is not None:
-            return Placement(kind="headers", texts={"Authorization": f"Bearer {self.bearer}"})
+        beside = dict(self.headers or {})
         if self.basic is not None:
-            return Placement(kind="basic", texts=_texts(self.basic))
+            return Placement(kind="basic", texts=_texts(self.basic), beside=beside)
         if self.query is not None:
-            return Placement(kind="query", texts=dict(self.query))
+            return Placement(kind="query", texts=dict(self.query), beside=beside)
         if self.path is not None:
-            return Placement(kind="path", texts={"path": self.path})
+            return Placement(kind="path", texts={"path": self.path}, beside=beside)
         if self.aws_sig_v4 is not None:
-            return Placement(kind="awsSigV4", texts=_texts(self.aws_sig_v4))
+            return Placement(kind="awsSigV4", texts=_texts(self.aws_sig_v4), beside=beside)
         if self.oauth1 is not None:
-            return Placement(kind="oauth1", texts=_texts(self.oauth1))
-        return Placement(kind="headers", texts=dict(self.headers or {}))
+            return Placement(kind="oauth1", texts=_texts(self.oauth1), beside=beside)
+        bearer = {"Authorization": f"Bearer {self.bearer}"} if self.bearer is not None else {}
+        return Placement(kind="headers", texts={**bearer, **beside})
 
 
 class VerifyForm(Data):
-    """The request that checks a credential. `account` is a template over its JSON answer, as in identity templates."""
+    """The request that checks a credential. `account` is a template over its JSON answer, as in identity templates.
+    `refused` are statuses that mean a wrong credential beside 401 and 403."""
 
     path: Path
     method: Literal["GET", "POST"] = "GET"
     headers: Headers = Field(default_factory=dict)
     body: Annotated[str, Field(max_length=2000)] = ""
     account: Annotated[str, Field(max_length=300)] = ""
+    refused: Annotated[list[Annotated[int, Field(ge=400, le=499)]], Field(max_length=5)] = Field(default_factory=list)
 
     def request(self) -> Verification:
-        return Verification(path=self.path, method=self.method, headers=self.headers, body=self.body)
+        return Verification(
+            path=self.path, method=self.method, headers=self.headers, body=self.body, refused=tuple(self.refused)
+        )
 
 
 class LifeForm(Data):
@@ -173,9 +182,9 @@ Fields = Annotated[
 ]
 
 
-def placeholders(texts: Mapping[str, str]) -> Iterator[str]:
+def placeholders(placement: Placement) -> Iterator[str]:
     """Yield the names in a placement's texts."""
-    for text in texts.values():
+    for text in placement.templates:
         yield from PLACEHOLDER.findall(text)
 
 

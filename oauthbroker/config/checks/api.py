@@ -14,6 +14,7 @@ from oauthbroker.config.problems.url_checks import HTTPS_ADVICE
 from oauthbroker.config.values.preset_merge import Merged
 from oauthbroker.config.written.resource_specs import ApiHostSpec, ProviderApiSpec
 from oauthbroker.core.header_names import is_never_sent, overrides_method, spelled
+from oauthbroker.core.path_steps import climbs
 from oauthbroker.model.provider_api import (
     METHODS,
     AccountHost,
@@ -29,6 +30,7 @@ from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback
 ProblemText = tuple[str, str]
 AnyHost = ApiHost | AccountHost | ConnectedHost
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # field-name, RFC 9110 section 5.1
+_PATH: Final = re.compile(r"/[A-Za-z0-9._~:@!$&'()*+,;=/-]{0,255}")
 PLAIN_HTTP: Final = (
     "write the host alone, or for development on one machine weaken: [plainHttpProvider] in the Broker resource"
 )
@@ -45,7 +47,8 @@ def api_of(app: Merged) -> ApiAccess:
     headers = None if said.headers is None else frozenset(spelled(name.encode()) for name in said.headers)
     kept = tuple(host for host in hosts if host is not None)
     path = path if said.base_path is None else said.base_path
-    return ApiAccess(kept, methods, injected=said.delivery is not None, headers=headers, base_path=path)
+    paths = tuple(said.paths or ())
+    return ApiAccess(kept, methods, injected=said.delivery is not None, headers=headers, base_path=path, paths=paths)
 
 
 def check_api(app: Merged, reach: ProviderNetworks) -> None:
@@ -70,11 +73,22 @@ def check_api(app: Merged, reach: ProviderNetworks) -> None:
         if method in (said.methods or ())[:index]:
             app.written.refuse(("api", "methods", index), "the same method twice", "remove one")
     _check_headers(app, said.headers or ())
-    for name, items in (("hosts", said.hosts), ("methods", said.methods), ("headers", said.headers)):
+    _check_paths(app, said.paths or ())
+    fields = {"hosts": said.hosts, "methods": said.methods, "headers": said.headers, "paths": said.paths}
+    for name, items in fields.items():
         if items == []:
             app.written.refuse(("api", name), "an empty list", "write at least one, or remove the field")
     if said.delivery is not None and not (said.hosts or app.place.api_hosts or host_of_server(app)):
         app.written.missing(("api", "hosts"), "write the hosts of the provider's API: a token leaves in no other way")
+
+
+def _check_paths(app: Merged, paths: Sequence[str]) -> None:
+    for index, path in enumerate(paths):
+        if not _PATH.fullmatch(path) or climbs(path) or "//" in path:
+            hint = "write segments behind a slash, such as /v1/issues"
+            app.written.refuse(("api", "paths", index), "not the beginning of a path", hint)
+        elif path in paths[:index]:
+            app.written.refuse(("api", "paths", index), "the same path twice", "remove one")
 
 
 def _check_headers(app: Merged, headers: Sequence[str]) -> None:

@@ -114,7 +114,7 @@ def _check_placeholders(
     written: Written[CredentialAppSpec], app: Merged, forms: CredentialForms, inject: InjectForm
 ) -> None:
     """Check that each `{name}` is a field or a parameter, and that each field goes somewhere."""
-    named = set(placeholders(inject.placement().texts))
+    named = set(placeholders(inject.placement()))
     params = {*values_of(app.spec, app.preset), *(app.spec.connect_params or {})}
     for name in sorted(named - params - forms.fields.keys()):
         close = nearest(name, [*forms.fields, *params])

@@ -88,6 +88,7 @@ class ProviderApiSpec(Strict):
     methods: Annotated[list[ApiMethod], Field(max_length=10)] | None = None
     headers: Texts | None = None
     base_path: Text | None = None
+    paths: Annotated[Texts | None, Field(max_length=50)] = None
     delivery: Literal["injected"] | None = None
 
 

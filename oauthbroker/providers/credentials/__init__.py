@@ -41,7 +41,7 @@ class CredentialPreset(Data):
     def _is_whole(self) -> Self:
         """Raises ValueError for a placeholder without a field or parameter, and for a fact without evidence."""
         known = {*self.fields, *self.params}
-        for name in placeholders(self.inject.placement().texts):
+        for name in placeholders(self.inject.placement()):
             if name not in known:
                 raise ValueError(f"{self.name}: inject names {name}, which is no field")
         for fact in self.fact_paths():

@@ -42,7 +42,7 @@ _ACCOUNT = b"oauthbroker-account"
 _DOTS = re.compile(rb"[/\\]\.\.?(?:[/\\;]|$)")  # a step `..;x` is `..` to servers of Java
 _REACHED = frozenset(
     {Code.NOT_ALLOWED, Code.TURN_ENDED, Code.APP_FORBIDDEN, Code.SCOPE_NOT_ALLOWED, Code.API_HOST_FORBIDDEN,
-     Code.API_METHOD_FORBIDDEN}
+     Code.API_METHOD_FORBIDDEN, Code.API_PATH_FORBIDDEN}
 )  # fmt: skip
 
 
