@@ -132,7 +132,7 @@ class StaticCredential:
         texts = [values[each.name] for each in self.fields if each.name in values]
         if self.placement.kind == "basic":
             texts.append(basic_of(self.placement.filled(values)))
-        if self.placement.kind in {"query", "path"}:
+        if self.placement.kind in {"query", "path", "oauth1"}:
             texts += [quote(text, safe=safe) for text in texts for safe in ("", "/", PATH_SAFE)]
         return tuple(Secret(text) for text in dict.fromkeys(texts))
 

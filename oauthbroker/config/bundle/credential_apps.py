@@ -52,7 +52,7 @@ def credential_drafts(
         app, forms, preset = as_oauth_app(written), forms_of(written), preset_of(written)
         check_provider(app)
         check_api(app, reach)
-        check_connect_params(app)
+        check_connect_params(app, forms.texts)
         check_way_out(app, broker, settings.outgoing_proxy)
         check_binding(app, settings, login=broker.spec.login is not None)
         check_credential(written, app, forms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -46,12 +46,13 @@ def _param(app: Merged, name: str, written: ConnectParamSpec) -> ConnectParam:
     )
 
 
-def check_connect_params(app: Merged) -> None:
-    """Check the parameters of a connection, and what stands in their place."""
+def check_connect_params(app: Merged, others: Sequence[str] = ()) -> None:
+    """Check the parameters of a connection, and what stands in their place. `others` are texts beside the addresses of
+    the app in which they may stand."""
     _check_templates(app)
     for name, written in (app.spec.connect_params or {}).items():
         at: Keys = ("connectParams", name)
-        if app.written.whole(*at) and (problem := _problem(app, name, written)):
+        if app.written.whole(*at) and (problem := _problem(app, name, written, others)):
             app.written.refuse(at, *problem, key=True)
     if not app.spec.connect_params:
         return
@@ -64,7 +65,7 @@ def check_connect_params(app: Merged) -> None:
     _check_identity(app)
 
 
-def _problem(app: Merged, name: str, written: ConnectParamSpec) -> ProblemText | None:
+def _problem(app: Merged, name: str, written: ConnectParamSpec, others: Sequence[str]) -> ProblemText | None:
     """Return (problem, remedy) for one parameter, else None."""
     if not _NAME.fullmatch(name):
         return "not the name of a parameter", "write a word of letters and digits"
@@ -78,7 +79,7 @@ def _problem(app: Merged, name: str, written: ConnectParamSpec) -> ProblemText |
         return "oneOf is empty, or has a value twice", "write each value once"
     if not all(is_safe(value) for value in written.one_of or ()):
         return "oneOf has a value that could lead elsewhere", "write words of letters, digits, - _ . ~"
-    if not any(name in params_in(text) for text in _texts(app)):
+    if not any(name in params_in(text) for text in (*_texts(app), *others)):
         return "it stands in no address of the app", f"write {{{name}}} where it belongs, or remove it"
     return _host_problem(app, name, written)
 

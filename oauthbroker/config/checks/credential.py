@@ -33,6 +33,12 @@ class CredentialForms:
     verify: VerifyForm | None
     life: LifeForm | None
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Return the texts in which parameters may stand."""
+        placed = self.inject.placement().templates if self.inject is not None else ()
+        return (*placed, self.verify.path) if self.verify is not None else placed
+
 
 def preset_of(written: Written[CredentialAppSpec]) -> CredentialPreset | None:
     return credential_presets().get(written.spec.provider or "")

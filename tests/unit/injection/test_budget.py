@@ -6,7 +6,7 @@ from pathlib import Path
 
 import oauthbroker.injection
 
-MOST_LINES = 866
+MOST_LINES = 878  # 12 of them api.paths
 
 
 def test_the_plugin_stays_within_its_budget() -> None:
