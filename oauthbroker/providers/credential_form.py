@@ -120,8 +120,8 @@ class InjectForm(Data):
 
     bearer: Template | None = None
     basic: BasicForm | None = None
-    headers: Annotated[dict[_Carrier, Template], Field(min_length=1, max_length=10)] | None = None
-    query: Annotated[dict[_QueryName, Template], Field(min_length=1, max_length=5)] | None = None
+    headers: Annotated[dict[_Carrier, Template], Field(max_length=10)] | None = None
+    query: Annotated[dict[_QueryName, Template], Field(max_length=5)] | None = None
     path: Annotated[str, AfterValidator(_prefix)] | None = None
     aws_sig_v4: Annotated[AwsSigV4Form | None, Field(alias="awsSigV4")] = None
     oauth1: OAuth1Form | None = None
@@ -129,8 +129,8 @@ class InjectForm(Data):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         said = self.model_fields_set - {"headers"}
-        if len(said) > 1 or not self.model_fields_set:
-            raise PydanticCustomError("inject_one", "not exactly one form, with or without headers")
+        if len(said) > 1:
+            raise PydanticCustomError("inject_one", "two forms")
         set_by_form = {"authorization"} if said & {"bearer", "basic", "aws_sig_v4", "oauth1"} else set[str]()
         names = [spelled_text(name) for name in self.headers or {}]
         if len({*names, *set_by_form}) < len(names) + len(set_by_form):

@@ -89,8 +89,9 @@ def check_credential(written: Written[CredentialAppSpec], app: Merged, forms: Cr
     _check_provider(written)
     if not forms.fields and written.whole("fields"):
         written.missing(("fields",), "write the secrets that a person types, such as apiKey: {title: API key}")
-    if forms.inject is None:
-        written.missing(("inject",), 'write where requests carry them, such as bearer: "{apiKey}"')
+    if forms.inject is None or not forms.inject.model_fields_set:
+        if written.whole("inject"):
+            written.missing(("inject",), 'write where requests carry them, such as bearer: "{apiKey}"')
     else:
         _check_placeholders(written, app, forms, forms.inject)
     hosts = api_of(app).hosts
@@ -126,7 +127,7 @@ def _check_placeholders(
         close = nearest(name, [*forms.fields, *params])
         hint = f"the nearest known one is {{{close}}}" if close else "write one of fields, params or connectParams"
         written.refuse(("inject",), f"{{{name}}} is no field or parameter of this app", hint, key=True)
-    for name in sorted((written.spec.fields or {}).keys() - named):
+    for name in sorted((written.spec.fields or {}).keys() - named if written.whole("inject") else ()):
         written.refuse(("fields", name), "inject does not use it", "remove it, or write it into inject", key=True)
     for text in (*app.place.named_hosts, *([forms.verify.path] if forms.verify is not None else [])):
         for name in params_in(fill(text, values_of(app.spec, app.preset))):

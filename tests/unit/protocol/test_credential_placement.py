@@ -1,0 +1,120 @@
+"""Hostile values and requests against each place of a static credential."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import parse_qsl, quote, unquote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.injection.token_masking import masker_of
+from oauthbroker.model.static_credential import (
+    LONGEST,
+    CredentialField,
+    Placement,
+    StaticCredential,
+    basic_of,
+    packed,
+)
+from oauthbroker.protocol.credential_placement import placed
+from oauthbroker.protocol.network.api_request import ApiRequest
+from tests.kit.forms import examples
+
+FIELD = CredentialField(name="key", title="Key")
+PLACES = {
+    "headers": Placement(kind="headers", texts={"X-Api-Key": "{key}"}),
+    "basic": Placement(kind="basic", texts={"username": "{key}", "password": ""}),
+    "query": Placement(kind="query", texts={"api_key": "{key}"}),
+    "path": Placement(kind="path", texts={"path": "/bot{key}"}),
+    "segment": Placement(kind="path", texts={"path": "/{key}"}),
+}
+REFUSED = {
+    "missing": ["", ],
+    "characters": [
+        "a\r\nX-Other: 1", "a\nb", "a\rb", "a\tb", "a\x00b", "a\x7fb", "a\x1b[31m", "a\x85b", "a\xa0b", "é" * 9, "a\u200bb",
+        "a\u202eb", "a\u2028b", "a\ufeffb", "\ud800key", "Ａ" * 8, "a\u0301b", "🔑" * 4, "ı" * 9, "a\x0bb",
+    ],
+    "long": ["x" * (LONGEST + 1), "é" * (LONGEST + 1)],
+}  # fmt: skip
+HOSTILE = (
+    "a/../b", "../../x", "..%2f..", "%2e%2e/x", "a?b=c", "a#b", "a&b=c", "a;b=c", "a=b", "//evil.example", "@evil.example",
+    "http://evil.example/", "a\\..\\b", ":8080", "a b", "{key}", "{other}", "%(key)s", "$1", "\\g<0>", "a%00b", "a%0d%0ab",
+    "'\"<script>", "..", ".", "...", "..;a", "~", "a+b", "x" * LONGEST,
+)  # fmt: skip
+
+
+def credential(place: str) -> StaticCredential:
+    return StaticCredential(fields=(FIELD,), placement=PLACES[place])
+
+
+def sent(place: str, value: str, path: str = "/data?q=1") -> ApiRequest:
+    request = ApiRequest(method="GET", scheme="https", host="api.example.com", port=443, path=path, headers=[])
+    return placed(credential(place), packed({"key": value}), request)
+
+
+@pytest.mark.parametrize("problem", REFUSED)
+def test_a_value_that_no_request_can_carry_is_none(problem: str) -> None:
+    for value in REFUSED[problem]:
+        assert problem == FIELD.problem(value), ascii(value)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_hostile_value_stays_in_its_place(place: str) -> None:
+    for value in HOSTILE:
+        assert "" == FIELD.problem(value), value
+        try:
+            request = sent(place, value)
+        except BrokerError as error:
+            assert Code.REQUEST_INVALID is error.code
+            assert place in {"path", "segment"}
+            assert value not in f"{error!r} {error} {error.note}" or len(value) < 3
+            continue
+        assert ("api.example.com", 443) == (request.host, request.port)
+        at, _, query = request.path.partition("?")
+        headers = {name.decode(): text.decode() for name, text in request.headers}
+        assert all("\r" not in text and "\n" not in text for text in [*headers.values(), request.path])
+        if place == "headers":
+            assert ({"X-Api-Key": value}, "/data?q=1") == (headers, request.path)
+        elif place == "basic":
+            assert {"Authorization": f"Basic {basic_of({'username': value, 'password': ''})}"} == headers
+        elif place == "query":
+            assert [("q", "1"), ("api_key", value)] == parse_qsl(query, keep_blank_values=True), value
+        else:
+            start = "/bot" if place == "path" else "/"
+            first, slash, rest = at.removeprefix(start).partition("/")
+            assert (value, "data", "q=1") == (unquote(first), rest, query), value
+            assert slash
+
+
+@pytest.mark.parametrize("value", ["..", ".", "..;a"])
+def test_a_value_that_is_a_step_is_no_segment(value: str) -> None:
+    with pytest.raises(BrokerError, match="requestInvalid"):
+        sent("segment", value)
+
+
+@given(st.data())
+@settings(max_examples=examples(100), deadline=None)
+def test_what_a_request_carries_is_masked_across_the_borders_of_pieces(data: st.DataObject) -> None:
+    value = data.draw(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40))
+    for place in PLACES:
+        try:
+            request = sent(place, value)
+        except BrokerError:
+            continue
+        masker = masker_of(credential(place).masked(packed({"key": value})))
+        carried = {
+            "headers": value,
+            "basic": basic_of({"username": value, "password": ""}),
+            "query": quote(value, safe=""),
+        }.get(place, request.path.partition("?")[0].removeprefix("/bot").removeprefix("/").partition("/")[0])
+        text = json.dumps({"url": request.path}) + carried + f"<{value}>" + value[:5]
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+        pieces = [text[a:b].encode() for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+        got = b"".join([*map(masker.feed, pieces), masker.end()]).decode()
+        assert len(text) == len(got)
+        assert value not in got
+        assert carried not in got
+        assert value.encode() not in masker.once(f"https://evil.example{request.path}".encode())
