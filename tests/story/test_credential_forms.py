@@ -103,7 +103,7 @@ async def harness(api: KeyApi, test_clock: TestClock, tmp_path: Path) -> AsyncIt
             asked = await asked_for(harness, api, app=name)
             typed = {"credential.a": KEY, "credential.b": SECRET}
             region = {"param.region": "eu-west-1"} if name == "aws" else {}
-            page = await type_key(harness, asked, **typed, **region)
+            page = await type_key(harness, asked, "", None, **typed, **region)
             assert "is connected" in page.text, (name, page.text)
         api.seen.clear()
         yield harness
@@ -131,7 +131,6 @@ async def test_a_signature_is_made_anew_for_the_second_try(harness: Harness, api
     """The API refuses the first request to a path, and the credential passes its check again."""
     assert 401 == (await sent(harness, api, "/locked", app="oauth")).status_code
     tries = [it.headers["authorization"] for it in api.seen if it.path == "/locked"]
-    print(len(tries))
     assert len(tries) == len(set(tries)), "a nonce is used once"
 
 
@@ -208,8 +207,9 @@ async def test_a_signature_of_the_callers_own_is_refused_or_dropped(harness: Har
         for query in queries:
             refused = await sent(harness, api, f"/data?{query}", app=app)
             assert isinstance(refused, Failed) and Code.REQUEST_INVALID is refused.code, query  # noqa: PT018
-    form = {"content": "oauth_token=x", "headers": {"Content-Type": "Application/X-WWW-Form-Urlencoded"}}
-    assert isinstance(await sent(harness, api, app="oauth", method="POST", **form), Failed)
+    said = {"Content-Type": "Application/X-WWW-Form-Urlencoded"}
+    refused = await sent(harness, api, app="oauth", method="POST", content="oauth_token=x", headers=said)
+    assert isinstance(refused, Failed)
     assert [] == api.seen
     names = ("Authorization", "X-Amz-Date", "x_amz_date", "X-Amz-Security-Token", "X-AMZ-Content-SHA256")
     await sent(harness, api, app="aws", headers=dict.fromkeys(names, "mine"))
@@ -288,7 +288,7 @@ async def test_a_base_path_stands_behind_the_credentials_own(
     async with IdentityProvider(clock=test_clock) as idp, running(idp, apps, clock=test_clock) as harness:
         for app, path in (("path", f"/bot{KEY}/{SECRET}/v1/data"), ("query", "/v1/data")):
             asked = await asked_for(harness, api, app=app)
-            await type_key(harness, asked, **{"credential.a": KEY, "credential.b": SECRET})
+            await type_key(harness, asked, "", None, **{"credential.a": KEY, "credential.b": SECRET})
             for said in ("/data", "/v1/data"):
                 assert 200 == (await sent(harness, api, said, app=app)).status_code
                 assert path == api.seen[-1].path

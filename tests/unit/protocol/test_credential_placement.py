@@ -32,10 +32,10 @@ PLACES = {
     "segment": Placement(kind="path", texts={"path": "/{key}"}),
 }
 REFUSED = {
-    "missing": ["", ],
+    "missing": [""],
     "characters": [
         "a\r\nX-Other: 1", "a\nb", "a\rb", "a\tb", "a\x00b", "a\x7fb", "a\x1b[31m", "a\x85b", "a\xa0b", "é" * 9, "a\u200bb",
-        "a\u202eb", "a\u2028b", "a\ufeffb", "\ud800key", "Ａ" * 8, "a\u0301b", "🔑" * 4, "ı" * 9, "a\x0bb",
+        "a\u202eb", "a\u2028b", "a\ufeffb", "\ud800key", "\uff21" * 8, "a\u0301b", "🔑" * 4, "\u0131" * 9, "a\x0bb",
     ],
     "long": ["x" * (LONGEST + 1), "é" * (LONGEST + 1)],
 }  # fmt: skip
@@ -55,6 +55,16 @@ def sent(place: str, value: str, path: str = "/data?q=1") -> ApiRequest:
     return placed(credential(place), packed({"key": value}), request)
 
 
+def attempt(place: str, value: str) -> ApiRequest | None:
+    """The request, None if it is `requestInvalid`."""
+    try:
+        return sent(place, value)
+    except BrokerError as error:
+        if error.code is not Code.REQUEST_INVALID:
+            raise
+    return None
+
+
 @pytest.mark.parametrize("problem", REFUSED)
 def test_a_value_that_no_request_can_carry_is_none(problem: str) -> None:
     for value in REFUSED[problem]:
@@ -65,12 +75,9 @@ def test_a_value_that_no_request_can_carry_is_none(problem: str) -> None:
 def test_a_hostile_value_stays_in_its_place(place: str) -> None:
     for value in HOSTILE:
         assert "" == FIELD.problem(value), value
-        try:
-            request = sent(place, value)
-        except BrokerError as error:
-            assert Code.REQUEST_INVALID is error.code
-            assert place in {"path", "segment"}
-            assert value not in f"{error!r} {error} {error.note}" or len(value) < 3
+        request = attempt(place, value)
+        if request is None:
+            assert place in {"path", "segment"}, value
             continue
         assert ("api.example.com", 443) == (request.host, request.port)
         at, _, query = request.path.partition("?")
@@ -100,9 +107,8 @@ def test_a_value_that_is_a_step_is_no_segment(value: str) -> None:
 def test_what_a_request_carries_is_masked_across_the_borders_of_pieces(data: st.DataObject) -> None:
     value = data.draw(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40))
     for place in PLACES:
-        try:
-            request = sent(place, value)
-        except BrokerError:
+        request = attempt(place, value)
+        if request is None:
             continue
         masker = masker_of(credential(place).masked(packed({"key": value})))
         carried = {
