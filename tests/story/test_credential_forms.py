@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import json
 import logging
 import re
@@ -271,9 +272,33 @@ async def test_a_redirect_is_an_answer_without_the_credential(
         assert isinstance(followed, Failed) and Code.API_HOST_FORBIDDEN is followed.code, name  # noqa: PT018
 
 
+async def test_an_answer_that_is_encoded_is_refused(
+    harness: Harness, api: KeyApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value in it could not be masked."""
+
+    async def gzipped(_: KeyApi, scope: Any, receive: Any, send: Any) -> None:
+        body = gzip.compress(repr(scope["headers"]).encode())
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-encoding", b"gzip")]})
+        await send({"type": "http.response.body", "body": body})
+
+    monkeypatch.setattr(KeyApi, "__call__", gzipped)
+    for name in FORMS:
+        refused = await sent(harness, api, app=name)
+        assert isinstance(refused, Failed) and Code.PROVIDER_UNREACHABLE is refused.code, name  # noqa: PT018
+
+
 async def test_paths_bound_where_requests_go(api: KeyApi, test_clock: TestClock, tmp_path: Path) -> None:
     app = next(it for it in apps_of(api, tmp_path, ", paths: [/v1/issues, /me]") if it.name == "bearer")
-    async with IdentityProvider(clock=test_clock) as idp, running(idp, [app], clock=test_clock) as harness:
+    tools = {"Tool/carried": (ToolAuth("bearer", (), injected=True),)}
+    async with (
+        IdentityProvider(clock=test_clock) as idp,
+        running(idp, [app], clock=test_clock, tools=tools) as harness,
+    ):
+        callers = await Callers.of(harness)
+        tool = await callers.tool("Tool/carried", tools={"Tool/carried": None})
+        proxied = await tool.send("GET", f"/v1/proxy/bearer/127.0.0.1:{api.port}/v2")
+        assert (403, "apiPathForbidden") == (proxied.status, proxied.json()["code"])
         for path in ("/v2", "/v1/issuesx", "/v1%2Fissues", "/v1/issues/%2e%2e/x", "/v1/issues/..;/x", "/V1/issues"):
             refused = await sent(harness, api, path, app="bearer")
             assert isinstance(refused, Failed) and Code.API_PATH_FORBIDDEN is refused.code, path  # noqa: PT018

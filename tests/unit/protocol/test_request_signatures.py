@@ -28,7 +28,7 @@ def request(path: str = "/", method: str = "GET", **more: Any) -> ApiRequest:
 
 
 def expected_aws(asked: ApiRequest, sent: dict[str, str], service: str, region: str) -> str:
-    """Compute the signature as AWS's document has it: of what is sent, and of nothing else."""
+    """Compute the signature as AWS's document has it: of the request as it goes out."""
     found = re.fullmatch(
         r"AWS4-HMAC-SHA256 Credential=([^/]+)/(.+), SignedHeaders=(\S+), Signature=([0-9a-f]{64})",
         sent["authorization"],
