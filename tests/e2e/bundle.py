@@ -19,6 +19,7 @@ from oauthbroker import TurnAuth
 from oauthbroker.model.apps import Binding
 from oauthbroker.model.turn import Turn
 
+STAFF = "staff"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 # Everything that has to be encoded before it may stand in an Authorization header (RFC 6749 section 2.3.1).
 AWKWARD = " +%:/&=?\"'~"
@@ -136,6 +137,18 @@ def registrations() -> dict[str, Registration]:
         Registration("direct", "user", "none", "Example calendar", link="direct"),
     ]
     return {registration.name: registration for registration in made}
+
+
+def staff_client(home: str) -> dict[str, Any]:
+    """The provider's side of the broker's own login."""
+    return {
+        "client_id": STAFF,
+        "client_name": "Example staff",
+        "token_endpoint_auth_method": "none",
+        "redirect_uris": [f"{home}/login/callback"],
+        "response_types": ["code"],
+        "grant_types": ["authorization_code"],
+    }
 
 
 def write(

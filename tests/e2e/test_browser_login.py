@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -14,24 +13,13 @@ from playwright.async_api import Browser
 from oauthbroker import AuthorizationRequired, Code
 from oauthbroker.testing import Canaries
 from tests.e2e import authority, bundle, pictures, served
+from tests.e2e.bundle import STAFF
 from tests.e2e.person import Person
 from tests.e2e.stage import Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
-APP, STAFF = "tracked", "staff"
-
-
-def staff_client(home: str) -> dict[str, Any]:
-    """The provider's side of the broker's own login."""
-    return {
-        "client_id": STAFF,
-        "client_name": "Example staff",
-        "token_endpoint_auth_method": "none",
-        "redirect_uris": [f"{home}/login/callback"],
-        "response_types": ["code"],
-        "grant_types": ["authorization_code"],
-    }
+APP = "tracked"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -41,7 +29,7 @@ async def stage(tmp_path: Path, canaries: Canaries, chromium: Browser) -> AsyncI
     home = f"http://127.0.0.1:{listener.getsockname()[1]}"
     async with AsyncExitStack() as stack:
         stack.enter_context(listener)
-        provider = await stack.enter_async_context(authority.running([app.client(home), staff_client(home)]))
+        provider = await stack.enter_async_context(authority.running([app.client(home), bundle.staff_client(home)]))
         login = {
             "client": {"clientId": STAFF, "authMethod": "none"},
             "endpoints": {"issuer": provider.issuer},

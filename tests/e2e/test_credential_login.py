@@ -15,7 +15,6 @@ from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.testing import Canaries
 from tests.e2e import authority, bundle, pictures, served
 from tests.e2e.person import Person
-from tests.e2e.test_browser_login import staff_client
 from tests.story.keys_kit import GOOD, key_api
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -29,7 +28,7 @@ async def test_the_person_signs_in_first_and_types_then(tmp_path: Path, canaries
     async with AsyncExitStack() as stack:
         stack.enter_context(listener)
         api = await stack.enter_async_context(key_api())
-        provider = await stack.enter_async_context(authority.running([staff_client(home)]))
+        provider = await stack.enter_async_context(authority.running([bundle.staff_client(home)]))
         login = {
             "client": {"clientId": "staff", "authMethod": "none"},
             "endpoints": {"issuer": provider.issuer},
