@@ -27,8 +27,8 @@ class TokenIssued(AuditEntry):
 
 
 class TokenInjected(AuditEntry):
-    """A token was issued for a request that the broker sends with `method` to `host`; the tool does not get it. `team`: a
-    user without a credential of their own got the team's."""
+    """A token was issued for a request that the broker sends with `method` to `host`; the tool does not get it.
+    `team`: a user without a credential of their own got the team's."""
 
     app: str
     grant: str

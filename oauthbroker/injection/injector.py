@@ -14,6 +14,7 @@ from oauthbroker.injection.headers import TEAM, Headers, incoming, outgoing
 from oauthbroker.injection.targets import Target
 from oauthbroker.injection.token_masking import masker_of
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.static_credential import unpacked
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.protocol.credential_placement import placed
 from oauthbroker.protocol.network.api_request import ApiRequest
@@ -174,4 +175,5 @@ def carrying(app: OAuthApp, ready: Ready, request: ApiRequest) -> tuple[ApiReque
         return replace(request, headers=[*request.headers, proof]), (token,)
     there = app.at({param.name: str(ready.provider_data.get(param.name, "")) for param in app.connect_params})
     credential = there.credential or app.credential
-    return placed(credential, token, request), credential.masked(token)
+    values = unpacked(token)
+    return placed(credential, values, request), credential.masked(values)

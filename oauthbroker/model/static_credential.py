@@ -143,9 +143,12 @@ class StaticCredential:
         """Return the provider's pages on which it is made and ended."""
         return tuple(dict.fromkeys(each.obtain for each in self.fields if each.obtain))
 
-    def masked(self, packed: Secret) -> tuple[Secret, ...]:
+    def parts(self, packed: Secret) -> tuple[Secret, ...]:
+        """Return `masked` of a packed credential."""
+        return self.masked(unpacked(packed))
+
+    def masked(self, values: Values) -> tuple[Secret, ...]:
         """Return every text that an answer may repeat: each value, and what requests make of it."""
-        values = unpacked(packed)
         texts = [values[each.name] for each in self.fields if each.name in values]
         if self.placement.kind == "basic":
             texts.append(basic_of(self.placement.filled(values)))

@@ -10,19 +10,18 @@ from urllib.parse import quote, unquote_plus, urlencode
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.header_names import spelled_text
 from oauthbroker.core.path_steps import climbs
-from oauthbroker.core.secret import Secret
 from oauthbroker.model.connect_params import filled
-from oauthbroker.model.static_credential import PATH_SAFE, StaticCredential, basic_of, unpacked
+from oauthbroker.model.static_credential import PATH_SAFE, StaticCredential, basic_of
 from oauthbroker.protocol.network.api_request import ApiRequest
 from oauthbroker.protocol.request_signatures import signed
 
 _BETWEEN = re.compile("[&;]")  # `;` is one at some servers
 
 
-def placed(credential: StaticCredential, packed: Secret, request: ApiRequest) -> ApiRequest:
+def placed(credential: StaticCredential, values: Values, request: ApiRequest) -> ApiRequest:
     """Return the request with the credential. Raises `requestInvalid` for a query that names its parameter, for a path
     that could leave the credential's, and for a body that cannot be signed."""
-    placement, values = credential.placement, unpacked(packed)
+    placement = credential.placement
     texts = placement.filled(values)
     beside = {name: filled(text, values) for name, text in placement.beside.items()}
     request = _with_headers(request, beside) if beside else request

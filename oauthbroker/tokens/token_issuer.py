@@ -129,7 +129,7 @@ class TokenIssuer:
         issuance.write(now)
         self.uses.note(entry.grant, entry.agent, entry.tool, now)
         credential = issuance.app.credential
-        self.scrubber.remember(issuance.ready.access_token, None if credential is None else credential.masked)
+        self.scrubber.remember(issuance.ready.access_token, None if credential is None else credential.parts)
         self.metrics.count(issuance.counted)
         if issuance.app.refresh_ahead_seconds:
             self.background.watch(issuance.app, issuance.grant)
