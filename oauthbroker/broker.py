@@ -139,7 +139,7 @@ class Broker:
         return self._services.contexts.of_turn_token(token_holder)
 
     def static_token(self, connector: str) -> Secret | None:
-        """Return the token that `Connector/<name>` was configured with; None if it uses an OAuthApp, or no token."""
+        """Return the token that `Connector/<name>` was configured with; None if it uses an app, or no token."""
         name = connector.removeprefix("Connector/")
         found = self.bundle.connectors.get(name)
         if found is None or found.static_token is None:

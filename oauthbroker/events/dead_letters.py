@@ -30,12 +30,13 @@ class DeadLetter:
     attempts: int
     type: str = ""
     app: str = ""
+    kind: str = "OAuthApp"
     made: datetime | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that the API and the command line print. Unknown members of a damaged one are left out."""
         kind, _, name = self.swarm.partition("/")
-        app = {"oauthAppRef": {"kind": "OAuthApp", "name": self.app}} if self.app else {}
+        app = {"oauthAppRef": {"kind": self.kind, "name": self.app}} if self.app else {}
         return {
             "eventId": self.id,
             **({"type": self.type} if self.type else {}),
@@ -111,4 +112,5 @@ def _letter(dead: DeadEvent) -> DeadLetter:
         return letter
     ref = dead.event.payload.get("oauthAppRef", {})
     app = str(ref.get("name", "")) if isinstance(ref, dict) else ""
-    return replace(letter, type=dead.event.type, app=app, made=dead.event.created_at)
+    kind = "CredentialApp" if app and ref.get("kind") == "CredentialApp" else "OAuthApp"
+    return replace(letter, type=dead.event.type, app=app, kind=kind, made=dead.event.created_at)

@@ -38,7 +38,7 @@ class OAuthMcp:
         """The app of the server, with the account. Raises ValueError if the configuration declares none, or several."""
         declared = self._broker.bundle.tools.get(self.tool, ())
         if len(declared) != 1:
-            raise ValueError(f"{self.tool} declares no app, or several: add the one OAuthApp of the MCP server")
+            raise ValueError(f"{self.tool} declares no app, or several: add the one app of the MCP server")
         return declared[0].app if self.account is None else f"{declared[0].app}@{self.account}"
 
     async def missing(self, turn: Turn) -> Missing:

@@ -11,6 +11,7 @@ from pydantic import Field
 from oauthbroker.plugins import Ref, ResourceKind, Strict, WrittenResource, WrittenResources
 
 ALL: Final = "*"
+_KEYS: Final = "CredentialApp"
 _NAME: Final = re.compile(r"[A-Za-z0-9-]{1,32}")  # the name of a tool begins with it: models take letters, digits, _, -
 _URI_NAME: Final = re.compile(r"[a-z][a-z0-9-]*")  # a URI begins with it: clients take a lower-case scheme
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -33,7 +34,8 @@ class McpServerSpec(Strict):
     @property
     def app(self) -> str:
         """Return the app as a call names it, with the account."""
-        return f"OAuthApp/{self.oauth_app_ref.name}" + (f"@{self.account}" if self.account else "")
+        ref = self.oauth_app_ref
+        return f"{ref.kind}/{ref.name}" + (f"@{self.account}" if self.account else "")
 
     def shows(self, kind: str, name: str) -> bool:
         """Tell whether the host is shown one of the `tools`, `prompts`, `resources` or `resource_templates`."""
@@ -44,11 +46,13 @@ class McpServerSpec(Strict):
 
 
 def _check(server: WrittenResource, resources: WrittenResources) -> None:
-    app = resources.refer(server, ("oauthAppRef",), "OAuthApp")
+    ref = getattr(server.spec, "oauth_app_ref", None)
+    is_key = getattr(ref, "kind", "") == _KEYS
+    app = resources.refer(server, ("oauthAppRef",), _KEYS if is_key else "OAuthApp")
     if not _NAME.fullmatch(server.name):
         server.refuse((), "a name that cannot begin a tool's name", "use at most 32 letters, digits and -")
     if server.spec.url is None:
-        if app is not None and app.whole("mcp") and app.spec.mcp is None:
+        if app is not None and (is_key or (app.whole("mcp") and app.spec.mcp is None)):
             server.missing(("url",), "write the server's URL, since the app is not of provider: mcp")
     elif server.whole("url") and not _fits(server.spec.url):
         server.refuse(("url",), "not the URL of an MCP server", "write https://..., or http:// for this machine")
@@ -56,6 +60,8 @@ def _check(server: WrittenResource, resources: WrittenResources) -> None:
         server.refuse(("account",), "not the name of an account", "write printable characters, no blank at either end")
     if account and app is not None and app.spec.accounts != "several" and not app.spec.connect_params:
         server.refuse(("account",), "the app has one account for each subject", "write accounts: several in the app")
+    if is_key and server.spec.scopes is not None:
+        server.refuse(("scopes",), "a CredentialApp has no scopes", "remove them", key=True)
     for member in ("tools", "prompts"):
         names = getattr(server.spec, member) if server.whole(member) else ()
         if ALL in names and len(names) > 1:

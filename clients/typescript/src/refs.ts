@@ -1,18 +1,18 @@
-/** The forms in which a call takes an app: `OAuthApp/name`, the bare name, or kind and name; in a call, `name@account`. */
+/** The forms in which a call takes an app: `OAuthApp/name`, `CredentialApp/name`, the bare name, or kind and name; in a call, `name@account`. */
 
 import { BrokerError } from "./errors.js";
 import type { ObjectRefLike } from "./types.js";
 
-/** The app's bare name. Throws `requestInvalid` for what names no OAuthApp, and for `name@account`: only a call names one. */
+/** The app's bare name. Throws `requestInvalid` for what names no app, and for `name@account`: only a call names one. */
 export function appName(ref: ObjectRefLike): string {
   const name = callRef(ref);
   if (name.includes("@")) throw new BrokerError("requestInvalid");
   return name;
 }
 
-/** What a call names: `name`, or `name@account`. Throws `requestInvalid` for what names no OAuthApp. */
+/** What a call names: `name`, or `name@account`. Throws `requestInvalid` for what names no app. */
 export function callRef(ref: ObjectRefLike): string {
-  const [, name = ""] = typeof ref === "string" ? (/^(?:OAuthApp\/)?([^/@]+(?:@[^]*)?)$/.exec(ref) ?? []) : ["", named(ref)];
+  const [, name = ""] = typeof ref === "string" ? (/^(?:(?:OAuthApp|CredentialApp)\/)?([^/@]+(?:@[^]*)?)$/.exec(ref) ?? []) : ["", named(ref)];
   if (name === "") throw new BrokerError("requestInvalid");
   return name;
 }
@@ -20,5 +20,5 @@ export function callRef(ref: ObjectRefLike): string {
 function named(ref: unknown): string {
   const { kind = "OAuthApp", name, ...more } = Object(ref) as Record<string, unknown>;
   const known = Object.keys(more).every((member) => member === "apiVersion");
-  return kind === "OAuthApp" && typeof name === "string" && known ? name : "";
+  return (kind === "OAuthApp" || kind === "CredentialApp") && typeof name === "string" && known ? name : "";
 }

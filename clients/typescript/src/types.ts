@@ -3,7 +3,7 @@
 /** The languages of messages and errors. */
 export type Locale = "en" | "ko";
 
-/** `"OAuthApp/slack-bot"`, or the same as an object. */
+/** `"OAuthApp/slack-bot"`, `"CredentialApp/datadog"`, or the same as an object. */
 export type ObjectRefLike = string | { kind: string; name: string; apiVersion?: string };
 
 /** What a tool asks for (12.5.1). There is no field for a subject: it is the turn's. */
@@ -88,7 +88,7 @@ export interface AuthPendingBlock {
 
 export interface AuthPendingItem {
   authSessionId: string;
-  oauthAppRef: { kind: "OAuthApp"; name: string };
+  oauthAppRef: { kind: "OAuthApp" | "CredentialApp"; name: string };
   provider: string;
   subjectMode: "global" | "user";
   account?: string;
@@ -159,7 +159,7 @@ export interface SessionOutcome {
   code?: string;
 }
 
-/** An OAuthApp as its callers may know it. */
+/** An app as its callers may know it. */
 export interface AppInfo {
   name: string;
   title: string;

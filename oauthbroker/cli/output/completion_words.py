@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 def app_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the configured OAuthApps, in the form that is being typed."""
-    loaded, kind = _loaded(ctx), "OAuthApp/" if incomplete.startswith("OAuthApp/") else ""
-    return _fitting([kind + name for name in loaded.apps] if loaded else (), incomplete)
+    """Return the configured apps, in the form that is being typed."""
+    loaded, with_kind = _loaded(ctx), "/" in incomplete
+    apps = loaded.apps.items() if loaded else ()
+    return _fitting([f"{it.app.kind}/{name}" if with_kind else name for name, it in apps], incomplete)
 
 
 def app_option(text: str) -> Any:
@@ -36,7 +37,9 @@ def _named(typed: str | None) -> str | None:
     try:
         return None if typed is None else call_ref(typed)
     except BrokerError:
-        raise Refused("--app takes the name of an OAuthApp, or OAuthApp/name. Nothing was changed.") from None
+        raise Refused(
+            "--app takes the name of an app, or its kind and name, as in OAuthApp/name. Nothing was changed."
+        ) from None
 
 
 def secret_names(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -65,7 +65,7 @@ class Adapter(Protocol):
 
 
 class Requests(Protocol):
-    """The way to the APIs of OAuthApps. The fields of its effects are `app`, `url`, `query` and `body`."""
+    """The way to the APIs of apps. The fields of its effects are `app`, `url`, `query` and `body`."""
 
     def problem(self, app: str, method: str, url: str) -> str:
         """Return why the app's token cannot be sent there; empty if it can."""

@@ -1,4 +1,4 @@
-"""Requests to the APIs of OAuthApps, by the broker's injecting client: a flow never gets the token."""
+"""Requests to the APIs of apps, by the broker's injecting client: a flow never gets the token or key."""
 
 from __future__ import annotations
 

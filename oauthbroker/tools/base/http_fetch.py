@@ -1,7 +1,7 @@
 """The tool `http-fetch`: `get` and `post` (specification 002, section 14.2). Its answers are ours: neither document
 prints them.
 
-With `app`, the request goes to the API of that OAuthApp and carries the user's token, which this tool does not see.
+With `app`, the request goes to the API of that app and carries the user's token or key, which this tool does not see.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def _with_token(
     request for consent is returned or raised as it came."""
     oauth: Any = getattr(ctx, "oauth", None)
     if oauth is None:
-        raise ToolFailure("This tool has no OAuthApp.", name="AppRefused", suggestion="Leave out `app`.")
+        raise ToolFailure("This tool has no app.", name="AppRefused", suggestion="Leave out `app`.")
     if hasattr(oauth, "fetch"):
         found = await oauth.fetch(app, method, url, headers=headers, content=content or None)
         if not hasattr(found, "body"):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import AppKind
 from oauthbroker.model.subject import MAX_BYTES, is_subject
 from oauthbroker.model.turn_token import LONGEST_TOOL, TOOL
 
@@ -51,9 +52,9 @@ ToolRef = Annotated[str, Field(pattern=f"^{TOOL.pattern}$", max_length=LONGEST_T
 
 
 class NamedApp(RequestModel):
-    """An OAuthApp by kind and name."""
+    """An OAuthApp or CredentialApp by kind and name."""
 
-    kind: Literal["OAuthApp"] = "OAuthApp"
+    kind: AppKind = "OAuthApp"
     name: Name
     apiVersion: str | None = None
 
@@ -66,10 +67,13 @@ class NamedSwarm(RequestModel):
     apiVersion: str | None = None
 
 
-AppText = Annotated[str, Field(pattern=r"^(OAuthApp/)?[^/@]+(@.*)?$", max_length=400)]
+AppText = Annotated[str, Field(pattern=r"^((OAuthApp|CredentialApp)/)?[^/@]+(@.*)?$", max_length=400)]
 AppRef = Annotated[
     AppText | NamedApp,
-    Field(description="`OAuthApp/name`, the bare name, or kind and name.", examples=["OAuthApp/slack-bot"]),
+    Field(
+        description="`OAuthApp/name`, `CredentialApp/name`, the bare name, or kind and name.",
+        examples=["OAuthApp/slack-bot"],
+    ),
 ]
 Scopes = Annotated[
     list[str] | None,

@@ -62,3 +62,44 @@ def test_what_names_no_account_is_refused(tmp_path: Path, account: str, what: st
 def test_an_account_of_an_app_that_has_one_is_refused(tmp_path: Path) -> None:
     [problem] = problems_in(folder_of(tmp_path, "one"))
     assert "The app has one account for each subject" in str(problem)
+
+
+KEYED = (
+    HEAD
+    + """kind: CredentialApp
+metadata: {name: meter}
+spec:
+  subjectMode: user
+  fields: {apiKey: {title: API key}}
+  inject: {bearer: "{apiKey}"}
+  api: {hosts: [mcp.meter.example]}
+  verify: {path: /me, account: "meter:user:{id}"}
+"""
+)
+OF_KEYS = (
+    HEAD
+    + """kind: McpServer
+metadata: {name: meter}
+spec: {url: "https://mcp.meter.example/mcp", oauthAppRef: CredentialApp/meter, tools: ["*"]}
+"""
+)
+
+
+def test_a_server_may_take_the_key_of_a_credential_app(tmp_path: Path) -> None:
+    loaded = resolve(load(write(tmp_path, app=KEYED, server=OF_KEYS, broker=USED)), {}, {})
+    assert "CredentialApp/meter" == loaded.plugins["mcp"].of("McpServer")["meter"].spec.app
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('url: "https://mcp.meter.example/mcp", ', "", "url"),
+        ("tools:", "scopes: [read], tools:", "A CredentialApp has no scopes"),
+        ("CredentialApp/meter", "CredentialApp/metre", "CredentialApp/meter"),
+        ("CredentialApp/meter", "OAuthApp/meter", "No such OAuthApp"),
+        ("CredentialApp/meter", "Tool/meter", "Not a reference to an OAuthApp"),
+    ],
+)
+def test_what_a_server_with_a_key_cannot_say_is_one_problem(tmp_path: Path, old: str, new: str, words: str) -> None:
+    [problem] = problems_in(write(tmp_path, app=KEYED, server=edited(OF_KEYS, (old, new)), broker=USED))
+    assert words in str(problem)
