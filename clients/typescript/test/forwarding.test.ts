@@ -32,6 +32,9 @@ test("the request goes to the broker with the turn token", () =>
 
 const REFS: [string, string | undefined][] = [
   ["OAuthApp/acme@work", "acme%40work"],
+  ["CredentialApp/acme@work", "acme%40work"],
+  ["CredentialApp/acme", "acme"],
+  ["CredentialApp/", undefined],
   ["acme@a/b@c", "acme%40a%2Fb%40c"],
   ["OAuthApp/acme@", "acme%40"],
   ["OAuthApp/@work", undefined],

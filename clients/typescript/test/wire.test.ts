@@ -238,14 +238,14 @@ for (const [why, [answer, code]] of Object.entries(unreadable)) {
 }
 
 const MAIL = { kind: "OAuthApp", name: "mail" };
-for (const app of ["mail", "OAuthApp/mail", MAIL, { ...MAIL, apiVersion: "agents.example.io/v1alpha1" }]) {
+for (const app of ["mail", "OAuthApp/mail", "CredentialApp/mail", { kind: "CredentialApp", name: "mail" }, MAIL, { ...MAIL, apiVersion: "agents.example.io/v1alpha1" }]) {
   test(`an app is named in any form: ${JSON.stringify(app)}`, () =>
     withFake([says(200, { grants: [] })], async (fake) => {
       for await (const _ of createRuntime({ baseUrl: fake.url, key: KEY }).grants({ app, state: "live" }));
       assert.equal(fake.asked[0]?.line, "GET /v1/grants?app=mail&state=live");
     }));
 }
-for (const app of ["Tool/mail", "", "OAuthApp/", { kind: "Tool", name: "mail" }, { ...MAIL, x: 1 }, 5, null]) {
+for (const app of ["Tool/mail", "", "OAuthApp/", "CredentialApp/", { kind: "Tool", name: "mail" }, { ...MAIL, x: 1 }, 5, null]) {
   test(`what names no app lists no grants: ${JSON.stringify(app)}`, () =>
     withFake([says(200, { grants: [] })], async (fake) => {
       const asked = createRuntime({ baseUrl: fake.url, key: KEY }).grants({ app: app as never }).next();

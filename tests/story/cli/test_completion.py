@@ -26,6 +26,18 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
+METER = """apiVersion: agents.example.io/v1alpha1
+kind: CredentialApp
+metadata: {name: meter}
+spec:
+  subjectMode: user
+  fields: {apiKey: {title: API key}}
+  inject: {bearer: "{apiKey}"}
+  api: {hosts: [api.meter.example]}
+  verify: {path: /me, account: "meter:user:{id}"}
+"""
+
+
 @pytest.fixture
 def path(desk: Desk) -> str:
     """Return a PATH with the command and its completion script."""
@@ -81,6 +93,10 @@ def test_bash_completes_commands_options_and_apps(desk: Desk, idp: IdentityProvi
         (("grants", "rev"), ("revoke",)),
         (("flow", "ru"), ("run", "runs")),
         (("grants", "list", "--app", "x"), ()),
+        (("grants", "list", "--app", "OAuth"), ()),
+        (("grants", "list", "--app", "OAuthApp/m"), ("OAuthApp/mail",)),
+        (("grants", "list", "--app", "CredentialApp/"), ("CredentialApp/meter",)),
+        (("grants", "list", "--app", "m"), ("mail", "meter")),
         (("secrets", "set", ""), ("mail",)),
         (("secrets", "set", "mail", ""), ("client_secret",)),
         (("providers", "show", "sl"), ("slack",)),
@@ -97,6 +113,7 @@ def test_a_shell_is_offered_commands_apps_secrets_and_presets(
     expected: tuple[str, ...],
 ):
     desk.serve_app_of(idp)
+    desk.write("meter", METER)
     assert set(expected) == offered(*words)
 
 

@@ -191,5 +191,5 @@ async def test_in_an_agents_process_a_refusal_is_returned_as_it_came():
 
 
 async def test_an_app_without_a_capability_is_refused():
-    with pytest.raises(ToolFailure, match="no OAuthApp"):
+    with pytest.raises(ToolFailure, match="no app"):
         await handlers["get"](context(), {"url": "https://api.example.com/", "app": "OAuthApp/mail"})
