@@ -22,6 +22,7 @@ from tests.e2e.typescript import HOME, client_built, compiled, node
 from tests.kit.claims import claims_asked_for
 from tests.kit.running_broker import BASE, Harness, global_app, running, user_app
 from tests.story.api.clients import TOOLS, listening
+from tests.story.keys_kit import GOOD, NEWER, KeyApi, key_api, key_app
 from tests.unit.protocol.kit import RawServer, says
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -29,14 +30,27 @@ TESTS = HOME / "build" / "test"
 
 
 @asynccontextmanager
-async def person(harness: Harness) -> AsyncIterator[str]:
-    """A person who consents at every link that is posted to this address."""
+async def person(harness: Harness, keys: KeyApi) -> AsyncIterator[str]:
+    """A person who consents at every link that is posted to this address, or types a key where the page asks for one.
+    A post to `/rotate` makes that key a dead one, and the next one is another."""
+    left = [GOOD, NEWER]
+
+    async def rotate(_: Request) -> Response:
+        del keys.keys[left.pop(0)]
+        return Response(status_code=204)
 
     async def agree(request: Request) -> Response:
-        page = await connect_through(harness.browser(), harness.idp, (await request.body()).decode(), "alice")
+        link, browser = (await request.body()).decode(), harness.browser()
+        if "with a key of yours" in (await browser.open(link)).text:
+            form = browser.page.form("decision")
+            page = await browser.submit({"decision": "continue", "credential.apiKey": left[0]}, form=form)
+            while page.location is not None:
+                page = await browser.follow()
+        else:
+            page = await connect_through(harness.browser(), harness.idp, link, "alice")
         return Response(status_code=204 if page.status == 200 else 500)
 
-    app = Starlette(routes=[Route("/", agree, methods=["POST"])])
+    app = Starlette(routes=[Route("/", agree, methods=["POST"]), Route("/rotate", rotate, methods=["POST"])])
     async with listening(app, socket.create_server(("127.0.0.1", 0))) as url:
         yield url
 
@@ -69,8 +83,9 @@ async def test_its_own_tests_pass_against_a_real_broker(
     identity_provider: IdentityProvider, test_clock: TestClock, canaries: Canaries
 ) -> None:
     api = RawServer(says(201, b'{"a": 1}'))
-    async with api:
-        await story(identity_provider, test_clock, canaries, api)
+    async with api, key_api() as keys:
+        await story(identity_provider, test_clock, canaries, api, keys)
+    assert [GOOD, GOOD, NEWER] == [it.headers["x-api-key"] for it in keys.seen if it.path == "/data"]
     assert api.requests
     for request in api.requests:
         lines = request.partition(b"\r\n\r\n")[0].split(b"\r\n")
@@ -82,11 +97,11 @@ async def test_its_own_tests_pass_against_a_real_broker(
     ]
 
 
-async def story(idp: IdentityProvider, clock: TestClock, canaries: Canaries, api: RawServer) -> None:
+async def story(idp: IdentityProvider, clock: TestClock, canaries: Canaries, api: RawServer, keys: KeyApi) -> None:
     access = ApiAccess((ApiHost("127.0.0.1", api.port, "http"),))
     owner = Owner(binding="localOperator", user_identity=IdentityRule("idToken", "idp:user:{sub}"))
     desk = user_app(idp, "desk", api=access, owner=owner, several_accounts=True)
-    apps = [user_app(idp, api=access), user_app(idp, "files"), desk, global_app(idp)]
+    apps = [user_app(idp, api=access), user_app(idp, "files"), desk, global_app(idp), key_app(keys)]
     await compiled("tsconfig.json", TESTS)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -94,7 +109,7 @@ async def story(idp: IdentityProvider, clock: TestClock, canaries: Canaries, api
         async with (
             running(idp, apps, clock=clock, tools=TOOLS, settings=settings) as harness,
             listening(harness.broker.asgi.api, listener) as url,
-            person(harness) as agrees,
+            person(harness, keys) as agrees,
         ):
             _, key = await harness.broker.api_keys.create("typescript", ["runtime", "operator"])
             canaries.add(key, "API key")
@@ -103,6 +118,7 @@ async def story(idp: IdentityProvider, clock: TestClock, canaries: Canaries, api
                 "OAUTHBROKER_API_KEY": key.reveal(),
                 "PERSON_URL": agrees,
                 "PROVIDER_API_URL": api.url,
+                "KEYS_API_URL": keys.url(""),
             }
             files = sorted(str(file.relative_to(HOME)) for file in (TESTS).glob("*.test.js"))
             said = await node("--test", "--test-reporter=tap", *files, **env)

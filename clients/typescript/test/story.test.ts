@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ApiAnswer, BrokerError, createOAuth, createRuntimeFromEnv } from "../src/index.js";
 
-const { OAUTHBROKER_URL: baseUrl, PERSON_URL: person, PROVIDER_API_URL: api } = process.env;
+const { OAUTHBROKER_URL: baseUrl, PERSON_URL: person, PROVIDER_API_URL: api, KEYS_API_URL: keys } = process.env;
 const skip = baseUrl === undefined || person === undefined ? "no broker: tests/e2e/test_typescript_client.py starts one" : false;
 const MAIL = { kind: "OAuthApp", name: "mail" };
 const TOOLS = { "Tool/mail": [{ oauthAppRef: MAIL, scopes: ["read", "write"] }] };
@@ -78,6 +78,27 @@ test("a request reaches the provider's API with a token that the tool never gets
     assert.deepEqual([answer.status, answer.json()], [201, { a: 1 }]);
     const other = await tool.fetch(MAIL, "GET", "https://other.example/");
     assert(other.status === "error" && other.error.code === "apiHostForbidden", JSON.stringify(other));
+  });
+});
+
+test("a key that a person types reaches its API, and one that the API refuses is asked for again", { skip }, async () => {
+  const meter = { kind: "CredentialApp", name: "meter" };
+  const tools = { "Tool/metrics": [{ oauthAppRef: meter }] };
+  await createRuntimeFromEnv().withTurn({ turn: turn(), tools }, async (running) => {
+    const tool = await running.oauth("Tool/metrics");
+    for (const reason of ["noGrant", "keyRejected"]) {
+      const asked = await tool.fetch("CredentialApp/meter", "GET", `${keys}/data`);
+      assert(asked.status === "authorization_required", JSON.stringify(asked));
+      assert.equal(asked.reason, reason);
+      assert.deepEqual((await running.pending())?.items[0]?.oauthAppRef, meter);
+      await agree(asked.authorizationUrl);
+      const answer = await tool.fetch(meter, "GET", `${keys}/data`);
+      assert(answer instanceof ApiAnswer, JSON.stringify(answer));
+      assert.deepEqual([answer.status, answer.json()], [200, { id: "U234567" }]);
+      if (reason === "noGrant") await fetch(`${person}/rotate`, { method: "POST" });
+    }
+    const never = await tool.getAccessToken({ oauthAppRef: meter });
+    assert(never.status === "error" && never.error.code === "requestInvalid", JSON.stringify(never));
   });
 });
 
@@ -156,7 +177,7 @@ test("two accounts of one user, by name", { skip }, async () => {
 
 test("what operators do", { skip }, async () => {
   const runtime = createRuntimeFromEnv();
-  assert.deepEqual((await runtime.apps()).map((app) => app.name).sort(), ["desk", "files", "mail", "team"]);
+  assert.deepEqual((await runtime.apps()).map((app) => app.name).sort(), ["desk", "files", "mail", "meter", "team"]);
   const grants = [];
   for await (const grant of runtime.grants({ app: "mail", state: "live" })) grants.push(grant);
   assert.equal(grants.length, 1);
