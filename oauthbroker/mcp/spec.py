@@ -61,7 +61,7 @@ def _check(server: WrittenResource, resources: WrittenResources) -> None:
     if account and app is not None and app.spec.accounts != "several" and not app.spec.connect_params:
         server.refuse(("account",), "the app has one account for each subject", "write accounts: several in the app")
     if is_key and server.spec.scopes is not None:
-        server.refuse(("scopes",), "a CredentialApp has no scopes", "remove them", key=True)
+        server.refuse(("scopes",), "a CredentialApp has no scopes", "remove them")
     for member in ("tools", "prompts"):
         names = getattr(server.spec, member) if server.whole(member) else ()
         if ALL in names and len(names) > 1:

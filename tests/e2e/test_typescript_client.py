@@ -41,8 +41,8 @@ async def person(harness: Harness, keys: KeyApi) -> AsyncIterator[str]:
 
     async def agree(request: Request) -> Response:
         link, browser = (await request.body()).decode(), harness.browser()
-        if "with a key of yours" in (await browser.open(link)).text:
-            form = browser.page.form("decision")
+        form = (await browser.open(link)).form("decision")
+        if "credential.apiKey" in dict(form.fields):
             page = await browser.submit({"decision": "continue", "credential.apiKey": left[0]}, form=form)
             while page.location is not None:
                 page = await browser.follow()

@@ -80,13 +80,15 @@ async def ended_grant(harness: Harness, app: str, subject: str) -> Grant:
     return await grant(harness, app, subject, token=None, revoked=True, revocation="done", pinned=None)
 
 
-async def dead_letter(harness: Harness, number: int = 1, agent: str = "planner", app: str = "mail") -> AgentEvent:
+async def dead_letter(
+    harness: Harness, number: int = 1, agent: str = "planner", app: str = "mail", kind: str = "OAuthApp"
+) -> AgentEvent:
     """An event that was nacked as often as it may be."""
     event = AgentEvent.about(
         f"as-{number:022d}",
         "auth.granted",
         ResumeTarget(agent, "1700000000.000100"),
-        {"oauthAppRef": {"kind": "OAuthApp", "name": app}},
+        {"oauthAppRef": {"kind": kind, "name": app}},
         harness.clock.now(),
     )
     queues = harness.parts.queues

@@ -74,8 +74,9 @@ class Keyed:
             self.keys.append(key)
             if key not in self._api.keys:
                 await send({"type": "http.response.start", "status": 401, "headers": []})
-                return await send({"type": "http.response.body", "body": b""})
-        return await self._app(scope, receive, send)
+                await send({"type": "http.response.body", "body": b""})
+                return
+        await self._app(scope, receive, send)
 
 
 @dataclass

@@ -78,7 +78,7 @@ async def test_dead_letters_of_an_agent_are_seen_without_their_payload_and_settl
     harness: Harness, api: Callers
 ) -> None:
     first, second = await planted_records.dead_letter(harness, 1), await planted_records.dead_letter(harness, 2)
-    await planted_records.dead_letter(harness, 3, agent="other agent")
+    await planted_records.dead_letter(harness, 3, agent="other agent", app="meter", kind="CredentialApp")
     queues = checked("QueueList", (await api.operator.get("/v1/queues")).body)["queues"]
     found = [(each["agentName"], each["waiting"], each["dead"]) for each in queues]
     assert [("other agent", 0, 1), ("planner", 0, 2)] == found
@@ -90,7 +90,8 @@ async def test_dead_letters_of_an_agent_are_seen_without_their_payload_and_settl
         letters[0]["oauthAppRef"]["name"],
         letters[0]["instanceKey"],
     )
-    assert 1 == len((await api.operator.get("/v1/agents/other agent/dead-letters")).json()["deadLetters"])
+    [of_other] = (await api.operator.get("/v1/agents/other agent/dead-letters")).json()["deadLetters"]
+    assert {"kind": "CredentialApp", "name": "meter"} == of_other["oauthAppRef"]
     assert 204 == (await api.operator.post(f"{path}/{first.id}/retry")).status
     assert 204 == (await api.operator.delete(f"{path}/{second.id}")).status
     assert {"deadLetters": []} == (await api.operator.get(path)).json()
