@@ -58,7 +58,7 @@ class _Asked:
 class McpTransport(httpx2.AsyncBaseTransport):
     """The transport for one user's session with one MCP server. Never raises to the SDK.
 
-    `app` is the OAuthApp or CredentialApp of the server, whose `api.hosts` name it. `scopes` are the first ones. None for those that the
+    `app` is the app of the server, whose `api.hosts` name it. `scopes` are the first ones. None for those that the
     server asks for, as far as they are the app's, and for all of the app's where it says none. A server that wants more
     gets them within the app's ceiling. `tool` and `private_links` are as in `Broker.oauth`.
 
