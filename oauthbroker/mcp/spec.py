@@ -11,7 +11,6 @@ from pydantic import Field
 from oauthbroker.plugins import Ref, ResourceKind, Strict, WrittenResource, WrittenResources
 
 ALL: Final = "*"
-_KEYS: Final = "CredentialApp"
 _NAME: Final = re.compile(r"[A-Za-z0-9-]{1,32}")  # the name of a tool begins with it: models take letters, digits, _, -
 _URI_NAME: Final = re.compile(r"[a-z][a-z0-9-]*")  # a URI begins with it: clients take a lower-case scheme
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -34,8 +33,7 @@ class McpServerSpec(Strict):
     @property
     def app(self) -> str:
         """Return the app as a call names it, with the account."""
-        ref = self.oauth_app_ref
-        return f"{ref.kind}/{ref.name}" + (f"@{self.account}" if self.account else "")
+        return f"{self.oauth_app_ref.kind}/{self.oauth_app_ref.name}" + (f"@{self.account}" if self.account else "")
 
     def shows(self, kind: str, name: str) -> bool:
         """Tell whether the host is shown one of the `tools`, `prompts`, `resources` or `resource_templates`."""
@@ -46,9 +44,8 @@ class McpServerSpec(Strict):
 
 
 def _check(server: WrittenResource, resources: WrittenResources) -> None:
-    ref = getattr(server.spec, "oauth_app_ref", None)
-    is_key = getattr(ref, "kind", "") == _KEYS
-    app = resources.refer(server, ("oauthAppRef",), _KEYS if is_key else "OAuthApp")
+    is_key = getattr(getattr(server.spec, "oauth_app_ref", None), "kind", "") == "CredentialApp"
+    app = resources.refer(server, ("oauthAppRef",), "CredentialApp" if is_key else "OAuthApp")
     if not _NAME.fullmatch(server.name):
         server.refuse((), "a name that cannot begin a tool's name", "use at most 32 letters, digits and -")
     if server.spec.url is None:

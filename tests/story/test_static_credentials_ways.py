@@ -56,7 +56,7 @@ REF = {"kind": "CredentialApp", "name": "meter"}
 
 
 class Keyed:
-    """An MCP server that takes keys, and tells what it was sent."""
+    """An MCP server that takes keys, and keeps those that came."""
 
     def __init__(self, api: KeyApi) -> None:
         server = MCPServer("meter")
