@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -12,18 +11,11 @@ from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tools.base.http_fetch import handlers
-from oauthbroker.tools.calling.context import AuthorizedToolContext
 from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.unit.protocol.kit import RawServer, says
-from tests.unit.tools.contexts import context
+from tests.unit.tools.contexts import authorized
 
 TOOLS = {"Tool/http-fetch": (ToolAuth("mail", ("read",), injected=True),)}
-
-
-def authorized(oauth: Any) -> AuthorizedToolContext:
-    blank = context()
-    members = {name: getattr(blank, name) for name in blank.__dataclass_fields__}
-    return AuthorizedToolContext(**members, oauth=oauth)
 
 
 @pytest.fixture

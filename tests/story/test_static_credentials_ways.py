@@ -44,9 +44,9 @@ from tests.story.api.proxy_kit import STATUS
 from tests.story.keys_kit import GOOD, NEWER, KeyApi, key_api, key_app, type_key
 from tests.story.mcp_kit import served, text_of
 from tests.story.paused_runs_kit import Runs
-from tests.story.test_http_fetch_app import authorized
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import world_in
+from tests.unit.tools.contexts import authorized
 
 APP, TOOL = "CredentialApp/meter", "Tool/metrics"
 TOOLS = {TOOL: (ToolAuth("meter", None, injected=True),)}

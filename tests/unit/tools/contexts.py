@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.tools.calling.context import ToolContext
+from oauthbroker.tools.calling.context import AuthorizedToolContext, ToolContext
 from oauthbroker.tools.types.results import Message
 
 BLANK = ToolContext(
@@ -24,3 +24,9 @@ BLANK = ToolContext(
 
 def context(**changes: Any) -> ToolContext:
     return replace(BLANK, **changes)
+
+
+def authorized(oauth: Any) -> AuthorizedToolContext:
+    blank = context()
+    members = {name: getattr(blank, name) for name in blank.__dataclass_fields__}
+    return AuthorizedToolContext(**members, oauth=oauth)
