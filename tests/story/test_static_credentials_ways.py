@@ -230,6 +230,18 @@ async def test_the_proxy_says_what_each_answer_is(stage: Stage) -> None:
         assert REF == await granted(stage.harness)
 
 
+@pytest.mark.parametrize("ref", [REF, APP, "meter"])
+async def test_the_api_takes_references_of_the_kind(stage: Stage, ref: Any) -> None:
+    callers = await Callers.of(stage.harness)
+    tool = await callers.tool(TOOL, tools={TOOL: [{"oauthAppRef": ref}]})
+    refused = (await tool.post("/v1/tokens", {"oauthAppRef": ref})).json()
+    assert "ctx.oauth.client" in refused["error"]["message"]
+    await stage.type(await embedded(stage), GOOD, "noGrant")
+    name = ref if isinstance(ref, str) else APP
+    [grant] = (await callers.operator.get(f"/v1/grants?app={name}")).json()["grants"]
+    assert "meter" == grant["app"]
+
+
 async def test_a_flows_request_carries_the_key_and_a_run_waits_for_one(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
