@@ -11,7 +11,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.header_names import spelled_text
 from oauthbroker.core.path_steps import climbs
 from oauthbroker.model.connect_params import filled
-from oauthbroker.model.static_credential import PATH_SAFE, StaticCredential, basic_of
+from oauthbroker.model.static_credential import PATH_SAFE, StaticCredential, Values, basic_of
 from oauthbroker.protocol.network.api_request import ApiRequest
 from oauthbroker.protocol.request_signatures import signed
 
