@@ -17,7 +17,6 @@ from oauthbroker.model.static_credential import (
     Placement,
     StaticCredential,
     basic_of,
-    packed,
 )
 from oauthbroker.protocol.credential_placement import placed
 from oauthbroker.protocol.network.api_request import ApiRequest
@@ -52,7 +51,7 @@ def credential(place: str) -> StaticCredential:
 
 def sent(place: str, value: str, path: str = "/data?q=1") -> ApiRequest:
     request = ApiRequest(method="GET", scheme="https", host="api.example.com", port=443, path=path, headers=[])
-    return placed(credential(place), packed({"key": value}), request)
+    return placed(credential(place), {"key": value}, request)
 
 
 def attempt(place: str, value: str) -> ApiRequest | None:
