@@ -31,7 +31,7 @@ def parse_request(
 
 
 class Kinded(Protocol):
-    """An app, as far as a reference says what it is."""
+    """An app, as far as a reference names its kind."""
 
     @property
     def kind(self) -> str: ...

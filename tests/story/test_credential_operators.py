@@ -223,7 +223,7 @@ def revoked_entries(harness: Harness) -> list[str]:
 
 @pytest.mark.parametrize("app", ["meter", "moved", "gone"])
 async def test_a_revocation_sends_nothing_and_keeps_no_value(harness: Harness, api: KeyApi, app: str) -> None:
-    """Whatever became of the app meanwhile: no other client could tell the provider either."""
+    """Also of an app that is gone or has moved: no other client could tell the provider either."""
     await taken(harness, {"next": {"apiKey": NEWER}})
     sent_before = len(api.seen)
     elsewhere = ApiAccess((ApiHost("127.0.0.1", 1, "http"),), injected=True)

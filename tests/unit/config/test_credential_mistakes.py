@@ -1,4 +1,4 @@
-"""Mistakes in a CredentialApp: each is told once, at its place, with what to do, and no crash."""
+"""Mistakes in a CredentialApp: each is one problem, at its place, with what to do, and no crash."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ spec:
 """
 INJECT = 'inject: {headers: {X-Api-Key: "{apiKey}"}}'
 VERIFY = 'verify: {path: /me, account: "meter:user:{id}"}'
-# what is written, in place of what, and where that is told
+# the wrong text, the right text, and the place of the problem
 MISTAKES = [
     ("  feilds:", "  fields:", "spec.feilds"),
     ("  injct:", "  inject:", "spec.injct"),
