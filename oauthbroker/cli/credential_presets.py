@@ -8,7 +8,7 @@ from typing import Any
 from oauthbroker.cli.output.tables import counted, shown
 from oauthbroker.providers.credentials import CredentialPreset
 
-HEAD = ("name", "provider", "what is typed", "carried in", "checked by", "account", "unverified")
+HEAD = ("name", "provider", "fields", "carried in", "checked by", "account", "unverified")
 
 
 def row(preset: CredentialPreset) -> tuple[str, ...]:

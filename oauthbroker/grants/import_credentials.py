@@ -21,7 +21,7 @@ _PROBLEMS = {
 
 
 def form_problems(members: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the types of a line's slots."""
+    """Yield the problems of the types of a line's slots."""
     for slot in SLOTS:
         values = members.get(slot, {})
         if not (isinstance(values, dict) and all(isinstance(each, str) for each in values.values())):
@@ -31,7 +31,7 @@ def form_problems(members: Mapping[str, Any]) -> Iterator[str]:
 
 
 def credential_problems(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with a line's slots for this app, by the names of fields, without a value."""
+    """Yield the problems of a line's slots for this app, by the names of fields, without a value."""
     given = [slot for slot in SLOTS if slot in members]
     if app.credential is None:
         yield from (f"{slot} is for a CredentialApp, and {app.name} is an OAuthApp" for slot in given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -14,7 +14,9 @@ REQUEST_FIELDS = frozenset({"oauthAppRef", "account", "scopes", "minTtlSeconds"}
 REF_FIELDS = frozenset({"kind", "name", "apiVersion"})
 
 
-def parse_request(request: Mapping[str, Any]) -> tuple[str, Sequence[str] | None, int | None]:
+def parse_request(
+    request: Mapping[str, Any], apps: Mapping[str, Kinded] | None = None
+) -> tuple[str, Sequence[str] | None, int | None]:
     """Return (reference, scopes, minTtlSeconds) of `{oauthAppRef, account?, scopes?, minTtlSeconds?}`.
 
     Raises `requestInvalid` for any other field: above all a tool cannot name a subject.
@@ -25,7 +27,14 @@ def parse_request(request: Mapping[str, Any]) -> tuple[str, Sequence[str] | None
     scopes = said.get("scopes")
     if scopes is not None and not isinstance(scopes, (list, tuple)):
         raise BrokerError(Code.REQUEST_INVALID, note="scopes")
-    return call_ref(said["oauthAppRef"], said.get("account")), scopes, said.get("minTtlSeconds")
+    return call_ref(said["oauthAppRef"], said.get("account"), apps), scopes, said.get("minTtlSeconds")
+
+
+class Kinded(Protocol):
+    """An app, as far as a reference names its kind."""
+
+    @property
+    def kind(self) -> str: ...
 
 
 APP_KINDS = frozenset({"OAuthApp", "CredentialApp"})
@@ -42,22 +51,27 @@ def app_name(ref: AppRef) -> str:
     return name
 
 
-def call_ref(app: AppRef, account: str | None = None) -> str:
-    """Return what a token call names: `name`, or `name@account`. Raises `requestInvalid`, also for two accounts."""
+def call_ref(app: AppRef, account: str | None = None, apps: Mapping[str, Kinded] | None = None) -> str:
+    """Return what a token call names: `name`, or `name@account`. Raises `requestInvalid`, also for two accounts, and
+    for a kind that the one of `apps` has not."""
     if account is None and type(app) is str and app and "/" not in app:  # on the warm path of a token call
         return app
-    kind, name = "OAuthApp", ""
+    kind, name, is_written = "OAuthApp", "", False
     if isinstance(app, str):
-        named, at, said = _plain(app).partition("@")
-        first, slash, rest = named.partition("/")
-        kind, name = (first, rest) if slash else (kind, first)
+        text, at, said = _plain(app).partition("@")
+        first, slash, rest = text.partition("/")
+        kind, name, is_written = (first, rest, True) if slash else (kind, first, False)
         name = f"{name}{at}{said}" if name else ""
     elif isinstance(app, Mapping):
         members = _members(app)
         if members.keys() <= REF_FIELDS:
             kind, name = _plain(members.get("kind", kind)), _plain(members.get("name"))
+            is_written = "kind" in members
     if kind not in APP_KINDS or not name:
         raise BrokerError(Code.REQUEST_INVALID, note="oauthAppRef")
+    named = apps.get(split_ref(name)[0]) if apps is not None and is_written else None
+    if named is not None and named.kind != kind:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"{kind} names a {named.kind}")
     if account is None:
         return name
     if "@" in name or not (account == "" or is_account(account)):

@@ -141,7 +141,7 @@ def _replaced(grant: Grant) -> tuple[Secret, ...]:
 
 def _own(grant: Grant) -> Retired | None:
     """Return the tokens of a living grant, with the client and account that they belong to. No provider is told of a
-    static credential, whatever kind the app has now."""
+    static credential, also where the app has another kind now."""
     token = grant.token
     if token is None or grant.revoked or grant.flow in {MACHINE, STATIC_FLOW}:
         return None

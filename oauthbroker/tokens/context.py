@@ -67,7 +67,7 @@ class OAuthContext:
         `notAllowed`.
         """
         try:
-            name = call_ref(app, account)
+            name = call_ref(app, account, self._manager.calls.apps)
         except BrokerError as error:
             return Failed.from_error(error, self._locale)
         caller = self._caller
@@ -82,10 +82,10 @@ class OAuthContext:
     async def getAccessToken(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Do the same in the specification's form: JSON in, JSON out."""
         try:
-            name, scopes, min_ttl = parse_request(request)
+            name, scopes, min_ttl = parse_request(request, self._manager.calls.apps)
         except BrokerError as error:
             return Failed.from_error(error, self._locale).to_json()
-        return (await self.get_access_token(f"OAuthApp/{name}", scopes, min_ttl)).to_json()
+        return (await self.get_access_token({"name": name}, scopes, min_ttl)).to_json()
 
     async def report_rejected(
         self,
@@ -98,7 +98,7 @@ class OAuthContext:
         yields one, else as `get_access_token`. `claims`: the text of that name in a challenge `insufficient_claims`,
         for which the user has to sign in."""
         try:
-            name = call_ref(app)
+            name = call_ref(app, apps=self._manager.calls.apps)
             token = concealed(access_token)
             wanted = checked_claims(claims)
         except BrokerError as error:
@@ -111,7 +111,7 @@ class OAuthContext:
         """Return a request for consent, or an error, if a token call would answer so; None if there is a token, which
         nothing gets. For runtimes that ask the user before they call a tool."""
         try:
-            name = call_ref(app)
+            name = call_ref(app, apps=self._manager.calls.apps)
         except BrokerError as error:
             return Failed.from_error(error, self._locale)
         return await self._manager.missing_consent(self._caller, name, scopes)
@@ -119,17 +119,21 @@ class OAuthContext:
     async def first_scopes(self, app: AppRef) -> tuple[str, ...] | None:
         """Return the scopes with which a session with the app's MCP server begins; None for all of the app's. For
         `McpTransport`. Raises BrokerError."""
-        return await self._manager.first_scopes(self._caller, call_ref(app))
+        return await self._manager.first_scopes(self._caller, call_ref(app, apps=self._manager.calls.apps))
 
     def connection(self, app: AppRef) -> str:
         """Return which connection a call for an app gets: `name`, or `name@account`. Raises as a token call."""
-        return self._manager.calls.connection(self._caller, call_ref(app))
+        return self._manager.calls.connection(self._caller, call_ref(app, apps=self._manager.calls.apps))
 
     def injected_calls(self, app: AppRef, scopes: Sequence[str] | None = None) -> InjectedCalls:
         """Return the tokens for requests to an app's API that the broker sends. Raises `requestInvalid` for another
         reference. For the client and the proxy: a tool does not get them."""
         return InjectedCalls(
-            manager=self._manager, caller=self._caller, app_name=call_ref(app), scopes=scopes, locale=self._locale
+            manager=self._manager,
+            caller=self._caller,
+            app_name=call_ref(app, apps=self._manager.calls.apps),
+            scopes=scopes,
+            locale=self._locale,
         )
 
     def client(

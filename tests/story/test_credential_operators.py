@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from oauthbroker.audit import GrantImported, GrantRevoked
-from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.import_lines import CheckedLines, validate
 from oauthbroker.model.apps import ANYONE, OAuthApp, Owner
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
-from oauthbroker.model.token_results import AuthorizationRequired
+from oauthbroker.model.token_results import AuthorizationRequired, Failed
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.story.api.kit import Callers
@@ -49,7 +49,10 @@ async def harness(api: KeyApi, test_clock: TestClock) -> AsyncIterator[Harness]:
         obtained(key_app(api, "obtained")),
         key_app(api, "team", subject_mode="global", owner=Owner(authorizers=ANYONE)),
     ]
-    async with IdentityProvider(clock=test_clock) as idp, running(idp, apps, clock=test_clock) as harness:
+    async with (
+        IdentityProvider(clock=test_clock) as idp,
+        running(idp, [*apps, user_app(idp)], clock=test_clock) as harness,
+    ):
         yield harness
 
 
@@ -220,7 +223,7 @@ def revoked_entries(harness: Harness) -> list[str]:
 
 @pytest.mark.parametrize("app", ["meter", "moved", "gone"])
 async def test_a_revocation_sends_nothing_and_keeps_no_value(harness: Harness, api: KeyApi, app: str) -> None:
-    """Whatever became of the app meanwhile: no other client could tell the provider either."""
+    """Also of an app that is gone or has moved: no other client could tell the provider either."""
     await taken(harness, {"next": {"apiKey": NEWER}})
     sent_before = len(api.seen)
     elsewhere = ApiAccess((ApiHost("127.0.0.1", 1, "http"),), injected=True)
@@ -237,3 +240,29 @@ async def test_ending_it_names_the_page_where_the_credential_still_works(harness
     [grant] = [each async for each in harness.broker.grants.list()]
     answer = await (await Callers.of(harness)).operator.send("DELETE", f"/v1/grants/{grant.grantId}")
     assert {"grantId": grant.grantId, "provider": "none", "endAt": [PAGE]} == answer.json()
+
+
+@pytest.mark.parametrize(
+    ("ref", "code"),
+    [
+        ("OAuthApp/meter", Code.REQUEST_INVALID),
+        ({"kind": "OAuthApp", "name": "meter"}, Code.REQUEST_INVALID),
+        ("CredentialApp/mail", Code.REQUEST_INVALID),
+        ({"kind": "CredentialApp", "name": "mail"}, Code.REQUEST_INVALID),
+        ("CredentialApp/mail@work", Code.REQUEST_INVALID),
+    ],
+)
+async def test_a_reference_of_the_other_kind_is_refused(harness: Harness, ref: Any, code: Code) -> None:
+    context = harness.broker.oauth(turn())
+    for result in (
+        await context.get_access_token(ref),
+        await context.missing_consent(ref),
+        await context.report_rejected(ref, GOOD),
+    ):
+        assert isinstance(result, Failed)
+        assert code is result.code
+    assert "requestInvalid" == (await context.getAccessToken({"oauthAppRef": ref}))["error"]["code"]
+    with pytest.raises(BrokerError) as refused:
+        context.injected_calls(ref)
+    assert code is refused.value.code
+    assert isinstance(await harness.broker.oauth(turn()).get_access_token("mail"), AuthorizationRequired)

@@ -108,7 +108,7 @@ def _tell(chosen: Sequence[GrantSummary], figures: RevocationFigures, pages: Map
         facts((text, str(count)) for text, count in rows)
     for name in sorted({grant.app for grant in chosen} & pages.keys()):
         where = ", ".join(pages[name]) or "in the settings of the account"
-        typer.echo(f"{shown(name)}: what was entered still works at the provider until it is ended there: {where}")
+        typer.echo(f"{shown(name)}: the credential still works at the provider until it is ended there: {where}")
     for key, code in figures.failed.items():
         typer.echo(f"{_named(key)}: NOT ended: {code.value}; type this again.", err=True)
     if figures.left and len(chosen) > 1:

@@ -1,4 +1,4 @@
-"""What the commands say of a static credential: what is typed where, what requests carry, and what is checked."""
+"""The facts of a static credential, as commands print them: its fields, their place in requests, and the check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.provider_api import AccountHost, ApiHost, ConnectedHost
 from oauthbroker.model.static_credential import StaticCredential, Verification
 
-UNCHECKED = "nothing: what is typed counts as unverified"
+UNCHECKED = "nothing: a typed credential counts as unverified"
 
 
 def facts_of(app: OAuthApp, credential: StaticCredential) -> Iterator[tuple[str, str]]:

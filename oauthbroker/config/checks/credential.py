@@ -93,10 +93,10 @@ def check_credential(written: Written[CredentialAppSpec], app: Merged, forms: Cr
     if forms.inject is None or not forms.inject.model_fields_set:
         if written.whole("inject"):
             written.missing(("inject",), 'write where requests carry them, such as bearer: "{apiKey}"')
-    else:
+    elif written.whole("inject") and written.whole("fields"):
         _check_placeholders(written, app, forms, forms.inject)
     hosts = api_of(app).hosts
-    if not hosts and written.whole("api"):
+    if not hosts and written.whole("api", "hosts") and (spec.api is None or spec.api.hosts is None):
         written.missing(("api", "hosts"), "write the hosts of the API: a credential goes nowhere else")
     elif hosts and isinstance(hosts[0], AccountHost):
         what = "a host that differs by account, where the credential has to be checked"
@@ -128,7 +128,7 @@ def _check_placeholders(
         close = nearest(name, [*forms.fields, *params])
         hint = f"the nearest known one is {{{close}}}" if close else "write one of fields, params or connectParams"
         written.refuse(("inject",), f"{{{name}}} is no field or parameter of this app", hint, key=True)
-    for name in sorted((written.spec.fields or {}).keys() - named if written.whole("inject") else ()):
+    for name in sorted((written.spec.fields or {}).keys() - named) if named <= params | forms.fields.keys() else ():
         written.refuse(("fields", name), "inject does not use it", "remove it, or write it into inject", key=True)
     for text in (*app.place.named_hosts, *([forms.verify.path] if forms.verify is not None else [])):
         for name in params_in(fill(text, values_of(app.spec, app.preset))):
@@ -152,6 +152,8 @@ def _check_owner(written: Written[CredentialAppSpec], app: Merged, forms: Creden
     account = forms.verify.account if forms.verify is not None else ""
     if account and (problem := template_problem(account)):
         written.refuse(("verify", "account"), *problem)
+    if not written.whole("verify"):
+        return
     if app.binding != "providerIdentity" or account or not written.whole("owner", "binding"):
         return
     what = f"nothing tells whose credential it is: {_PLANTED}"

@@ -32,8 +32,9 @@ async def get_token(call: ApiCall[TokenRequest, NoParameters, NoParameters]) -> 
 
 async def report_rejected(call: ApiCall[RejectedToken, NoParameters, NoParameters]) -> Response:
     asked = call.body
+    name = call_ref(ref_of(asked.oauthAppRef), asked.account, call.services.config.bundle.apps)
     result = await call.services.contexts.of_turn_token(call.token_holder).report_rejected(
-        call_ref(ref_of(asked.oauthAppRef), asked.account), asked.accessToken, asked.scopes, asked.claims
+        name, asked.accessToken, asked.scopes, asked.claims
     )
     return await _answer(call, result)
 

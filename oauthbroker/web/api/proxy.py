@@ -121,7 +121,7 @@ class ProxyEndpoint:
         """Send the request on, and pass on the answer. Return the answer if it is the broker's own."""
         asked = _target_of(request)
         calls = self.services.contexts.of_turn_token(caller).injected_calls(
-            call_ref(asked.app, _account_of(request)), _scopes_of(request)
+            call_ref(asked.app, _account_of(request), self.services.config.bundle.apps), _scopes_of(request)
         )
         target = calls.target_at(request.method, asked.host, asked.path)
         body = ProxiedBody(request)

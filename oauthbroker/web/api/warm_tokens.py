@@ -108,7 +108,8 @@ def _words(body: bytes) -> Words | None:
     try:
         asked = validated(TokenRequest, decode_object(body, Code.REQUEST_INVALID))
         scopes = None if asked.scopes is None else tuple(asked.scopes)
-        words = call_ref(ref_of(asked.oauthAppRef), asked.account), scopes, asked.minTtlSeconds
+        ref = ref_of(asked.oauthAppRef)
+        words = call_ref(ref, asked.account), scopes, asked.minTtlSeconds
     except BrokerError:
         return None
-    return None if asked.switchAccount else words
+    return None if asked.switchAccount or ref.startswith("CredentialApp/") else words  # of which no token is issued

@@ -45,7 +45,7 @@ def holding(folder: Path, *values: str) -> list[str]:
     return [str(path) for path in files if any(each in path.read_bytes() for each in sought)]
 
 
-def test_the_check_says_what_is_typed_where_and_what_is_checked(desk: Desk, idp: IdentityProvider) -> None:
+def test_the_check_lists_the_fields_their_place_and_the_check(desk: Desk, idp: IdentityProvider) -> None:
     desk.ready_to_serve(idp)
     desk.write("meter", APP)
     said = desk.type("check").out
@@ -53,7 +53,7 @@ def test_the_check_says_what_is_typed_where_and_what_is_checked(desk: Desk, idp:
         f"typed        apiKey (API key, key-[a-z0-9-]+), from {PAGE}",
         "carried in   headers Authorization",
         "sent to      api.meter.example",
-        "checked by   nothing: what is typed counts as unverified",
+        "checked by   nothing: a typed credential counts as unverified",
         "ends after   90 days",
         "comes by     oauthbroker grants import",
     ):
@@ -85,7 +85,7 @@ def test_ending_one_says_that_it_still_works_and_where_to_end_it(stocked: Desk) 
     done = stocked.type("grants", "revoke", "--all", "--app", "CredentialApp/meter", "--yes")
     assert 0 == done.code
     assert "meter team:1: ended here\n" in done.out
-    assert f"what was entered still works at the provider until it is ended there: {PAGE}" in done.out
+    assert f"the credential still works at the provider until it is ended there: {PAGE}" in done.out
 
 
 def test_erasing_a_subject_leaves_no_record(stocked: Desk) -> None:

@@ -1,0 +1,88 @@
+"""Mistakes in a CredentialApp: each is one problem, at its place, with what to do, and no crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oauthbroker.config import ConfigInvalidError, load
+
+BROKER = """\
+apiVersion: agents.example.io/v1alpha1
+kind: Broker
+metadata: {name: broker}
+spec: {publicBaseUrl: "http://127.0.0.1:8484"}
+"""
+APP = """\
+apiVersion: agents.example.io/v1alpha1
+kind: CredentialApp
+metadata: {name: meter}
+spec:
+  subjectMode: user
+  fields: {apiKey: {title: API key, pattern: "k-[0-9]+", obtain: "https://meter.example/keys"}}
+  inject: {headers: {X-Api-Key: "{apiKey}"}}
+  api: {hosts: [api.meter.example]}
+  verify: {path: /me, account: "meter:user:{id}"}
+  life: {days: 90}
+"""
+INJECT = 'inject: {headers: {X-Api-Key: "{apiKey}"}}'
+VERIFY = 'verify: {path: /me, account: "meter:user:{id}"}'
+# the wrong text, the right text, and the place of the problem
+MISTAKES = [
+    ("  feilds:", "  fields:", "spec.feilds"),
+    ("  injct:", "  inject:", "spec.injct"),
+    ("  verfy:", "  verify:", "spec.verfy"),
+    ("  lief:", "  life:", "spec.lief"),
+    ("kind: CredentialAp", "kind: CredentialApp", "kind"),
+    ("subjectMode: team", "subjectMode: user", "spec.subjectMode"),
+    ("{titel: API key,", "{title: API key,", "spec.fields.?.titel"),
+    ("{pattern:", "{title: API key, pattern:", "spec.fields.?.title"),
+    ('pattern: "k-[0-9"', 'pattern: "k-[0-9]+"', "spec.fields.?"),
+    ("http://meter.example/keys", "https://meter.example/keys", "spec.fields.?.obtain"),
+    ("{ApiKey: {title", "{apiKey: {title", "spec.fields"),
+    ("fields: {}", 'fields: {apiKey: {title: API key, pattern: "k-[0-9]+", obtain: "https://meter.example/keys"}}', "spec.fields"),
+    ("{apiKee}", "{apiKey}", "spec.inject"),
+    ('inject: {bearer: "{apiKey}", query: {key: "{apiKey}"}}', INJECT, "spec.inject"),
+    ("inject: {}", INJECT, "spec.inject"),
+    ('inject: {bearre: "{apiKey}"}', INJECT, "spec.inject"),
+    ('inject: {bearer: "{apiKey"}', INJECT, "spec.inject.bearer"),
+    ('inject: {headers: {Host: "{apiKey}"}}', INJECT, "spec.inject.headers"),
+    ('inject: {headers: {"X Api": "{apiKey}"}}', INJECT, "spec.inject.headers"),
+    ('inject: {path: "/bot{apiKey}/"}', INJECT, "spec.inject.path"),
+    ('inject: {path: "/bot"}', INJECT, "spec.inject.path"),
+    ('inject: {query: {"a b": "{apiKey}"}}', INJECT, "spec.inject.query"),
+    ('inject: {basic: {user: "{apiKey}"}}', INJECT, "spec.inject.basic"),
+    ('inject: {awsSigV4: {accessKeyId: "{apiKey}", secretAccessKey: "{apiKey}", service: s3}}', INJECT, "spec.inject.awsSigV4"),
+    ("api: {hosts: []}", "api: {hosts: [api.meter.example]}", "spec.api"),
+    ("api: {host: [a.example]}", "api: {hosts: [api.meter.example]}", "spec.api.host"),
+    ("hosts: [https://api.meter.example]", "hosts: [api.meter.example]", "spec.api.hosts"),
+    ("hosts: [127.0.0.1]", "hosts: [api.meter.example]", "spec.api.hosts"),
+    ("delivery: injected, hosts", "hosts", "spec.api.delivery"),
+    ("{path: me,", "{path: /me,", "spec.verify.path"),
+    ("{path: /../me,", "{path: /me,", "spec.verify.path"),
+    ("{method: PUT, path: /me,", "{path: /me,", "spec.verify.method"),
+    ("{acount: a, path: /me,", "{path: /me,", "spec.verify.acount"),
+    ('account: "meter:user:{id"', 'account: "meter:user:{id}"', "spec.verify.account"),
+    ("verify: {path: /me}", VERIFY, "spec.owner.binding"),
+    ("days: 0", "days: 90", "spec.life.days"),
+    ("days: ninety", "days: 90", "spec.life.days"),
+    ("life: {day: 90}", "life: {days: 90}", "spec.life"),
+    ("scopes: [read]\n  subjectMode", "subjectMode", "spec.?"),
+    ("fallback: team\n  subjectMode: global", "subjectMode: user", "spec.fallback"),
+]  # fmt: skip
+
+
+def test_the_app_without_a_mistake_is_valid(tmp_path: Path) -> None:
+    tmp_path.joinpath("all.yaml").write_text(f"{BROKER}---\n{APP}", "utf-8")
+    assert ["meter"] == list(load(tmp_path).apps)
+
+
+@pytest.mark.parametrize(("wrong", "right", "place"), MISTAKES, ids=[wrong for wrong, _, _ in MISTAKES])
+def test_a_mistake_is_told_at_its_place_with_what_to_do(tmp_path: Path, wrong: str, right: str, place: str) -> None:
+    assert right in APP
+    tmp_path.joinpath("all.yaml").write_text(f"{BROKER}---\n{APP.replace(right, wrong)}", "utf-8")
+    with pytest.raises(ConfigInvalidError) as refused:
+        load(tmp_path)
+    problems = refused.value.problems
+    assert [True] == [each.path.startswith(place) and bool(each.hint) for each in problems], list(map(str, problems))
