@@ -47,11 +47,6 @@ _WORDS: dict[str, tuple[str, str]] = {
     "fact_name": ("a parameter of the protocol", "remove it: the broker reads it itself"),
     "fact_pattern": ("not a regular expression", "write one that matches the whole value, such as [0-9]+"),
     "fact_within": ("not a domain of its own", "write a dot and at least two labels, such as .my.example.com"),
-    "template": ("not a text with {fields}", 'close each brace around a name, as in "Bearer {apiKey}"'),
-    "path": ("not a path", "write one that begins with /, without .. and //"),
-    "path_prefix": ("not the beginning of a path with a field", "write one like /bot{token}, without / at its end"),
-    "field_pattern": ("a field whose pattern is no regular expression", "write one that matches the whole value"),
-    "inject_one": ("not exactly one form", "write one of bearer, basic, headers, query, path, awsSigV4, oauth1"),
     "header_name": ("not a header that may be set here", "write letters, digits and -; some are ours alone"),
     "token_header": (
         "not a header for a token",
