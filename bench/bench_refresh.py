@@ -23,7 +23,7 @@ from oauthbroker import Turn, TurnAuth, open_broker
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import App, Bundle, Client, Endpoints, IdentityRule, Owner, Redirect
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits, Settings
@@ -41,9 +41,9 @@ BASE = "http://127.0.0.1:8420"
 TWO_WRITES = "two durable writes of a grant"
 
 
-def app(idp: IdentityProvider, name: str) -> OAuthApp:
+def app(idp: IdentityProvider, name: str) -> App:
     client = idp.register(Registration(name, redirect_uris=(f"{BASE}/oauth/callback/{name}",)))
-    return OAuthApp(
+    return App(
         name=name,
         provider="example",
         flow="authorizationCode",
@@ -62,7 +62,7 @@ def app(idp: IdentityProvider, name: str) -> OAuthApp:
     )
 
 
-def grant(of: OAuthApp, subject: str, lives: float, refresh: Secret | None) -> Grant:
+def grant(of: App, subject: str, lives: float, refresh: Secret | None) -> Grant:
     now = datetime.now(UTC)
     token = Token(
         access_token=Secret("t" * 900),

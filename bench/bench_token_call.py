@@ -26,7 +26,7 @@ from oauthbroker.audit.chain import START, AuditKeys
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection.injector import Injector, ToolRequest
-from oauthbroker.model.apps import Bundle, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import App, Bundle, Client, Endpoints, IdentityRule, Owner, Redirect
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.static_credential import CredentialField, Placement, StaticCredential, packed
@@ -42,8 +42,8 @@ SUBJECT = "idp:user:U1"
 API = ApiAccess((ApiHost("api.example"),))
 
 
-def app() -> OAuthApp:
-    return OAuthApp(
+def app() -> App:
+    return App(
         name="mail",
         provider="example",
         flow="authorizationCode",
@@ -74,7 +74,7 @@ def grant(subject: str) -> Grant:
     )
 
 
-def key_app() -> OAuthApp:
+def key_app() -> App:
     placement = Placement(kind="headers", texts={"X-Api-Key": "{apiKey}"})
     fields = (CredentialField(name="apiKey", title="API key"),)
     return replace(

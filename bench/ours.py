@@ -27,7 +27,7 @@ from bench.slow_server import API, ENDPOINT
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle, Client, Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Bundle, Client, Endpoints
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import Ready
 from oauthbroker.observability.logging import json_log
@@ -45,7 +45,7 @@ def subject(number: int) -> str:
     return f"idp:user:{number}"
 
 
-def app_at(port: int) -> OAuthApp:
+def app_at(port: int) -> App:
     endpoints = Endpoints(authorization_url=f"{HERE}:{port}/authorize", token_url=f"{HERE}:{port}{ENDPOINT}")
     return replace(app(), client=Client("client", Secret("s" * 40)), endpoints=endpoints)
 

@@ -19,7 +19,7 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, has_passed, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.accounts import check_apps_of_accounts
-from oauthbroker.model.apps import OAuthApp, ToolAuth
+from oauthbroker.model.apps import App, ToolAuth
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.subject import is_subject
 from oauthbroker.model.token_request import app_name
@@ -238,12 +238,12 @@ def _both(one: Allowed | None, other: Allowed) -> Allowed:
     return _left((auth, second[auth.app]) for auth in one if auth.app in second)
 
 
-def _something(said: Iterable[ToolAuth], apps: Mapping[str, OAuthApp]) -> Allowed:
+def _something(said: Iterable[ToolAuth], apps: Mapping[str, App]) -> Allowed:
     """Drop apps that were narrowed to no scopes: `[]` is valid only for an app without scopes."""
     return tuple(auth for auth in said if auth.scopes != () or (auth.app in apps and not apps[auth.app].scopes))
 
 
-def _that_exist(allowed: Allowed, apps: Mapping[str, OAuthApp]) -> Allowed:
+def _that_exist(allowed: Allowed, apps: Mapping[str, App]) -> Allowed:
     """Drop apps and scopes that are not configured: a caveat's text comes from any holder."""
     there = (auth for auth in allowed if auth.app in apps)
     return _left((auth, ToolAuth(auth.app, apps[auth.app].scopes if auth.scopes else None)) for auth in there)

@@ -11,7 +11,7 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.version import VERSION
 from oauthbroker.diagnostics.health import HealthCheck
 from oauthbroker.events.port import Depth, Queues
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.observability.metrics import Gauge, Now
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.repository.repository import SharedStore
@@ -35,7 +35,7 @@ class Gauges:
     """One broker's. `circuits` are all that it has; `health` is asked for its problems; `shared` is the store if hosts
     share it."""
 
-    apps: Mapping[str, OAuthApp]
+    apps: Mapping[str, App]
     circuits: Sequence[Circuits]
     open_sessions: OpenSessions
     health: HealthCheck

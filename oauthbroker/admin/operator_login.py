@@ -10,7 +10,7 @@ from typing import Final
 from oauthbroker.authorization.login_claims import LoginClaims, seconds_since_login
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import BrokerLogin, OAuthApp, Operators
+from oauthbroker.model.apps import App, BrokerLogin, Operators
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.protocol.authorization_request import code_challenge
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls
@@ -116,7 +116,7 @@ def attempt_from(derived: Callable[[str], str]) -> Attempt:
 
 def _client(login: BrokerLogin) -> BrokerLogin:
     """Return the login with the operators' own callback: a code for one kind of pages is worth nothing at the other."""
-    app: OAuthApp = login.app
+    app: App = login.app
     return replace(login, app=replace(app, redirect=replace(app.redirect, callback_path=CALLBACK_PATH)))
 
 

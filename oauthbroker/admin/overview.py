@@ -15,7 +15,7 @@ from oauthbroker.audit.lines import AuditLine, AuditTrail
 from oauthbroker.core.clock import Clock, from_iso
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.grant_pages import GrantPages
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.grant_view import GrantHealth, GrantView
@@ -48,7 +48,7 @@ class AppState:
     that consent after consent left out."""
 
     name: str
-    app: OAuthApp | None
+    app: App | None
     health: AppHealth
     counts: Mapping[GrantHealth, int]
     circuits: tuple[Seen, ...]

@@ -19,7 +19,7 @@ from oauthbroker.authorization.second_grant import asking_both
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import BrokerLogin, OAuthApp
+from oauthbroker.model.apps import App, BrokerLogin
 from oauthbroker.model.connect_links import connect_link
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.protocol.authorization_request import new_attempt
@@ -59,7 +59,7 @@ class Logins:
     finish: Finish
     exchange: Exchange
     config: CurrentConfig
-    apps: Mapping[str, OAuthApp]
+    apps: Mapping[str, App]
     clock: Clock
 
     async def receive(self, query: bytes, cookie_of: CookieJar) -> LoggedIn:
@@ -92,7 +92,7 @@ class Logins:
             raise BrokerError(Code.STATE_UNKNOWN, note="no login of the broker's own")
         return login
 
-    def _app_of(self, versioned: Versioned[AuthSession] | None) -> OAuthApp:
+    def _app_of(self, versioned: Versioned[AuthSession] | None) -> App:
         app = self.apps.get(versioned.record.app) if versioned is not None else None
         if app is None or app.owner.confirmation != "brokerLogin":
             raise BrokerError(Code.STATE_UNKNOWN)
@@ -139,7 +139,7 @@ class Logins:
             await self._note_refused(versioned.record, code)
 
     async def _log_in(
-        self, app: OAuthApp, login: BrokerLogin, versioned: Versioned[AuthSession], valid: ValidCallback
+        self, app: App, login: BrokerLogin, versioned: Versioned[AuthSession], valid: ValidCallback
     ) -> LoggedIn:
         """Redeem the login's code once, then create the attempt for the provider."""
         under_way = versioned.record.login
@@ -169,7 +169,7 @@ class Logins:
         claims = await self.claims.redeem(login.app, under_way.attempt, code, max_age_seconds=login.max_age_seconds)
         return render(rule.template, claims)
 
-    async def _let_through(self, app: OAuthApp, versioned: Versioned[AuthSession]) -> LoggedIn:
+    async def _let_through(self, app: App, versioned: Versioned[AuthSession]) -> LoggedIn:
         session, login = versioned.record, versioned.record.login
         assert login is not None  # noqa: S101  (it was spent just now)
         cookie = Secret(random_text(self.clock, 256))

@@ -13,7 +13,7 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp, OwnerConfirmation
+from oauthbroker.model.apps import App, OwnerConfirmation
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.callback_checks import (
@@ -50,7 +50,7 @@ class Callback:
     log: Log
 
     async def receive(
-        self, app: OAuthApp, query: bytes, cookie_of: CookieJar, place: Mapping[str, str] = NOWHERE
+        self, app: App, query: bytes, cookie_of: CookieJar, place: Mapping[str, str] = NOWHERE
     ) -> AuthSession:
         """Handle one callback on `app`'s own path (RFC 6749 section 4.1.2).
         Return the session: its grant is stored, or its code is pending. `place` are the connection's parameters that
@@ -82,7 +82,7 @@ class Callback:
         raise refused
 
     async def _keep_code(
-        self, app: OAuthApp, versioned: Versioned[AuthSession], valid: ValidCallback, kind: OwnerConfirmation
+        self, app: App, versioned: Versioned[AuthSession], valid: ValidCallback, kind: OwnerConfirmation
     ) -> AuthSession:
         """Keep the code pending, without a request to the provider. One callback wins, as for a claim; the others raise
         `stateUsed`. A fact that is missing fails the session, with its name."""
@@ -114,7 +114,7 @@ class Callback:
         self,
         params: CallbackParams,
         versioned: Versioned[AuthSession] | None,
-        app: OAuthApp,
+        app: App,
         cookie: str | None,
         place: Mapping[str, str],
     ) -> ValidCallback:

@@ -10,7 +10,7 @@ from typing import Final
 from oauthbroker.core.clock import Clock, has_passed, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.client_registration import (
@@ -40,7 +40,7 @@ class ClientRegistrations:
     log: Log
     document_base: str
 
-    async def new(self, app: OAuthApp, blank: RegisteredClient) -> RegisteredClient:
+    async def new(self, app: App, blank: RegisteredClient) -> RegisteredClient:
         """Return `blank` with a client at its issuer: none for an app that has its own, else a document, else one that
         is registered now. Raises `mcpRegistrationNeeded`, `mcpPkceMissing`, `mcpUnsupported`, and the codes of provider
         calls."""
@@ -65,7 +65,7 @@ class ClientRegistrations:
             scopes=app.scopes,
         )
 
-    async def checked(self, app: OAuthApp, old: RegisteredClient, blank: RegisteredClient) -> RegisteredClient:
+    async def checked(self, app: App, old: RegisteredClient, blank: RegisteredClient) -> RegisteredClient:
         """Return the client of before, or another one if it was registered by us and its server has forgotten it.
 
         The other one is asked about, too: a server that refuses both says nothing by it, and the first one stays.
@@ -83,7 +83,7 @@ class ClientRegistrations:
         self.log.warning("a registered client is unknown to its server, and is replaced by a new one", app=app.name)
         return new
 
-    async def _is_refused(self, app: OAuthApp, client: RegisteredClient) -> bool:
+    async def _is_refused(self, app: App, client: RegisteredClient) -> bool:
         """Tell whether the token endpoint refuses a client. It is sent a code that is worth nothing, so that a client
         which it knows is answered `invalid_grant`."""
         app = client.complete(app)

@@ -16,7 +16,7 @@ from oauthbroker.authorization.second_grant import SecondToken
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import UnderWay
-from oauthbroker.model.apps import OAuthApp, OwnerConfirmation
+from oauthbroker.model.apps import App, OwnerConfirmation
 from oauthbroker.model.located_app import located
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.tracing import Span, span
@@ -60,7 +60,7 @@ class Exchange:
 
     async def redeem(
         self,
-        app: OAuthApp,
+        app: App,
         versioned: Versioned[AuthSession],
         valid: ValidCallback,
         confirmed: OwnerConfirmation | None = None,
@@ -107,7 +107,7 @@ class Exchange:
                 await second.drop(self.finish, refused.code)
         raise refused.with_traceback(None)  # the traceback's frames hold the token response
 
-    async def exchange_code(self, app: OAuthApp, callback: ValidCallback, session: ClaimedSession) -> ProviderResponse:
+    async def exchange_code(self, app: App, callback: ValidCallback, session: ClaimedSession) -> ProviderResponse:
         """Exchange the code with the session's own verifier (RFC 6749 section 4.1.3, RFC 7636). The request is not
         repeated, except when a client secret is refused and another one is configured.
 

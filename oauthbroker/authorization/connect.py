@@ -12,7 +12,7 @@ from oauthbroker.authorization.second_grant import asking_both
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import BrokerLogin, OAuthApp
+from oauthbroker.model.apps import App, BrokerLogin
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.protocol.authorization_request import new_attempt
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls
@@ -92,7 +92,7 @@ class Connect:
                 return session
         return (await self.session_of_ticket(ticket)).record
 
-    async def scopes_now(self, app: OAuthApp, session: AuthSession) -> tuple[str, ...]:
+    async def scopes_now(self, app: App, session: AuthSession) -> tuple[str, ...]:
         """Return the scopes to ask the user for: the session's, and those of a grant stored since it was opened.
         Consenting to the second of two links then removes no scope of the first."""
         versioned = await self.repository.grant(session.key)
@@ -102,9 +102,7 @@ class Connect:
             return session.scopes
         return union_in_app_order(app, versioned.record.scopes, session.scopes)
 
-    async def start(
-        self, app: OAuthApp, ticket: str, login: BrokerLogin | None = None, *, label: str = ""
-    ) -> Departure:
+    async def start(self, app: App, ticket: str, login: BrokerLogin | None = None, *, label: str = "") -> Departure:
         """Start an attempt for this browser: new state, verifier, nonce and cookie in one write. The last browser wins.
         With a `login` the browser goes there first, and earlier attempts of other browsers become invalid. `app` is at
         the connection that its user typed, if any; `label` is the user's name for the account.
@@ -133,7 +131,7 @@ class Connect:
         raise BrokerError(Code.STORE_LOCKED)
 
     async def _to_provider(
-        self, app: OAuthApp, versioned: Versioned[AuthSession], attempt: Attempt
+        self, app: App, versioned: Versioned[AuthSession], attempt: Attempt
     ) -> tuple[AuthSession, Secret]:
         versioned = await self._counted(app, versioned)
         session = versioned.record.attempted(attempt, await self.scopes_now(app, versioned.record))
@@ -142,7 +140,7 @@ class Connect:
         return session, url
 
     async def _to_login(
-        self, app: OAuthApp, versioned: Versioned[AuthSession], attempt: Attempt, login: BrokerLogin
+        self, app: App, versioned: Versioned[AuthSession], attempt: Attempt, login: BrokerLogin
     ) -> tuple[AuthSession, Secret]:
         was_wrong = versioned.record.login is not None and versioned.record.login.wrong
         client = login.asking(again=was_wrong)
@@ -153,7 +151,7 @@ class Connect:
         await self.repository.save_session(session, expect=versioned.generation)
         return session, url
 
-    async def _check_startable(self, app: OAuthApp, versioned: Versioned[AuthSession]) -> None:
+    async def _check_startable(self, app: App, versioned: Versioned[AuthSession]) -> None:
         if versioned.record.device is not None:
             raise BrokerError(Code.REQUEST_INVALID, note="a device code takes no browser to the provider")
         if versioned.record.config_digest != app.digest():
@@ -162,7 +160,7 @@ class Connect:
         if versioned.record.worn_out:
             raise BrokerError(Code.STATE_UNKNOWN, note="the link's button was pressed too often")
 
-    async def _counted(self, app: OAuthApp, versioned: Versioned[AuthSession]) -> Versioned[AuthSession]:
+    async def _counted(self, app: App, versioned: Versioned[AuthSession]) -> Versioned[AuthSession]:
         """Count one more start. It is written before it costs the provider a request, else along with the attempt."""
         session = versioned.record.pressed()
         if not await self.authorization_urls.pushes(app):

@@ -18,7 +18,7 @@ from oauthbroker.authorization.new_grant import Verified
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.owner_check import check_owner, check_pin
 from oauthbroker.model.static_credential import packed
@@ -52,7 +52,7 @@ class CredentialEntry:
     clock: Clock
     audit: AuditWriter
 
-    def knows_who(self, app: OAuthApp, session: AuthSession, cookie: str | None) -> bool:
+    def knows_who(self, app: App, session: AuthSession, cookie: str | None) -> bool:
         """Tell whether this browser may type the credential: under `brokerLogin` only after the session's own subject
         has signed in with it."""
         if app.owner.confirmation != "brokerLogin":
@@ -63,7 +63,7 @@ class CredentialEntry:
         return passed.counts(login.digest(), self.clock.now()) and cookie_fits(session.attempt, cookie)
 
     async def store(
-        self, app: OAuthApp, ticket: str, said: Mapping[str, str], label: str, cookie: str | None
+        self, app: App, ticket: str, said: Mapping[str, str], label: str, cookie: str | None
     ) -> tuple[AuthSession, Secret]:
         """Check and store a credential. Return the completed session, and the cookie by which this browser is told.
         `app` is at its connection; outer blanks of the typed values are dropped.
@@ -81,7 +81,7 @@ class CredentialEntry:
         return await self.exchange.see_through(self._store(app, versioned, packed(values)))
 
     async def _store(
-        self, app: OAuthApp, versioned: Versioned[AuthSession], credential: Secret
+        self, app: App, versioned: Versioned[AuthSession], credential: Secret
     ) -> tuple[AuthSession, Secret]:
         session, sent_at = versioned.record, self.clock.now()
         facts = await self.checks.owner_of(app, credential)
@@ -112,7 +112,7 @@ class CredentialEntry:
         await self.finish.release(claimed)
         raise refused
 
-    async def _counted(self, app: OAuthApp, ticket: str, label: str) -> Versioned[AuthSession]:
+    async def _counted(self, app: App, ticket: str, label: str) -> Versioned[AuthSession]:
         """Return the open session with one more press of its button, written before the provider is asked."""
         for tried in range(8):
             versioned = await self.connect.session_of_ticket(ticket)

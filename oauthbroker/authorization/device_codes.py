@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.device_messages import CheckUrl, device_request, device_response
@@ -31,7 +31,7 @@ class DeviceCodes:
     log: Log
     watch: Callable[[AuthSession], None]
 
-    async def authorize(self, app: OAuthApp, scopes: tuple[str, ...]) -> tuple[Device, datetime]:
+    async def authorize(self, app: App, scopes: tuple[str, ...]) -> tuple[Device, datetime]:
         """Request a device code. Return it with its expiry: the provider's lifetime, at most half an hour, counted from
         before the request.
 

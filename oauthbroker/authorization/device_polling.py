@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import SET_BACK, Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.tracing import Span, span
@@ -55,7 +55,7 @@ class Polling:
     asker: ClientRequests
     discovery: Discovery
     finish: Finish
-    apps: Mapping[str, OAuthApp]
+    apps: Mapping[str, App]
     clock: Clock
     limits: Limits
     log: Log
@@ -145,7 +145,7 @@ class Polling:
                 raise
         return BUSY_SECONDS
 
-    async def _poll_alone(self, app: OAuthApp, locator: str) -> float | None:
+    async def _poll_alone(self, app: App, locator: str) -> float | None:
         """Read the session again under the provider lease, store the time of the next poll, then poll."""
         versioned = await self._still_waiting(locator)
         if versioned is None:
@@ -196,7 +196,7 @@ class Polling:
         heard = self._heard.get(versioned.record.locator)
         return heard is not None and heard.generation == versioned.generation
 
-    async def _ask(self, app: OAuthApp, device: Device) -> TokenResponse | DevicePending:
+    async def _ask(self, app: App, device: Device) -> TokenResponse | DevicePending:
         code = device.code
         if code is None:
             raise BrokerError(Code.STATE_USED)
@@ -206,7 +206,7 @@ class Polling:
         )
         return device_token_response(app, answer)
 
-    async def _endpoints(self, app: OAuthApp) -> Endpoints:
+    async def _endpoints(self, app: App) -> Endpoints:
         """Return the app's endpoints. They were found when the code was opened, so missing metadata is a temporary
         failure."""
         try:
@@ -233,7 +233,7 @@ class Polling:
         return wait
 
     async def _refused(
-        self, app: OAuthApp, versioned: Versioned[AuthSession], refused: BrokerError, *, is_sure: bool
+        self, app: App, versioned: Versioned[AuthSession], refused: BrokerError, *, is_sure: bool
     ) -> float | None:
         session, code = versioned.record, refused.code
         if code in {Code.PROVIDER_UNREACHABLE, Code.OUTGOING_PROXY_REFUSED, Code.PROVIDER_RATE_LIMITED}:
@@ -251,7 +251,7 @@ class Polling:
         return None
 
     async def _back_off(
-        self, app: OAuthApp, versioned: Versioned[AuthSession], refused: BrokerError, *, is_sure: bool
+        self, app: App, versioned: Versioned[AuthSession], refused: BrokerError, *, is_sure: bool
     ) -> float:
         """Double the interval after every failure in a row, or wait as long as the provider asks (RFC 8628 section
         3.5)."""
@@ -273,7 +273,7 @@ class Polling:
         return float(wait)
 
     async def _redeem(
-        self, app: OAuthApp, versioned: Versioned[AuthSession], answer: TokenResponse, sent_at: datetime
+        self, app: App, versioned: Versioned[AuthSession], answer: TokenResponse, sent_at: datetime
     ) -> None:
         """Claim, verify and commit, as for a callback. A failure ends the session and stores nothing."""
         claimed, code, note = None, Code.STATE_USED, "the session ended while the provider answered"

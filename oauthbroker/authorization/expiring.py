@@ -11,7 +11,7 @@ from oauthbroker.authorization.session_opening import Opening, Wish
 from oauthbroker.core.clock import Clock, printed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, Pass
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.connect_links import notice_link
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.scope_ceiling import union_in_app_order
@@ -28,7 +28,7 @@ from oauthbroker.repository.repository import Conflict, Repository
 class Expiring:
     """Writes `auth.expiring` once for each end of a grant, in one write with the mark that it was given."""
 
-    apps: Mapping[str, OAuthApp]
+    apps: Mapping[str, App]
     repository: Repository
     opening: Opening
     settings: Settings

@@ -19,7 +19,7 @@ from oauthbroker.authorization.new_grant import Verified, carries, granted_event
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.located_app import located
 from oauthbroker.model.owner_check import check_owner, check_pin
 from oauthbroker.model.scope_ceiling import granted_scopes
@@ -74,7 +74,7 @@ class Finish:
 
     async def verify(
         self,
-        app: OAuthApp,
+        app: App,
         session: AuthSession,
         tokens: TokenResponse,
         sent_at: datetime,
@@ -107,9 +107,7 @@ class Finish:
             )
         raise refused
 
-    async def commit(
-        self, app: OAuthApp, versioned: Versioned[AuthSession], verified: Verified, sent_at: datetime
-    ) -> None:
+    async def commit(self, app: App, versioned: Versioned[AuthSession], verified: Verified, sent_at: datetime) -> None:
         """Store the grant with its event, and end the session and every other one that the grant satisfies.
 
         Raises `subjectMismatch` when another account is pinned, and `exchangeUncertain` when the claim expired and
@@ -126,7 +124,7 @@ class Finish:
         self.open_sessions.ended(session.locator)
         self._announce(app, stored.record, verified)
 
-    async def commit_second(self, app: OAuthApp, session: AuthSession, verified: Verified, sent_at: datetime) -> None:
+    async def commit_second(self, app: App, session: AuthSession, verified: Verified, sent_at: datetime) -> None:
         """Store the grant of the second token of a consent, with its event. The session of the first one goes on."""
         async with self.repository.pair(session.key):
             stored = await self._keep(app, session, verified, sent_at)
@@ -134,7 +132,7 @@ class Finish:
                 await self.complete_others(stored.record, session)
         self._announce(app, stored.record, verified)
 
-    def _announce(self, app: OAuthApp, grant: Grant, verified: Verified) -> None:
+    def _announce(self, app: App, grant: Grant, verified: Verified) -> None:
         self.metrics.add(Metric.CONNECTIONS_COMPLETED, app.name)
         self.clients.consented(grant, self.clock.now())
         if verified.missing and grant.unlisted:
@@ -145,9 +143,7 @@ class Finish:
             tell_unusual(grant, self.audit, self.clock, self.log)
         self.outbox.notify()
 
-    async def _keep(
-        self, app: OAuthApp, session: AuthSession, verified: Verified, sent_at: datetime
-    ) -> Versioned[Grant]:
+    async def _keep(self, app: App, session: AuthSession, verified: Verified, sent_at: datetime) -> Versioned[Grant]:
         """Store the grant, under the pair's lease. The code is already spent, so on a conflict the stored grant is read
         again."""
         entry: Connected | None = None
@@ -193,7 +189,7 @@ class Finish:
         return True
 
     async def give_up(
-        self, app: OAuthApp, versioned: Versioned[AuthSession], code: Code, issued: IssuedTokens, *, fact: str = ""
+        self, app: App, versioned: Versioned[AuthSession], code: Code, issued: IssuedTokens, *, fact: str = ""
     ) -> None:
         """End a session without a grant, and drop the tokens received for it even if that fails."""
         try:
@@ -263,7 +259,7 @@ class Finish:
         self.outbox.notify()
         return True
 
-    async def drop(self, app: OAuthApp, session: AuthSession, code: Code, issued: IssuedTokens) -> None:
+    async def drop(self, app: App, session: AuthSession, code: Code, issued: IssuedTokens) -> None:
         """Drop tokens that are not stored. They are revoked only if that ends no other token; those that the provider
         could not be told of now wait in the record of the subject's grant, if there is one."""
         revoked = False
@@ -278,7 +274,7 @@ class Finish:
             TokensDropped(app=app.name, session=session.id, code=code.value, revoked=revoked), self.clock.now()
         )
 
-    async def _owe(self, app: OAuthApp, session: AuthSession, issued: IssuedTokens) -> None:
+    async def _owe(self, app: App, session: AuthSession, issued: IssuedTokens) -> None:
         """Add tokens to those that the subject's record has still to be rid of."""
         late = Retired(
             self.clock.now(), issued.refresh, issued.access, registration=app.registration, params=app.params

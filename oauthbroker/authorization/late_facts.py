@@ -9,7 +9,7 @@ from datetime import datetime
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.located_app import located
 from oauthbroker.protocol.fact_requests import FactReader
@@ -25,10 +25,10 @@ class LateFacts:
 
     repository: Repository
     reader: FactReader
-    apps: Mapping[str, OAuthApp]
+    apps: Mapping[str, App]
     clock: Clock
 
-    async def learn(self, app: OAuthApp, key: GrantKey) -> None:
+    async def learn(self, app: App, key: GrantKey) -> None:
         """Ask for the facts that are missing in a grant, and store them. Raises `factMissing` with the name of one that
         is still missing, and with the rest of the pause."""
         try:
@@ -36,7 +36,7 @@ class LateFacts:
         except Conflict:
             raise BrokerError(Code.STORE_LOCKED) from None
 
-    async def _learn(self, app: OAuthApp, key: GrantKey) -> None:
+    async def _learn(self, app: App, key: GrantKey) -> None:
         begun = await self._begun(key)
         if begun is None or begun.token is None:
             return
@@ -80,7 +80,7 @@ class LateFacts:
                 await self.learn(app, due.grant)
         return count
 
-    def _is_ready(self, app: OAuthApp, grant: Grant, now: datetime) -> bool:
+    def _is_ready(self, app: App, grant: Grant, now: datetime) -> bool:
         token = grant.token
         if not grant.facts_missing or grant.needs_choice or app.registration != grant.registration:
             return False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import EXPIRY_LEEWAY_SECONDS, VerifiedClaims
@@ -26,9 +26,7 @@ class LoginClaims:
     owners: OwnerReader
     clock: Clock
 
-    async def redeem(
-        self, app: OAuthApp, attempt: Attempt, code: Secret, *, max_age_seconds: int | None
-    ) -> VerifiedClaims:
+    async def redeem(self, app: App, attempt: Attempt, code: Secret, *, max_age_seconds: int | None) -> VerifiedClaims:
         """Redeem the code of an attempt once.
 
         Raises the errors of the exchange and the ID token checks, `subjectUnverifiable`, `appMisconfigured`.

@@ -13,7 +13,7 @@ from typing import Any, Final
 from oauthbroker.authorization.client_registrations import ClientRegistrations
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
@@ -41,7 +41,7 @@ class McpClients:
     limits: Limits
     log: Log
     document_base: str
-    _failed: dict[str, tuple[OAuthApp, float, BrokerError]] = field(default_factory=dict)
+    _failed: dict[str, tuple[App, float, BrokerError]] = field(default_factory=dict)
     _unknown: dict[str, tuple[str, float]] = field(default_factory=dict)  # since when a server refuses which client
 
     async def sync(self) -> None:
@@ -50,13 +50,13 @@ class McpClients:
             if app.mcp is not None:
                 await self._stored(app)
 
-    def document(self, app: OAuthApp) -> dict[str, Any] | None:
+    def document(self, app: App) -> dict[str, Any] | None:
         """Return the document of an app's client. None for an app that needs none, and where no server could fetch
         it."""
         place = client_document_url(self.document_base, app.name)
         return client_document(app, place) if place and app.mcp is not None and not app.mcp.has_client else None
 
-    async def complete(self, app: OAuthApp, *, new_session: bool = False) -> OAuthApp:
+    async def complete(self, app: App, *, new_session: bool = False) -> App:
         """Return the app with its issuer and client. The server is asked if the store does not know them, and before a
         new session once a day.
 
@@ -78,13 +78,13 @@ class McpClients:
             await self.repository.sync("clients")
         return known[0]
 
-    async def first_scopes(self, app: OAuthApp) -> tuple[str, ...]:
+    async def first_scopes(self, app: App) -> tuple[str, ...]:
         """Return the scopes that the app's server asks for first. Empty if that is unknown. Raises as `complete`."""
         await self.complete(app)
         found = await self.repository.clients.get(app.name)
         return () if found is None else found.first_scopes
 
-    async def answered(self, app: OAuthApp, *, refused: bool) -> None:
+    async def answered(self, app: App, *, refused: bool) -> None:
         """Give up a registered client that its server has forgotten. The next token call registers another one."""
         if not refused or app.mcp is None or app.mcp.has_client:
             self._unknown.pop(app.name, None)
@@ -123,7 +123,7 @@ class McpClients:
         self._failed.pop(name, None)
         return found is not None
 
-    async def _failure_of(self, app: OAuthApp) -> BrokerError | None:
+    async def _failure_of(self, app: App) -> BrokerError | None:
         """Ask the server and store its answers, under a lease. Return the failure, if it fails."""
         if (recent := self._recent_failure(app)) is not None:
             return recent
@@ -143,12 +143,12 @@ class McpClients:
         self.log.warning("an MCP server is not usable", app=app.name, code=refused.code.value, note=refused.note)
         return refused
 
-    def _recent_failure(self, app: OAuthApp) -> BrokerError | None:
+    def _recent_failure(self, app: App) -> BrokerError | None:
         failed = self._failed.get(app.name)
         is_recent = failed is not None and failed[0].mcp == app.mcp and self.clock.monotonic() < failed[1]
         return failed[2] if failed is not None and is_recent else None
 
-    async def _stored(self, app: OAuthApp) -> tuple[OAuthApp, RegisteredClient] | None:
+    async def _stored(self, app: App) -> tuple[App, RegisteredClient] | None:
         """Return the app as the store completes it. None if the store does not know it, or another one of its name."""
         found = await self.repository.clients.get(app.name)
         if found is None:
@@ -161,7 +161,7 @@ class McpClients:
         mine = found.complete(app)
         return in_use if in_use == mine and in_use is not None else mine, found
 
-    async def _asked(self, app: OAuthApp, old: RegisteredClient | None) -> RegisteredClient:
+    async def _asked(self, app: App, old: RegisteredClient | None) -> RegisteredClient:
         assert app.mcp is not None  # noqa: S101  (asked before)
         server = await self.resources.of(app, app.mcp.url)
         issuer = server.issuer_for(app, old.issuer if old is not None else "")

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.owner_check import CheckedOwner
 from oauthbroker.model.static_credential import FLOW as STATIC_FLOW
 from oauthbroker.protocol.access_exchange import next_token_of
@@ -39,7 +39,7 @@ class Verified:
 
 
 def next_grant(
-    app: OAuthApp, session: AuthSession, verified: Verified, old: Grant | None, sent_at: datetime, now: datetime
+    app: App, session: AuthSession, verified: Verified, old: Grant | None, sent_at: datetime, now: datetime
 ) -> Grant:
     """Return the grant that replaces `old`, with its event. The token's lifetime counts from `sent_at`."""
     tokens, before = verified.tokens, old
@@ -101,7 +101,7 @@ def carries(grant: Grant, session: AuthSession) -> bool:
     return grant.auth_session_id == session.id or any(event.id == granted for event in (*grant.outbox, *held))
 
 
-def _flow_of(app: OAuthApp, session: AuthSession) -> str:
+def _flow_of(app: App, session: AuthSession) -> str:
     if app.credential is not None:
         return STATIC_FLOW
     return "authorization_code" if session.device is None else DEVICE_FLOW

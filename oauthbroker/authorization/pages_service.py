@@ -18,7 +18,7 @@ from oauthbroker.authorization.second_grant import second_of
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import LOGIN_NAME, BrokerLogin, OAuthApp, OwnerConfirmation
+from oauthbroker.model.apps import LOGIN_NAME, App, BrokerLogin, OwnerConfirmation
 from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.static_credential import CredentialField
@@ -40,7 +40,7 @@ class Invitation:
     `params` are the values of the connection's parameters that are known; the person says those `to_type`, and types
     the `fields` of a static credential. `scopes_for_user` are those of the second token, the user's own."""
 
-    app: OAuthApp
+    app: App
     agent_name: str
     subject: str
     scopes: tuple[str, ...]
@@ -79,7 +79,7 @@ class AuthorizationEnd:
     """How an authorization ended: connected, or the error code. `scopes` and `account` are the grant's, as far as this
     browser may see them. Its user has to choose one of the `candidates`, or has `chosen` the one with this label."""
 
-    app: OAuthApp
+    app: App
     code: Code | None = None
     locale: Locale | None = None
     scopes: tuple[str, ...] | None = None
@@ -103,7 +103,7 @@ class Step:
     """The next step of a browser whose code is pending, or that has logged in: go to `url`, or show `code`. Neither:
     the code is being redeemed."""
 
-    app: OAuthApp
+    app: App
     until: datetime
     kind: OwnerConfirmation | None = None
     url: Secret | None = None
@@ -125,7 +125,7 @@ def locator_of_callback(query: bytes, code_param: str = "code") -> str:
 class PagesService:
     """The interface for `web`. Each method takes a browser's input and raises errors that may be shown to the user."""
 
-    apps: Mapping[str, OAuthApp]
+    apps: Mapping[str, App]
     connect: Connect
     choices: Choices
     callback: Callback
@@ -239,7 +239,7 @@ class PagesService:
         candidates = grant.open_facts.candidates if grant.open_facts is not None else ()
         return replace(ending, account=account, chosen=grant.chosen, candidates=candidates) if is_own else ending
 
-    async def choose(self, locator: str, cookie: str | None, number: int) -> OAuthApp:
+    async def choose(self, locator: str, cookie: str | None, number: int) -> App:
         """Keep the choice of the browser that was at the provider, and return the app. Raises `stateUnknown` for other
         browsers, and `requestInvalid` for a number without a candidate."""
         session = await self.connect.session_of(locator, cookie) if cookie is not None else None
@@ -269,13 +269,13 @@ class PagesService:
         session, made = await self.credential_entry.store(app, ticket, said, label, cookie)
         return Departure(Secret(f"/connected/{app.name}"), made, session)
 
-    async def decline(self, ticket: str) -> OAuthApp:
+    async def decline(self, ticket: str) -> App:
         """Record that the user declined. Return the app. Raises `stateUnknown`."""
         session = await self.connect.decline(ticket)
         return await self._app(session.app)
 
     async def arrive(
-        self, app: OAuthApp, query: bytes, cookie_of: CookieJar, place: Mapping[str, str] = NOTHING
+        self, app: App, query: bytes, cookie_of: CookieJar, place: Mapping[str, str] = NOTHING
     ) -> CallbackArrival:
         """Handle the provider's redirect to `app`'s path, with the parameters that stand in that. Return the session
         that was completed, or whose code is pending.
@@ -316,14 +316,14 @@ class PagesService:
         app = self.apps.get(app_name)
         return None if app is None else self.mcp_clients.document(app)
 
-    def _step(self, app: OAuthApp, pending_code: PendingCode) -> Step:
+    def _step(self, app: App, pending_code: PendingCode) -> Step:
         if pending_code.kind == "channelCode":
             return Step(app=app, until=pending_code.until, kind=pending_code.kind, code=pending_code.proof)
         page = _runtime_page(app)
         url = f"{page}{'&' if '?' in page else '?'}handle={pending_code.proof.reveal()}"
         return Step(app=app, until=pending_code.until, kind=pending_code.kind, url=Secret(url))
 
-    def _login_of(self, app: OAuthApp) -> BrokerLogin:
+    def _login_of(self, app: App) -> BrokerLogin:
         """Return the broker's own login. It identifies persons, so it cannot confirm a team's subject."""
         if self.login is None or app.subject_mode == "global":
             raise BrokerError(Code.APP_MISCONFIGURED, note="no login of the broker's own that could tell the subject")
@@ -336,7 +336,7 @@ class PagesService:
     def now(self) -> datetime:
         return self.clock.now()
 
-    async def _app(self, name: str) -> OAuthApp:
+    async def _app(self, name: str) -> App:
         await self.mcp_clients.sync()
         app = self.apps.get(name)
         if app is None:
@@ -344,12 +344,12 @@ class PagesService:
         return app
 
 
-def _ending(app: OAuthApp, session: AuthSession) -> AuthorizationEnd:
+def _ending(app: App, session: AuthSession) -> AuthorizationEnd:
     code = None if session.status == "completed" else session.failure or Code.STATE_EXPIRED
     return AuthorizationEnd(app=app, code=code, locale=session.resume.locale)
 
 
-def _runtime_page(app: OAuthApp) -> str:
+def _runtime_page(app: App) -> str:
     """Return the runtime's page that confirms users, from the configuration only. No request can name a page."""
     if not app.owner.confirm_url:
         raise BrokerError(Code.APP_MISCONFIGURED, note="runtimeConfirm without a confirmUrl")

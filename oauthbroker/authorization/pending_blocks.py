@@ -9,7 +9,7 @@ from typing import Any, Literal
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.core.clock import Clock, printed
 from oauthbroker.core.errors import BrokerError, place_of
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.connect_links import connect_link, locator_of
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.subject import allowed_accounts, resolve_subject
@@ -26,7 +26,7 @@ Links = Literal["inline", "apart"]
 class Pending:
     """Lists the requests that wait for users, as blocks of a turn, and withdraws them."""
 
-    apps: Mapping[str, OAuthApp]
+    apps: Mapping[str, App]
     repository: Repository
     connect: Connect
     settings: Settings
@@ -68,9 +68,9 @@ class Pending:
             for _, session in await self._waiting(turn)
         ]
 
-    async def _waiting(self, turn: TurnLike) -> list[tuple[OAuthApp, AuthSession]]:
+    async def _waiting(self, turn: TurnLike) -> list[tuple[App, AuthSession]]:
         """Return the turn's open sessions; none for an invalid turn, whose token calls raise the error."""
-        found: list[tuple[OAuthApp, AuthSession]] = []
+        found: list[tuple[App, AuthSession]] = []
         try:
             turn = whole_turn(turn)
         except BrokerError:

@@ -15,7 +15,7 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import OAuthApp, OwnerConfirmation
+from oauthbroker.model.apps import App, OwnerConfirmation
 from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.token_request import AppRef, app_name
 from oauthbroker.model.token_results import SessionOutcome
@@ -37,7 +37,7 @@ class PendingCodes:
     finish: Finish
     exchange: Exchange
     mcp_clients: McpClients
-    apps: Mapping[str, OAuthApp]
+    apps: Mapping[str, App]
     clock: Clock
 
     @staticmethod
@@ -111,7 +111,7 @@ class PendingCodes:
             raise BrokerError(Code.STATE_UNKNOWN, note="late")
         return versioned
 
-    async def _relay(self, pairs: Sequence[tuple[OAuthApp, str]], address: Address, text: str) -> SessionOutcome:
+    async def _relay(self, pairs: Sequence[tuple[App, str]], address: Address, text: str) -> SessionOutcome:
         code = as_code(text)
         for app, subject in pairs if code is not None else ():
             for waiting in await self.repository.waiting(app.name, subject):
@@ -139,7 +139,7 @@ class PendingCodes:
                 versioned = await self.repository.session(versioned.record.locator)
         raise BrokerError(Code.STORE_LOCKED)
 
-    async def _redeem(self, app: OAuthApp, versioned: Versioned[AuthSession], how: OwnerConfirmation) -> SessionOutcome:
+    async def _redeem(self, app: App, versioned: Versioned[AuthSession], how: OwnerConfirmation) -> SessionOutcome:
         """Redeem the code and return the outcome. Raises `stateUnknown` for all calls but the first."""
         valid, session_id = confirmed_callback(versioned.record, self.clock.now()), versioned.record.id
         try:
@@ -152,7 +152,7 @@ class PendingCodes:
             raise BrokerError(Code.STATE_UNKNOWN)
         return SessionOutcome("failed", refused.code, session_id)
 
-    async def _app_of(self, versioned: Versioned[AuthSession]) -> OAuthApp:
+    async def _app_of(self, versioned: Versioned[AuthSession]) -> App:
         """Return the app, unchanged since the link was made. A changed app ends the session."""
         app = self.apps.get(versioned.record.app)
         if app is None or app.digest() != versioned.record.config_digest:

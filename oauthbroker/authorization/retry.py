@@ -13,7 +13,7 @@ from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.session_opening import Opening, Wish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.records import AuthSession
 from oauthbroker.records.auth_session import OTHER_ACCOUNT
 
@@ -26,7 +26,7 @@ class Offer:
     user has proved to be the subject. `at_login`: the wrong account came to the broker's own login, and the same link
     is still valid."""
 
-    app: OAuthApp
+    app: App
     code: Code
     expected: str = ""
     locale: Locale | None = None
@@ -42,7 +42,7 @@ class Offer:
 class RetryService:
     """The interface for `web`. `cookie` is the session's cookie as the browser sends it."""
 
-    apps: Mapping[str, OAuthApp]
+    apps: Mapping[str, App]
     connect: Connect
     opening: Opening
     clock: Clock
@@ -88,7 +88,7 @@ class RetryService:
             raise BrokerError(Code.STATE_UNKNOWN)
         return session.ticket.reveal()
 
-    def _why(self, app: OAuthApp, session: AuthSession) -> Code | None:
+    def _why(self, app: App, session: AuthSession) -> Code | None:
         """Return the code the session failed with, if a retry may help."""
         if session.tries >= MOST_TRIES or session.device is not None or session.config_digest != app.digest():
             return None

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import ANYONE, OAuthApp
+from oauthbroker.model.apps import ANYONE, App
 from oauthbroker.model.subject import is_subject
 from oauthbroker.protocol.authorization_request import requested_scopes
 from oauthbroker.protocol.consent_answer import consent_response, salvaged_tokens
@@ -21,7 +21,7 @@ from oauthbroker.protocol.network.crash_guard import crashed
 from oauthbroker.records import AuthSession
 
 
-def second_of(app: OAuthApp, session: AuthSession) -> tuple[OAuthApp, AuthSession] | None:
+def second_of(app: App, session: AuthSession) -> tuple[App, AuthSession] | None:
     """Return the other app, and the session as its own would be: of the user of the turn that asked. None where this
     user's consent would be refused, because the first app is a team's that the user may not connect."""
     if (second := app.also) is None:
@@ -42,7 +42,7 @@ def second_of(app: OAuthApp, session: AuthSession) -> tuple[OAuthApp, AuthSessio
     return second, own
 
 
-def asking_both(app: OAuthApp, session: AuthSession) -> OAuthApp:
+def asking_both(app: App, session: AuthSession) -> App:
     """Return the app for the authorization of a session, with the scopes of a second token."""
     asking = session.asking(app)
     if app.also is None or (found := second_of(app, session)) is None:
@@ -57,13 +57,13 @@ def asking_both(app: OAuthApp, session: AuthSession) -> OAuthApp:
 class SecondToken:
     """The second token in an answer. It is stored or dropped once."""
 
-    app: OAuthApp
+    app: App
     session: AuthSession
     answer: ProviderResponse
     issued: IssuedTokens
 
     @classmethod
-    def of(cls, app: OAuthApp, session: AuthSession, answer: ProviderResponse) -> SecondToken | None:
+    def of(cls, app: App, session: AuthSession, answer: ProviderResponse) -> SecondToken | None:
         """Return the second token in an answer. None if it was not asked for, or its scopes were declined."""
         found = second_of(app, session)
         issued = salvaged_tokens(found[0], answer) if found is not None else IssuedTokens()

@@ -16,7 +16,7 @@ from oauthbroker.core.clock import Clock, has_passed, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import to_its_end
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.grant_key import GrantKey, grant_id
 from oauthbroker.model.scope_ceiling import union_in_app_order
@@ -66,7 +66,7 @@ class Opening:
     _logged: dict[str, str] = field(default_factory=dict)
 
     async def open_session(
-        self, app: OAuthApp, wish: Wish, still_needed: Callable[[Grant | None], bool]
+        self, app: App, wish: Wish, still_needed: Callable[[Grant | None], bool]
     ) -> AuthSession | None:
         """Return the session to send a user to: the waiting one of the same wish while more than half its life is left,
         else a new one. None when a grant arrived meanwhile: decide again.
@@ -87,7 +87,7 @@ class Opening:
             return await self._open_device(app, wish, still_needed)
         return await self._open_checked(app, wish, still_needed, None)
 
-    async def _check_authorization_urls(self, app: OAuthApp) -> None:
+    async def _check_authorization_urls(self, app: App) -> None:
         """Raise `appMisconfigured` if the user cannot be sent to the provider, or to the login before it.
 
         A provider that does not answer now does not prevent a link: it may answer when the user follows it.
@@ -113,7 +113,7 @@ class Opening:
         raise refused
 
     async def _open_device(
-        self, app: OAuthApp, wish: Wish, still_needed: Callable[[Grant | None], bool]
+        self, app: App, wish: Wish, still_needed: Callable[[Grant | None], bool]
     ) -> AuthSession | None:
         """Open a session of the device code flow. The provider is called outside the pair's write lease. The provider
         lease limits this to one request across processes; later callers find the session."""
@@ -136,7 +136,7 @@ class Opening:
 
     async def _open_checked(
         self,
-        app: OAuthApp,
+        app: App,
         wish: Wish,
         still_needed: Callable[[Grant | None], bool],
         device: tuple[Device, datetime] | None,
@@ -154,7 +154,7 @@ class Opening:
             session = self._new_session(app, wish, device)
             return await to_its_end(asyncio.ensure_future(self._stored(session, wish, alive)))
 
-    async def _reusable(self, app: OAuthApp, wish: Wish, waiting: list[Versioned[AuthSession]]) -> AuthSession | None:
+    async def _reusable(self, app: App, wish: Wish, waiting: list[Versioned[AuthSession]]) -> AuthSession | None:
         """Return the session of the same wish. It and its entry on the waiting list are durable then: the sync after an
         earlier write of either may have failed."""
         for versioned in waiting:
@@ -171,7 +171,7 @@ class Opening:
         now = self.clock.now()
         return [it for it in waiting if not has_passed(it.record.expires_at, it.record.created_at, now)]
 
-    def _check_capacity(self, app: OAuthApp, wish: Wish, alive: list[Versioned[AuthSession]]) -> None:
+    def _check_capacity(self, app: App, wish: Wish, alive: list[Versioned[AuthSession]]) -> None:
         """Limit the open sessions of a pair. Otherwise a tool that varies its scopes could displace the links of
         others."""
         here = sum(versioned.record.resume.address == wish.resume.address for versioned in alive)
@@ -204,7 +204,7 @@ class Opening:
                 await self.finish.lapse_locked(versioned)
         return session
 
-    def _new_session(self, app: OAuthApp, wish: Wish, device: tuple[Device, datetime] | None) -> AuthSession:
+    def _new_session(self, app: App, wish: Wish, device: tuple[Device, datetime] | None) -> AuthSession:
         now, locator = self.clock.now(), random_text(self.clock, 128)
         expires_at = now + timedelta(seconds=self.limits.session_seconds) if device is None else device[1]
         return AuthSession(
@@ -247,7 +247,7 @@ def _same_wish(session: AuthSession, wish: Wish) -> bool:
     )
 
 
-def _with_scopes_of_others(app: OAuthApp, wish: Wish, waiting: list[Versioned[AuthSession]]) -> tuple[str, ...]:
+def _with_scopes_of_others(app: App, wish: Wish, waiting: list[Versioned[AuthSession]]) -> tuple[str, ...]:
     """Return the scopes to request with a new device code: the wish's, and those of the pair's other open codes.
     Consenting to the second then removes no scope of the first."""
     if wish.switch_account:

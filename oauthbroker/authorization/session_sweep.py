@@ -11,7 +11,7 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import SET_BACK, Clock
 from oauthbroker.core.errors import Code
 from oauthbroker.core.lifecycle import Pass
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.settings import Limits
 from oauthbroker.records import AuthSession, EventType
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
@@ -37,7 +37,7 @@ class Sweep:
         A store error delays no other session and is raised at the end."""
         return await self._each(self._tend)
 
-    async def end_outdated(self, apps: Mapping[str, OAuthApp]) -> int:
+    async def end_outdated(self, apps: Mapping[str, App]) -> int:
         """End sessions whose app was removed or changed; return how many. Claimed sessions are left to be finished.
         Sessions that cannot be changed are handled as in `once`."""
 

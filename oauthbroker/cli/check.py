@@ -25,7 +25,7 @@ from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft, LoginDraft
 from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.reading.ignored import IgnoredResource
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.outgoing_proxy import PROXY_RESOLVES
 from oauthbroker.model.scope_ceiling import NO_RIGHTS
 from oauthbroker.providers.quirks import quirks_of
@@ -148,11 +148,11 @@ def _describe_login(login: LoginDraft) -> Text:
     return lines
 
 
-def _operators_callback(app: OAuthApp) -> str:
+def _operators_callback(app: App) -> str:
     return replace(app.redirect, callback_path=OPERATORS_CALLBACK_PATH).uri
 
 
-def _several(app: OAuthApp) -> Iterator[tuple[str, str]]:
+def _several(app: App) -> Iterator[tuple[str, str]]:
     """Yield how one subject may have several connections of the app."""
     for param in app.connect_params:
         values = f"one of {', '.join(param.one_of)}" if param.one_of else f"within {param.within}" * bool(param.within)
@@ -161,7 +161,7 @@ def _several(app: OAuthApp) -> Iterator[tuple[str, str]]:
         yield "accounts", "several for a subject"
 
 
-def _habits(app: OAuthApp) -> Iterator[tuple[str, str]]:
+def _habits(app: App) -> Iterator[tuple[str, str]]:
     """Yield what the app's provider does its own way, by the names of the quirks."""
     if app.redirect.uri_name:
         yield "sent as", f"{app.redirect.uri_name}, the name under which the provider knows the redirect URI"
@@ -199,7 +199,7 @@ def _of_plugins(loaded: Loaded) -> dict[str, list[str]]:
     return {plugin: [f"{each.kind}/{each.name}" for each in loaded.plugins.get(plugin, ())] for plugin in plugins}
 
 
-def _account(app: OAuthApp) -> str:
+def _account(app: App) -> str:
     """Return how the app finds out whose account was connected."""
     if app.flow == "clientCredentials":
         return "the client itself, no person"

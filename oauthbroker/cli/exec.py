@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from oauthbroker.cli.output.options import AsJson
-from oauthbroker.cli.turn_call import App, Lifetime, Scopes, token_for
+from oauthbroker.cli.turn_call import AppArgument, Lifetime, Scopes, token_for
 from oauthbroker.client.address import TURN_TOKEN
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
@@ -39,7 +39,7 @@ class AppBeforeDashes(TyperCommand):
 
 @app.command("exec", cls=AppBeforeDashes)
 def exec_command(
-    app_name: App,
+    app_name: AppArgument,
     words: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The command, after `--`.")],
     env: Annotated[
         str | None, typer.Option("--env", help=f"The variable with the token; {DEFAULT_NAME} by default.")

@@ -8,14 +8,16 @@ import typer
 
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson
-from oauthbroker.cli.turn_call import App, Lifetime, Scopes, token_for
+from oauthbroker.cli.turn_call import AppArgument, Lifetime, Scopes, token_for
 from oauthbroker.core.refused import Refused
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command("token")
-def token_command(app_name: App, scopes: Scopes = None, min_ttl: Lifetime = None, as_json: AsJson = False) -> None:
+def token_command(
+    app_name: AppArgument, scopes: Scopes = None, min_ttl: Lifetime = None, as_json: AsJson = False
+) -> None:
     """Print an access token of this turn on stdout.
 
     The environment says which turn: OAUTHBROKER_URL and OAUTHBROKER_TURN_TOKEN, as the runtime sets them for a tool.

@@ -13,7 +13,7 @@ from oauthbroker.core.refused import REFUSED, Refused
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 
 UNAVAILABLE, ASK_A_PERSON = 69, 75  # EX_UNAVAILABLE and EX_TEMPFAIL of sysexits.h
-App = Annotated[str, typer.Argument(metavar="APP", help="The app: its name, or OAuthApp/NAME.")]
+AppArgument = Annotated[str, typer.Argument(metavar="APP", help="The app: its name, or OAuthApp/NAME.")]
 Scopes = Annotated[list[str] | None, typer.Option("--scope", help="Ask for this scope; repeat it for more.")]
 Lifetime = Annotated[int | None, typer.Option("--min-ttl", min=0, help="Seconds that the token must still be valid.")]
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from oauthbroker.core.clock import printed
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.records.grant_view import GrantView
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class AppFacts:
     is_static: bool = False
 
     @classmethod
-    def of(cls, app: OAuthApp, preset: Preset | None) -> AppFacts:
+    def of(cls, app: App, preset: Preset | None) -> AppFacts:
         known = app.registration if app.client.client_id and not app.connect_params else ""
         days = app.habits.refresh_token_days
         if app.credential is not None:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.diagnostics.findings import Finding, Severity
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.protocol.client_auth import AUDIENCES
@@ -85,7 +85,7 @@ class Probe:
     _gone: dict[tuple[str, str], str] = field(default_factory=dict)
     _row: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
-    async def providers(self, apps: Iterable[OAuthApp]) -> list[Finding]:
+    async def providers(self, apps: Iterable[App]) -> list[Finding]:
         """Return the findings of each app's provider, app by app; raises nothing."""
         found = await asyncio.gather(*(self._provider(app) for app in apps))
         return [finding for findings in found for finding in findings]
@@ -99,7 +99,7 @@ class Probe:
         hint = "Start it, or look at the proxy, TLS and DNS; from here it need not be reachable."
         return [Finding("address", "warning", f"No broker answers at {public_base_url}: {why}.", hint=hint)]
 
-    async def _provider(self, app: OAuthApp) -> list[Finding]:
+    async def _provider(self, app: App) -> list[Finding]:
         if app.mcp is not None:
             servers = ProtectedResources(transport=self.to_providers, limits=self.limits)
             try:
@@ -127,7 +127,7 @@ class Probe:
             found.append(_of(app, "ok", f"{text}.{differs}"))
         return [*found, *_of_assertion(app)]
 
-    async def _issuer(self, app: OAuthApp) -> tuple[Endpoints, list[Finding]]:
+    async def _issuer(self, app: App) -> tuple[Endpoints, list[Finding]]:
         """Return the endpoints that the app learns from its issuer's metadata, and the problems. An app that has all it
         needs learns nothing, and is only warned."""
         if not uses_issuer(app) or "{" in app.endpoints.issuer:
@@ -150,7 +150,7 @@ class Probe:
                 found.append(_of(app, "warning", text, _COMPARE))
         return metadata.endpoints if relies else Endpoints(), found
 
-    async def _metadata(self, app: OAuthApp) -> tuple[ProviderMetadata | None, str, str]:
+    async def _metadata(self, app: App) -> tuple[ProviderMetadata | None, str, str]:
         """Return the document, else why it is of no use, and the issuer that it names instead. The addresses
         and their order are those of a broker."""
         why = found = ""
@@ -166,7 +166,7 @@ class Probe:
                 why = why or error.note or error.code.value
         return None, why, found
 
-    async def _ask(self, app: OAuthApp, url: str) -> Asked:
+    async def _ask(self, app: App, url: str) -> Asked:
         url = url.partition("?")[0]
         request, name = ProviderRequest("GET", url).for_app(app, "other"), (url, app.provider_ca)
         if name not in self._asked:
@@ -196,16 +196,16 @@ _CHECK = "Check endpoints.issuer."
 _COMPARE = "Compare the app's endpoints with the provider's page."
 
 
-def _of(app: OAuthApp, severity: Severity, text: str, hint: str = "") -> Finding:
+def _of(app: App, severity: Severity, text: str, hint: str = "") -> Finding:
     return Finding("providers", severity, text, hint=hint, about=app.name)
 
 
-def _sampled(app: OAuthApp) -> OAuthApp:
+def _sampled(app: App) -> App:
     """Return the app at the first host of its lists, where lists name all its parameters."""
     return app.at({it.name: it.one_of[0] for it in app.connect_params if it.one_of})
 
 
-def _addresses(app: OAuthApp, learned: Endpoints) -> tuple[dict[str, str], list[str]]:
+def _addresses(app: App, learned: Endpoints) -> tuple[dict[str, str], list[str]]:
     """Return the app's addresses by name, and the hosts that differ by connection. An address with a placeholder is
     asked at its host's root."""
     found, differing, used = {}, set(), endpoints_used(app)
@@ -219,7 +219,7 @@ def _addresses(app: OAuthApp, learned: Endpoints) -> tuple[dict[str, str], list[
     return found, sorted(differing)
 
 
-def _of_assertion(app: OAuthApp) -> list[Finding]:
+def _of_assertion(app: App) -> list[Finding]:
     """Report the audience of signed assertions: a provider that wants another audience says no more than
     `invalid_client`."""
     if app.client.auth_method != "private_key_jwt":
@@ -229,12 +229,12 @@ def _of_assertion(app: OAuthApp) -> list[Finding]:
     return [_of(app, "ok", text)]
 
 
-def _silent(app: OAuthApp, names: list[str], failure: str) -> Finding:
+def _silent(app: App, names: list[str], failure: str) -> Finding:
     which = f"{', '.join(names)} {'endpoint' if len(names) == 1 else 'endpoints'}"
     return _of(app, "failure", f"Its {which} cannot be asked: {failure}.", OUR_SIDE)
 
 
-def _unwell(app: OAuthApp, name: str, asked: Asked) -> Finding:
+def _unwell(app: App, name: str, asked: Asked) -> Finding:
     text = f"Its {name} endpoint answers with status {asked.status}."
     return _of(app, "warning", text, "Mostly it passes; if it stays, check the address.")
 

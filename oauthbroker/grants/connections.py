@@ -17,7 +17,7 @@ from oauthbroker.authorization.session_opening import Opening, Wish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.grants import Grants
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.connect_links import connect_link
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.grant_key import grant_id as grant_id_of
@@ -41,7 +41,7 @@ LINK_PATH = "/connections/open"
 class GrantConnection:
     """One grant on its person's pages, with what that person may do with it."""
 
-    app: OAuthApp
+    app: App
     grant: GrantView
     used: GrantUse | None
     can_switch: bool
@@ -52,7 +52,7 @@ class GrantConnection:
 class WaitingRequest:
     """One authorization that waits for this person, and its link."""
 
-    app: OAuthApp
+    app: App
     agent: str
     scopes: tuple[str, ...]
     link: str
@@ -64,7 +64,7 @@ class WaitingRequest:
 class Service:
     """One app, with the connection or the waiting requests of one account."""
 
-    app: OAuthApp
+    app: App
     connection: GrantConnection | None
     requests: tuple[WaitingRequest, ...]
 
@@ -73,7 +73,7 @@ class Service:
 class Connections:
     """`broker.connections`: `link` is for runtimes, the rest for the pages."""
 
-    apps: Mapping[str, OAuthApp]
+    apps: Mapping[str, App]
     repository: Repository
     browser_sessions: BrowserSessions
     uses: Uses
@@ -112,7 +112,7 @@ class Connections:
                 services += await readable(self._services(app, subject, keys)) or []
         return sorted(services, key=lambda service: not service.requests)
 
-    async def _services(self, app: OAuthApp, subject: str, keys: Collection[GrantKey]) -> list[Service]:
+    async def _services(self, app: App, subject: str, keys: Collection[GrantKey]) -> list[Service]:
         """Return an app's entries, one for each account with a connection or a waiting request."""
         requests: dict[str, list[WaitingRequest]] = defaultdict(list)
         for each in await self.repository.waiting(app.name, subject):
@@ -188,7 +188,7 @@ class Connections:
                     keys.add(versioned.record.key)
         return sorted(keys)
 
-    async def _connection(self, app: OAuthApp, grant: Grant) -> GrantConnection:
+    async def _connection(self, app: App, grant: Grant) -> GrantConnection:
         return GrantConnection(
             app=app,
             grant=GrantView.of(grant, app, self.clock.now()),
@@ -197,7 +197,7 @@ class Connections:
             can_refresh=_can_refresh(app, grant),
         )
 
-    def _request(self, app: OAuthApp, session: AuthSession) -> WaitingRequest:
+    def _request(self, app: App, session: AuthSession) -> WaitingRequest:
         return WaitingRequest(
             app=app,
             agent=session.resume.agent_name,
@@ -208,18 +208,18 @@ class Connections:
         )
 
 
-def _can_refresh(app: OAuthApp, grant: Grant) -> bool:
+def _can_refresh(app: App, grant: Grant) -> bool:
     """Return whether there is a user to consent, and an agent that asked."""
     return grant.resume is not None and app.flow != "clientCredentials"
 
 
-def _can_switch(app: OAuthApp, grant: Grant) -> bool:
+def _can_switch(app: App, grant: Grant) -> bool:
     """Return whether another account may be offered. Where the subject is the account, another account would be refused
     at the callback: nothing to offer."""
     is_the_account = app.subject_mode == "user" and app.owner.user_identity is not None
     return _can_refresh(app, grant) and (bool(grant.account) or not is_the_account)
 
 
-def _asked_scopes(app: OAuthApp, grant: Grant) -> tuple[str, ...]:
+def _asked_scopes(app: App, grant: Grant) -> tuple[str, ...]:
     """Return the grant's scopes that the app still has; all of the app's if none is left."""
     return union_in_app_order(app, grant.scopes) or app.scopes

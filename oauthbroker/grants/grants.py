@@ -15,7 +15,7 @@ from oauthbroker.events.dead_letters import DeadLetters
 from oauthbroker.grants.grant_pages import GrantFilter, GrantPages
 from oauthbroker.grants.import_requests import ImportRequests
 from oauthbroker.grants.importing import Importing
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_request import AppRef, app_name, call_ref, is_named, split_ref
@@ -34,10 +34,10 @@ class GrantList:
     """The grants there are, to be read. Needs the store, and no value of the configuration: without `apps`, a grant is
     checked for itself."""
 
-    def __init__(self, repository: Repository, clock: Clock, apps: Mapping[str, OAuthApp] | None = None) -> None:
+    def __init__(self, repository: Repository, clock: Clock, apps: Mapping[str, App] | None = None) -> None:
         self._repository = repository
         self._clock = clock
-        self._apps: Mapping[str, OAuthApp] = {} if apps is None else apps
+        self._apps: Mapping[str, App] = {} if apps is None else apps
 
     async def list(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
         """Yield every readable grant, revoked ones included, in no order. `app` in any form of a reference,
@@ -103,7 +103,7 @@ class Grants(GrantList):
     def __init__(
         self,
         *,
-        apps: Mapping[str, OAuthApp],
+        apps: Mapping[str, App],
         repository: Repository,
         clock: Clock,
         revoke: Revoke,

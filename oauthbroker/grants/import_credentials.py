@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.static_credential import packed
 
 SLOTS = ("credential", "next")
@@ -30,7 +30,7 @@ def form_problems(members: Mapping[str, Any]) -> Iterator[str]:
         yield "unverified is not true or false"
 
 
-def credential_problems(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[str]:
+def credential_problems(app: App, members: Mapping[str, Any]) -> Iterator[str]:
     """Yield the problems of a line's slots for this app, by the names of fields, without a value."""
     given = [slot for slot in SLOTS if slot in members]
     if app.credential is None:

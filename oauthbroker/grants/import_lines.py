@@ -18,7 +18,7 @@ from oauthbroker.core.strict_json import decode_object
 from oauthbroker.grants.import_credentials import SLOTS, credential_problems, form_problems, slot_of
 from oauthbroker.grants.line_cutter import MOST_BYTES, lines_of
 from oauthbroker.model.accounts import is_account
-from oauthbroker.model.apps import IdentityRule, OAuthApp
+from oauthbroker.model.apps import App, IdentityRule
 from oauthbroker.model.connect_params import texts_of, values_of
 from oauthbroker.model.grant_key import GrantKey, grant_id
 from oauthbroker.model.owner_check import knows_by_sub
@@ -88,7 +88,7 @@ class CheckedLines:
 
 def validate(
     stream: BinaryIO,
-    apps: Mapping[str, OAuthApp],
+    apps: Mapping[str, App],
     now: datetime,
     *,
     app: str | None = None,
@@ -116,7 +116,7 @@ class LineChecks:
     (6) each grant once.
     """
 
-    def __init__(self, apps: Mapping[str, OAuthApp], now: datetime, app: str | None = None) -> None:
+    def __init__(self, apps: Mapping[str, App], now: datetime, app: str | None = None) -> None:
         self._apps, self._now, self._app = apps, now, app
         self._seen = dict[bytes, int]()  # digests: 200,000 subjects of a kilobyte would be a lot of memory
 
@@ -129,9 +129,7 @@ class LineChecks:
         return found if first == number else [f"the same app, subject and connection as line {first}. Keep one."]
 
 
-def _read(
-    number: int, data: bytes, apps: Mapping[str, OAuthApp], now: datetime, of_app: str | None
-) -> Incoming | list[str]:
+def _read(number: int, data: bytes, apps: Mapping[str, App], now: datetime, of_app: str | None) -> Incoming | list[str]:
     if number > MOST_LINES:
         return [f"more than {MOST_LINES} lines. Cut the file into several."]
     if len(data) > MOST_BYTES:
@@ -169,7 +167,7 @@ def _problems_of_form(members: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datetime) -> Incoming | list[str]:
+def _incoming(number: int, members: Mapping[str, Any], app: App, now: datetime) -> Incoming | list[str]:
     scopes, foreign = _scopes(app, members.get("scopes"))
     problems, moments = [*_problems_of_owner(app, members), *credential_problems(app, members)], dict[str, datetime]()
     problems += _problems_of_tokens(members) if app.credential is None else ()
@@ -206,7 +204,7 @@ def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datet
     )
 
 
-def _problems_of_owner(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[str]:
+def _problems_of_owner(app: App, members: Mapping[str, Any]) -> Iterator[str]:
     subject, rule = members["subject"], _rule(app)
     is_compared = app.subject_mode == "global" or app.owner.binding == "providerIdentity"
     if app.flow == "clientCredentials":
@@ -224,7 +222,7 @@ def _problems_of_owner(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[st
         yield "account is empty, too long or unprintable"
 
 
-def _problem_of_connection(app: OAuthApp, members: Mapping[str, Any]) -> str:
+def _problem_of_connection(app: App, members: Mapping[str, Any]) -> str:
     """Return the problem of the account that a line is for, empty without one."""
     connection, typed = members.get("connection", ""), members.get("connectParams", {})
     if app.connect_params:
@@ -243,7 +241,7 @@ def _problem_of_connection(app: OAuthApp, members: Mapping[str, Any]) -> str:
     return "" if not connection or is_account(connection) else "connection is too long or unprintable"
 
 
-def _params(app: OAuthApp, members: Mapping[str, Any]) -> Mapping[str, str]:
+def _params(app: App, members: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the parameters of a connection, which its name says, or a user typed. Raises `accountForbidden`."""
     typed: Mapping[str, str] = members.get("connectParams", {})
     return typed if typed or not app.connect_params else values_of(app.connect_params, members["connection"])
@@ -262,7 +260,7 @@ def _problems_of_tokens(members: Mapping[str, Any]) -> Iterator[str]:
         yield "refreshTokenExpiresAt without refreshToken"
 
 
-def _rule(app: OAuthApp) -> IdentityRule | None:
+def _rule(app: App) -> IdentityRule | None:
     return app.owner.global_identity if app.subject_mode == "global" else app.owner.user_identity
 
 
@@ -275,7 +273,7 @@ def _shape(template: str) -> re.Pattern[str]:
     return re.compile("".join([*parts, re.escape(template[at:])]))
 
 
-def _scopes(app: OAuthApp, said: list[str] | None) -> tuple[tuple[str, ...], int]:
+def _scopes(app: App, said: list[str] | None) -> tuple[tuple[str, ...], int]:
     """Return (the app's own scopes, in its order; how many are not the app's). Without scopes, all of the app's."""
     if said is None:
         return app.scopes, 0

@@ -17,7 +17,7 @@ from oauthbroker.core.clock import LONG_AGO, Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.owner_check import CheckedOwner, check_owner, is_the_account, pin_of
 from oauthbroker.model.static_credential import FLOW as STATIC_FLOW
 from oauthbroker.model.static_credential import TOKEN_TYPE
@@ -41,7 +41,7 @@ left alone; one that was revoked here was left alone."""
 class Importing:
     """Writes as a login does: under the pair's lock, the audit entry first."""
 
-    apps: Mapping[str, OAuthApp]
+    apps: Mapping[str, App]
     repository: Repository
     refresh: RefreshTransaction
     owners: OwnerReader
@@ -96,10 +96,10 @@ class Importing:
         error = (await self.refresh.refresh(job)).error
         return error.code if error is not None else None
 
-    async def _owner_of(self, app: OAuthApp, incoming: Incoming) -> CheckedOwner | None:
+    async def _owner_of(self, app: App, incoming: Incoming) -> CheckedOwner | None:
         return await (self._owner if app.credential is None else self._credential_owner)(app, incoming)
 
-    async def _credential_owner(self, app: OAuthApp, incoming: Incoming) -> CheckedOwner | None:
+    async def _credential_owner(self, app: App, incoming: Incoming) -> CheckedOwner | None:
         """Check the credential, and the next one, as the page does before it stores one. None if the provider was not
         asked: the app has no `verify` request, or the author of the line wants that."""
         assert app.credential is not None  # noqa: S101  (the caller has looked)
@@ -113,7 +113,7 @@ class Importing:
                 owner = check_owner(app, incoming.subject, facts, confirmed=True, account=incoming.connection)
         return owner
 
-    async def _owner(self, app: OAuthApp, incoming: Incoming) -> CheckedOwner | None:
+    async def _owner(self, app: App, incoming: Incoming) -> CheckedOwner | None:
         """Ask the provider whose the access token is. None where it cannot be asked: the line has no living access
         token, the app reads its accounts from other answers, or the provider is away. A refused token with a refresh
         token beside it may simply have ended."""
@@ -134,7 +134,7 @@ class Importing:
         )
 
     async def _written(
-        self, app: OAuthApp, incoming: Incoming, owner: CheckedOwner | None, *, replace: bool
+        self, app: App, incoming: Incoming, owner: CheckedOwner | None, *, replace: bool
     ) -> ImportOutcome:
         async with self.repository.pair(incoming.key):
             versioned = await self.repository.grant(incoming.key)
@@ -154,16 +154,14 @@ class Importing:
             await self._save(grant, versioned)
         return "imported" if old is None else "replaced"
 
-    def _expires_at(self, app: OAuthApp, incoming: Incoming) -> datetime | None:
+    def _expires_at(self, app: App, incoming: Incoming) -> datetime | None:
         """Return when the line's token ends: as it says, or for a static credential after the app's `life`."""
         days = app.credential.life_days if app.credential is not None else None
         if incoming.expires_at is not None or days is None:
             return incoming.expires_at
         return (incoming.granted_at or self.clock.now()) + timedelta(days=days)
 
-    def _next_in(
-        self, app: OAuthApp, old: Grant | None, incoming: Incoming, owner: CheckedOwner | None
-    ) -> Grant | None:
+    def _next_in(self, app: App, old: Grant | None, incoming: Incoming, owner: CheckedOwner | None) -> Grant | None:
         """Return the grant that is there with the line's next credential beside its own, until the end of the next one.
         None if the line is another, and for a grant that needs its credential now."""
         if incoming.access_token is not None or incoming.next_credential is None or old is None:
@@ -186,13 +184,13 @@ class Importing:
     async def _save(self, grant: Grant, over: Versioned[Grant] | None) -> None:
         await self.repository.save_grant(grant, expect=over.generation if over is not None else 0)
 
-    def _app(self, incoming: Incoming) -> OAuthApp:
+    def _app(self, incoming: Incoming) -> App:
         app = self.apps.get(incoming.app)
         if app is None:
             raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
         return app.at(incoming.params)
 
-    def _grant(self, app: OAuthApp, incoming: Incoming, old: Grant | None, owner: CheckedOwner | None) -> Grant:
+    def _grant(self, app: App, incoming: Incoming, old: Grant | None, owner: CheckedOwner | None) -> Grant:
         """Build the grant of a line. Beside a refresh token, an access token with an unknown end counts as ended: then
         the first use refreshes it."""
         now, refresh, access = self.clock.now(), incoming.refresh_token, incoming.access_token
@@ -229,7 +227,7 @@ class Importing:
         return passed_on(old, grant, app, is_apart=False)  # the line may hold a later token of the same consent
 
 
-def _ends(app: OAuthApp, incoming: Incoming, token: Token, now: datetime) -> RefreshEnd | None:
+def _ends(app: App, incoming: Incoming, token: Token, now: datetime) -> RefreshEnd | None:
     """Return when the grant ends: as the line says, and that many days after the user agreed. An end that has passed
     may be wrong, so it is left to the provider."""
     days, granted = app.habits.refresh_token_days, incoming.granted_at

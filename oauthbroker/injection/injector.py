@@ -13,7 +13,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.injection.headers import TEAM, Headers, incoming, outgoing
 from oauthbroker.injection.targets import Target
 from oauthbroker.injection.token_masking import masker_of
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.static_credential import unpacked
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.protocol.credential_placement import placed
@@ -165,7 +165,7 @@ class Injector:
         )
 
 
-def carrying(app: OAuthApp, ready: Ready, request: ApiRequest) -> tuple[ApiRequest, Sequence[Secret]]:
+def carrying(app: App, ready: Ready, request: ApiRequest) -> tuple[ApiRequest, Sequence[Secret]]:
     """Return the request with the app's token or credential, and the texts that its answer must not repeat. Raises as
     `placed`."""
     token = ready.access_token

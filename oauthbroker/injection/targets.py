@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.path_steps import climbs
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, ConnectedHost
 
 LONGEST_PATH = 8 * 1024
@@ -29,7 +29,7 @@ class Target:
     """A permitted target of an app. `path` includes the query, byte for byte as it came. `account` is the
     rule by which the grant's data has to name this host, None for a host of the configuration."""
 
-    app: OAuthApp
+    app: App
     method: str
     host: ApiHost
     path: str
@@ -62,19 +62,19 @@ def _segment(name: str, provider_data: Mapping[str, Any]) -> str:
     return quote(text, safe="")
 
 
-def target_of(app: OAuthApp, method: str, url: str) -> Target:
+def target_of(app: App, method: str, url: str) -> Target:
     """Check a URL. Raises `apiNotDeclared`, `apiHostForbidden`, `apiMethodForbidden`, `apiPathForbidden`."""
     found = _URL.fullmatch(url)
     scheme, authority, path = found.groups() if found is not None else ("", "", "")
     return _target(app, method, authority, path, scheme)
 
 
-def target_at(app: OAuthApp, method: str, authority: str, path: str) -> Target:
+def target_at(app: App, method: str, authority: str, path: str) -> Target:
     """Check a host with or without a port, and a path with its query. Raises as `target_of`."""
     return _target(app, method, authority, path, None)
 
 
-def _target(app: OAuthApp, method: str, authority: str, path: str, scheme: str | None) -> Target:
+def _target(app: App, method: str, authority: str, path: str, scheme: str | None) -> Target:
     if not app.api.hosts:
         raise BrokerError(Code.API_NOT_DECLARED)
     host, account = _host(app.api, authority, scheme)

@@ -1,4 +1,4 @@
-"""OAuthApp and Broker as the plug-ins use them: complete, checked, with every value resolved. No I/O here.
+"""Apps and Broker as the plug-ins use them: complete, checked, with every value resolved. No I/O here.
 
 What people write (YAML, presets, value sources) becomes these in `config`; they can also be built in code.
 """
@@ -135,9 +135,9 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OAuthApp:
-    """One app at one provider. `scopes` is the fixed ceiling: nothing ever asks for, or hands out, more.
-    `credential`: it is a CredentialApp, whose person types a key. Such an app has no client, endpoints or scopes.
+class App:
+    """One app at one provider: an OAuthApp or, with a `credential`, a CredentialApp, which has no client, endpoints or
+    scopes. `scopes` is the fixed ceiling: nothing ever asks for, or hands out, more.
 
     `refresh_ahead_seconds`: tokens in use are refreshed in the background that long before they end; 0 for never.
     `several_accounts`: a subject may connect more than one. `connect_params` stand in its addresses as `{name}`; `base`
@@ -169,12 +169,12 @@ class OAuthApp:
     direct: bool = False
     mcp: McpServer | None = None
     credential: StaticCredential | None = None
-    also: OAuthApp | None = None
+    also: App | None = None
     scope_set: frozenset[str] = frozenset()
     registration: str = ""
-    base: OAuthApp | None = field(default=None, compare=False, repr=False)
+    base: App | None = field(default=None, compare=False, repr=False)
     params: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    _connected: dict[tuple[str, ...], OAuthApp] = field(init=False, default_factory=dict, compare=False, repr=False)
+    _connected: dict[tuple[str, ...], App] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """`registration` names our client at that very provider: a grant made with another one is not this app's."""
@@ -186,7 +186,7 @@ class OAuthApp:
         digest = hashlib.sha256(json.dumps([self.client.client_id, place]).encode()).hexdigest()
         object.__setattr__(self, "registration", digest[:32])
 
-    def asking_which_account(self) -> OAuthApp:
+    def asking_which_account(self) -> App:
         """Return the app for a person who came with the wrong account: an OpenID provider is asked to let them choose
         (OpenID Connect Core 1.0 section 3.1.2.1). What the app's own `prompt` says stays."""
         said = self.habits.authorize_params.get("prompt", "").split()
@@ -195,7 +195,7 @@ class OAuthApp:
         params = {**self.habits.authorize_params, "prompt": " ".join([*said, "select_account"])}
         return replace(self, habits=replace(self.habits, authorize_params=params))
 
-    def asking_for(self, claims: str) -> OAuthApp:
+    def asking_for(self, claims: str) -> App:
         """Return the app for an authorization with these claims, beside those of its own options."""
         if not claims:
             return self
@@ -203,7 +203,7 @@ class OAuthApp:
         params = {**params, "claims": merged_claims(params.get("claims", ""), claims)}
         return replace(self, habits=replace(self.habits, authorize_params=params))
 
-    def learnt(self, issuer: str, client: Client) -> OAuthApp:
+    def learnt(self, issuer: str, client: Client) -> App:
         """Return the app of an MCP server with its issuer, and with its client at that issuer."""
         return replace(self, endpoints=replace(self.endpoints, issuer=issuer), client=client)
 
@@ -212,7 +212,7 @@ class OAuthApp:
         """Whether a subject may have other accounts than the unnamed one."""
         return self.several_accounts or bool(self.connect_params)
 
-    def at(self, values: Mapping[str, str]) -> OAuthApp:
+    def at(self, values: Mapping[str, str]) -> App:
         """Return the app at a connection's host: with its `connect_params` filled in wherever they stand. The app
         itself for values that it does not take, or no longer: then no grant and no answer fits it."""
         if not self.connect_params:
@@ -230,7 +230,7 @@ class OAuthApp:
             found = self._connected[names] = self._filled(texts, dict(values))
         return found
 
-    def _filled(self, texts: Mapping[str, str], values: Mapping[str, str]) -> OAuthApp:
+    def _filled(self, texts: Mapping[str, str], values: Mapping[str, str]) -> App:
         endpoints = replace(self.endpoints, **fill_slots(self.endpoints, texts))
         redirect = replace(self.redirect, callback_path=filled(self.redirect.callback_path, texts))
         habits = replace(self.habits, issuer_template=filled(self.habits.issuer_template, texts))
@@ -323,13 +323,13 @@ class BrokerLogin:
     `operators`, those come with an API key.
     """
 
-    app: OAuthApp
+    app: App
     prompt: Prompt | None = None
     max_age_seconds: int | None = None
     _: KW_ONLY
     operators: Operators | None = None
 
-    def asking(self, *, again: bool) -> OAuthApp:
+    def asking(self, *, again: bool) -> App:
         """Return the client with its parameters for the provider's page (OpenID Connect Core 1.0 section 3.1.2.1).
         `again`: the provider knew another account by itself, so it has to ask."""
         params = dict(self.app.habits.authorize_params)
@@ -379,7 +379,7 @@ class Bundle:
     """
 
     settings: Settings
-    apps: Mapping[str, OAuthApp]
+    apps: Mapping[str, App]
     tools: Mapping[str, tuple[ToolAuth, ...]] = field(default_factory=dict)
     _: KW_ONLY
     connectors: Mapping[str, ConnectorAuth] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import Bundle, OAuthApp
+from oauthbroker.model.apps import App, Bundle
 
 
 class CurrentConfig:
@@ -19,11 +19,11 @@ class CurrentConfig:
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
-        self.apps: dict[str, OAuthApp] = dict(bundle.apps)
+        self.apps: dict[str, App] = dict(bundle.apps)
         self.failure: Code | None = None
-        self._learnt: dict[str, tuple[OAuthApp, OAuthApp]] = {}  # as configured, and as completed
+        self._learnt: dict[str, tuple[App, App]] = {}  # as configured, and as completed
 
-    def learn(self, name: str, complete: Callable[[OAuthApp], OAuthApp]) -> OAuthApp | None:
+    def learn(self, name: str, complete: Callable[[App], App]) -> App | None:
         """Complete a configured app by the facts of its server, and return it. None for an unknown name."""
         configured = self.bundle.apps.get(name)
         if configured is None:

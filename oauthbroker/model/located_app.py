@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.connection_facts import SLOTS_OF_FACTS
 
 
-def located(app: OAuthApp, known: Mapping[str, Any]) -> OAuthApp:
+def located(app: App, known: Mapping[str, Any]) -> App:
     """Return the app with its endpoints at the hosts that a connection's facts name. It stays the same client."""
     if not app.facts.callback:
         return app

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import Json
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 
 Account = tuple[str, str]
@@ -38,7 +38,7 @@ class CheckedOwner:
 
 
 def check_owner(
-    app: OAuthApp, subject: str, facts: OwnerFacts, *, confirmed: bool = False, account: str = ""
+    app: App, subject: str, facts: OwnerFacts, *, confirmed: bool = False, account: str = ""
 ) -> CheckedOwner:
     """Compares byte for byte; no folding, no e-mail, no display name.
 
@@ -56,7 +56,7 @@ def check_owner(
     return _check_user(app, subject, facts, account)
 
 
-def _check_user(app: OAuthApp, subject: str, facts: OwnerFacts, account: str) -> CheckedOwner:
+def _check_user(app: App, subject: str, facts: OwnerFacts, account: str) -> CheckedOwner:
     if is_the_account(app, subject, account):
         if facts.user_identity is None:
             raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
@@ -67,13 +67,13 @@ def _check_user(app: OAuthApp, subject: str, facts: OwnerFacts, account: str) ->
     return CheckedOwner(_pin(app, facts, facts.user_identity), facts.user_identity)
 
 
-def is_the_account(app: OAuthApp, subject: str, account: str) -> bool:
+def is_the_account(app: App, subject: str, account: str) -> bool:
     """Tell whether `identity.user` has to be the subject. The identity of one of several accounts need not be."""
     other = account and app.several_accounts and app.owner.binding != "providerIdentity"
     return not other and _speaks_of(app, subject)
 
 
-def _speaks_of(app: OAuthApp, subject: str) -> bool:
+def _speaks_of(app: App, subject: str) -> bool:
     """Tell whether `identity.user` can be compared with this subject. Where the binding itself confirms the browser,
     a subject may be an account of the runtime's own, in a spelling that the provider's accounts never have."""
     rule = app.owner.user_identity
@@ -89,7 +89,7 @@ def spelling(template: str) -> re.Pattern[str]:
     return re.compile((".+" if "{*" in template else "[^:]+").join(map(re.escape, parts)))
 
 
-def _check_global(app: OAuthApp, subject: str, facts: OwnerFacts) -> CheckedOwner:
+def _check_global(app: App, subject: str, facts: OwnerFacts) -> CheckedOwner:
     if app.credential is not None and app.owner.binding == "localOperator" and app.owner.global_identity is None:
         return CheckedOwner(None)
     if facts.global_identity is None:
@@ -104,20 +104,20 @@ def _check_global(app: OAuthApp, subject: str, facts: OwnerFacts) -> CheckedOwne
     return CheckedOwner((_issuer(app), facts.global_identity), facts.user_identity)
 
 
-def _pin(app: OAuthApp, facts: OwnerFacts, identity: str | None) -> Account | None:
+def _pin(app: App, facts: OwnerFacts, identity: str | None) -> Account | None:
     """Return the account to pin. It follows from the configuration, not from the scopes of this request."""
     if facts.account is not None and _pins_id_token(app):
         return facts.account
     return (_issuer(app), identity) if identity is not None else None
 
 
-def _pins_id_token(app: OAuthApp) -> bool:
+def _pins_id_token(app: App) -> bool:
     rule = app.owner.user_identity
     return "openid" in app.habits.always_scopes or rule is None or rule.source == "idToken"
 
 
 def check_same_owner(
-    app: OAuthApp, key: GrantKey, pinned: Account | None, authorized_by: str | None, facts: OwnerFacts
+    app: App, key: GrantKey, pinned: Account | None, authorized_by: str | None, facts: OwnerFacts
 ) -> None:
     """Check that the answer to a refresh names no other owner than the grant's (OpenID Connect Core 1.0 section
     12.2). Raises `subjectMismatch`."""
@@ -133,13 +133,13 @@ def check_same_owner(
         raise BrokerError(Code.SUBJECT_MISMATCH)
 
 
-def knows_by_sub(app: OAuthApp) -> bool:
+def knows_by_sub(app: App) -> bool:
     """Return whether this app's accounts are pinned by the `sub` of ID tokens of one issuer."""
     one_issuer = bool(app.endpoints.issuer) and not app.habits.issuer_template
     return app.subject_mode == "user" and one_issuer and _pins_id_token(app)
 
 
-def pin_of(app: OAuthApp, subject: str, sub: str | None) -> Account | None:
+def pin_of(app: App, subject: str, sub: str | None) -> Account | None:
     """Return the account to pin for a grant that comes from elsewhere: the subject, where that is what a login would
     pin, or the `sub` that came along. None leaves it to the next login."""
     if app.subject_mode == "user" and (_pins_id_token(app) or not _speaks_of(app, subject)):
@@ -147,7 +147,7 @@ def pin_of(app: OAuthApp, subject: str, sub: str | None) -> Account | None:
     return _issuer(app), subject
 
 
-def _issuer(app: OAuthApp) -> str:
+def _issuer(app: App) -> str:
     return app.endpoints.issuer or app.facts.filled(app.endpoints.token_url, {})
 
 

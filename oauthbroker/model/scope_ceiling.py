@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 
 NO_RIGHTS = frozenset({"offline_access"})
 """Scopes that ask for a refresh token and give no right (OpenID Connect Core 1.0 section 11). Many providers grant them
@@ -22,7 +22,7 @@ class ScopeNeed:
     asked: tuple[str, ...]
 
 
-def resolve_scopes(app: OAuthApp, declared: Sequence[str] | None, wanted: Sequence[str] | None) -> ScopeNeed:
+def resolve_scopes(app: App, declared: Sequence[str] | None, wanted: Sequence[str] | None) -> ScopeNeed:
     """Return the scopes that a call needs, within its ceiling.
 
     `declared` are the tool's scopes (None: all of the app's), `wanted` the call's own (None: the declared ones;
@@ -53,14 +53,14 @@ def _all_of(ceiling: tuple[str, ...]) -> ScopeNeed:
     return ScopeNeed(frozenset(ceiling) - NO_RIGHTS, ceiling)
 
 
-def union_in_app_order(app: OAuthApp, *groups: Sequence[str]) -> tuple[str, ...]:
+def union_in_app_order(app: App, *groups: Sequence[str]) -> tuple[str, ...]:
     """Return the scopes of any group that the app allows, in the app's order: what a step-up asks for."""
     together = frozenset[str]().union(*groups)
     return tuple(scope for scope in app.scopes if scope in together)
 
 
 def granted_scopes(
-    app: OAuthApp, asked: Sequence[str], answered: Sequence[str] | None
+    app: App, asked: Sequence[str], answered: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return (granted, missing) after an exchange. RFC 6749 section 5.1: no `scope` in the answer means the requested
     scopes.

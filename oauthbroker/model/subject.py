@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.accounts import Accounts
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.turn import Turn, is_mapping
 
 MAX_BYTES = 1024
 
 
-def resolve_subject(app: OAuthApp, turn: Turn) -> str:
+def resolve_subject(app: App, turn: Turn) -> str:
     """Return the subject that `app.subject_mode` picks, byte for byte as the runtime gave it.
 
     Raises `subjectUnavailable` when the turn has none; user mode never falls back to global.
@@ -23,7 +23,7 @@ def resolve_subject(app: OAuthApp, turn: Turn) -> str:
     return subject
 
 
-def resolve_key(app: OAuthApp, turn: Turn, account: str | None = None) -> GrantKey:
+def resolve_key(app: App, turn: Turn, account: str | None = None) -> GrantKey:
     """Return the key of the grant that a call means: of the turn's subject, and of one of the accounts that the turn
     lists. None: the only one, or the default.
 
@@ -39,7 +39,7 @@ def resolve_key(app: OAuthApp, turn: Turn, account: str | None = None) -> GrantK
     return GrantKey(app.name, subject, chosen)
 
 
-def allowed_accounts(app: OAuthApp, turn: Turn) -> tuple[str, ...]:
+def allowed_accounts(app: App, turn: Turn) -> tuple[str, ...]:
     """Return the accounts of the app that the turn may use. Raises `accountsInvalid`."""
     return Accounts.of(turn.auth.accounts if turn.auth is not None else {}, app.name).allowed
 

@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.model.provider_habits import AccessExchange
 from oauthbroker.protocol.messages import ProviderRequest, Value
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import Grant
 
 
-def exchange_of(app: OAuthApp, grant: Grant) -> AccessExchange | None:
+def exchange_of(app: App, grant: Grant) -> AccessExchange | None:
     """Return how the grant's own access token is exchanged next. None where it has a refresh token, or the app no
     longer says how."""
     way = app.habits.second_exchange if grant.exchange_due else app.habits.refresh_with
@@ -32,7 +32,7 @@ def is_old_enough(way: AccessExchange, grant: Grant, now: datetime) -> bool:
     return issued + timedelta(seconds=way.min_age_seconds) <= now
 
 
-def exchange_request(app: OAuthApp, endpoints: Endpoints, way: AccessExchange, token: Secret) -> ProviderRequest:
+def exchange_request(app: App, endpoints: Endpoints, way: AccessExchange, token: Secret) -> ProviderRequest:
     """Build the request. Raises `appMisconfigured`."""
     members: dict[str, Value] = {"grant_type": way.grant_type, way.token_param: token}
     if way.url:
@@ -45,7 +45,7 @@ def exchange_request(app: OAuthApp, endpoints: Endpoints, way: AccessExchange, t
     return ProviderRequest(way.method, url, form=members, encoding="query" if way.method == "GET" else "form")
 
 
-def next_token_of(app: OAuthApp, tokens: TokenResponse, *, is_first: bool) -> Secret | None:
+def next_token_of(app: App, tokens: TokenResponse, *, is_first: bool) -> Secret | None:
     """Return the token to send for the next one: the refresh token of an answer, or its access token where that is
     exchanged itself."""
     habits = app.habits

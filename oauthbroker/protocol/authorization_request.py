@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, digest_of
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.protocol.messages import Value, in_their_words, pairs_of
 from oauthbroker.records import Attempt
 
@@ -40,7 +40,7 @@ def new_attempt(clock: Clock, locator: str, *, cookie: Secret | None) -> Attempt
     )
 
 
-def authorization_url(app: OAuthApp, endpoints: Endpoints, attempt: Attempt, scopes: Sequence[str]) -> str:
+def authorization_url(app: App, endpoints: Endpoints, attempt: Attempt, scopes: Sequence[str]) -> str:
     """Build the authorization URL for one browser. It carries `state`: keep it out of logs and chats.
 
     The endpoint's own query is kept. Raises `appMisconfigured` for an unusable query or app.
@@ -48,7 +48,7 @@ def authorization_url(app: OAuthApp, endpoints: Endpoints, attempt: Attempt, sco
     return with_params(app, endpoints, authorization_params(app, attempt, scopes))
 
 
-def authorization_params(app: OAuthApp, attempt: Attempt, scopes: Sequence[str]) -> dict[str, Value]:
+def authorization_params(app: App, attempt: Attempt, scopes: Sequence[str]) -> dict[str, Value]:
     """Return the parameters of an authorization request, for the URL or for a pushed request (`par`).
 
     The scopes are `scopes` and the app's `alwaysScopes`. The nonce is sent only when `openid` is among them.
@@ -71,14 +71,14 @@ def authorization_params(app: OAuthApp, attempt: Attempt, scopes: Sequence[str])
     return params | {"response_type": "code", **in_their_words(app, own), "state": attempt.state}
 
 
-def with_params(app: OAuthApp, endpoints: Endpoints, params: Mapping[str, Value]) -> str:
+def with_params(app: App, endpoints: Endpoints, params: Mapping[str, Value]) -> str:
     """Append the parameters to the authorization endpoint and its own query. Raises `appMisconfigured`."""
     from authlib.common.urls import add_params_to_uri
 
     return str(add_params_to_uri(_endpoint(app, endpoints), pairs_of(params)))
 
 
-def requested_scopes(app: OAuthApp, scopes: Sequence[str]) -> tuple[str, ...]:
+def requested_scopes(app: App, scopes: Sequence[str]) -> tuple[str, ...]:
     """Return the scopes to request: `openid`, the preset's `alwaysScopes`, then `scopes`, each once.
 
     The order has no meaning (RFC 6749 section 3.3), but some providers look for `openid` in the first place.
@@ -87,11 +87,11 @@ def requested_scopes(app: OAuthApp, scopes: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(asked, key=lambda scope: scope != "openid"))
 
 
-def _reserved(app: OAuthApp) -> frozenset[str]:
+def _reserved(app: App) -> frozenset[str]:
     return RESERVED | {app.habits.scope_param, *app.habits.param_names.values()}
 
 
-def _endpoint(app: OAuthApp, endpoints: Endpoints) -> str:
+def _endpoint(app: App, endpoints: Endpoints) -> str:
     url = endpoints.authorization_url
     if not url:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no authorization endpoint")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.protocol.authorization_request import authorization_url
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
@@ -24,7 +24,7 @@ class AuthorizationUrls:
     discovery: Discovery
     clock: Clock
 
-    async def check(self, app: OAuthApp) -> None:
+    async def check(self, app: App) -> None:
         """Check that an authorization URL can be built, as far as the provider's metadata tells.
 
         Raises `appMisconfigured`, and what `Discovery.endpoints` raises.
@@ -34,11 +34,11 @@ class AuthorizationUrls:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no authorization endpoint")
         await self._check_push(app, endpoints)
 
-    async def pushes(self, app: OAuthApp) -> bool:
+    async def pushes(self, app: App) -> bool:
         """Tell whether building a URL sends a pushed request to the provider. Raises as `Discovery.endpoints` does."""
         return _pushes(app, await self.discovery.endpoints(app))
 
-    async def lasting(self, app: OAuthApp, attempt: Attempt, scopes: Sequence[str]) -> Secret:
+    async def lasting(self, app: App, attempt: Attempt, scopes: Sequence[str]) -> Secret:
         """Build a URL that stays valid until the user follows it.
 
         Raises `appMisconfigured` where the provider requires pushed requests: their `request_uri` expires too soon.
@@ -47,7 +47,7 @@ class AuthorizationUrls:
             raise BrokerError(Code.APP_MISCONFIGURED, note="a direct link to a provider that requires pushed requests")
         return Secret(authorization_url(app, await self.discovery.endpoints(app), attempt, scopes))
 
-    async def now(self, app: OAuthApp, attempt: Attempt, scopes: Sequence[str]) -> Secret:
+    async def now(self, app: App, attempt: Attempt, scopes: Sequence[str]) -> Secret:
         """Build a URL for immediate use. The request is pushed (RFC 9126) where the provider supports it and the app
         does not say `never`; else the URL carries all parameters.
 
@@ -62,7 +62,7 @@ class AuthorizationUrls:
         await self._check_push(app, endpoints)
         return Secret(authorization_url(app, endpoints, attempt, scopes))
 
-    async def _check_push(self, app: OAuthApp, endpoints: Endpoints) -> None:
+    async def _check_push(self, app: App, endpoints: Endpoints) -> None:
         if app.pushed_authorization == "never" or _pushes(app, endpoints):
             return
         if await self.discovery.push_required(app):
@@ -71,5 +71,5 @@ class AuthorizationUrls:
             )
 
 
-def _pushes(app: OAuthApp, endpoints: Endpoints) -> bool:
+def _pushes(app: App, endpoints: Endpoints) -> bool:
     return app.pushed_authorization != "never" and bool(endpoints.pushed_authorization_url)

@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, has_digest
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.protocol.authorization_errors import AGREED, REQUESTED, authorization_error, number_of
 from oauthbroker.records import Attempt, AuthSession
 
@@ -77,7 +77,7 @@ def parse_callback(query: bytes, code_param: str = "code") -> CallbackParams:
 def validate_callback(
     params: CallbackParams,
     session: AuthSession | None,
-    app: OAuthApp,
+    app: App,
     cookie: str | None,
     *,
     issuer: str,

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.protocol.callback_checks import CallbackParams, ValidCallback, decoded
 
 _HMAC = "hmac"
 
 
-def callback_facts(app: OAuthApp, valid: ValidCallback) -> dict[str, str]:
+def callback_facts(app: App, valid: ValidCallback) -> dict[str, str]:
     """Return the app's facts, each as it came or its default. Raises `callbackFactInvalid` with the name of one that is
     missing, occurs twice, or is none of the declared values."""
     if valid.facts is not None:
@@ -33,7 +33,7 @@ def callback_facts(app: OAuthApp, valid: ValidCallback) -> dict[str, str]:
     return found
 
 
-def check_signature(app: OAuthApp, params: CallbackParams) -> None:
+def check_signature(app: App, params: CallbackParams) -> None:
     """Check the HMAC-SHA256 of the query where the app declares one: over the decoded pairs in their order of names,
     without `hmac`, with a client secret. An error response may lack it, since it brings no code. Raises
     `callbackMalformed`; the session stays as it is."""

@@ -8,7 +8,7 @@ from urllib.parse import quote_plus
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import AssertionAudience, Endpoints, OAuthApp
+from oauthbroker.model.apps import App, AssertionAudience, Endpoints
 from oauthbroker.model.client_key import signing_key
 from oauthbroker.protocol.messages import ProviderRequest, Value, in_their_words
 
@@ -31,7 +31,7 @@ AUDIENCES: Mapping[AssertionAudience, str] = {
 
 
 def authenticated_post(
-    app: OAuthApp, endpoints: Endpoints, url: str, form: Mapping[str, Value], clock: Clock
+    app: App, endpoints: Endpoints, url: str, form: Mapping[str, Value], clock: Clock
 ) -> ProviderRequest:
     """Build a POST of `form` to `url` with the app's client authentication.
 
@@ -55,7 +55,7 @@ def authenticated_post(
     return ProviderRequest("POST", url, form=in_their_words(app, members))
 
 
-def _basic(app: OAuthApp) -> dict[str, str | Secret]:
+def _basic(app: App) -> dict[str, str | Secret]:
     from authlib.oauth2.auth import ClientAuth  # imported here: no start needs it
 
     user, password = quote_plus(app.client.client_id), quote_plus(_secret(app).reveal())
@@ -63,13 +63,13 @@ def _basic(app: OAuthApp) -> dict[str, str | Secret]:
     return {name: Secret(value) for name, value in headers.items()}
 
 
-def _secret(app: OAuthApp) -> Secret:
+def _secret(app: App) -> Secret:
     if not app.client.client_secret:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the client secret is missing")
     return app.client.client_secret
 
 
-def refusal_note(app: OAuthApp, word: str) -> str:
+def refusal_note(app: App, word: str) -> str:
     """Return the operator's note that the provider refused the client. It names the usual cause: the audience of a
     signed assertion, or an encoding of Basic that many providers do not undo."""
     if _is_encoded(app):
@@ -79,7 +79,7 @@ def refusal_note(app: OAuthApp, word: str) -> str:
     return f"{word}{_ADVICE}{AUDIENCES[app.client.assertion_audience]}; see client.assertionAudience"
 
 
-def refused_request(app: OAuthApp, request: str, word: str, known: frozenset[str], *, unknown: str) -> BrokerError:
+def refused_request(app: App, request: str, word: str, known: frozenset[str], *, unknown: str) -> BrokerError:
     """Return the error for a request that the provider refused before any user was involved: the cause is our
     registration or our request. `unknown` replaces a word that is not `known`, which is not passed on."""
     if word in PASSING:
@@ -88,14 +88,14 @@ def refused_request(app: OAuthApp, request: str, word: str, known: frozenset[str
     return BrokerError(Code.APP_MISCONFIGURED, note=f"{request}: {note}")
 
 
-def _is_encoded(app: OAuthApp) -> bool:
+def _is_encoded(app: App) -> bool:
     client = app.client
     if client.auth_method != "client_secret_basic":
         return False
     return any(quote_plus(text) != text for text in (client.client_id, *(each.reveal() for each in client.secrets)))
 
 
-def _audience(app: OAuthApp, endpoints: Endpoints, url: str) -> str:
+def _audience(app: App, endpoints: Endpoints, url: str) -> str:
     wanted = app.client.assertion_audience
     found = {"issuer": endpoints.issuer, "tokenEndpoint": endpoints.token_url, "endpoint": url}[wanted]
     if not found:
@@ -103,7 +103,7 @@ def _audience(app: OAuthApp, endpoints: Endpoints, url: str) -> str:
     return found
 
 
-def _assertion(app: OAuthApp, audience: str, clock: Clock) -> Secret:
+def _assertion(app: App, audience: str, clock: Clock) -> Secret:
     from authlib.oauth2.rfc7523 import private_key_jwt_sign
 
     signer = signing_key(_secret(app))

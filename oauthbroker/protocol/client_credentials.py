@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
 from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, token_request, token_response
 
 
 def client_credentials_request(
-    app: OAuthApp, endpoints: Endpoints, scopes: Sequence[str], *, clock: Clock
+    app: App, endpoints: Endpoints, scopes: Sequence[str], *, clock: Clock
 ) -> ProviderRequest:
     """Build the request (RFC 6749 section 4.4.2), with RFC 8707 and the app's `token` options. Empty `scopes` are not
     sent.
@@ -29,7 +29,7 @@ def client_credentials_request(
     return token_request(app, endpoints, endpoints.token_url, form, app.habits.token_params, clock)
 
 
-def client_credentials_response(app: OAuthApp, answer: ProviderResponse) -> TokenResponse:
+def client_credentials_response(app: App, answer: ProviderResponse) -> TokenResponse:
     """Validate the answer as `token_response` does, and drop its refresh token (section 4.4.3 advises against one) and
     ID token.
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_object
-from oauthbroker.model.apps import AuthMethod, Client, OAuthApp
+from oauthbroker.model.apps import App, AuthMethod, Client
 from oauthbroker.model.client_key import public_jwk, signing_key
 from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.protocol.answer_checks import members_of, refuse_if_busy
@@ -35,14 +35,14 @@ def client_document_url(base_url: str, app: str) -> str:
     return f"{base_url}/clients/{app}.json" if base_url.startswith("https://") else ""
 
 
-def client_document(app: OAuthApp, client_id: str) -> dict[str, Any]:
+def client_document(app: App, client_id: str) -> dict[str, Any]:
     """Return the metadata of the client with this id: a public one, or one that signs with the app's keys."""
     method = document_method(app)
     keys = [public_jwk(signing_key(each)) for each in app.client.secrets] if method == "private_key_jwt" else []
     return {"client_id": client_id, **_metadata(app, method), **({"jwks": {"keys": keys}} if keys else {})}
 
 
-def document_method(app: OAuthApp) -> AuthMethod:
+def document_method(app: App) -> AuthMethod:
     """Return how the client of a document proves itself. A document is public, so that it holds no secret."""
     return "private_key_jwt" if app.client.auth_method == "private_key_jwt" else "none"
 
@@ -57,7 +57,7 @@ def has_registration(metadata: ProviderMetadata) -> bool:
     return bool(metadata.registration_url) and _method(metadata) is not None
 
 
-def registration_request(app: OAuthApp, metadata: ProviderMetadata) -> ProviderRequest:
+def registration_request(app: App, metadata: ProviderMetadata) -> ProviderRequest:
     """Build the request for a new client, with a secret if the server knows one of our ways to send it. Raises
     `mcpRegistrationNeeded`."""
     method = _method(metadata)
@@ -82,7 +82,7 @@ def _method(metadata: ProviderMetadata) -> AuthMethod | None:
     return next((each for each in _METHODS if each in listed), None)
 
 
-def _metadata(app: OAuthApp, method: AuthMethod) -> dict[str, Any]:
+def _metadata(app: App, method: AuthMethod) -> dict[str, Any]:
     """Return our metadata (RFC 7591 section 2). A callback on this machine makes a native client, as OpenID Connect
     Dynamic Client Registration has it."""
     scopes = " ".join(requested_scopes(app, app.scopes))
@@ -100,7 +100,7 @@ def _metadata(app: OAuthApp, method: AuthMethod) -> dict[str, Any]:
 
 @validator(Code.MCP_REGISTRATION_NEEDED)
 def registration_response(
-    app: OAuthApp, request: ProviderRequest, answer: ProviderResponse
+    app: App, request: ProviderRequest, answer: ProviderResponse
 ) -> tuple[Client, datetime | None]:
     """Return the new client and the end of its secret, None for none (RFC 7591 section 3.2.1).
 

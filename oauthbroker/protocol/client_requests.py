@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from oauthbroker.core.clock import Clock
-from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.apps import App, Client
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.messages import Kind, ProviderRequest, ProviderResponse
 from oauthbroker.protocol.network.transport import MOST_BYTES, Transport
 from oauthbroker.protocol.token_fields import refusal_word
 
-Build = Callable[[OAuthApp], ProviderRequest]
+Build = Callable[[App], ProviderRequest]
 Notice = Callable[[str, int, int], None]
 
 # RFC 6749 section 5.2, or the profile's equivalent. Only after this word it is certain that the provider has not used
@@ -24,7 +24,7 @@ _CLIENT_REFUSED = "invalid_client"
 class Registrations(Protocol):
     """The clients that the broker has registered by itself."""
 
-    async def answered(self, app: OAuthApp, *, refused: bool) -> None:
+    async def answered(self, app: App, *, refused: bool) -> None:
         """Note whether the provider knows the app's client. Raises nothing."""
         ...
 
@@ -44,7 +44,7 @@ class ClientRequests:
     registrations: Registrations | None = None
     _works: dict[str, tuple[Client, int]] = field(default_factory=dict)
 
-    async def ask(self, app: OAuthApp, build: Build, *, kind: Kind = "other") -> ProviderResponse:
+    async def ask(self, app: App, build: Build, *, kind: Kind = "other") -> ProviderResponse:
         """Send the request and return the endpoint's answer, with any status.
 
         `build` gets the app with the one secret to use. It is called once per attempt, so each client assertion is
@@ -69,22 +69,22 @@ class ClientRequests:
                 await self.registrations.answered(app, refused=refused)
         return answer
 
-    async def _send(self, app: OAuthApp, build: Build, at: int, deadline: float, kind: Kind) -> ProviderResponse:
+    async def _send(self, app: App, build: Build, at: int, deadline: float, kind: Kind) -> ProviderResponse:
         left = deadline - self.clock.monotonic()
         request = build(_with_secret(app, at)).for_app(app, kind)
         return await self.transport.send(request, seconds=left, max_bytes=MOST_BYTES)
 
-    def _first(self, app: OAuthApp) -> int:
+    def _first(self, app: App) -> int:
         client, at = self._works.get(app.name, (app.client, 0))
         return at if client == app.client else 0
 
-    def _remember(self, app: OAuthApp, refused: int, works: int) -> None:
+    def _remember(self, app: App, refused: int, works: int) -> None:
         if self._first(app) != works:
             self._works[app.name] = (app.client, works)
             self.on_changed(app.name, refused + 1, works + 1)
 
 
-def refuses_client(app: OAuthApp, answer: ProviderResponse) -> bool:
+def refuses_client(app: App, answer: ProviderResponse) -> bool:
     """Tell whether the answer refuses our client, not the grant in the request.
 
     A 401 without an error word counts: RFC 6749 section 5.2 uses that status for this case only. So does the word of
@@ -98,12 +98,12 @@ def refuses_client(app: OAuthApp, answer: ProviderResponse) -> bool:
     return word == _CLIENT_REFUSED if word else answer.status == 401
 
 
-def _knows_client(app: OAuthApp, answer: ProviderResponse) -> bool:
+def _knows_client(app: App, answer: ProviderResponse) -> bool:
     """Tell whether the provider accepted the client. A 429 or 5xx leaves that open."""
     return answer.status < 500 and answer.status != 429 and not refuses_client(app, answer)
 
 
-def _with_secret(app: OAuthApp, at: int) -> OAuthApp:
+def _with_secret(app: App, at: int) -> App:
     if at == 0:
         return app
     return replace(app, client=replace(app.client, client_secret=app.client.secrets[at], later_secrets=()))

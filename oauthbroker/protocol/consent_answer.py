@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, token_response
@@ -14,7 +14,7 @@ from oauthbroker.protocol.token_fields import optional_token, token_members
 from oauthbroker.protocol.unusual_answers import salvaged_members
 
 
-def consent_response(app: OAuthApp, answer: ProviderResponse) -> TokenResponse:
+def consent_response(app: App, answer: ProviderResponse) -> TokenResponse:
     """Validate an answer as `token_response` does. Raises `RefusedTokens` also for one that is refused as a whole and
     holds tokens: one with another label, with `NaN`, with a member twice, with an error beside its tokens."""
     try:
@@ -28,7 +28,7 @@ def consent_response(app: OAuthApp, answer: ProviderResponse) -> TokenResponse:
     raise refused
 
 
-def salvaged_tokens(app: OAuthApp, answer: ProviderResponse) -> IssuedTokens:
+def salvaged_tokens(app: App, answer: ProviderResponse) -> IssuedTokens:
     """Return the tokens in a refused answer, in any form and with any label. Of a member that comes twice, both values
     count. Raises nothing."""
     refresh, access = dict[str, Secret](), dict[str, Secret]()

@@ -9,7 +9,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_json
 from oauthbroker.core.version import VERSION
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.owner_check import OwnerFacts
 from oauthbroker.model.provider_api import AccountHost, ApiHost
 from oauthbroker.model.static_credential import TOKEN_TYPE, unpacked
@@ -30,7 +30,7 @@ class CredentialChecks:
     transport: ApiTransport
     limits: ApiLimits = field(default=_LIMITS)
 
-    async def owner_of(self, app: OAuthApp, packed: Secret) -> OwnerFacts:
+    async def owner_of(self, app: App, packed: Secret) -> OwnerFacts:
         """Return whose credential it is, as far as the answer names an account. `app` is at its connection. Without a
         `verify` request nothing is known.
 
@@ -54,7 +54,7 @@ class CredentialChecks:
             user_identity=render(person.template, said) if person is not None else None,
         )
 
-    async def _answer(self, app: OAuthApp, packed: Secret) -> tuple[int, bytes]:
+    async def _answer(self, app: App, packed: Secret) -> tuple[int, bytes]:
         credential = app.credential
         assert credential is not None and credential.verification is not None  # noqa: S101, PT018
         asked = credential.verification
@@ -88,7 +88,7 @@ class CredentialChecks:
         raise BrokerError(Code.CREDENTIAL_UNCHECKED, note=failed.note)
 
 
-def first_host(app: OAuthApp) -> ApiHost:
+def first_host(app: App) -> ApiHost:
     """Return the first of the app's hosts, at its connection. Raises `appMisconfigured` where no host is certain."""
     first = app.api.hosts[0] if app.api.hosts else None
     if isinstance(first, ApiHost):
@@ -99,7 +99,7 @@ def first_host(app: OAuthApp) -> ApiHost:
     return ApiHost(name)
 
 
-def credential_response(app: OAuthApp, packed: Secret) -> TokenResponse:
+def credential_response(app: App, packed: Secret) -> TokenResponse:
     """Return a credential in the form in which grants are made of tokens. It ends after the app's `life`."""
     assert app.credential is not None  # noqa: S101  (the caller's app is a CredentialApp)
     days = app.credential.life_days

@@ -14,7 +14,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.protocol.answer_checks import refuse_if_busy
 from oauthbroker.protocol.authorization_errors import FOR_PERSON, MEANINGS, authorization_error
 from oauthbroker.protocol.authorization_request import RESERVED, requested_scopes
@@ -72,7 +72,7 @@ class DevicePending:
     slower: bool
 
 
-def device_request(app: OAuthApp, endpoints: Endpoints, scopes: Sequence[str], *, clock: Clock) -> ProviderRequest:
+def device_request(app: App, endpoints: Endpoints, scopes: Sequence[str], *, clock: Clock) -> ProviderRequest:
     """Build the device authorization request (RFC 8628 section 3.1), with RFC 8707 and client authentication.
 
     It requests the same scopes as an authorization request and carries the app's `authorize` options. Raises
@@ -86,7 +86,7 @@ def device_request(app: OAuthApp, endpoints: Endpoints, scopes: Sequence[str], *
 
 
 @validator(Code.TOKEN_RESPONSE_INVALID)
-def device_response(app: OAuthApp, answer: ProviderResponse, check_url: CheckUrl) -> DeviceAuthorization:
+def device_response(app: App, answer: ProviderResponse, check_url: CheckUrl) -> DeviceAuthorization:
     """Validate the answer (RFC 8628 section 3.2). `check_url` raises for an address that a user must not be sent to.
 
     (1) busy or down (2) status 200, format, no error (3) a device code (4) a well-formed user code (5) addresses of one
@@ -116,14 +116,14 @@ def device_response(app: OAuthApp, answer: ProviderResponse, check_url: CheckUrl
     )
 
 
-def device_token_request(app: OAuthApp, endpoints: Endpoints, device_code: Secret, *, clock: Clock) -> ProviderRequest:
+def device_token_request(app: App, endpoints: Endpoints, device_code: Secret, *, clock: Clock) -> ProviderRequest:
     """Build the poll for tokens (RFC 8628 section 3.4). Raises `appMisconfigured`."""
     form: dict[str, Value] = {"grant_type": GRANT_TYPE, "device_code": device_code}
     return token_request(app, endpoints, endpoints.token_url, form, app.habits.token_params, clock)
 
 
 @validator(Code.TOKEN_RESPONSE_INVALID)
-def device_token_response(app: OAuthApp, answer: ProviderResponse) -> TokenResponse | DevicePending:
+def device_token_response(app: App, answer: ProviderResponse) -> TokenResponse | DevicePending:
     """Validate the answer to a poll (RFC 8628 section 3.5): pending, ended, or a token response.
 
     The four error words of that section count with any 4xx, and with 200 as some providers send them. An answer with
@@ -150,7 +150,7 @@ def device_token_response(app: OAuthApp, answer: ProviderResponse) -> TokenRespo
     raise refused
 
 
-def _brings_token(app: OAuthApp, answer: ProviderResponse) -> bool:
+def _brings_token(app: App, answer: ProviderResponse) -> bool:
     """Tell whether a refused answer holds an access token, also a malformed one: then the code is used."""
     for members in salvaged_members(answer):
         with suppress(Exception):  # an answer that breaks its reader brings none
@@ -159,7 +159,7 @@ def _brings_token(app: OAuthApp, answer: ProviderResponse) -> bool:
     return False
 
 
-def _refused(app: OAuthApp, word: str, status: int) -> BrokerError:
+def _refused(app: App, word: str, status: int) -> BrokerError:
     if not word and not 400 <= status < 500:
         return _invalid("neither a device code nor an error")
     refused = "the device authorization request was refused"

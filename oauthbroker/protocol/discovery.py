@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.messages import Kind, ProviderRequest, ProviderResponse
 from oauthbroker.protocol.metadata import (
@@ -54,7 +54,7 @@ class Discovery:
         self._metadata = defaultdict[tuple[str, str, str, bool], DocumentCache[ProviderMetadata]](new_cache)
         self._keys = defaultdict[tuple[str, str], DocumentCache[Keys]](new_cache)
 
-    async def endpoints(self, app: OAuthApp) -> Endpoints:
+    async def endpoints(self, app: App) -> Endpoints:
         """Return the app's endpoints. Empty ones are filled from the issuer's metadata.
 
         Sends a request only if the app has an issuer and lacks an endpoint it needs. Raises `appMisconfigured`,
@@ -66,21 +66,21 @@ class Discovery:
         empty = {slot: getattr(learned, slot) for slot in Endpoints.__slots__ if not getattr(app.endpoints, slot)}
         return dataclasses.replace(app.endpoints, **empty)
 
-    async def issuer_promised(self, app: OAuthApp) -> bool:
+    async def issuer_promised(self, app: App) -> bool:
         """Tell whether a callback without `iss` must be refused (RFC 9207 section 2.4), by the preset, or by the
         metadata of an app that relies on it. Raises as `endpoints` does."""
         if app.habits.issuer_promised or not relies_on_discovery(app):
             return app.habits.issuer_promised
         return (await self.metadata(app)).issuer_promised
 
-    async def push_required(self, app: OAuthApp) -> bool:
+    async def push_required(self, app: App) -> bool:
         """Tell whether authorization requests must be pushed (RFC 9126 section 5), by the app, or by the metadata of
         an app that relies on it. Raises as `endpoints` does."""
         if app.pushed_authorization == "required" or not relies_on_discovery(app):
             return app.pushed_authorization == "required"
         return (await self.metadata(app)).push_required
 
-    async def signing_keys(self, app: OAuthApp, kid: str | None) -> Keys:
+    async def signing_keys(self, app: App, kid: str | None) -> Keys:
         """Return the provider's public keys. They are refetched when none has the id `kid`. Raises as `endpoints`
         does."""
         url = await self._keys_url(app)
@@ -89,7 +89,7 @@ class Discovery:
             keys = await self.newer_keys(app, keys)
         return keys
 
-    async def newer_keys(self, app: OAuthApp, seen: Keys) -> Keys:
+    async def newer_keys(self, app: App, seen: Keys) -> Keys:
         """Return the current keys, for a token that fits none of `seen`: some providers change keys without changing or
         giving key ids.
 
@@ -98,16 +98,16 @@ class Discovery:
         url = await self._keys_url(app)
         return await self._keys[url, app.provider_ca].refresh(seen, lambda: self._fetch_keys(app, url))
 
-    async def _keys_url(self, app: OAuthApp) -> str:
+    async def _keys_url(self, app: App) -> str:
         url = (await self.endpoints(app)).jwks_url
         if not url:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the provider's key set has no address")
         return url
 
-    async def _fetch_keys(self, app: OAuthApp, url: str) -> Keys:
+    async def _fetch_keys(self, app: App, url: str) -> Keys:
         return keys_response(await self._get(url, app, "keys"))
 
-    async def metadata(self, app: OAuthApp) -> ProviderMetadata:
+    async def metadata(self, app: App) -> ProviderMetadata:
         """Return the metadata of the app's issuer. Raises as `endpoints` does; for an MCP server without metadata
         `mcpMetadataMissing`, without PKCE `mcpPkceMissing`, and for one that takes only signed requests
         `mcpUnsupported`."""
@@ -127,7 +127,7 @@ class Discovery:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the provider does not support PKCE with S256")
         return metadata
 
-    async def _fetch_metadata(self, app: OAuthApp) -> ProviderMetadata:
+    async def _fetch_metadata(self, app: App) -> ProviderMetadata:
         """Fetch the metadata from its addresses in their order. The first valid answer wins. Of several failures a
         wrong issuer is reported rather than a missing document."""
         issuer, template = app.endpoints.issuer, app.habits.issuer_template
@@ -153,11 +153,11 @@ class Discovery:
             if address := getattr(endpoints, slot):
                 self._transport.check_url(address)
 
-    async def _get(self, url: str, app: OAuthApp, kind: Kind) -> ProviderResponse:
+    async def _get(self, url: str, app: App, kind: Kind) -> ProviderResponse:
         return await send_for(app, ProviderRequest("GET", url), kind, self._transport, self._limits)
 
 
-def relies_on_discovery(app: OAuthApp) -> bool:
+def relies_on_discovery(app: App) -> bool:
     """Tell whether the app names an issuer and lacks an endpoint that it needs, or leaves PKCE out: the issuer's
     metadata must not offer it."""
     if not app.endpoints.issuer:
@@ -165,7 +165,7 @@ def relies_on_discovery(app: OAuthApp) -> bool:
     return app.habits.pkce == "refused" or not all(map(partial(getattr, app.endpoints), _needed(app)))
 
 
-def endpoints_used(app: OAuthApp) -> frozenset[str]:
+def endpoints_used(app: App) -> frozenset[str]:
     """Return the slots of `Endpoints` that the app may call or send a browser to."""
     used = set(_needed(app))
     if app.revocation.kind != "none":
@@ -177,14 +177,14 @@ def endpoints_used(app: OAuthApp) -> frozenset[str]:
     return frozenset(used)
 
 
-def uses_issuer(app: OAuthApp) -> bool:
+def uses_issuer(app: App) -> bool:
     """Tell whether the app uses its issuer: in a user's flow, for discovery, or as the audience of an assertion."""
     client = app.client
     signs = client.auth_method == "private_key_jwt" and client.assertion_audience == "issuer"
     return bool(app.endpoints.issuer) and (app.flow != "clientCredentials" or relies_on_discovery(app) or signs)
 
 
-def _needed(app: OAuthApp) -> Iterator[str]:
+def _needed(app: App) -> Iterator[str]:
     """Return the slots without which the app does not work."""
     rules = filter(None, (app.owner.global_identity, app.owner.user_identity))
     sources = frozenset(map(attrgetter("source"), rules))

@@ -11,7 +11,7 @@ from typing import Any
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_json
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.connection_facts import LONGEST_FACT, FactRequest, TokenClaim
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
@@ -36,7 +36,7 @@ class FactReader:
     limits: Limits
     log: Log
 
-    async def learn(self, app: OAuthApp, token: Secret, user_info: Json | None = None) -> Learnt:
+    async def learn(self, app: App, token: Secret, user_info: Json | None = None) -> Learnt:
         """Return the facts of the account behind a token. `user_info` is userinfo's answer, if it was asked already."""
         facts, missing, candidates, label = dict[str, Any](), list[str](), tuple[Candidate, ...](), ""
         if app.facts.user_info:
@@ -54,7 +54,7 @@ class FactReader:
                 missing += request.each
         return Learnt(facts=facts, missing=tuple(missing), candidates=candidates, label=label)
 
-    async def _of_user_info(self, app: OAuthApp, token: Secret, known: Json | None) -> dict[str, Any]:
+    async def _of_user_info(self, app: App, token: Secret, known: Json | None) -> dict[str, Any]:
         try:
             if known is None:
                 request = userinfo_request(app, await self.discovery.endpoints(app), token)
@@ -66,7 +66,7 @@ class FactReader:
         return _usable(known, app.facts.user_info)
 
     async def _elements(
-        self, app: OAuthApp, request: FactRequest, token: Secret, user_info: Json | None
+        self, app: App, request: FactRequest, token: Secret, user_info: Json | None
     ) -> tuple[Candidate, ...]:
         try:
             if user_info is not None and request.url == app.endpoints.user_info_url:
@@ -77,11 +77,11 @@ class FactReader:
             self._note(app, error, "a request for facts")
             return ()
 
-    def _note(self, app: OAuthApp, error: BrokerError, place: str) -> None:
+    def _note(self, app: App, error: BrokerError, place: str) -> None:
         self.log.warning("facts could not be read", app=app.name, place=place, code=error.code.value, note=error.note)
 
 
-def fact_request(app: OAuthApp, request: FactRequest, token: Secret) -> ProviderRequest:
+def fact_request(app: App, request: FactRequest, token: Secret) -> ProviderRequest:
     """Build the GET, with the token where the provider's API has it (RFC 6750 section 2.1)."""
     header, value = app.habits.token_proof(token)
     return ProviderRequest("GET", request.url, headers={header: value})

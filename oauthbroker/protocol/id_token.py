@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NewType
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_object
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.protocol.network.crash_guard import validator
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _key_id(header: Mapping[str, Json]) -> str | None:
 
 @validator(Code.ID_TOKEN_INVALID)
 def verify_id_token(
-    app: OAuthApp,
+    app: App,
     id_token: Secret,
     *,
     issuer: str,

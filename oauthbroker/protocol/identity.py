@@ -14,7 +14,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_json
-from oauthbroker.model.apps import ANYONE, Endpoints, IdentityRule, IdentitySource, OAuthApp
+from oauthbroker.model.apps import ANYONE, App, Endpoints, IdentityRule, IdentitySource
 from oauthbroker.model.owner_check import Account, OwnerFacts
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.answer_checks import lookup, not_ok, refuse_if_busy, said_by
@@ -64,7 +64,7 @@ class OwnerReader:
     limits: Limits
 
     async def read(
-        self, app: OAuthApp, tokens: TokenResponse, nonce: Secret | None, sent_at: datetime | None = None
+        self, app: App, tokens: TokenResponse, nonce: Secret | None, sent_at: datetime | None = None
     ) -> OwnerFacts:
         """Return the account that agreed. `nonce` and `sent_at` are those of the requests.
 
@@ -89,7 +89,7 @@ class OwnerReader:
             unusual=unusual,
         )
 
-    async def read_again(self, app: OAuthApp, tokens: TokenResponse, sent_at: datetime) -> OwnerFacts:
+    async def read_again(self, app: App, tokens: TokenResponse, sent_at: datetime) -> OwnerFacts:
         """Return the owner facts in the answer to a refresh. Facts that it does not repeat are None. Sends no further
         request, except for signing keys.
 
@@ -116,7 +116,7 @@ class OwnerReader:
             refused = BrokerError(Code.SUBJECT_MISMATCH, note=f"the ID token's {refused.note}")
         raise refused.with_traceback(None)
 
-    async def ask(self, app: OAuthApp, access_token: Secret) -> OwnerFacts | None:
+    async def ask(self, app: App, access_token: Secret) -> OwnerFacts | None:
         """Return the account of an access token that came from elsewhere, as userinfo names it. None if a deciding rule
         reads another answer, which only a consent or a refresh brings.
 
@@ -138,7 +138,7 @@ class OwnerReader:
             refused = BrokerError(Code.REAUTH_REQUIRED, note=refused.note)
         raise refused
 
-    async def claims(self, app: OAuthApp, tokens: TokenResponse, nonce: Secret, sent_at: datetime) -> VerifiedClaims:
+    async def claims(self, app: App, tokens: TokenResponse, nonce: Secret, sent_at: datetime) -> VerifiedClaims:
         """Return the claims of a login's ID token. Raises `idTokenInvalid`, `subjectUnverifiable` for an answer
         without one, and what fetching the keys raises."""
         claims = await self._verified(app, tokens, nonce, sent_at)
@@ -147,7 +147,7 @@ class OwnerReader:
         return claims
 
     async def _verified(
-        self, app: OAuthApp, tokens: TokenResponse, nonce: Secret | None, sent_at: datetime | None
+        self, app: App, tokens: TokenResponse, nonce: Secret | None, sent_at: datetime | None
     ) -> VerifiedClaims | None:
         if tokens.id_token is None or not (app.endpoints.issuer or app.habits.issuer_template):
             return None
@@ -171,14 +171,14 @@ class OwnerReader:
             raise refused
         return verified(keys=newer)
 
-    async def _userinfo(self, app: OAuthApp, access_token: Secret) -> tuple[Json, tuple[Unusual, ...]]:
+    async def _userinfo(self, app: App, access_token: Secret) -> tuple[Json, tuple[Unusual, ...]]:
         request = userinfo_request(app, await self.discovery.endpoints(app), access_token)
         answer = await send_for(app, request, "userinfo", self.transport, self.limits)
         facts = userinfo_response(answer, lists=app.habits.user_info_kind == "own", ok=app.habits.ok_members)
         return facts, unusual_parts(answer)
 
 
-def userinfo_request(app: OAuthApp, endpoints: Endpoints, access_token: Secret) -> ProviderRequest:
+def userinfo_request(app: App, endpoints: Endpoints, access_token: Secret) -> ProviderRequest:
     """Build the request: a GET with `Authorization: Bearer` (RFC 6750 section 2.1), unless the profile says
     otherwise. The token never travels in a URL or a body. Raises `appMisconfigured` without an endpoint."""
     if not endpoints.user_info_url:
@@ -217,7 +217,7 @@ def userinfo_response(
     return facts
 
 
-def _deciding(app: OAuthApp) -> tuple[IdentityRule, ...]:
+def _deciding(app: App) -> tuple[IdentityRule, ...]:
     """Return the rules that decide. The others are rendered only if their facts are at hand."""
     rules = [app.owner.user_identity]
     if app.subject_mode == "global":
@@ -228,7 +228,7 @@ def _deciding(app: OAuthApp) -> tuple[IdentityRule, ...]:
 
 
 def _identity(
-    app: OAuthApp, rule: IdentityRule | None, known: Mapping[IdentitySource, Json | Mapping[str, Json]]
+    app: App, rule: IdentityRule | None, known: Mapping[IdentitySource, Json | Mapping[str, Json]]
 ) -> str | None:
     if rule is None:
         return None
@@ -262,7 +262,7 @@ def _read(rule: IdentityRule, facts: Json | Mapping[str, Json]) -> str:
     return render(rule.template, facts)
 
 
-def _check_same_person(app: OAuthApp, claims: VerifiedClaims | None, userinfo: Json) -> None:
+def _check_same_person(app: App, claims: VerifiedClaims | None, userinfo: Json) -> None:
     """Check that ID token and userinfo have the same `sub`, else userinfo may belong to another token (OpenID Connect
     Core 1.0 section 5.3.2).
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from oauthbroker.core.header_names import spelled_text
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_habits import OUR_HEADERS
 
 Method = Literal["GET", "POST", "DELETE"]
@@ -45,7 +45,7 @@ class ProviderRequest:
     ca: str = ""
     direct: bool = False
 
-    def for_app(self, app: OAuthApp, kind: Kind) -> ProviderRequest:
+    def for_app(self, app: App, kind: Kind) -> ProviderRequest:
         """Return a copy for this app's provider and this kind."""
         return replace(self, app=app.name, kind=kind, ca=app.provider_ca, direct=app.direct)
 
@@ -102,7 +102,7 @@ def reveal(value: str | Secret) -> str:
     return value.reveal() if isinstance(value, Secret) else value
 
 
-def in_their_words(app: OAuthApp, members: Mapping[str, Value]) -> dict[str, Value]:
+def in_their_words(app: App, members: Mapping[str, Value]) -> dict[str, Value]:
     """Return the members of a request under the names that the app's provider has for them."""
     names = app.habits.param_names
     return {names.get(name, name): value for name, value in members.items()} if names else dict(members)

@@ -10,7 +10,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_object
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.protocol.answer_checks import is_json, members_of, refuse_if_busy
 from oauthbroker.protocol.authorization_errors import MEANINGS
 from oauthbroker.protocol.authorization_request import authorization_params, with_params
@@ -29,7 +29,7 @@ _KNOWN: Final = frozenset({
 
 
 def par_request(
-    app: OAuthApp, endpoints: Endpoints, attempt: Attempt, scopes: Sequence[str], *, clock: Clock
+    app: App, endpoints: Endpoints, attempt: Attempt, scopes: Sequence[str], *, clock: Clock
 ) -> ProviderRequest:
     """Build the pushed request (RFC 9126 section 2.1): the authorization request as a form, with client authentication.
 
@@ -42,7 +42,7 @@ def par_request(
 
 
 @validator(Code.APP_MISCONFIGURED)
-def par_response(app: OAuthApp, answer: ProviderResponse) -> Secret:
+def par_response(app: App, answer: ProviderResponse) -> Secret:
     """Validate the answer and return its `request_uri`, which any holder may use once: (1) busy or down (2) 201, or 200
     as some providers send (3) JSON without an error (4) an absolute URI of visible ASCII (5) a lifetime of at least
     1 second.
@@ -67,7 +67,7 @@ def par_response(app: OAuthApp, answer: ProviderResponse) -> Secret:
     return Secret(uri)
 
 
-def pushed_url(app: OAuthApp, endpoints: Endpoints, request_uri: Secret) -> str:
+def pushed_url(app: App, endpoints: Endpoints, request_uri: Secret) -> str:
     """Build the authorization URL with `client_id` and `request_uri` only (RFC 9126 section 4). Raises
     `appMisconfigured`.
 
@@ -78,7 +78,7 @@ def pushed_url(app: OAuthApp, endpoints: Endpoints, request_uri: Secret) -> str:
     )
 
 
-def _refused(app: OAuthApp, word: Json) -> BrokerError:
+def _refused(app: App, word: Json) -> BrokerError:
     refused, known = "the provider refused the pushed request", word if isinstance(word, str) else ""
     return refused_request(app, refused, known, _KNOWN, unknown="for a reason outside RFC 9126")
 

@@ -8,7 +8,7 @@ from typing import Final
 from oauthbroker.core.bearer_challenge import bearer_challenge
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import decode_object
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.mcp_server import canonical_uri
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.answer_checks import refuse_if_busy
@@ -33,14 +33,14 @@ class ProtectedResource:
     scopes: tuple[str, ...] | None
     challenged: tuple[str, ...] = ()
 
-    def first_scopes(self, app: OAuthApp, listed: tuple[str, ...] | None) -> tuple[str, ...]:
+    def first_scopes(self, app: App, listed: tuple[str, ...] | None) -> tuple[str, ...]:
         """Return the scopes to begin with, within the app's: those of the challenge, else those that the server lists,
         and `offline_access` where the authorization server lists it. Empty if that names none of the app's."""
         wanted = {*(self.challenged or self.scopes or ())} & app.scope_set
         offline = {OFFLINE} & {*(listed or ())} if wanted else set()
         return tuple(each for each in app.scopes if each in wanted - {OFFLINE} | offline)
 
-    def issuer_for(self, app: OAuthApp, before: str = "") -> str:
+    def issuer_for(self, app: App, before: str = "") -> str:
         """Return the issuer to use: the one that the operator names, else the one of before while the server names
         it, else the server's first. Raises `appMisconfigured` for one that the server does not name."""
         named = app.mcp.issuer if app.mcp is not None else ""
@@ -56,7 +56,7 @@ class ProtectedResources:
     transport: Transport
     limits: Limits
 
-    async def of(self, app: OAuthApp, url: str) -> ProtectedResource:
+    async def of(self, app: App, url: str) -> ProtectedResource:
         """Return the metadata of the server at `url`: from the address that its challenge names, else from the
         well-known ones. Raises `mcpMetadataMissing`, `mcpUnsupported`, and what `Transport.send` raises."""
         challenge = await self._challenge(app, url)
@@ -78,7 +78,7 @@ class ProtectedResources:
             raise BrokerError(Code.MCP_METADATA_MISSING, note=refused.note)
         raise refused
 
-    async def _challenge(self, app: OAuthApp, url: str) -> dict[str, str]:
+    async def _challenge(self, app: App, url: str) -> dict[str, str]:
         """Send the server a request without a token. Return the parameters of its challenge."""
         ping = ProviderRequest("POST", url, form=_PING, encoding="json", accept="application/json, text/event-stream")
         try:
@@ -89,7 +89,7 @@ class ProtectedResources:
             return {}  # an answer that does not end: a server that asks for no token
         return (bearer_challenge(answer.challenge) if answer.status == 401 else None) or {}
 
-    async def _send(self, app: OAuthApp, request: ProviderRequest) -> ProviderResponse:
+    async def _send(self, app: App, request: ProviderRequest) -> ProviderResponse:
         return await send_for(app, request, "metadata", self.transport, self.limits)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.model.owner_check import OwnerFacts, check_owner, check_same_owner
 from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.protocol.access_exchange import exchange_of, exchange_request, next_token_of
@@ -55,7 +55,7 @@ class Redeemer:
     owners: OwnerReader
     clock: Clock
 
-    async def redeem(self, app: OAuthApp, endpoints: Endpoints, grant: Grant, may_send: MaySend) -> Redeemed | None:
+    async def redeem(self, app: App, endpoints: Endpoints, grant: Grant, may_send: MaySend) -> Redeemed | None:
         """Send the newest refresh token that the provider accepts. The new token's lifetime counts from the sending.
         None as soon as `may_send`, which is asked before each request, forbids it.
 
@@ -77,10 +77,10 @@ class Redeemer:
                 break
         raise refused.with_traceback(None)  # its frames hold the answer
 
-    async def _ask(self, app: OAuthApp, endpoints: Endpoints, grant: Grant, secret: Secret) -> TokenResponse:
+    async def _ask(self, app: App, endpoints: Endpoints, grant: Grant, secret: Secret) -> TokenResponse:
         way = exchange_of(app, grant)
 
-        def build(known: OAuthApp) -> ProviderRequest:
+        def build(known: App) -> ProviderRequest:
             if way is not None:
                 return exchange_request(known, endpoints, way, secret)
             return refresh_request(known, endpoints, secret, clock=self.clock, scopes=grant.scopes)
@@ -96,7 +96,7 @@ class Redeemer:
         raise refused
 
     async def _validate(
-        self, app: OAuthApp, grant: Grant, tokens: TokenResponse, sent: Secret, sent_at: datetime
+        self, app: App, grant: Grant, tokens: TokenResponse, sent: Secret, sent_at: datetime
     ) -> Redeemed:
         """Validate the answer: (1) the same owner (2) no scope beyond the app's (3) no ended token without a new end.
 
@@ -131,7 +131,7 @@ class Redeemer:
             )
         raise refused
 
-    async def _verifies(self, app: OAuthApp, grant: Grant, tokens: TokenResponse, facts: OwnerFacts) -> bool:
+    async def _verifies(self, app: App, grant: Grant, tokens: TokenResponse, facts: OwnerFacts) -> bool:
         """Tell whether the provider names the owner of an unverified grant: in its answer, which was compared, or asked
         now. A provider that cannot say it now is asked again at the next refresh. Raises `subjectMismatch`."""
         if (facts.global_identity if app.subject_mode == "global" else facts.user_identity) is not None:

@@ -10,7 +10,7 @@ from typing import Literal
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.protocol.answer_checks import is_json
 from oauthbroker.protocol.authorization_request import requested_scopes
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
@@ -63,7 +63,7 @@ class RefreshRefused(BrokerError):
 
 
 def refresh_request(
-    app: OAuthApp, endpoints: Endpoints, refresh_token: Secret, *, clock: Clock, scopes: Sequence[str] = ()
+    app: App, endpoints: Endpoints, refresh_token: Secret, *, clock: Clock, scopes: Sequence[str] = ()
 ) -> ProviderRequest:
     """Build the refresh request (RFC 6749 section 6), to the profile's `refreshUrl` where it has one.
 
@@ -78,7 +78,7 @@ def refresh_request(
     return token_request(app, endpoints, url, form, habits.refresh_params, clock)
 
 
-def refresh_response(app: OAuthApp, answer: ProviderResponse, *, worked: bool = False) -> TokenResponse:
+def refresh_response(app: App, answer: ProviderResponse, *, worked: bool = False) -> TokenResponse:
     """Validate an answer to a refresh: as `token_response`, with codes that tell whether the refresh token is lost.
 
     `worked`: the same request has refreshed this grant before. Then `invalid_request` and `invalid_scope` cannot be
@@ -104,7 +104,7 @@ def refresh_response(app: OAuthApp, answer: ProviderResponse, *, worked: bool = 
     raise failed
 
 
-def _spare(app: OAuthApp, answer: ProviderResponse) -> Secret | None:
+def _spare(app: App, answer: ProviderResponse) -> Secret | None:
     """Return the refresh token in an otherwise invalid answer. A rotating provider has spent the old one, so the
     answer is read leniently. The old token is tried after it."""
     for members in salvaged_members(answer):
@@ -114,7 +114,7 @@ def _spare(app: OAuthApp, answer: ProviderResponse) -> Secret | None:
     return None
 
 
-def _validated(app: OAuthApp, answer: ProviderResponse, refused: BrokerError, *, worked: bool) -> RefreshRefused:
+def _validated(app: App, answer: ProviderResponse, refused: BrokerError, *, worked: bool) -> RefreshRefused:
     code, spent, status, note = refused.code, False, answer.status, refused.note
     ambiguity: Ambiguity = ""
     match code:
@@ -144,7 +144,7 @@ def _validated(app: OAuthApp, answer: ProviderResponse, refused: BrokerError, *,
     )
 
 
-def _word(app: OAuthApp, answer: ProviderResponse) -> str:
+def _word(app: App, answer: ProviderResponse) -> str:
     """Return the error word of an answer with any status; empty if there is none or the body cannot be read."""
     try:
         return error_word(app, body_members(app, answer, any_label=True))

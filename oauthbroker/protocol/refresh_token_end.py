@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from oauthbroker.core.strict_json import Json
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.records.refresh_end import LONGEST, StatedEnds
 
 # draft-ietf-oauth-refresh-token-expiration; Keycloak and TikTok; Intuit; LinkedIn and others; dates.
@@ -23,7 +23,7 @@ _DIGITS: Final = re.compile(r"[0-9]{1,20}")
 _EPOCH_SECONDS, _EPOCH_MILLISECONDS = 10**9, 10**12  # no lifetime is 31 years; no second of today is that large
 
 
-def stated_ends(app: OAuthApp, members: Mapping[str, Json]) -> StatedEnds:
+def stated_ends(app: App, members: Mapping[str, Json]) -> StatedEnds:
     """Return the ends that an answer states. A number as large as a time of today is one, in seconds or milliseconds
     since 1970; smaller ones are seconds to live, and 0 is what Keycloak sends for a token without an end."""
     own = app.habits.refresh_token_end_field

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.protocol.answer_checks import members_of, refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post, refusal_note
@@ -30,14 +30,14 @@ def takes(revocation: Revocation, hint: Hint) -> bool:
     return revocation.kind != "none" and revocation.tokens in {"both", hint.removesuffix("_token")}
 
 
-def also_in_body(app: OAuthApp) -> bool:
+def also_in_body(app: App) -> bool:
     """Tell whether a refused revocation is sent once more with the client's secret in the body, too. Servers made with
     MCP's SDK demand it there beside Basic, and from public clients an empty one."""
     return app.mcp is not None and app.client.auth_method in {"client_secret_basic", "none"}
 
 
 def revoke_request(
-    app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hint, *, clock: Clock, in_body: bool = False
+    app: App, endpoints: Endpoints, token: Secret, hint: Hint, *, clock: Clock, in_body: bool = False
 ) -> ProviderRequest:
     """Build the revocation request (RFC 7009 section 2.1, or the app's own). Revoke the refresh token before the access
     token: it lives longer. `in_body` is for the second attempt of `also_in_body`.
@@ -53,7 +53,7 @@ def revoke_request(
 
 
 @validator(Code.APP_MISCONFIGURED)
-def revoke_response(app: OAuthApp, answer: ProviderResponse) -> bool:
+def revoke_response(app: App, answer: ProviderResponse) -> bool:
     """Validate the answer. True: the token is dead. False: this provider does not revoke tokens of that kind.
 
     A token unknown to the provider counts as dead (RFC 7009 section 2.2). Raises `providerUnreachable` or
@@ -80,7 +80,7 @@ def revoke_response(app: OAuthApp, answer: ProviderResponse) -> bool:
     raise BrokerError(Code.APP_MISCONFIGURED, note=f"the provider refused the revocation{said}")
 
 
-def _own_request(app: OAuthApp, endpoints: Endpoints, token: Secret, clock: Clock) -> ProviderRequest:
+def _own_request(app: App, endpoints: Endpoints, token: Secret, clock: Clock) -> ProviderRequest:
     way, url = app.revocation, _address(app, endpoints.revoke_url)
     members: dict[str, Value] = {name: _filled(app, text, token) for name, text in way.params.items()}
     if way.token_field:
@@ -97,7 +97,7 @@ def _own_request(app: OAuthApp, endpoints: Endpoints, token: Secret, clock: Cloc
 
 
 def _proved(
-    app: OAuthApp, endpoints: Endpoints, url: str, members: Mapping[str, Value], token: Secret, clock: Clock
+    app: App, endpoints: Endpoints, url: str, members: Mapping[str, Value], token: Secret, clock: Clock
 ) -> ProviderRequest:
     """Build the request with its authentication: the client's, the token itself, or none."""
     match app.revocation.authenticate:
@@ -114,14 +114,14 @@ def _proved(
             return ProviderRequest("POST", url, form=members)
 
 
-def _address(app: OAuthApp, url: str) -> str:
+def _address(app: App, url: str) -> str:
     """Fill in the address. It never contains a secret, because addresses are logged."""
     if not url:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no such endpoint")
     return url.replace("{client_id}", quote(app.client.client_id, safe=""))
 
 
-def _filled(app: OAuthApp, text: str, token: Secret) -> str | Secret:
+def _filled(app: App, text: str, token: Secret) -> str | Secret:
     """Fill in the text. The result is a Secret once it contains a secret or token. Raises `appMisconfigured` where
     the secret is missing."""
     wanted = set(_PLACEHOLDER.findall(text))

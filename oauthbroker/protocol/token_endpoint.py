@@ -11,7 +11,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.model.provider_habits import NOT_BEARER
 from oauthbroker.protocol.answer_checks import asks_to_slow_down, refuse_if_busy
 from oauthbroker.protocol.client_auth import PASSING, authenticated_post, refusal_note
@@ -111,9 +111,7 @@ class RefusedTokens(BrokerError):
         return self.issued.secrets
 
 
-def code_request(
-    app: OAuthApp, endpoints: Endpoints, code: Secret, verifier: Secret, *, clock: Clock
-) -> ProviderRequest:
+def code_request(app: App, endpoints: Endpoints, code: Secret, verifier: Secret, *, clock: Clock) -> ProviderRequest:
     """Build the code exchange (RFC 6749 section 4.1.3, RFC 7636 section 4.5, RFC 8707). `clock` dates a client
     assertion.
 
@@ -130,7 +128,7 @@ def code_request(
 
 
 def token_request(
-    app: OAuthApp, endpoints: Endpoints, url: str, form: Mapping[str, Value], extra: Mapping[str, str], clock: Clock
+    app: App, endpoints: Endpoints, url: str, form: Mapping[str, Value], extra: Mapping[str, str], clock: Clock
 ) -> ProviderRequest:
     """Complete a token request of any grant type: `extra` (never overrides ours), RFC 8707 `resource`, client
     authentication, the formats of both bodies, and the provider's own headers. Raises `appMisconfigured`."""
@@ -146,7 +144,7 @@ def token_request(
     return with_headers(request, app.habits.token_headers, app.client.client_id)
 
 
-def token_response(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool = False) -> TokenResponse:
+def token_response(app: App, answer: ProviderResponse, *, refreshed: bool = False) -> TokenResponse:
     """Validate an answer as `_tokens` does. A refusal without tokens whose words ask to slow down is a rate limit,
     with any status: `providerRateLimited`."""
     try:
@@ -162,7 +160,7 @@ def token_response(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool =
     raise refused.with_traceback(None)  # its frames hold the answer
 
 
-def _is_limit(app: OAuthApp, answer: ProviderResponse) -> bool:
+def _is_limit(app: App, answer: ProviderResponse) -> bool:
     if answer.status in SUCCESSES:  # an answer that may hold tokens is none: a scope may have such a name
         names = ("access_token", "refresh_token", *app.habits.token_names.values())
         if any(name.encode() in answer.body for name in names):
@@ -171,7 +169,7 @@ def _is_limit(app: OAuthApp, answer: ProviderResponse) -> bool:
 
 
 @validator(Code.TOKEN_RESPONSE_INVALID)
-def _tokens(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool) -> TokenResponse:
+def _tokens(app: App, answer: ProviderResponse, *, refreshed: bool) -> TokenResponse:
     """Validate an answer of the token endpoint; `refreshed`: to a refresh (cases 19 to 31). An unusual status, label,
     encoding or lifetime is a mark of the result; nothing that was issued is thrown away for it.
 
@@ -220,7 +218,7 @@ def _tokens(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool) -> Toke
     raise RefusedTokens(refused.code, IssuedTokens.of(refresh, access), note=refused.note)
 
 
-def _members(app: OAuthApp, answer: ProviderResponse) -> tuple[dict[str, Json], tuple[Unusual, ...]]:
+def _members(app: App, answer: ProviderResponse) -> tuple[dict[str, Json], tuple[Unusual, ...]]:
     """Return the answer's members, and the unusual parts of its form. Raises `tokenResponseInvalid`."""
     status: tuple[Unusual, ...] = () if answer.status == 200 else ("status",)
     try:
@@ -233,7 +231,7 @@ def _members(app: OAuthApp, answer: ProviderResponse) -> tuple[dict[str, Json], 
     return found[0], (*status, *found[1])
 
 
-def _lifetime(app: OAuthApp, members: Mapping[str, Json], date: datetime | None) -> tuple[int | None, bool, bool]:
+def _lifetime(app: App, members: Mapping[str, Json], date: datetime | None) -> tuple[int | None, bool, bool]:
     """Return the lifetime, whether the answer states it, and whether the stated one is odd: not readable, then as if it
     were absent; not positive; or cut at a year."""
     try:
@@ -246,7 +244,7 @@ def _lifetime(app: OAuthApp, members: Mapping[str, Json], date: datetime | None)
     return seconds, True, seconds == 0 or (seconds == YEAR_SECONDS and not is_a_year)
 
 
-def _check_type(app: OAuthApp, token_type: str | None) -> None:
+def _check_type(app: App, token_type: str | None) -> None:
     """Check the token type: required, case-insensitive (RFC 6749 section 5.1). Aliases of "bearer" must be in the
     app's profile."""
     if token_type is None:
@@ -258,7 +256,7 @@ def _check_type(app: OAuthApp, token_type: str | None) -> None:
         raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="a token type that was not asked for")
 
 
-def _raise_error_word(app: OAuthApp, word: str, status: int) -> NoReturn:
+def _raise_error_word(app: App, word: str, status: int) -> NoReturn:
     """Raise the error of an answer with this word (RFC 6749 section 5.2)."""
     if word in _BOUND:
         raise BrokerError(Code.APP_MISCONFIGURED, note=BOUND)

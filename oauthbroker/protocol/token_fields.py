@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, is_named_like_a_secret
 from oauthbroker.core.strict_json import Json, decode_json
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_habits import NOT_BEARER, LifetimeForm, TokenMember
 from oauthbroker.protocol.answer_checks import is_json, lookup, not_ok, said_by
 from oauthbroker.protocol.messages import ProviderResponse
@@ -30,7 +30,7 @@ _FAR = 10**15  # the year 33658 in milliseconds; larger numbers overflow floats
 FORM = "application/x-www-form-urlencoded"
 
 
-def body_members(app: OAuthApp, answer: ProviderResponse, *, any_label: bool = False) -> dict[str, Json]:
+def body_members(app: App, answer: ProviderResponse, *, any_label: bool = False) -> dict[str, Json]:
     """Return the answer's members: JSON labelled as JSON, or a form where the app's profile says so. `any_label`
     ignores the label, for reading errors. Raises `tokenResponseInvalid`."""
     form = app.habits.token_response_format == "form"
@@ -53,14 +53,14 @@ def the_one(found: Json) -> Json:
     return found[0] if isinstance(found, list) and len(found) == 1 else found
 
 
-def token_members(app: OAuthApp, members: Mapping[str, Json], *, refreshed: bool = False) -> Mapping[str, Json]:
+def token_members(app: App, members: Mapping[str, Json], *, refreshed: bool = False) -> Mapping[str, Json]:
     """Return the object that holds the tokens, under RFC 6749's names: the answer itself, or the object at the
     profile's `tokenPath` (`refreshTokenPath` where the answer to a refresh differs)."""
     found = _at_token_path(app, members, refreshed)
     return {**found, **{ours: found.get(theirs) for ours, theirs in app.habits.token_names.items()}}
 
 
-def check_usable_as_bearer(app: OAuthApp, members: Mapping[str, Json], *, refreshed: bool = False) -> None:
+def check_usable_as_bearer(app: App, members: Mapping[str, Json], *, refreshed: bool = False) -> None:
     """Raise `tokenResponseInvalid` where the answer itself calls the token bound to a key, or no access token. No
     profile overrules it: one that names another member for the type, or none, would hand such a token out as Bearer."""
     for stated in (members.get("token_type"), _at_token_path(app, members, refreshed).get("token_type")):
@@ -68,7 +68,7 @@ def check_usable_as_bearer(app: OAuthApp, members: Mapping[str, Json], *, refres
             raise _invalid("a token type that was not asked for")
 
 
-def _at_token_path(app: OAuthApp, members: Mapping[str, Json], refreshed: bool) -> Mapping[str, Json]:  # noqa: FBT001
+def _at_token_path(app: App, members: Mapping[str, Json], refreshed: bool) -> Mapping[str, Json]:  # noqa: FBT001
     habits = app.habits
     again = habits.refresh_token_path if refreshed else None
     found: Any = members
@@ -82,7 +82,7 @@ def _at_token_path(app: OAuthApp, members: Mapping[str, Json], refreshed: bool) 
     return found
 
 
-def tells_error(app: OAuthApp, members: Mapping[str, Json]) -> bool:
+def tells_error(app: App, members: Mapping[str, Json]) -> bool:
     """Tell whether an answer with any status is an error: `error` is present, `ok` is not true, one of the profile's
     `errorMembers` has a value, or one of its `okMembers` has another one than in a success."""
     ok = app.habits.ok_members
@@ -94,7 +94,7 @@ def tells_error(app: OAuthApp, members: Mapping[str, Json]) -> bool:
     return bool(ok and not_ok(ok, members))
 
 
-def error_word(app: OAuthApp, members: Mapping[str, Json]) -> str:
+def error_word(app: App, members: Mapping[str, Json]) -> str:
     """Return RFC 6749's error word (section 5.2) where the profile maps to one, else the provider's own word.
     Compare it, never show it. Empty if there is none. The profile's `errorMembers` and `okMembers` come first."""
     for path in (*app.habits.error_members, *not_ok(app.habits.ok_members, members), "error"):
@@ -106,7 +106,7 @@ def error_word(app: OAuthApp, members: Mapping[str, Json]) -> str:
     return ""
 
 
-def refusal_word(app: OAuthApp, answer: ProviderResponse) -> str:
+def refusal_word(app: App, answer: ProviderResponse) -> str:
     """Return the error word of an answer with the status 200 or 4xx, read leniently: an error never yields tokens.
     Empty if there is none or the body cannot be read."""
     if answer.status != 200 and not 400 <= answer.status < 500:
@@ -134,12 +134,12 @@ def text_of(members: Mapping[str, Json], name: str) -> str | None:
     return value or None
 
 
-def states_lifetime(app: OAuthApp, members: Mapping[str, Json]) -> bool:
+def states_lifetime(app: App, members: Mapping[str, Json]) -> bool:
     """Tell whether the answer itself states when the token ends. The app's default is our assumption."""
     return members.get(app.habits.lifetime_field) is not None and app.habits.lifetime_form != "none"
 
 
-def lifetime_of(app: OAuthApp, members: Mapping[str, Json], date: datetime | None = None) -> int | None:
+def lifetime_of(app: App, members: Mapping[str, Json], date: datetime | None = None) -> int | None:
     """Return `expires_in` in whole seconds, 0..one year; the app's default when absent (case 28).
 
     Accepts a number or a string of digits. Other members are read only if the profile names one and its form: `iso` is
@@ -184,7 +184,7 @@ def _moment(value: Json, form: LifetimeForm) -> float:
     return moment.timestamp()
 
 
-def scopes_of(app: OAuthApp, members: Mapping[str, Json]) -> tuple[str, ...] | None:
+def scopes_of(app: App, members: Mapping[str, Json]) -> tuple[str, ...] | None:
     """Return `scope` in the provider's order, each once; None when absent (case 31).
 
     A text is split by the app's separator for answers; a JSON array of texts is taken as it is. Everything else is
@@ -203,7 +203,7 @@ def scopes_of(app: OAuthApp, members: Mapping[str, Json]) -> tuple[str, ...] | N
     return tuple(dict.fromkeys(value))
 
 
-def facts_of(app: OAuthApp, members: Mapping[str, Json]) -> Mapping[str, Json]:
+def facts_of(app: App, members: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return the answer without its tokens, also under the profile's names for them."""
     names = app.habits.token_names
     hidden = frozenset(names[member] for member in _TOKENS if member in names)

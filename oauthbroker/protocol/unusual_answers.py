@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.strict_json import Json, decode_leniently
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.protocol.answer_checks import is_json
 from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.token_fields import FORM, body_members, tells_error, the_one
@@ -22,7 +22,7 @@ SUCCESSES = frozenset({200, 201, 202, 203})
 _MOST_FIELDS = 1000
 
 
-def unusual_members(app: OAuthApp, answer: ProviderResponse) -> tuple[dict[str, Json], tuple[Unusual, ...]] | None:
+def unusual_members(app: App, answer: ProviderResponse) -> tuple[dict[str, Json], tuple[Unusual, ...]] | None:
     """Return the members of an answer that is refused by its label or encoding, and its unusual parts. With any label
     it is JSON, or else a form: no body is both. None for an error, and where the body itself is refused, such as for a
     member twice."""

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from oauthbroker.core.clock import has_passed
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import AppKind, Link, OAuthApp
+from oauthbroker.model.apps import App, AppKind, Link
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import Reason
 from oauthbroker.model.turn import ResumeTarget, SubjectMode
@@ -144,7 +144,7 @@ class AuthSession:
         mark = ", claimed" if self.claim else ", code pending" if self.pending_code else ""
         return f"{type(self).__name__}({self.id[:9]}..., {self.status}{mark})"
 
-    def asking(self, app: OAuthApp) -> OAuthApp:
+    def asking(self, app: App) -> App:
         """Return the app for the session's authorization request: with its claims, and with the question which account
         where that is not plain."""
         return (app.asking_which_account() if self.tries or self.account else app).asking_for(self.claims)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import AppKind, OAuthApp
+from oauthbroker.model.apps import App, AppKind
 from oauthbroker.model.grant_key import GrantKey, grant_id
 from oauthbroker.model.static_credential import FLOW as STATIC_FLOW
 from oauthbroker.model.turn import ResumeTarget
@@ -227,7 +227,7 @@ class Grant:
         used = replace(token, access_token=following)
         return replace(self, token=used, next_credential=None, updated_at=max(self.updated_at, at))
 
-    def fits_fields_of(self, app: OAuthApp) -> bool:
+    def fits_fields_of(self, app: App) -> bool:
         """Tell whether its static credential, if it is one, has all fields that its app has by now."""
         credential, token = app.credential, self.token
         return credential is None or (token is not None and credential.is_whole(token.access_token))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.static_credential import FLOW
 from oauthbroker.model.turn_titles import agent_title
@@ -71,7 +71,7 @@ class GrantView:
     endings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, grant: Grant, app: OAuthApp | None, now: datetime, used_at: datetime | None = None) -> GrantView:
+    def of(cls, grant: Grant, app: App | None, now: datetime, used_at: datetime | None = None) -> GrantView:
         """Project a grant. `app` is None where it is not configured, or its client id is not at hand: then the grant
         is checked for itself."""
         app = None if app is None else app.at(grant.params)
@@ -126,7 +126,7 @@ class GrantView:
         return self.authorized_by or self.subject
 
 
-def _endings_of(grant: Grant, app: OAuthApp | None) -> Mapping[str, str]:
+def _endings_of(grant: Grant, app: App | None) -> Mapping[str, str]:
     if app is None or app.credential is None or grant.token is None or grant.flow != FLOW:
         return {}
     return app.credential.endings(grant.token.access_token)
@@ -140,7 +140,7 @@ def _ends_at(grant: Grant) -> datetime | None:
     return grant.ends.at if grant.ends is not None and grant.ends_by_itself else None
 
 
-def _health_of(grant: Grant, app: OAuthApp | None, now: datetime) -> tuple[GrantHealth, datetime | None]:
+def _health_of(grant: Grant, app: App | None, now: datetime) -> tuple[GrantHealth, datetime | None]:
     """Check a grant as a token call would (docs/embedding.md), as if it asked for nothing in particular."""
     token = grant.token
     if grant.revoked:

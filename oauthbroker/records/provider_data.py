@@ -11,14 +11,14 @@ from datetime import datetime
 from typing import Any
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.records.grant import Grant
 from oauthbroker.records.open_facts import Learnt, OpenFacts, pause_after
 
 LONGEST = 2048
 
 
-def kept_facts(app: OAuthApp, facts: Mapping[str, Any]) -> dict[str, Any]:
+def kept_facts(app: App, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data that a grant stores from a token answer."""
     return {name: facts[name] for name in (*app.habits.keeps, *app.habits.tool_data) if name in facts}
 
@@ -56,7 +56,7 @@ def with_choice(grant: Grant, number: int) -> Grant:
     return replace(grant.without_open_facts(), provider_data=data, chosen=chosen.label, open_facts=left)
 
 
-def visible_to_tools(app: OAuthApp | None, grant: Grant) -> dict[str, Any]:
+def visible_to_tools(app: App | None, grant: Grant) -> dict[str, Any]:
     """Return the connection's parameters, and the app's `toolData` and facts: texts, numbers and booleans that are not
     tokens.
 

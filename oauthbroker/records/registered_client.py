@@ -7,7 +7,7 @@ from datetime import datetime
 
 from oauthbroker.core.clock import has_passed
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import AuthMethod, Client, OAuthApp
+from oauthbroker.model.apps import App, AuthMethod, Client
 from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, OPTIONAL
 
@@ -50,7 +50,7 @@ class RegisteredClient:
     def __repr__(self) -> str:
         return f"RegisteredClient({self.app})"
 
-    def fits(self, app: OAuthApp, now: datetime) -> bool:
+    def fits(self, app: App, now: datetime) -> bool:
         """Tell whether it is for this app as it is configured now, and has not ended."""
         if app.mcp is None or (self.app, self.url, self.redirect_uri) != (app.name, app.mcp.url, app.redirect.uri):
             return False
@@ -61,7 +61,7 @@ class RegisteredClient:
         is_theirs = app.mcp.issuer in {"", self.issuer} and bool(self.client_id) != app.mcp.has_client
         return is_theirs and (self.ends_at is None or not has_passed(self.ends_at, self.looked_at, now))
 
-    def complete(self, app: OAuthApp) -> OAuthApp:
+    def complete(self, app: App) -> App:
         """Return the app with its issuer, and with the client there."""
         client = Client(self.client_id, self.client_secret, self.auth_method) if self.client_id else app.client
         if self.auth_method == SIGNS:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.static_credential import FLOW as STATIC_FLOW
 from oauthbroker.records.grant import Grant
 from oauthbroker.records.refresh_state import RefreshState
@@ -24,7 +24,7 @@ def parts_of(grant: Grant) -> tuple[Grant, ...]:
     return (*((own,) if own.revocation_pending else ()), *(_part(grant, others) for others in grant.elsewhere))
 
 
-def passed_on(old: Grant | None, new: Grant, app: OAuthApp, *, is_apart: bool = True) -> Grant:
+def passed_on(old: Grant | None, new: Grant, app: App, *, is_apart: bool = True) -> Grant:
     """Return `new`, which replaces `old`, with the old tokens that are still to be revoked: at once, or when `new`
     ends if revoking them earlier could end `new` too. Left out are the ones that it uses itself.
 
@@ -51,7 +51,7 @@ def passed_on(old: Grant | None, new: Grant, app: OAuthApp, *, is_apart: bool = 
     return new
 
 
-def forgotten(old: Grant | None, new: Grant, app: OAuthApp) -> bool:
+def forgotten(old: Grant | None, new: Grant, app: App) -> bool:
     """Return whether `new`, which replaces `old`, lacks a token that could still be revoked: there are too many."""
     if old is None:
         return False
@@ -60,7 +60,7 @@ def forgotten(old: Grant | None, new: Grant, app: OAuthApp) -> bool:
     return not _texts(*_unrevoked(old), *_replaced(old), *(own.secrets if own is not None else ())) <= kept
 
 
-def with_late(grant: Grant, late: Retired, app: OAuthApp, begun: Grant | None) -> Grant:
+def with_late(grant: Grant, late: Retired, app: App, begun: Grant | None) -> Grant:
     """Return the newest grant with tokens that came late, to be revoked: at once if the grant has ended, or if a
     consent has replaced the grant `begun` that they came for, and revoking them ends nothing else. Otherwise they wait
     for the grant's end, because they may have been made with its own."""

@@ -12,7 +12,7 @@ from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Pass
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant
 from oauthbroker.records.refresh_state import Intent
@@ -34,7 +34,7 @@ class BackgroundRefresh:
     out; only `repair` reads every record."""
 
     def __init__(
-        self, *, repository: Repository, refresh: RefreshTransaction, apps: Mapping[str, OAuthApp], clock: Clock
+        self, *, repository: Repository, refresh: RefreshTransaction, apps: Mapping[str, App], clock: Clock
     ) -> None:
         self._repository = repository
         self._transaction = refresh
@@ -44,7 +44,7 @@ class BackgroundRefresh:
         self._watched = Bounded[GrantKey, tuple[Grant, float]](MOST_WATCHED)
         self._repair_at = 0.0
 
-    def watch(self, app: OAuthApp, grant: Grant) -> None:
+    def watch(self, app: App, grant: Grant) -> None:
         """Note that a token of this grant was handed out. It will be refreshed ahead of its end, each grant at a random
         moment, so that tokens that end in the same second are not refreshed in one."""
         known, token = self._watched.get(grant.key), grant.token

@@ -9,7 +9,7 @@ from oauthbroker.audit import GrantRevoked
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.protocol.client_credentials import client_credentials_request, client_credentials_response
 from oauthbroker.protocol.client_requests import ClientRequests
@@ -97,7 +97,7 @@ class ClientCredentials:
         return passed_on(old, replace(grant, outbox=old.outbox), app)
 
     async def _store(
-        self, app: OAuthApp, grant: Grant, versioned: Versioned[Grant] | None, reservation: Reservation
+        self, app: App, grant: Grant, versioned: Versioned[Grant] | None, reservation: Reservation
     ) -> Grant | None:
         async with self.repository.pair(grant.key):
             there = await self.repository.grant(grant.key)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey, grant_id
 from oauthbroker.protocol.access_exchange import exchange_of, is_old_enough
 from oauthbroker.records import Grant
@@ -21,7 +21,7 @@ class RefreshJob:
     the present one.
     """
 
-    app: OAuthApp
+    app: App
     key: GrantKey
     seen: Versioned[Grant] | None
     rejected: Secret | None = None
@@ -56,7 +56,7 @@ class RefreshJob:
         return newest.registration == self.app.registration and may_refresh(self.app, newest, now)
 
 
-def may_refresh(app: OAuthApp, grant: Grant, now: datetime) -> bool:
+def may_refresh(app: App, grant: Grant, now: datetime) -> bool:
     """Return whether there is a refresh token, or an access token that is exchanged itself and old enough for it."""
     if not grant.renews_itself:
         return bool(grant.refresh_tokens)
@@ -64,7 +64,7 @@ def may_refresh(app: OAuthApp, grant: Grant, now: datetime) -> bool:
     return way is not None and bool(grant.refresh_tokens) and is_old_enough(way, grant, now)
 
 
-def is_due(app: OAuthApp, grant: Grant, now: datetime) -> bool:
+def is_due(app: App, grant: Grant, now: datetime) -> bool:
     """Return whether a living access token is to be exchanged: the first one at once, a later one when half its life is
     over. After its end nothing could be exchanged, and an agent may not come back in its last minutes."""
     token = grant.token

@@ -16,7 +16,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.single_flight import InFlightCall, SingleFlight
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.model.located_app import located
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
@@ -187,7 +187,7 @@ class RefreshTransaction:
     def _turn(self, job: RefreshJob) -> AbstractAsyncContextManager[None]:
         return self.circuits.permit(job.app.name, job.grant, wait=self.limits.provider_seconds)
 
-    async def _endpoints(self, app: OAuthApp, grant: str) -> Endpoints:
+    async def _endpoints(self, app: App, grant: str) -> Endpoints:
         try:
             return await self.discovery.endpoints(app)
         except BrokerError as error:

@@ -13,7 +13,7 @@ from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.single_flight import InFlightCall
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.located_app import located
 from oauthbroker.observability.logging import Log
@@ -35,7 +35,7 @@ UNUSUAL: Final = "a provider's answer is unusual, and its tokens are kept"
 class Dropper(Protocol):
     """Revokes unneeded tokens at the provider. True if the provider has accepted all of them."""
 
-    async def __call__(self, app: OAuthApp, issued: IssuedTokens) -> bool: ...
+    async def __call__(self, app: App, issued: IssuedTokens) -> bool: ...
 
 
 class Later(Protocol):
@@ -43,7 +43,7 @@ class Later(Protocol):
 
     async def __call__(
         self,
-        app: OAuthApp,
+        app: App,
         key: GrantKey,
         *,
         refresh: Secret | None,
@@ -217,7 +217,7 @@ class Writeback:
             ).record
 
     async def _drop_unwanted(
-        self, app: OAuthApp, begun: Grant, refused: RefreshRefused, refresh_state: RefreshState, grant: Grant | None
+        self, app: App, begun: Grant, refused: RefreshRefused, refresh_state: RefreshState, grant: Grant | None
     ) -> None:
         is_over = grant is None or awaits(grant, app.registration)
         is_replaced = grant is not None and grant.consent != begun.consent

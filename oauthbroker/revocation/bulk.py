@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from oauthbroker.core.clock import Clock, has_passed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Pass
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.repository.repository import Conflict, Due, DueWork, PendingRevocation, Repository
 from oauthbroker.revocation.pending_revocations import RevocationOutcome, can_tell, outcome_by_others
@@ -46,7 +46,7 @@ class RevocationFigures:
 class BulkRevocation:
     """Ends many grants at once. One instance per broker."""
 
-    def __init__(self, *, repository: Repository, revoke: Revoke, apps: Mapping[str, OAuthApp], clock: Clock) -> None:
+    def __init__(self, *, repository: Repository, revoke: Revoke, apps: Mapping[str, App], clock: Clock) -> None:
         self._repository = repository
         self._revoke = revoke
         self._apps = apps

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from oauthbroker.audit import GrantRevoked
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey, grant_id
 from oauthbroker.records import Grant, Retired
 from oauthbroker.records.unrevoked_tokens import forgotten, with_late
@@ -26,7 +26,7 @@ class LateTokens:
 
     async def revoke_tokens(
         self,
-        app: OAuthApp,
+        app: App,
         key: GrantKey,
         *,
         refresh: Secret | None,
@@ -59,7 +59,7 @@ class LateTokens:
                 await self.revoke.end_tokens(app, versioned.record)
 
     async def _join(
-        self, app: OAuthApp, versioned: Versioned[Grant], late: Retired, begun: Grant | None
+        self, app: App, versioned: Versioned[Grant], late: Retired, begun: Grant | None
     ) -> Versioned[Grant]:
         grant = with_late(versioned.record, late, app, begun)
         if grant == versioned.record:
@@ -68,7 +68,7 @@ class LateTokens:
             await self.revoke.note(GrantRevoked(app=grant.app, grant=grant.id, provider="none"))
         return await self.revoke.repository.save_grant(grant, expect=versioned.generation)
 
-    async def _end_unstored(self, app: OAuthApp, key: GrantKey, late: Retired, code: Code, *, may_tell: bool) -> None:
+    async def _end_unstored(self, app: App, key: GrantKey, late: Retired, code: Code, *, may_tell: bool) -> None:
         """Revoke late tokens that could not be stored. Without the record, shared grants are unknown: only a revocation
         that ends just its own token is sent, and none beside a living grant. Elsewhere the tokens end with the
         tombstone's own."""

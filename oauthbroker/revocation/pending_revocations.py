@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.revocation_messages import Hint
 from oauthbroker.records import Grant, RefreshState, Retired, RevocationState, Token
@@ -27,7 +27,7 @@ FURTHEST: tuple[RevocationOutcome, ...] = ("later", "refused", "none", "shared",
 _READ: dict[RevocationState, RevocationOutcome] = {kept: outcome for outcome, kept in KEPT.items()}
 
 
-def can_tell(app: OAuthApp | None, revocation: Grant | PendingRevocation) -> bool:
+def can_tell(app: App | None, revocation: Grant | PendingRevocation) -> bool:
     """Return whether `app` is configured with the client that the tokens were issued to. During a reload, or
     after a mistyped client id, another worker may have it when this one does not."""
     return app is not None and app.at(revocation.params).registration == revocation.registration

@@ -9,7 +9,7 @@ from functools import partial
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
@@ -31,7 +31,7 @@ class RevocationRequests:
     clock: Clock
 
     async def tell(
-        self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], may_send: MaySend | None = None
+        self, app: App, tokens: list[tuple[Hint, Secret]], may_send: MaySend | None = None
     ) -> RevocationOutcome:
         """Revoke the tokens (RFC 7009 section 2.1, or the app's own way). Return `done` if the provider revoked the
         longest-lived token, `none` if it cannot be told of that, `later` if `may_send`, which is asked before each
@@ -42,7 +42,7 @@ class RevocationRequests:
             return outcome
 
     async def _tell_each(
-        self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], may_send: MaySend | None
+        self, app: App, tokens: list[tuple[Hint, Secret]], may_send: MaySend | None
     ) -> RevocationOutcome:
         wanted = [(hint, token) for hint, token in tokens if takes(app.revocation, hint)]
         endpoints = await self.discovery.endpoints(app)
@@ -59,7 +59,7 @@ class RevocationRequests:
                     raise  # else what the access token is good for ended with the refresh token
         return "done" if took_note[0] else "none"
 
-    async def _revoked(self, app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hint) -> bool:
+    async def _revoked(self, app: App, endpoints: Endpoints, token: Secret, hint: Hint) -> bool:
         """Revoke one token, in a second way if the first is refused. Return whether it is dead."""
         answer = await self._ask(app, endpoints, token, hint)
         try:
@@ -70,7 +70,7 @@ class RevocationRequests:
         return revoke_response(app, await self._ask(app, endpoints, token, hint, in_body=True))
 
     async def _ask(
-        self, app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hint, *, in_body: bool = False
+        self, app: App, endpoints: Endpoints, token: Secret, hint: Hint, *, in_body: bool = False
     ) -> ProviderResponse:
         """Send one token. A bearer token that authenticates itself is sent once, also when the client has several
         secrets."""
@@ -79,7 +79,7 @@ class RevocationRequests:
         build = partial(revoke_request, endpoints=endpoints, token=token, hint=hint, clock=self.clock, in_body=in_body)
         return await self.asker.ask(app, build, kind="revoke")
 
-    async def refresh(self, app: OAuthApp, refresh: Secret, scopes: tuple[str, ...]) -> TokenResponse:
+    async def refresh(self, app: App, refresh: Secret, scopes: tuple[str, ...]) -> TokenResponse:
         """Refresh the token that authenticates a revocation. Raises `RefreshRefused`."""
         endpoints = await self.discovery.endpoints(app)
         answer = await self.asker.ask(

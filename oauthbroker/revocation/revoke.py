@@ -12,7 +12,7 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import SET_BACK, CertainTime, Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.located_app import located
 from oauthbroker.model.settings import Limits
@@ -56,7 +56,7 @@ class Revoke:
     outbox: Notifier
     log: Log
 
-    async def tokens(self, app: OAuthApp, issued: IssuedTokens) -> bool:
+    async def tokens(self, app: App, issued: IssuedTokens) -> bool:
         """Revoke each token at the provider, refresh tokens first. Return whether the provider revoked the
         longest-lived one. A failure returns False and raises nothing."""
         try:
@@ -93,7 +93,7 @@ class Revoke:
             await self.note(GrantRevoked(app=tombstone.app, grant=tombstone.id, provider="none"))
         return versioned
 
-    async def grant(self, app: OAuthApp | None, key: GrantKey) -> RevocationOutcome | None:
+    async def grant(self, app: App | None, key: GrantKey) -> RevocationOutcome | None:
         """End the grant of a key and return its state at the provider. None without an active grant.
 
         `app` is None if it is not configured: then the provider hears of it when the app is configured again. The grant
@@ -107,7 +107,7 @@ class Revoke:
         self.outbox.notify()
         return outcome
 
-    async def resume(self, app: OAuthApp | None, seen: Versioned[Grant], *, wait: float = 0) -> RevocationOutcome:
+    async def resume(self, app: App | None, seen: Versioned[Grant], *, wait: float = 0) -> RevocationOutcome:
         """Tell the provider of a tombstone and erase its tokens, or of retired tokens. `later` if this is still
         pending.
 
@@ -134,7 +134,7 @@ class Revoke:
         """Return whether the clock was set back since then: `is_over` would wait until it has caught up."""
         return pending_since > self.clock.now() + SET_BACK
 
-    async def end_tokens(self, app: OAuthApp | None, grant: Grant) -> RevocationOutcome:
+    async def end_tokens(self, app: App | None, grant: Grant) -> RevocationOutcome:
         """End the tokens of each registration. Return the state that is furthest from an end. A part that raises keeps
         no other one."""
         outcome, failed = list[RevocationOutcome](), None
@@ -147,7 +147,7 @@ class Revoke:
             raise failed
         return min(outcome, key=FURTHEST.index, default="done")
 
-    async def _end_part(self, app: OAuthApp | None, grant: Grant) -> RevocationOutcome:
+    async def _end_part(self, app: App | None, grant: Grant) -> RevocationOutcome:
         """Tell the provider that issued the tokens, even if the app names another one now. A broker without the client
         that they were issued to leaves them to one that has it, until KEEP_TELLING is over."""
         outcome: RevocationOutcome = "none"
@@ -179,7 +179,7 @@ class Revoke:
         await self._change(grant, lambda there: there.with_revocation_retry(again, grant.registration))
         return outcome
 
-    async def _may_tell_or_unread(self, app: OAuthApp, grant: Grant) -> bool | None:
+    async def _may_tell_or_unread(self, app: App, grant: Grant) -> bool | None:
         """Return whether the provider may be told. None if a record that may be a shared grant cannot be read: telling
         could end it, and only an operator can repair it."""
         try:
@@ -193,18 +193,18 @@ class Revoke:
         self.log.warning("a revocation waits for a record that cannot be read", **about)
         return None
 
-    async def _may_tell(self, app: OAuthApp, grant: Grant) -> bool:
+    async def _may_tell(self, app: App, grant: Grant) -> bool:
         """Return whether the provider may be told. If a revocation there ends everything that the user granted this
         client, an active grant's retired tokens are not revoked, and of shared grants only the last one is."""
         return app.revocation.reach == "token" or (grant.revoked and not await self.shared_grants.living(app, grant))
 
-    async def _may_tell_now(self, app: OAuthApp, grant: Grant) -> bool:
+    async def _may_tell_now(self, app: App, grant: Grant) -> bool:
         """Return whether the provider may be told now. Not while a login is in progress that would share the grant or
         replace it."""
         coming = app.revocation.reach != "token" and await self.shared_grants.is_coming(app, grant)
         return not coming and await self._stands(grant) and await self._may_tell(app, grant)
 
-    async def _tell_of(self, app: OAuthApp, grant: Grant) -> tuple[RevocationOutcome, Grant]:
+    async def _tell_of(self, app: App, grant: Grant) -> tuple[RevocationOutcome, Grant]:
         """Tell the provider of the grant. Return its state there, and the grant with the tokens that were sent. `later`
         also while the circuit is open."""
         own = grant.id if grant.params else ""  # it may have a host of its own, whose trouble is no other grant's
@@ -234,7 +234,7 @@ class Revoke:
         self.log.warning("a revocation was refused", app=app.name, grant=grant.id[:15], code=code, note=note)
         return "refused", grant
 
-    async def _with_a_living_token(self, app: OAuthApp, grant: Grant) -> Grant | None:
+    async def _with_a_living_token(self, app: App, grant: Grant) -> Grant | None:
         """Return the grant with a valid access token, if the provider authenticates revocations by it: an expired one
         is refreshed once more and stored in the tombstone first. None if the refresh token is dead: nothing is left to
         revoke."""

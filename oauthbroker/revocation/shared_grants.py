@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Repository
@@ -25,12 +25,12 @@ class SharedGrants:
     """Finds active shared grants, by the subject and by who consented. `apps` are all configured apps; without them no
     configuration rules a shared grant out."""
 
-    def __init__(self, repository: Repository, clock: Clock, apps: Mapping[str, OAuthApp] | None = None) -> None:
+    def __init__(self, repository: Repository, clock: Clock, apps: Mapping[str, App] | None = None) -> None:
         self._repository = repository
         self._clock = clock
         self._apps = apps
 
-    async def living(self, app: OAuthApp, grant: Grant) -> bool:
+    async def living(self, app: App, grant: Grant) -> bool:
         """Return whether another grant with the same registration, and an account or subject in common, is active.
         Raises store codes; the code of a record that cannot be read only if no other one is active.
 
@@ -51,7 +51,7 @@ class SharedGrants:
             raise error
         return False
 
-    async def is_coming(self, app: OAuthApp, grant: Grant) -> bool:
+    async def is_coming(self, app: App, grant: Grant) -> bool:
         """Return whether any process is redeeming a login that would share this grant or replace it. Its tokens may be
         issued already, with nothing stored. Call it before `living`, which finds the grants stored meanwhile. Raises
         store codes.
@@ -67,7 +67,7 @@ class SharedGrants:
                     return True
         return False
 
-    def _is_alone(self, app: OAuthApp) -> bool:
+    def _is_alone(self, app: App) -> bool:
         """Return whether no grant can be shared: the account is the subject, and no other app has this client."""
         own_subject = app.subject_mode == "user" and app.owner.user_identity is not None and not app.has_accounts
         if not own_subject or self._apps is None:
@@ -78,7 +78,7 @@ class SharedGrants:
             if each.name != app.name
         )
 
-    def _near(self, app: OAuthApp, grant: Grant) -> set[GrantKey]:
+    def _near(self, app: App, grant: Grant) -> set[GrantKey]:
         """Return the pairs where a shared grant would be stored, by subject or by the account that consented."""
         apps = (self._apps or {}).values()
         names = {app.name, *(each.name for each in apps if each.at(grant.params).registration == grant.registration)}
@@ -86,7 +86,7 @@ class SharedGrants:
         near = {GrantKey(name, who) for name in names for who in people if who}
         return near | {GrantKey(name, grant.subject, grant.account) for name in names}
 
-    async def _of_this_client(self, app: OAuthApp, grant: Grant, unread: Unread) -> list[BrokerError]:
+    async def _of_this_client(self, app: App, grant: Grant, unread: Unread) -> list[BrokerError]:
         """Return the errors of those unread grants that an app with this client has: they may be shared."""
         theirs: Unread = {}
         for name in sorted({name for name, *_ in self._near(app, grant)} if unread else ()):
@@ -94,7 +94,7 @@ class SharedGrants:
                 pass
         return [error for key, error in theirs.items() if key in unread]
 
-    async def _is_near(self, app: OAuthApp, grant: Grant, ties: frozenset[Tie]) -> bool:
+    async def _is_near(self, app: App, grant: Grant, ties: frozenset[Tie]) -> bool:
         """Return whether a pair nearby has an active shared grant. Raises the code of a record that cannot be read,
         unless another one is shared: it may be one, too."""
         unread: BrokerError | None = None

@@ -22,7 +22,7 @@ from oauthbroker.testing.cookies import Cookie, CookieJar, same_site
 from oauthbroker.testing.html import Document, Form, parse
 
 Fields = Mapping[str, str | Sequence[str]] | Sequence[tuple[str, str]]
-App = Callable[..., Any]
+AsgiApp = Callable[..., Any]
 
 _STOPOVER = ("/login/callback", "/admin/sign-in")
 _ANOTHER_TRY = re.compile(r"/next/as-[^/]+/again$")
@@ -90,7 +90,7 @@ class Browser:
 
     def __init__(
         self,
-        apps: Mapping[str, App] | None = None,
+        apps: Mapping[str, AsgiApp] | None = None,
         *,
         language: str = "en",
         timeout: float = 30.0,
@@ -108,7 +108,7 @@ class Browser:
         for origin, app in (apps or {}).items():
             self.serve(origin, app)
 
-    def serve(self, origin: str, app: App) -> None:
+    def serve(self, origin: str, app: AsgiApp) -> None:
         """Let an ASGI application answer for an origin: `browser.serve("https://broker.test", broker.asgi.app)`."""
         self._apps[origin] = httpx2.ASGITransport(app=_on_the_record(app))
 
@@ -270,7 +270,7 @@ def _hides_referrer(page: Page | None) -> bool:
     return page is not None and page.header("referrer-policy").strip().lower() == "no-referrer"
 
 
-def _on_the_record(app: App) -> App:
+def _on_the_record(app: AsgiApp) -> AsgiApp:
     """Sweep the application's own requests, also those that a browser's request starts."""
 
     async def run(scope: Any, receive: Any, send: Any) -> None:

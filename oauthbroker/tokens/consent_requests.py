@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from oauthbroker.authorization.second_grant import asking_both
 from oauthbroker.authorization.session_opening import Opening, Wish
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.connect_links import connect_link, private_page
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Reason, invitation
@@ -68,7 +68,7 @@ class ConsentRequests:
             device_code=prompt,
         )
 
-    async def _link(self, app: OAuthApp, session: AuthSession) -> str:
+    async def _link(self, app: App, session: AuthSession) -> str:
         """Return the link of the connect page, which is safe in a chat, or the provider's own if the app says
         `direct`."""
         if session.link == "direct" and session.attempt.cookie is None:

@@ -9,7 +9,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.single_flight import SingleFlight
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.protocol.credential_check import CredentialChecks
 from oauthbroker.records import Grant
@@ -29,7 +29,7 @@ class CredentialRejections:
     _good: dict[GrantKey, tuple[Secret, float]] = field(default_factory=dict)
     _reports: SingleFlight[Code | None] = field(default_factory=SingleFlight)
 
-    async def report(self, app: OAuthApp, key: GrantKey, rejected: Secret) -> None:
+    async def report(self, app: App, key: GrantKey, rejected: Secret) -> None:
         """Note that the API refused this credential, unless the grant has another one by now. However many callers
         report it at once, the provider is asked once. Raises store codes."""
         versioned = await self.repository.grant(key)
@@ -45,7 +45,7 @@ class CredentialRejections:
         """Begin nothing more, and wait for reports under way."""
         await self._reports.close()
 
-    async def _noted(self, app: OAuthApp, key: GrantKey, rejected: Secret) -> Code | None:
+    async def _noted(self, app: App, key: GrantKey, rejected: Secret) -> Code | None:
         """Return the code of a store that failed."""
         try:
             if await self._is_refused(app, key, rejected):
@@ -66,7 +66,7 @@ class CredentialRejections:
         credential, at = self._good.get(key, (None, 0.0))
         return credential == rejected and self.clock.monotonic() - at < CHECKED_SECONDS
 
-    async def _is_refused(self, app: OAuthApp, key: GrantKey, rejected: Secret) -> bool:
+    async def _is_refused(self, app: App, key: GrantKey, rejected: Secret) -> bool:
         """Tell whether the credential is certainly refused: by the app's `verify` request, if there is one."""
         if app.credential is None or app.credential.verification is None:
             return True

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.scope_ceiling import ScopeNeed, union_in_app_order
 from oauthbroker.model.token_results import Reason
 from oauthbroker.records import Grant, Token
@@ -143,7 +143,7 @@ def settle(refreshed: Refreshed, need: Need, now: datetime) -> Decision:
     return Refuse(Code.TOKEN_RESPONSE_INVALID)
 
 
-def step_up(app: OAuthApp, asked: ScopeNeed, grant: Grant | None, reason: Reason) -> tuple[str, ...]:
+def step_up(app: App, asked: ScopeNeed, grant: Grant | None, reason: Reason) -> tuple[str, ...]:
     """Return the union of granted and requested scopes, so that a step-up takes no scope from another tool."""
     if grant is None or grant.revoked or reason == "noGrant":
         return asked.asked

@@ -9,7 +9,7 @@ from oauthbroker.audit import InjectedAnswer
 from oauthbroker.core.errors import BrokerError, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection.targets import Target, target_at, target_of
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.subject import resolve_key
 from oauthbroker.model.token_request import split_ref
 from oauthbroker.model.token_results import Failed, Ready, TokenResult
@@ -99,7 +99,7 @@ class InjectedCalls:
         return result
 
     @property
-    def _app(self) -> OAuthApp:
+    def _app(self) -> App:
         """Return the app, after the caller was checked as for a token call."""
         call = self.manager.calls.validate(self.caller, self.app_name, self.scopes, carrier=Carrier("", ""))
         return call.app

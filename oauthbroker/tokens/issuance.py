@@ -13,7 +13,7 @@ from oauthbroker.audit import TokenInjected, TokenIssued
 from oauthbroker.audit.port import RepeatedWrite
 from oauthbroker.core.clock import LONG_AGO
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.token_results import Ready
 from oauthbroker.model.turn import Turn
 from oauthbroker.observability.metrics import Counted
@@ -42,7 +42,7 @@ class Issuance:
     `since` and `until` bound the times at which the decision is the same. `text` is its printed answer, which ends
     with it."""
 
-    app: OAuthApp
+    app: App
     subject: str
     accounts: Mapping[str, Any]
     grant: Grant
@@ -55,7 +55,7 @@ class Issuance:
     until: datetime = LONG_AGO
     text: Secret | None = None
 
-    def fits(self, turn: Turn, apps: Mapping[str, OAuthApp]) -> bool:
+    def fits(self, turn: Turn, apps: Mapping[str, App]) -> bool:
         """Return whether the configuration, the turn's subject and its accounts are the same. A runtime may exchange
         them."""
         app, auth = self.app, turn.auth
@@ -85,7 +85,7 @@ class Issuance:
         return replace(self.ready, provider_data=visible_to_tools(self.app, self.grant))
 
 
-def as_issued(app: OAuthApp, grant: Grant) -> Grant:
+def as_issued(app: App, grant: Grant) -> Grant:
     """Return the grant with what an issuance needs of it: no refresh token, and only the data that tools get."""
     token = None if grant.token is None else replace(grant.token, refresh_token=None)
     return replace(

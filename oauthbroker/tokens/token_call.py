@@ -10,7 +10,7 @@ from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.words import SENTENCES
 from oauthbroker.model.accounts import check_apps_of_accounts
-from oauthbroker.model.apps import OAuthApp, ToolAuth
+from oauthbroker.model.apps import App, ToolAuth
 from oauthbroker.model.connect_params import values_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.scope_ceiling import ScopeNeed, resolve_scopes
@@ -77,7 +77,7 @@ class TokenCall(NamedTuple):
     cached, None for one that is not. `carrier`: the request that carries the token, which then stays in the broker.
     `claims`: the claims that the API demanded of the next token."""
 
-    app: OAuthApp
+    app: App
     key: GrantKey
     asked: ScopeNeed
     need: Need
@@ -91,7 +91,7 @@ class TokenCall(NamedTuple):
         """Return the call for the app at the host of a grant's connection."""
         return self.with_app(self.app.at(grant.params)) if grant is not None and self.app.connect_params else self
 
-    def with_app(self, app: OAuthApp) -> TokenCall:
+    def with_app(self, app: App) -> TokenCall:
         """Return the call for the app as its server completes it."""
         return self._replace(app=app, need=self.need._replace(registration=app.registration))
 
@@ -111,7 +111,7 @@ class Calls:
     """Checks calls against the current configuration. `default_ttl`: the minimum lifetime in seconds if the caller
     names none."""
 
-    apps: Mapping[str, OAuthApp]
+    apps: Mapping[str, App]
     default_ttl: int
 
     def validate(
@@ -161,7 +161,7 @@ class Calls:
     def _validate(
         self,
         caller: Caller,
-        app: OAuthApp | None,
+        app: App | None,
         account: str | None,
         scopes: Sequence[str] | None,
         ttl: int | None,

@@ -14,7 +14,7 @@ from oauthbroker.authorization.client_registrations import ClientRegistrations
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import CertainTime, Clock
 from oauthbroker.core.lifecycle import Life, Notifier
-from oauthbroker.model.apps import Bundle, OAuthApp
+from oauthbroker.model.apps import App, Bundle
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Limits, Settings
@@ -69,7 +69,7 @@ class Foundation:
         return CurrentConfig(self.bundle)
 
     @property
-    def apps(self) -> dict[str, OAuthApp]:
+    def apps(self) -> dict[str, App]:
         return self.config.apps
 
     @cached_property

@@ -12,7 +12,7 @@ from typing import Any
 from oauthbroker.config import load_settings
 from oauthbroker.config.key_file import with_keys
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import App, Client, Endpoints, Owner, Redirect
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.protocol.network.transport import Transport
@@ -38,9 +38,9 @@ async def transport_to(url: str, networks: Collection[str], bundle: Path | None)
         await transport.close()
 
 
-def asking_app(provider: str, endpoints: Endpoints | None = None, **more: Any) -> OAuthApp:
+def asking_app(provider: str, endpoints: Endpoints | None = None, **more: Any) -> App:
     """Return an app that asks what a server publishes. It has no client, and authorizes nothing."""
-    return OAuthApp(
+    return App(
         name="asking",
         provider=provider,
         flow="authorizationCode",

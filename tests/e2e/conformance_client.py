@@ -21,7 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from oauthbroker import AuthorizationRequired
 from oauthbroker.core.secret import Secret
 from oauthbroker.mcp.client_transport import McpTransport
-from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.apps import App, Client
 from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.protocol.network import transport
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, leave
@@ -42,7 +42,7 @@ AT_THE_START = {"metadata-var2"}  # the metadata names the start of the address 
 CIMD = "https://broker.example"  # the public address of the run whose client is a document
 
 
-def app_of(scenario: str, url: str) -> OAuthApp:
+def app_of(scenario: str, url: str) -> App:
     """Return the app as an operator writes it for the scenario's server."""
     app = replace(app_at(url), scopes=CEILINGS.get(scenario, ()))
     if scenario in AT_THE_START:

@@ -13,7 +13,7 @@ from joserfc.jwk import ECKey
 from oauthbroker import Ready, open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import AuthMethod, Bundle, Client, Endpoints, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import App, AuthMethod, Bundle, Client, Endpoints, Owner, Redirect
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.testing import Canaries
@@ -45,7 +45,7 @@ async def test_a_token_comes_without_a_browser_and_ends_when_it_is_revoked(
     client = Client("machine", stranger, method, later_secrets=(Secret(text),))
     clock = LateClock()
     async with authority.running([registered(method, secret, key)]) as provider:
-        app = OAuthApp(
+        app = App(
             name="machine", provider="own", flow="clientCredentials", subject_mode="global", client=client, endpoints=Endpoints(issuer=provider.issuer), scopes=("team",),
             redirect=Redirect("", ""), owner=Owner(),
         )  # fmt: skip

@@ -22,7 +22,7 @@ from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle, OAuthApp
+from oauthbroker.model.apps import App, Bundle
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES
@@ -97,7 +97,7 @@ async def consume(broker: Broker) -> None:
                 say("acknowledged", delivery.id)
 
 
-async def live(folder: Path, apps: dict[str, OAuthApp], elsewhere: Elsewhere, first: int) -> None:
+async def live(folder: Path, apps: dict[str, App], elsewhere: Elsewhere, first: int) -> None:
     settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}))
     clock, log = SystemClock(), io.StringIO()
     bundle, store = Bundle(settings, apps), file_store(folder, clock)
@@ -112,7 +112,7 @@ async def live(folder: Path, apps: dict[str, OAuthApp], elsewhere: Elsewhere, fi
                 consumer.result()
 
 
-async def warm_up(apps: dict[str, OAuthApp], elsewhere: Elsewhere) -> None:
+async def warm_up(apps: dict[str, App], elsewhere: Elsewhere) -> None:
     """One story in memory, so that templates and certificates are loaded once and not in every short life."""
     settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}))
     store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())

@@ -18,7 +18,7 @@ from oauthbroker.audit import Connected, GrantEnded
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import EventLease
-from oauthbroker.model.apps import Bundle, IdentityRule, OAuthApp, Owner, ToolAuth
+from oauthbroker.model.apps import App, Bundle, IdentityRule, Owner, ToolAuth
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.model.turn_token import BegunTurn
@@ -94,7 +94,7 @@ def turn_of(dice: Random, number: int | None = None) -> Turn:
     )
 
 
-def apps_of(idp: IdentityProvider) -> list[OAuthApp]:
+def apps_of(idp: IdentityProvider) -> list[App]:
     team = Owner(
         global_identity=IdentityRule("userInfo", "idp:team:{team}"),
         user_identity=IdentityRule("userInfo", "idp:user:{sub}"),
@@ -133,7 +133,7 @@ class World:
     clock: TestClock
     folder: Path
     seed: int
-    apps: list[OAuthApp]
+    apps: list[App]
     audit: AuditList = field(default_factory=AuditList)
     log: io.StringIO = field(default_factory=io.StringIO)
     sides: list[Side] = field(default_factory=list)

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.testing import Browser, IdentityProvider, leave
 from oauthbroker.testing.stores import open_keyring
@@ -59,7 +59,7 @@ class BeforeCallback:
 
     root: Path
     ring: Keyring
-    app: OAuthApp
+    app: App
     at: datetime
     browser: Browser
     callback: str

@@ -14,7 +14,7 @@ from typing import Any
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
-from oauthbroker.model.apps import OAuthApp, Owner
+from oauthbroker.model.apps import App, Owner
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import Browser, IdentityProvider, leave
 from tests.faults import key_stories
@@ -42,7 +42,7 @@ class Story:
     do: Do
     holds: Callable[[Process, Any], Awaitable[bool]]
     covers: tuple[str, ...]
-    app: Callable[[IdentityProvider], OAuthApp] = user_app
+    app: Callable[[IdentityProvider], App] = user_app
     gives_up: frozenset[Code] = frozenset()
 
 
@@ -282,11 +282,11 @@ async def both_are_connected(process: Process, way: Way) -> bool:
     return await is_connected(process, way) and (not way.reported or await process.grant(SECOND, ALICE) is not None)
 
 
-def confirmed_app(idp: IdentityProvider) -> OAuthApp:
+def confirmed_app(idp: IdentityProvider) -> App:
     return user_app(idp, owner=Owner(binding="runtimeConfirm", confirm_url=RUNTIME))
 
 
-def coded_app(idp: IdentityProvider) -> OAuthApp:
+def coded_app(idp: IdentityProvider) -> App:
     return user_app(idp, owner=Owner(binding="channelCode"))
 
 

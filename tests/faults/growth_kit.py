@@ -17,7 +17,7 @@ from oauthbroker import AuthorizationRequired, Ready
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle, OAuthApp, Owner
+from oauthbroker.model.apps import App, Bundle, Owner
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import TokenResult
@@ -97,7 +97,7 @@ def person(number: int) -> str:
     return f"idp:user:P{number}"
 
 
-def apps_of(idp: IdentityProvider) -> list[OAuthApp]:
+def apps_of(idp: IdentityProvider) -> list[App]:
     for number in range(20):
         idp.add_account(Account(f"p{number}", f"P{number}", "T111", number=2000 + number))
     apps = [

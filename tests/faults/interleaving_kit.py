@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from oauthbroker.model.apps import Bundle, OAuthApp
+from oauthbroker.model.apps import App, Bundle
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.store.posix.system_calls import Fs
 from tests.faults.broker_worker import Elsewhere
@@ -162,7 +162,7 @@ def bundle(folder: Path) -> Bundle:
     return Bundle(settings, {APP: app()})
 
 
-def app() -> OAuthApp:
+def app() -> App:
     base = "http://127.0.0.1:9"
     names = ("authorizationUrl", "tokenUrl", "userInfoUrl", "jwksUrl", "deviceAuthorizationUrl")
     endpoints = {"issuer": base, "revokeUrl": "", **{name: f"{base}/{name}" for name in names}}

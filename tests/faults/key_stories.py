@@ -9,7 +9,7 @@ from typing import Any
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.injection.errors import InjectionError
-from oauthbroker.model.apps import Client, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.apps import App, Client, IdentityRule, Owner
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.static_credential import (
@@ -29,7 +29,7 @@ from tests.kit.running_broker import ALICE, register, turn, user_app
 HERE = turn(ALICE, instance="thread")
 
 
-def key_app(idp: IdentityProvider, **changes: Any) -> OAuthApp:
+def key_app(idp: IdentityProvider, **changes: Any) -> App:
     """Its key is a bearer token, and `/userinfo` tells whose."""
     port = int(idp.base_url.rpartition(":")[2])
     return replace(

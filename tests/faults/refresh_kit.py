@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import AuthorizationRequired, Ready, TokenResult
@@ -64,7 +64,7 @@ class Expired:
 
     folder: Path
     ring: Keyring
-    app: OAuthApp
+    app: App
     idp: IdentityProvider
     clock: TestClock
 

@@ -26,7 +26,7 @@ from oauthbroker import open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.model.apps import Bundle, OAuthApp
+from oauthbroker.model.apps import App, Bundle
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.observability.logging import json_log
@@ -55,7 +55,7 @@ class World(Elsewhere):
         self._secret = self._secrets[client_id]
         return super().client(client_id)
 
-    def apps(self) -> dict[str, OAuthApp]:
+    def apps(self) -> dict[str, App]:
         names = [client_id.removeprefix("client-") for client_id in self._secrets]
         return {name: user_app(cast("IdentityProvider", self), name) for name in names}
 
@@ -88,7 +88,7 @@ def telling_store(folder: Path) -> TellingStore:
 
 
 @asynccontextmanager
-async def broker_on(store: Store, apps: dict[str, OAuthApp], *, background: bool = True) -> AsyncIterator[Broker]:
+async def broker_on(store: Store, apps: dict[str, App], *, background: bool = True) -> AsyncIterator[Broker]:
     settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), limits=Limits())
     log = json_log(io.StringIO(), SystemClock())
     bundle = Bundle(settings, apps)
@@ -119,7 +119,7 @@ def fingerprint(result: TokenResult) -> str:
     return digest(result.access_token.reveal()) if isinstance(result, Ready) else "-"
 
 
-async def ask_at_once(store: Store, apps: dict[str, OAuthApp], tasks: int, gate: int) -> None:
+async def ask_at_once(store: Store, apps: dict[str, App], tasks: int, gate: int) -> None:
     """One of the storm's processes: everything is open before the first request."""
     async with broker_on(store, apps) as broker:
         say("up", os.getpid())
@@ -137,7 +137,7 @@ async def ask_at_once(store: Store, apps: dict[str, OAuthApp], tasks: int, gate:
     say("done", os.getpid())
 
 
-async def live(store: Store, apps: dict[str, OAuthApp], people: int, seed: str) -> None:
+async def live(store: Store, apps: dict[str, App], people: int, seed: str) -> None:
     """Asks for every grant, again and again, until it is killed."""
     dice = random.Random(seed)
     async with broker_on(store, apps) as broker:

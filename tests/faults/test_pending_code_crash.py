@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.model.apps import OAuthApp, Owner
+from oauthbroker.model.apps import App, Owner
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.testing import Browser, IdentityProvider, leave
 from oauthbroker.testing.stores import open_keyring
@@ -35,7 +35,7 @@ class Story:
 
     root: Path
     ring: Keyring
-    app: OAuthApp
+    app: App
     at: datetime
     browser: Browser
     callback: str

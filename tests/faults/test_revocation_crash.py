@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.revocation import bulk
 from oauthbroker.store.keys.keyring import Keyring
@@ -37,7 +37,7 @@ class Connected:
 
     root: Path
     ring: Keyring
-    app: OAuthApp
+    app: App
     idp: IdentityProvider
     at: datetime
     sessions: Mapping[str, str]
@@ -216,7 +216,7 @@ async def test_a_crash_at_any_change_of_a_login_with_another_client_loses_no_pen
     assert number > 20
 
 
-async def told_by_the_first(story: Connected, root: Path, other: OAuthApp) -> bool:
+async def told_by_the_first(story: Connected, root: Path, other: App) -> bool:
     """A broker with the new client finishes its part, then one with the old client tells. Return whether the login
     was stored."""
     for apps in ([other], [story.app]):

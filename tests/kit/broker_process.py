@@ -11,7 +11,7 @@ from typing import Any
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.code_exchange import PROVIDER_CALLS
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import Bundle, OAuthApp
+from oauthbroker.model.apps import App, Bundle
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
@@ -52,15 +52,13 @@ class Process(HasRunning):
 
     @classmethod
     def start(
-        cls, root: Path, ring: Keyring, apps: Iterable[OAuthApp], at: datetime | None = None, fs: Fs | None = None
+        cls, root: Path, ring: Keyring, apps: Iterable[App], at: datetime | None = None, fs: Fs | None = None
     ) -> Process:
         clock = TestClock(at)
         return cls.on(FileStore(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs), apps, clock)
 
     @classmethod
-    def on(
-        cls, store: FileStore, apps: Iterable[OAuthApp], clock: TestClock, audit: AuditWriter | None = None
-    ) -> Process:
+    def on(cls, store: FileStore, apps: Iterable[App], clock: TestClock, audit: AuditWriter | None = None) -> Process:
         settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}))
         bundle = Bundle(settings, {app.name: app for app in apps})
         return cls(running_on(store, bundle, clock, audit=audit), store, clock)

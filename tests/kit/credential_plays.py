@@ -17,7 +17,7 @@ from pydantic import Field
 
 from oauthbroker.config import load
 from oauthbroker.core.shipped_yaml import shipped_yaml
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_api import ApiHost
 from oauthbroker.providers.quirks import Data
 from tests.kit.preset_demands import Call
@@ -72,7 +72,7 @@ def credential_plays() -> dict[str, CredentialPlay]:
     return {name: CredentialPlay.model_validate(play) for name, play in written.items()}
 
 
-def loaded_apps(folder: Path) -> dict[str, OAuthApp]:
+def loaded_apps(folder: Path) -> dict[str, App]:
     """An app for each play that writes nothing the preset knows. Where no check names an account, one person uses it on
     one machine."""
     head = {"apiVersion": "agents.example.io/v1alpha1"}
@@ -99,7 +99,7 @@ class PlayedApi:
     def __post_init__(self) -> None:
         self.server = RawServer(self.handle)
 
-    def moved(self, app: OAuthApp) -> OAuthApp:
+    def moved(self, app: App) -> App:
         """Return the app with its first host here."""
         return replace(app, api=replace(app.api, hosts=(ApiHost("127.0.0.1", self.server.port, "http"),)))
 

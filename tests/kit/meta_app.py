@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oauthbroker.model.apps import Client, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.apps import App, Client, IdentityRule, Owner
 from oauthbroker.model.provider_habits import AccessExchange
 from oauthbroker.testing import IdentityProvider
 from tests.kit.running_broker import register, user_app
@@ -12,7 +12,7 @@ from tests.kit.running_broker import register, user_app
 LASTING_SECONDS = 60 * 86_400
 
 
-def meta_app(idp: IdentityProvider, *, renews: bool = True) -> OAuthApp:
+def meta_app(idp: IdentityProvider, *, renews: bool = True) -> App:
     """As Instagram's; without `renews` as Facebook's, whose lasting token has no successor."""
     register(idp, "mail")
     idp.change("client-mail", dialect="meta", auth_method="client_secret_post")

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from oauthbroker.config import load
 from oauthbroker.core.shipped_yaml import shipped_yaml
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.providers.quirks import Data
 from tests.kit.preset_plays import Play, plays
 from tests.kit.running_broker import BASE
@@ -83,7 +83,7 @@ def popular_rows() -> Iterator[tuple[str, ...]]:
         yield it.entry, it.how, f"`{beside}`" if spec else "", f"`{it.calls}`" if it.calls else "", ", ".join(played)
 
 
-def popular_apps(folder: Path) -> dict[str, OAuthApp]:
+def popular_apps(folder: Path) -> dict[str, App]:
     """Load the table's apps."""
     broker = {**HEAD, "kind": "Broker", "metadata": {"name": "broker"}, "spec": {"publicBaseUrl": BASE}}
     resources = [broker, *(it.resource for it in entries().values() if it.kind)]

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.model.located_app import located
 from oauthbroker.model.provider_api import written_host
 from oauthbroker.protocol.discovery import relies_on_discovery
@@ -42,7 +42,7 @@ class Player:
     endpoint answer with a refusal from now on."""
 
     play: Play
-    app: OAuthApp
+    app: App
     clock: TestClock
     secrets: Mapping[str, str]
     key: Any
@@ -314,7 +314,7 @@ class Player:
 
 
 @asynccontextmanager
-async def playing(play: Play, app: OAuthApp, clock: TestClock, canaries: Canaries) -> AsyncIterator[Player]:
+async def playing(play: Play, app: App, clock: TestClock, canaries: Canaries) -> AsyncIterator[Player]:
     """The play's provider at work. Its `app` is the one that a broker must be given: its endpoints lead here."""
     secrets = {name: canaries.mint(f"{name} of the play").reveal() for name in _SECRETS}
     if play.answers.token_claims:
@@ -335,7 +335,7 @@ async def playing(play: Play, app: OAuthApp, clock: TestClock, canaries: Canarie
         yield player
 
 
-def _moved(app: OAuthApp, base: str) -> Endpoints:
+def _moved(app: App, base: str) -> Endpoints:
     """Every address on the player's server. An issuer is only a name, and stays, unless discovery has to ask it."""
     ends = {slot: getattr(app.endpoints, slot) for slot in Endpoints.__slots__}
     stays = set() if relies_on_discovery(app) else {"issuer"}

@@ -16,7 +16,7 @@ import yaml
 from oauthbroker.config import load
 from oauthbroker.core.errors import Code
 from oauthbroker.injection.targets import target_of
-from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.apps import App, Client
 from oauthbroker.model.provider_api import ApiHost
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, SessionOutcome
 from oauthbroker.model.turn import Turn
@@ -47,7 +47,7 @@ class Stage:
     folder: Path
     clock: TestClock
     canaries: Canaries
-    change: Callable[[OAuthApp], OAuthApp] = lambda app: app
+    change: Callable[[App], App] = lambda app: app
 
     async def connect(self, play: Play) -> None:
         """A person consents; the token, its scopes and its end are those of the play, and the kept members are kept."""
@@ -150,7 +150,7 @@ class Stage:
                 assert [] == player.complaints
 
 
-def app_of(play: Play, folder: Path, canaries: Canaries) -> OAuthApp:
+def app_of(play: Play, folder: Path, canaries: Canaries) -> App:
     """The app as the loader makes it out of what the play's app says, with a fresh secret."""
     said = play.app.model_dump(by_alias=True, exclude_unset=True)
     method = said.pop("authMethod", "") or play.preset.auth_method

@@ -17,12 +17,12 @@ from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import (
+    App,
     BrokerLogin,
     Bundle,
     Client,
     Endpoints,
     IdentityRule,
-    OAuthApp,
     Owner,
     Redirect,
     ToolAuth,
@@ -71,10 +71,10 @@ def endpoints_of(idp: IdentityProvider) -> Endpoints:
     )
 
 
-def user_app(idp: IdentityProvider, name: str = "mail", **changes: Any) -> OAuthApp:
+def user_app(idp: IdentityProvider, name: str = "mail", **changes: Any) -> App:
     """User mode: whose account it is comes from the ID token."""
     client = register(idp, name)
-    app = OAuthApp(
+    app = App(
         name=name,
         provider="oidc",
         flow="authorizationCode",
@@ -91,14 +91,14 @@ def user_app(idp: IdentityProvider, name: str = "mail", **changes: Any) -> OAuth
     return replace(app, **changes)
 
 
-def mcp_app(idp: IdentityProvider, name: str = "mail") -> OAuthApp:
+def mcp_app(idp: IdentityProvider, name: str = "mail") -> App:
     """An app at an MCP server whose client the broker registers itself."""
     idp.takes_clients = True
     learnt: dict[str, Any] = {"client": Client("", None, "none"), "endpoints": Endpoints()}
     return user_app(idp, name, mcp=McpServer(idp.url("/mcp")), resource=(idp.url("/mcp"),), **learnt)
 
 
-def global_app(idp: IdentityProvider, name: str = "team", **changes: Any) -> OAuthApp:
+def global_app(idp: IdentityProvider, name: str = "team", **changes: Any) -> App:
     """Global mode: the team from userinfo, and only Alice may connect it for the team."""
     owner = Owner(
         global_identity=IdentityRule("userInfo", "idp:team:{team}"),
@@ -108,12 +108,12 @@ def global_app(idp: IdentityProvider, name: str = "team", **changes: Any) -> OAu
     return replace(user_app(idp, name, subject_mode="global", owner=owner), **changes)
 
 
-def device_app(idp: IdentityProvider, name: str = "tv", **changes: Any) -> OAuthApp:
+def device_app(idp: IdentityProvider, name: str = "tv", **changes: Any) -> App:
     """User mode with a code that is typed elsewhere (RFC 8628)."""
     return user_app(idp, name, **{"flow": "deviceCode", **changes})
 
 
-def at(idp: IdentityProvider, base: str, app: OAuthApp) -> OAuthApp:
+def at(idp: IdentityProvider, base: str, app: App) -> App:
     """The app of a broker with another public address; the provider knows of it."""
     moved = replace(app, redirect=replace(app.redirect, base_url=base))
     idp.change(app.client.client_id, redirect_uris=(moved.redirect.uri,))
@@ -267,7 +267,7 @@ _WRITING: list[Store] = []
 @asynccontextmanager
 async def running(
     idp: IdentityProvider,
-    apps: Iterable[OAuthApp],
+    apps: Iterable[App],
     *,
     clock: TestClock | None = None,
     store: Store | None = None,

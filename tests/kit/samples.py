@@ -7,13 +7,13 @@ from typing import Any
 
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import App, Client, Endpoints, IdentityRule, Owner, Redirect
 from oauthbroker.records import Attempt, AuthSession, Grant, Token
 
 NOW = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
 
 
-def app_with(**changes: Any) -> OAuthApp:
+def app_with(**changes: Any) -> App:
     """An app in user mode at a provider that is never called."""
     fields: dict[str, Any] = {
         "name": "mail",
@@ -28,7 +28,7 @@ def app_with(**changes: Any) -> OAuthApp:
         "redirect": Redirect("/oauth/callback/mail", "https://broker.example"),
         "owner": Owner(user_identity=IdentityRule("tokenResponse", "acme:user:{user.id}")),
     }
-    return OAuthApp(**{**fields, **changes})
+    return App(**{**fields, **changes})
 
 
 def turn_with(**subjects: str) -> Turn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from oauthbroker.model.apps import IdentityRule, OAuthApp, Owner
+from oauthbroker.model.apps import App, IdentityRule, Owner
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.testing import IdentityProvider
 from tests.kit.running_broker import ALICE, BOB, user_app
@@ -13,7 +13,7 @@ from tests.kit.running_broker import ALICE, BOB, user_app
 SECOND = "mail-user"
 
 
-def bot_app(idp: IdentityProvider, *, reach: str = "token", **client: Any) -> OAuthApp:
+def bot_app(idp: IdentityProvider, *, reach: str = "token", **client: Any) -> App:
     """The team's app `mail`, whose consents bring grants of `mail-user` (`also`) as well."""
     separated = Habits(scope_separator=",", token_type_aliases=("bot", "user"))
     way: Any = reach
@@ -43,7 +43,7 @@ def bot_app(idp: IdentityProvider, *, reach: str = "token", **client: Any) -> OA
     return replace(first, also=second)
 
 
-def both_apps(idp: IdentityProvider, **more: Any) -> list[OAuthApp]:
+def both_apps(idp: IdentityProvider, **more: Any) -> list[App]:
     first = bot_app(idp, **more)
     assert first.also is not None
     return [first, first.also]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.model.owner_check import OwnerFacts
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.network.transport import TransportFailed
@@ -188,9 +188,7 @@ class GatedAsker:
         self._reply = reply
         self.fate = ""  # of the answer: "", lost or junk
 
-    async def ask(
-        self, app: OAuthApp, build: Callable[[OAuthApp], ProviderRequest], *, kind: str = ""
-    ) -> ProviderResponse:
+    async def ask(self, app: App, build: Callable[[App], ProviderRequest], *, kind: str = "") -> ProviderResponse:
         assert kind == "refresh"
         form = build(app).form
         assert form is not None
@@ -215,5 +213,5 @@ class Owners:
 
 
 class NoDiscovery:
-    async def endpoints(self, app: OAuthApp) -> Endpoints:
+    async def endpoints(self, app: App) -> Endpoints:
         return app.endpoints

@@ -10,7 +10,7 @@ from typing import Any
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import App, Client, Endpoints, Owner, Redirect
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import json_log
@@ -25,7 +25,7 @@ from oauthbroker.refresh.writeback import Later, Writeback
 from oauthbroker.repository.repository import Repository
 from tests.model.gates import GatedAsker, GatedStore, Gates, NoDiscovery, Owners
 
-APP = OAuthApp(
+APP = App(
     name="mail",
     provider="oidc",
     flow="authorizationCode",

@@ -14,7 +14,7 @@ import pytest
 
 from oauthbroker import AuthorizationRequired, Turn
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle, IdentityRule, OAuthApp, Owner, ToolAuth
+from oauthbroker.model.apps import App, Bundle, IdentityRule, Owner, ToolAuth
 from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.provider_api import ApiAccess, ApiHost, ConnectedHost
 from oauthbroker.model.settings import Settings
@@ -74,7 +74,7 @@ class Stage:
     api: RawServer
     url: str
     pairs: Mapping[str, tuple[Connection, Connection]]
-    apps: list[OAuthApp]
+    apps: list[App]
     user: str = ALICE
 
     @property
@@ -132,7 +132,7 @@ def listing(pairs: Mapping[str, tuple[Connection, Connection]], defaults: Mappin
     return replace(base, auth=replace(base.auth, accounts=accounts))
 
 
-def apps_of(idp: IdentityProvider, tenants: tuple[str, ...], ca: str) -> list[OAuthApp]:
+def apps_of(idp: IdentityProvider, tenants: tuple[str, ...], ca: str) -> list[App]:
     """Return the apps whose connections differ by account, by the tenant's host and by the site's path."""
     owner = Owner(binding="localOperator", user_identity=IdentityRule("idToken", "idp:user:{sub}"))
     more: dict[str, Any] = {"owner": owner, "several_accounts": True, "provider_ca": ca}

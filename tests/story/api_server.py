@@ -16,7 +16,7 @@ from oauthbroker import open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth
+from oauthbroker.model.apps import App, Bundle, ToolAuth
 from oauthbroker.model.settings import Limits, Role
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.model.turn_token import BegunTurn
@@ -30,7 +30,7 @@ from tests.e2e.served import free_port
 from tests.kit.running_broker import at, global_app, public, turn, user_app
 from tests.story.api.kit import TOOLS
 
-Apps = Callable[[IdentityProvider], Iterable[OAuthApp]]
+Apps = Callable[[IdentityProvider], Iterable[App]]
 
 
 @dataclass
@@ -85,7 +85,7 @@ def api_server(
     assert 1 == len(found), found
 
 
-def _three(idp: IdentityProvider) -> list[OAuthApp]:
+def _three(idp: IdentityProvider) -> list[App]:
     return [user_app(idp), user_app(idp, "files"), global_app(idp)]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from oauthbroker import Turn
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import LOGIN_NAME, BrokerLogin, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import LOGIN_NAME, App, BrokerLogin, Client, Endpoints, IdentityRule, Owner, Redirect
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import AuthorizationRequired, SessionOutcome
@@ -32,7 +32,7 @@ CORP_ALICE, CORP_MALLORY = "corp:user:U234567", "corp:user:U666666"
 HTTPS_BASE = "https://broker.test"
 
 
-def confirming_app(idp: IdentityProvider, binding: str, name: str = "mail", **changes: Any) -> OAuthApp:
+def confirming_app(idp: IdentityProvider, binding: str, name: str = "mail", **changes: Any) -> App:
     """An app whose provider says nothing about our subjects: only the binding confirms."""
     return user_app(idp, name, **{"owner": Owner(binding=binding, confirm_url=RUNTIME), **changes})  # type: ignore[arg-type]
 
@@ -47,7 +47,7 @@ def broker_login(corp: IdentityProvider, base: str = BASE, **changes: Any) -> Br
         client = corp.client("broker")
     except KeyError:
         client = corp.register(Registration("broker", redirect_uris=(base + CALLBACK,)))
-    app = OAuthApp(
+    app = App(
         name=LOGIN_NAME,
         provider="oidc",
         flow="authorizationCode",
@@ -64,7 +64,7 @@ def broker_login(corp: IdentityProvider, base: str = BASE, **changes: Any) -> Br
 
 @asynccontextmanager
 async def confirming_harness(
-    idp: IdentityProvider, clock: TestClock, binding: str, *, app: OAuthApp | None = None, **more: Any
+    idp: IdentityProvider, clock: TestClock, binding: str, *, app: App | None = None, **more: Any
 ) -> AsyncIterator[Harness]:
     """A harness with one app of this binding."""
     apps = [app or confirming_app(idp, binding)]
@@ -115,7 +115,7 @@ def corp_turn(name: str = "alice", **more: Any) -> Turn:
     return turn(user=f"corp:user:{SUBS[name]}", team=None, **more)
 
 
-def login_app(idp: IdentityProvider, **changes: Any) -> OAuthApp:
+def login_app(idp: IdentityProvider, **changes: Any) -> App:
     return confirming_app(idp, "brokerLogin", **changes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from oauthbroker.model.apps import OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import App, Owner, Redirect
 from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.testing import IdentityProvider
 from tests.kit.running_broker import BASE, Harness, turn, user_app
@@ -13,7 +13,7 @@ from tests.kit.running_broker import BASE, Harness, turn, user_app
 MACHINE = "machine"
 
 
-def machine_app(idp: IdentityProvider, **changes: Any) -> OAuthApp:
+def machine_app(idp: IdentityProvider, **changes: Any) -> App:
     app = user_app(idp, MACHINE)
     alone: dict[str, Any] = {"flow": "clientCredentials", "subject_mode": "global", "owner": Owner()}
     return replace(app, **{**alone, "redirect": Redirect("", BASE), **changes})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import Process
@@ -37,7 +37,7 @@ async def start(identity_provider: IdentityProvider, tmp_path: Path) -> AsyncIte
     """Starts a broker on the same files; its relay runs when the test says so."""
     ring, started = open_keyring(tmp_path), list[Process]()
 
-    def one(apps: Iterable[OAuthApp]) -> Process:
+    def one(apps: Iterable[App]) -> Process:
         process = Process.start(tmp_path / "store", ring, apps, identity_provider.clock.now())
         started.append(process)
         return process

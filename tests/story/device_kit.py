@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.token_results import AuthorizationRequired, DevicePrompt
 from oauthbroker.records import AuthSession, Device
 from oauthbroker.repository.repository import KINDS, LEASES
@@ -31,10 +31,10 @@ class World:
     clock: TestClock
     root: Path
     ring: Keyring
-    apps: list[OAuthApp]
+    apps: list[App]
     brokers: list[Process] = field(default_factory=list)
 
-    def start(self, apps: Iterable[OAuthApp] | None = None) -> Process:
+    def start(self, apps: Iterable[App] | None = None) -> Process:
         """One more broker process."""
         store = FileStore(self.root, self.ring, kinds=KINDS, lease_kinds=LEASES, clock=self.clock)
         process = Process.on(store, self.apps if apps is None else apps, self.clock)
@@ -61,7 +61,7 @@ async def seconds_pass(here: World, seconds: int, *brokers: Process) -> None:
         await here.poll(*brokers, after=1)
 
 
-def world(idp: IdentityProvider, clock: TestClock, folder: Path, *apps: OAuthApp) -> World:
+def world(idp: IdentityProvider, clock: TestClock, folder: Path, *apps: App) -> World:
     return World(idp, clock, folder / "store", open_keyring(folder), list(apps) or [device_app(idp)])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.settings import Limits
 from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -25,7 +25,7 @@ async def hosts(
     clock: Any = None,
     *,
     limits: Limits | None = None,
-    apps: list[OAuthApp] | None = None,
+    apps: list[App] | None = None,
     **store: Any,
 ) -> AsyncIterator[list[Harness]]:
     """So many brokers, each with connections of its own, on one database."""

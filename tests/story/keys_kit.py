@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 import uvicorn
 
 from oauthbroker import Turn
-from oauthbroker.model.apps import ANYONE, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import ANYONE, App, Client, Endpoints, IdentityRule, Owner, Redirect
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.static_credential import CredentialField, Placement, StaticCredential, Verification
@@ -102,7 +102,7 @@ async def key_api() -> AsyncIterator[KeyApi]:
         await running
 
 
-def key_app(api: KeyApi, name: str = "meter", **changes: Any) -> OAuthApp:
+def key_app(api: KeyApi, name: str = "meter", **changes: Any) -> App:
     """User mode: whose key it is comes from `/me`."""
     credential = StaticCredential(
         fields=(CredentialField(name="apiKey", title="API key"),),
@@ -111,7 +111,7 @@ def key_app(api: KeyApi, name: str = "meter", **changes: Any) -> OAuthApp:
         life_days=changes.pop("life_days", None),
         team_fallback=changes.pop("team_fallback", False),
     )
-    app = OAuthApp(
+    app = App(
         name=name,
         provider="meter",
         flow="staticCredential",

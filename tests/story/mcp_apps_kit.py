@@ -16,7 +16,7 @@ from mcp_types import TextContent
 
 from oauthbroker import Broker
 from oauthbroker.mcp.client_transport import McpTransport, Show
-from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import App, Client, Endpoints, Owner, Redirect
 from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider
@@ -75,7 +75,7 @@ async def mcp_site(idp: IdentityProvider) -> AsyncIterator[McpSite]:
         yield site
 
 
-def mcp_app(site: McpSite, **changes: Any) -> OAuthApp:
+def mcp_app(site: McpSite, **changes: Any) -> App:
     """The app of the server, as the configuration has it."""
     learnt = {
         "provider": "mcp",
@@ -87,10 +87,10 @@ def mcp_app(site: McpSite, **changes: Any) -> OAuthApp:
     return user_app(site.idp, **{**learnt, **changes})
 
 
-def app_at(url: str) -> OAuthApp:
+def app_at(url: str) -> App:
     """The app of a server whose address alone is known, for the user of this machine."""
     place = urlsplit(url)
-    return OAuthApp(
+    return App(
         name="tickets",
         provider="mcp",
         flow="authorizationCode",

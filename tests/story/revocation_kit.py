@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from oauthbroker.audit import GrantRevoked
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.records import Grant
 from oauthbroker.testing import IdentityProvider
 from tests.kit.broker_process import Process
 from tests.kit.running_broker import ALICE, user_app
 
-Start = Callable[[Iterable[OAuthApp]], Process]
+Start = Callable[[Iterable[App]], Process]
 
 
 async def grant_of(process: Process, app: str = "mail", subject: str = ALICE) -> Grant:
@@ -35,7 +35,7 @@ def audited(process: Process) -> list[str]:
     return [entry.provider for entry in entries.entries if isinstance(entry, GrantRevoked)]
 
 
-def apps_of_one_client(idp: IdentityProvider, reach: str = "grant") -> list[OAuthApp]:
+def apps_of_one_client(idp: IdentityProvider, reach: str = "grant") -> list[App]:
     """Two apps with one client, where a revocation ends all that a person gave that client."""
     mail = user_app(idp, revocation=Revocation(reach=reach))  # type: ignore[arg-type]
     twin = replace(mail, name="twin", redirect=replace(mail.redirect, callback_path="/oauth/callback/twin"))

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from oauthbroker import Turn
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import App, Client, Endpoints, IdentityRule, Owner, Redirect
 from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
@@ -68,10 +68,10 @@ class Tenants:
         return ready
 
 
-def app_of(names: tuple[str, ...], endpoints: Endpoints, **changes: Any) -> OAuthApp:
+def app_of(names: tuple[str, ...], endpoints: Endpoints, **changes: Any) -> App:
     port = urlsplit(endpoints.issuer).port
     slots = {slot: getattr(endpoints, slot).replace(f":{port}", ":{tenant}") for slot in Endpoints.__slots__}
-    app = OAuthApp(
+    app = App(
         name="shop",
         provider="oidc",
         flow="authorizationCode",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.token_results import Ready
 from oauthbroker.providers import Preset
@@ -224,7 +224,7 @@ async def test_the_standards_way_fails_there(own: OwnPlay, stage: Stage) -> None
         await stage.refresh(own)
 
 
-def standard(app: OAuthApp) -> OAuthApp:
+def standard(app: App) -> App:
     """The app without its quirks."""
     habits = Habits(user_info_kind="own", lifetime_field=app.habits.lifetime_field)
     return replace(app, habits=habits, redirect=replace(app.redirect, uri_name=""))

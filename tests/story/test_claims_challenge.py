@@ -16,7 +16,7 @@ import pytest
 from oauthbroker import AuthorizationRequiredError
 from oauthbroker.config import load
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import OAuthApp, ToolAuth
+from oauthbroker.model.apps import App, ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
@@ -124,7 +124,7 @@ spec:
 """
 
 
-def capable(idp: IdentityProvider, folder: Path) -> OAuthApp:
+def capable(idp: IdentityProvider, folder: Path) -> App:
     """An app at the scripted provider with what the page's app of Microsoft's preset says in its requests."""
     [options] = [block for block in code_blocks("docs/injection.md", "yaml") if "xms_cc" in block]
     (folder / "app.yaml").write_text(PAGES_APP + options)

@@ -16,7 +16,7 @@ from joserfc.jwk import ECKey
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import AssertionAudience, AuthMethod, Client, Endpoints, OAuthApp
+from oauthbroker.model.apps import App, AssertionAudience, AuthMethod, Client, Endpoints
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
@@ -29,9 +29,7 @@ RESOURCES = ("https://api.example/a", "https://api.example/b")
 METHODS: list[AuthMethod] = ["client_secret_basic", "client_secret_post"]
 
 
-def app_with(
-    idp: IdentityProvider, *secrets: Secret, method: AuthMethod = "client_secret_basic", **more: Any
-) -> OAuthApp:
+def app_with(idp: IdentityProvider, *secrets: Secret, method: AuthMethod = "client_secret_basic", **more: Any) -> App:
     app = user_app(idp, **more)
     idp.change(app.client.client_id, auth_method=method)
     return replace(app, client=Client(app.client.client_id, secrets[0], method, later_secrets=secrets[1:]))
@@ -133,8 +131,8 @@ def key(kid: str) -> ECKey:
 
 
 def signing(
-    idp: IdentityProvider, canaries: Canaries, known: list[ECKey], used: list[ECKey], app: OAuthApp | None = None
-) -> OAuthApp:
+    idp: IdentityProvider, canaries: Canaries, known: list[ECKey], used: list[ECKey], app: App | None = None
+) -> App:
     app = user_app(idp) if app is None else app
     public: tuple[Mapping[str, Any], ...] = tuple(each.as_dict(private=False) for each in known)
     idp.change(app.client.client_id, auth_method="private_key_jwt", public_keys=public)
@@ -201,8 +199,8 @@ AUDIENCES: list[AssertionAudience] = ["issuer", "tokenEndpoint", "endpoint"]
 
 
 def naming(
-    idp: IdentityProvider, canaries: Canaries, ours: AssertionAudience, theirs: AssertionAudience, base: OAuthApp
-) -> OAuthApp:
+    idp: IdentityProvider, canaries: Canaries, ours: AssertionAudience, theirs: AssertionAudience, base: App
+) -> App:
     """An app whose assertions name `ours`, at a provider that takes `theirs` alone."""
     pair = key("k")
     app = signing(idp, canaries, [pair], [pair], base)

@@ -14,7 +14,7 @@ import pytest
 
 from oauthbroker import RequestRefusedError
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import OAuthApp, ToolAuth
+from oauthbroker.model.apps import App, ToolAuth
 from oauthbroker.model.forwarders import Forwarder, Webhook
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
@@ -107,7 +107,7 @@ async def outside(proxies: CompanyProxies, clock: TestClock) -> AsyncIterator[Ou
         yield Outside(idp, clock, at, receiver)
 
 
-def apps(there: Outside, ca: str) -> list[OAuthApp]:
+def apps(there: Outside, ca: str) -> list[App]:
     """One by ID token, with an API; one by userinfo; one at an MCP server, whose documents lead to its issuer."""
     api = ApiAccess((ApiHost(ID, there.at[ID].port),), ("GET",))
     idp = there.idp
@@ -117,7 +117,7 @@ def apps(there: Outside, ca: str) -> list[OAuthApp]:
 
 @asynccontextmanager
 async def broker_behind(
-    there: Outside, proxy: OutgoingProxy | None, ca: str, *changed: OAuthApp, store: Store | None = None
+    there: Outside, proxy: OutgoingProxy | None, ca: str, *changed: App, store: Store | None = None
 ) -> AsyncIterator[Harness]:
     settings = Settings(
         public_base_url=BASE,

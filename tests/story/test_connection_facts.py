@@ -17,7 +17,7 @@ import pytest
 
 from oauthbroker import AuthorizationRequiredError, RequestRefusedError
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Endpoints, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.apps import App, Endpoints, IdentityRule, Owner
 from oauthbroker.model.connection_facts import CallbackFact, ConnectionFacts, FactRequest, TokenClaim
 from oauthbroker.model.provider_api import ApiAccess, written_host
 from oauthbroker.model.provider_habits import Habits, Revocation
@@ -108,7 +108,7 @@ class Centres:
     def __init__(self, com: IdentityProvider, eu: IdentityProvider, sent: list[str]) -> None:
         self.com, self.eu, self.sent = com, eu, sent
 
-    def app(self, default: str = "") -> OAuthApp:
+    def app(self, default: str = "") -> App:
         hosts = tuple(each.base_url.removeprefix("http://") for each in (self.com, self.eu))
         fact = CallbackFact(one_of=hosts, default=default)
         client = register(self.com, "mail")

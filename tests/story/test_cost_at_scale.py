@@ -15,7 +15,7 @@ import pytest
 from oauthbroker.core.clock import random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.records import Grant, Token
@@ -252,7 +252,7 @@ class Hasty(Fs):
         pass
 
 
-async def filled(folder: Path, count: int, app: OAuthApp, clock: TestClock) -> None:
+async def filled(folder: Path, count: int, app: App, clock: TestClock) -> None:
     """A store with so many grants, one of whose events has still to be sent."""
     ring = open_keyring(folder)
     store = FileStore(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=Hasty())
@@ -276,7 +276,7 @@ async def filled(folder: Path, count: int, app: OAuthApp, clock: TestClock) -> N
     await repository.close()
 
 
-async def cost_of_life(folder: Path, idp: IdentityProvider, app: OAuthApp, clock: TestClock) -> dict[str, Counter[str]]:
+async def cost_of_life(folder: Path, idp: IdentityProvider, app: App, clock: TestClock) -> dict[str, Counter[str]]:
     """What a broker's start and its token calls cost, and that each was right. The second call comes long enough
     after the first for the file's times to be trusted from then on."""
     store, calls = counted_store(folder, clock)
@@ -312,7 +312,7 @@ async def test_neither_start_nor_token_call_depends_on_the_number_of_grants(
     await check_pace(tmp_path / str(GRANTS), identity_provider, app, clock)
 
 
-async def check_pace(folder: Path, idp: IdentityProvider, app: OAuthApp, clock: TestClock) -> None:
+async def check_pace(folder: Path, idp: IdentityProvider, app: App, clock: TestClock) -> None:
     """Start in less than 3 s of work, a cold token call in less than 5 ms of work (99 of 100, in the best of three rounds)."""
     begin = time.process_time()
     store, _ = counted_store(folder, clock)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oauthbroker import Turn
-from oauthbroker.model.apps import ANYONE, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.apps import ANYONE, App, IdentityRule, Owner
 from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.static_credential import Verification
 from oauthbroker.model.token_results import AuthorizationRequired
@@ -28,7 +28,7 @@ async def api() -> AsyncIterator[KeyApi]:
         yield api
 
 
-def login_first(api: KeyApi, **changes: Any) -> OAuthApp:
+def login_first(api: KeyApi, **changes: Any) -> App:
     """Only the broker's own login tells whose key it is."""
     return key_app(api, verification=None, **{"owner": Owner(binding="brokerLogin"), **changes})
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.injection.errors import InjectionError
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.provider_api import ApiAccess, ApiHost, ConnectedHost
 from oauthbroker.model.static_credential import CredentialField, Placement, basic_of
@@ -34,7 +34,7 @@ async def harness(api: KeyApi, test_clock: TestClock) -> AsyncIterator[Harness]:
         yield harness
 
 
-async def reloaded(harness: Harness, app: OAuthApp) -> None:
+async def reloaded(harness: Harness, app: App) -> None:
     await harness.broker.reload(replace(harness.broker.bundle, apps={app.name: app}))
 
 
@@ -99,7 +99,7 @@ async def test_a_key_goes_to_no_host_that_its_page_did_not_name(
 ) -> None:
     app = harness.broker.bundle.apps["meter"]
 
-    def at(*further: ApiHost) -> OAuthApp:
+    def at(*further: ApiHost) -> App:
         return replace(app, api=ApiAccess((api.host, *further), injected=True))
 
     await reloaded(harness, at(*before))

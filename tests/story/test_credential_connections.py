@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from oauthbroker.model.apps import IdentityRule, OAuthApp, Owner
+from oauthbroker.model.apps import App, IdentityRule, Owner
 from oauthbroker.model.static_credential import CredentialField
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
@@ -26,7 +26,7 @@ async def api() -> AsyncIterator[KeyApi]:
         yield api
 
 
-def with_fields(app: OAuthApp, *fields: CredentialField) -> OAuthApp:
+def with_fields(app: App, *fields: CredentialField) -> App:
     assert app.credential is not None
     return replace(app, credential=replace(app.credential, fields=fields))
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import OAuthApp, ToolAuth
+from oauthbroker.model.apps import App, ToolAuth
 from oauthbroker.model.token_results import Failed
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn
@@ -82,7 +82,7 @@ def _basics() -> list[str]:
     return [base64.b64encode(text.encode()).decode() for text in (f"{SECRET}:{KEY}", f"{KEY}{SECRET}:", f"{SECRET}:x")]
 
 
-def apps_of(api: KeyApi, folder: Path, more: str = "") -> list[OAuthApp]:
+def apps_of(api: KeyApi, folder: Path, more: str = "") -> list[App]:
     """The app of each form, as its YAML loads."""
     text = edited(BROKER, ("https://broker.example", "http://127.0.0.1:8420")) + "  weaken: [plainHttpProvider]\n"
     for name, (inject, _, _) in FORMS.items():

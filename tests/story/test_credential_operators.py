@@ -13,7 +13,7 @@ import pytest
 from oauthbroker.audit import GrantImported, GrantRevoked
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.import_lines import CheckedLines, validate
-from oauthbroker.model.apps import ANYONE, OAuthApp, Owner
+from oauthbroker.model.apps import ANYONE, App, Owner
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.token_results import AuthorizationRequired, Failed
@@ -28,7 +28,7 @@ WHO, TEAM = "idp:user:U234567", "idp:team:T1"
 LINE: dict[str, Any] = {"app": "meter", "subject": WHO, "credential": {"apiKey": GOOD}}
 
 
-def obtained(app: OAuthApp) -> OAuthApp:
+def obtained(app: App) -> App:
     assert app.credential is not None
     fields = tuple(replace(each, obtain=PAGE) for each in app.credential.fields)
     return replace(app, credential=replace(app.credential, fields=fields))

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from oauthbroker.injection.errors import InjectionError
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_api import ApiHost
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.model.turn import Turn
@@ -22,7 +22,7 @@ NO_PROVIDER = cast("IdentityProvider", None)
 
 
 @pytest.fixture(scope="module")
-def apps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, OAuthApp]:
+def apps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, App]:
     return loaded_apps(tmp_path_factory.mktemp("plays"))
 
 
@@ -32,7 +32,7 @@ def test_every_preset_has_a_play_and_every_play_a_preset():
 
 @pytest.mark.parametrize("name", credential_plays())
 async def test_a_credential_is_checked_and_carried_as_the_documentation_says(
-    name: str, apps: dict[str, OAuthApp], test_clock: TestClock
+    name: str, apps: dict[str, App], test_clock: TestClock
 ) -> None:
     play, app = credential_plays()[name], apps[name]
     first = app.api.hosts[0]

@@ -24,7 +24,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_object
 from oauthbroker.events.port import EventLease
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
@@ -148,7 +148,7 @@ def session_cut_short(secret: str) -> object:
     return AuthSession.from_plaintext(body[:-5])
 
 
-def _form_app() -> OAuthApp:
+def _form_app() -> App:
     app = app_with()
     return dataclasses.replace(app, habits=dataclasses.replace(app.habits, token_response_format="form"))
 

@@ -13,7 +13,7 @@ import pytest
 from oauthbroker.cli import run
 from oauthbroker.config import load
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.testing import IdentityProvider
 from tests.story.mcp_apps_kit import McpSite, mcp_site
 
@@ -45,7 +45,7 @@ class Printed:
     def __init__(self, status: int, out: str, err: str, site: McpSite) -> None:
         self.status, self.out, self.err, self._site = status, out, err, site
 
-    def app(self, folder: Path) -> OAuthApp:
+    def app(self, folder: Path) -> App:
         """Load the printed text beside a Broker."""
         file = folder / "bundle.yaml"
         file.write_text(BROKER.format(issuer=self._site.idp.issuer) + self.out)

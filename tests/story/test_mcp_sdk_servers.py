@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mcp.server.auth.settings import ClientRegistrationOptions, RevocationOptions
 
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.testing import IdentityProvider, TestClock, leave
 from tests.kit.cli import free_port
 from tests.kit.running_broker import ALICE, BOB, Harness, file_store, running, turn
@@ -34,7 +34,7 @@ class Server:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/mcp"
 
-    def broker(self, folder: Path, app: OAuthApp | None = None) -> Any:
+    def broker(self, folder: Path, app: App | None = None) -> Any:
         store = file_store(folder, self.clock)
         return running(self.idp, [app or app_at(self.url)], clock=self.clock, store=store, background=False)
 

@@ -14,7 +14,7 @@ from oauthbroker.audit import GrantRevoked, RefreshFailed, TokenRefreshed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.records import Grant, RefreshState, Retired, Token
@@ -126,7 +126,7 @@ GIVES_UP = {by_time}
 FAILS = {by_revocation_that_fails, by_revocation_that_is_refused}
 
 
-def planted(app: OAuthApp, subject: str, registration: str, now: Any) -> Grant:
+def planted(app: App, subject: str, registration: str, now: Any) -> Grant:
     """A living grant that has waiting tokens of its own client and of another one."""
     own = Token(
         access_token=Secret(OWN[0]),

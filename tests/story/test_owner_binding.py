@@ -13,7 +13,7 @@ import pytest
 from oauthbroker import Turn
 from oauthbroker.audit import TokensDropped
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import IdentityRule, OAuthApp, Owner
+from oauthbroker.model.apps import App, IdentityRule, Owner
 from oauthbroker.model.owner_check import OwnerFacts, check_owner, check_pin
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
@@ -346,7 +346,7 @@ async def test_a_binding_that_is_not_carried_out_verifies_no_owner(identity_prov
         assert 0 == await harness.store.count("grants")
 
 
-def of_user_info(idp: IdentityProvider) -> OAuthApp:
+def of_user_info(idp: IdentityProvider) -> App:
     """Whose account it is comes from userinfo, and an ID token only if a tool wants the scope `openid`."""
     owner = Owner(user_identity=IdentityRule("userInfo", "idp:user:{sub}"))
     return user_app(idp, scopes=("read", "openid"), owner=owner, habits=Habits())

@@ -17,7 +17,7 @@ import pytest
 from oauthbroker import Turn
 from oauthbroker.audit import ConnectFailed
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Binding, OAuthApp
+from oauthbroker.model.apps import App, Binding
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.records.pending_code import MAX_TRIES
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
@@ -53,7 +53,7 @@ class Mode:
     mallory: str = MALLORY
     confirms: bool = True
 
-    def app(self, idp: IdentityProvider, name: str = "mail") -> OAuthApp:
+    def app(self, idp: IdentityProvider, name: str = "mail") -> App:
         if self.binding == "providerIdentity":
             return user_app(idp, name)
         return confirming_app(idp, self.binding, name)

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import Endpoints, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.apps import App, Endpoints, IdentityRule, Owner
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page
@@ -19,7 +19,7 @@ BY_ACCOUNT = Owner(user_identity=IdentityRule("userInfo", "idp:user:{sub}"))
 BY_NONCE = Owner(binding="localOperator", user_identity=IdentityRule("idToken", "idp:user:{sub}"))
 
 
-def without_pkce(idp: IdentityProvider, owner: Owner) -> OAuthApp:
+def without_pkce(idp: IdentityProvider, owner: Owner) -> App:
     """An app at a provider that answers any part of PKCE with a refusal. With an identity from userinfo it names no
     issuer, as OAuth providers without OpenID do not."""
     has_nonce = owner is BY_NONCE

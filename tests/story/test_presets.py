@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.providers import Preset, presets
 from oauthbroker.testing import Canaries, TestClock
@@ -92,7 +92,7 @@ ELSEWHERE = {"id_token_algorithms", "issuer_promised", "pkce", "user_info_kind",
 STANDARD = {field.name: getattr(Habits(), field.name) for field in fields(Habits)}
 
 
-def without(quirk: str, app: OAuthApp) -> OAuthApp:
+def without(quirk: str, app: App) -> App:
     """The app as if its preset did not know this of its provider."""
     if quirk == "revoke":
         return replace(app, revocation=Revocation())

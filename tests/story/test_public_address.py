@@ -12,7 +12,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.token_results import Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
@@ -154,7 +154,7 @@ async def test_the_invitation_speaks_the_brokers_language(
         assert Code.OAUTH_APP_NOT_FOUND.sentence("ko") == result.message
 
 
-Change = Callable[[OAuthApp], OAuthApp]
+Change = Callable[[App], App]
 CHANGES: dict[str, Change] = {
     "another client": lambda app: replace(app, client=replace(app.client, client_id="client-new")),
     "another token endpoint": lambda app: replace(app, endpoints=replace(app.endpoints, token_url=app.endpoints.token_url + "/v2")),
@@ -209,7 +209,7 @@ async def test_a_session_of_another_configuration_dies_at_the_connect_page(
         assert asked.auth_session_id != (await harness.ask_link()).auth_session_id
         await harness.connected()
 
-    def narrower(app: OAuthApp) -> OAuthApp:
+    def narrower(app: App) -> App:
         return replace(app, resource=("https://api.example",))
 
     await restarted(identity_provider, test_clock, tmp_path, narrower, then)
@@ -226,7 +226,7 @@ async def test_an_unchanged_configuration_lets_people_finish_after_a_restart(
         assert_leads_to_connected(await person.follow(url))
         assert isinstance(await harness.ask(), Ready)
 
-    def rotated(app: OAuthApp) -> OAuthApp:
+    def rotated(app: App) -> App:
         client = identity_provider.change(app.client.client_id, client_secret=None)
         return replace(app, client=replace(app.client, client_secret=client.client_secret))
 

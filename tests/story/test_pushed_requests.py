@@ -12,7 +12,7 @@ import pytest
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Endpoints, OAuthApp, Pushing
+from oauthbroker.model.apps import App, Endpoints, Pushing
 from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.records.auth_session import MAX_PRESSES
 from oauthbroker.testing import IdentityProvider, TestClock, leave
@@ -24,12 +24,12 @@ from tests.kit.running_broker import Harness, endpoints_of, running, user_app
 RESOURCES = ("https://api.example/a", "https://api.example/b")
 
 
-def naming(idp: IdentityProvider, **changes: Any) -> OAuthApp:
+def naming(idp: IdentityProvider, **changes: Any) -> App:
     """An app that says itself where requests are pushed to."""
     return user_app(idp, endpoints=replace(endpoints_of(idp), pushed_authorization_url=idp.url("/par")), **changes)
 
 
-def learning(idp: IdentityProvider, pushing: Pushing = "auto", **changes: Any) -> OAuthApp:
+def learning(idp: IdentityProvider, pushing: Pushing = "auto", **changes: Any) -> App:
     """An app with only its issuer."""
     return user_app(idp, endpoints=Endpoints(issuer=idp.base_url), pushed_authorization=pushing, **changes)
 
@@ -41,7 +41,7 @@ def query(url: str) -> list[str]:
 @pytest.mark.parametrize("par", ["offered", "required"])
 @pytest.mark.parametrize("make", [naming, learning])
 async def test_the_browser_carries_only_who_asks_and_a_number(
-    identity_provider: IdentityProvider, par: Any, make: Callable[..., OAuthApp]
+    identity_provider: IdentityProvider, par: Any, make: Callable[..., App]
 ) -> None:
     identity_provider.par = par
     async with running(identity_provider, [make(identity_provider, resource=RESOURCES)]) as harness:
@@ -102,7 +102,7 @@ async def test_a_required_endpoint_that_the_provider_lacks_is_the_operators_faul
         assert 0 == identity_provider.count("authorize")
 
 
-def unreachable(app: OAuthApp) -> OAuthApp:
+def unreachable(app: App) -> App:
     return replace(app, endpoints=replace(app.endpoints, pushed_authorization_url="http://127.0.0.1:1/par"))
 
 

@@ -18,7 +18,7 @@ from oauthbroker.config.reload import WRITTEN_AS
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth
+from oauthbroker.model.apps import App, Bundle, ToolAuth
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.settings import ApiSocket, Branding, Limits, Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
@@ -40,24 +40,24 @@ async def harness(identity_provider: IdentityProvider, test_clock) -> AsyncItera
         yield harness
 
 
-def in_use(harness: Harness, name: str = "mail") -> OAuthApp:
+def in_use(harness: Harness, name: str = "mail") -> App:
     return harness.broker.bundle.apps[name]
 
 
-async def reload(harness: Harness, *, without: str = "", tools: Any = None, **apps: OAuthApp) -> frozenset[str]:
+async def reload(harness: Harness, *, without: str = "", tools: Any = None, **apps: App) -> frozenset[str]:
     """The configuration in use, with these apps new or changed."""
     bundle = harness.broker.bundle
     kept = {name: app for name, app in {**bundle.apps, **apps}.items() if name != without}
     return await harness.broker.reload(replace(bundle, apps=kept, tools=bundle.tools if tools is None else tools))
 
 
-def with_new_secret(harness: Harness, app: OAuthApp) -> OAuthApp:
+def with_new_secret(harness: Harness, app: App) -> App:
     """The provider no longer knows the old one."""
     secret = harness.idp.rotate_secret(app.client.client_id, keep=False)
     return replace(app, client=replace(app.client, client_secret=secret))
 
 
-def registered_anew(harness: Harness, app: OAuthApp) -> OAuthApp:
+def registered_anew(harness: Harness, app: App) -> App:
     client = harness.idp.register(Client("client-two", redirect_uris=(app.redirect.uri,)))
     return replace(app, client=replace(app.client, client_id="client-two", client_secret=client.client_secret))
 

@@ -14,7 +14,7 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
@@ -32,7 +32,7 @@ REACHES = [("token", "only"), ("token", "token"), ("grant", "grant"), ("grant", 
 known."""
 
 
-def mail(idp: IdentityProvider, reach: Any, really: str) -> OAuthApp:
+def mail(idp: IdentityProvider, reach: Any, really: str) -> App:
     app = user_app(idp, revocation=Revocation(reach=reach))
     idp.change("client-mail", revoke_reach=really)
     return app

@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.audit import GrantEnded
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import Ready
@@ -23,7 +23,7 @@ from tests.story.revocation_kit import audited, grant_of, secret_count
 # the provider's own way
 
 
-def slackish(idp: IdentityProvider) -> OAuthApp:
+def slackish(idp: IdentityProvider) -> App:
     """The token is its own proof, and a 200 may mean no."""
     app = user_app(idp)
     way = Revocation(
@@ -33,7 +33,7 @@ def slackish(idp: IdentityProvider) -> OAuthApp:
     return replace(app, endpoints=replace(app.endpoints, revoke_url=idp.url("/api/auth.revoke")), revocation=way)
 
 
-def githubish(idp: IdentityProvider) -> OAuthApp:
+def githubish(idp: IdentityProvider) -> App:
     """A DELETE with the client's id in the address, HTTP Basic, and the token in a JSON body."""
     app = user_app(idp)
     way = Revocation(

@@ -9,7 +9,7 @@ import pytest
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
-from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.apps import App, Client
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import Ready
 from oauthbroker.revocation.bulk import RevocationFigures
@@ -159,11 +159,11 @@ async def test_retired_tokens_that_are_refused_for_a_week_are_forgotten(start, i
     assert 2 == secret_count(await grant_of(process))
 
 
-def without_the_app(_: IdentityProvider) -> list[OAuthApp]:
+def without_the_app(_: IdentityProvider) -> list[App]:
     return []
 
 
-def with_another_client(idp: IdentityProvider) -> list[OAuthApp]:
+def with_another_client(idp: IdentityProvider) -> list[App]:
     return [user_app(idp, client=Client("client-mistyped", Secret("another-secret")))]
 
 

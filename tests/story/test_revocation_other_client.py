@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import Incoming
-from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.apps import App, Client
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
@@ -28,7 +28,7 @@ OLD, NEW = "client-mail", "client-other"
 Replace = Callable[[Process, IdentityProvider], Awaitable[None]]
 
 
-def with_new_client(idp: IdentityProvider, app: OAuthApp) -> OAuthApp:
+def with_new_client(idp: IdentityProvider, app: App) -> App:
     """The same app with another client id at the same provider."""
     other = user_app(idp, "other").client
     idp.change(NEW, redirect_uris=(app.redirect.uri,))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import ANYONE, OAuthApp
+from oauthbroker.model.apps import ANYONE, App
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
@@ -148,9 +148,9 @@ async def test_what_no_repair_comes_for_is_erased_after_a_week_with_an_entry(sta
 # one team's app that two people installed
 
 
-def installed(idp: IdentityProvider, authorizers: tuple[str, ...] | None, *names: str) -> list[OAuthApp]:
+def installed(idp: IdentityProvider, authorizers: tuple[str, ...] | None, *names: str) -> list[App]:
     """Apps of one client that belong to a team; None for `anyone`, whose name is not asked for."""
-    made: list[OAuthApp] = []
+    made: list[App] = []
     for name in names:
         app = global_app(idp, name, revocation=Revocation(reach="grant"))
         owner = replace(app.owner, authorizers=authorizers or ANYONE)
@@ -185,7 +185,7 @@ async def test_a_machines_token_is_told_although_another_app_has_its_client(star
 # a login of a moment ago
 
 
-def three(idp: IdentityProvider) -> list[OAuthApp]:
+def three(idp: IdentityProvider) -> list[App]:
     mail, twin = apps_of_one_client(idp)
     third = replace(mail, name="third", redirect=replace(mail.redirect, callback_path="/oauth/callback/third"))
     idp.change("client-mail", redirect_uris=tuple(app.redirect.uri for app in (mail, twin, third)))

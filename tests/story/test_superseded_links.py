@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from oauthbroker.authorization.finish import Finish
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from tests.kit.broker_process import granted_event_ids
 from tests.kit.running_broker import ALICE, Harness, running, scopes_last_asked_for, stored_grant, turn, user_app
 
 
-def direct(app: OAuthApp) -> OAuthApp:
+def direct(app: App) -> App:
     return replace(app, redirect=replace(app.redirect, link="direct"))
 
 

@@ -23,7 +23,7 @@ import pytest
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import Failed, Ready, TokenResult
 from oauthbroker.observability.metrics import Metric
@@ -100,7 +100,7 @@ async def town(
 
 
 async def plant(harness: Harness, app: str, subject: str, *, lives: float) -> None:
-    known: OAuthApp = harness.broker.bundle.apps[app]
+    known: App = harness.broker.bundle.apps[app]
     now = harness.clock.now()
     token = Token(
         access_token=Secret(f"at-{subject}"),

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from oauthbroker.config.written.resource_specs import SPECS, models_in
 from oauthbroker.core.errors import Code
 from oauthbroker.diagnostics.probing import probing
-from oauthbroker.model.apps import IdentityRule, OAuthApp, Owner
+from oauthbroker.model.apps import App, IdentityRule, Owner
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
@@ -65,7 +65,7 @@ def lines(harness: Harness, route: str) -> list[dict[str, Any]]:
     return [line for line in said if line.get("route") == route and "code" in line]
 
 
-def moved(app: OAuthApp, **endpoints: str) -> OAuthApp:
+def moved(app: App, **endpoints: str) -> App:
     return replace(app, endpoints=replace(app.endpoints, **endpoints))
 
 

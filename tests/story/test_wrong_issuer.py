@@ -15,7 +15,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.diagnostics.findings import Finding
 from oauthbroker.diagnostics.probing import probing
-from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner
+from oauthbroker.model.apps import App, Client, Endpoints, Owner
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Failed
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -26,7 +26,7 @@ from tests.story.binding_kit import broker_login, login_app, settings_for
 BASE = "https://broker.example"
 
 
-def learning(idp: IdentityProvider, **changes: Any) -> OAuthApp:
+def learning(idp: IdentityProvider, **changes: Any) -> App:
     """An app with only its issuer."""
     return user_app(idp, endpoints=Endpoints(issuer=idp.issuer), **changes)
 
@@ -117,7 +117,7 @@ def test_the_words_of_a_wrong_configuration_do_not_say_that_the_client_was_refus
 # what doctor asks and says
 
 
-async def findings_of(idp: IdentityProvider, *apps: OAuthApp) -> list[Finding]:
+async def findings_of(idp: IdentityProvider, *apps: App) -> list[Finding]:
     settings = replace(public("http://127.0.0.1:8420"))
     async with probing(settings, SystemClock()) as probe:
         return await probe.providers(apps)
@@ -140,7 +140,7 @@ async def test_doctor_repeats_no_issuer_that_is_no_address(identity_provider: Id
     assert "Check endpoints.issuer." == finding.hint
 
 
-USED: dict[str, tuple[Callable[[IdentityProvider], OAuthApp], set[str]]] = {
+USED: dict[str, tuple[Callable[[IdentityProvider], App], set[str]]] = {
     "a person's app": (user_app, {"authorize", "token", "jwks", "revoke"}),
     "one that reads userinfo": (
         lambda idp: user_app(idp, owner=replace(user_app(idp).owner, user_identity=_from_userinfo(idp))),
@@ -177,7 +177,7 @@ def _from_userinfo(idp: IdentityProvider) -> Any:
 
 @pytest.mark.parametrize("make, used", USED.values(), ids=USED)
 async def test_doctor_asks_only_what_the_app_uses(
-    identity_provider: IdentityProvider, make: Callable[[IdentityProvider], OAuthApp], used: set[str]
+    identity_provider: IdentityProvider, make: Callable[[IdentityProvider], App], used: set[str]
 ) -> None:
     """An endpoint that only another flow has may be down, or wrong, for all that this app cares."""
     identity_provider.par = "offered"

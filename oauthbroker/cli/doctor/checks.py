@@ -30,7 +30,7 @@ from oauthbroker.diagnostics.forecast import AppFacts, Forecast, forecast
 from oauthbroker.diagnostics.inspection import Inspection
 from oauthbroker.diagnostics.probing import probing
 from oauthbroker.diagnostics.receivers import receivers
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.outgoing_proxy import PROXY_RESOLVES, PROXY_VARIABLES
 from oauthbroker.model.scope_ceiling import NO_RIGHTS
 from oauthbroker.model.settings import Settings
@@ -56,8 +56,8 @@ class Doctor:
     store: Store | None = None
     seen: Inspection | None = None
     grants: list[GrantView] = field(default_factory=list)
-    apps: dict[str, OAuthApp] = field(default_factory=dict)
-    login: OAuthApp | None = None
+    apps: dict[str, App] = field(default_factory=dict)
+    login: App | None = None
     forecast: Forecast = field(default_factory=lambda: Forecast((), {}))
 
     async def here(self) -> list[Finding]:
@@ -276,7 +276,7 @@ class Doctor:
         return {name: AppFacts.of(app, known.get(app.provider)) for name, app in self.apps.items()}
 
 
-def _misplaced(app: OAuthApp) -> list[Finding]:
+def _misplaced(app: App) -> list[Finding]:
     """Report configured scopes that give no right."""
     what = "{scope} stands in `scopes`: it asks for a refresh token only."
     hint = "Write it under `quirks.alwaysScopes`, where the preset does not have it already."

@@ -24,7 +24,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused
 from oauthbroker.grants.import_lines import MOST_LINES, MOST_PROBLEMS, CheckedLines, Incoming, LineProblem, validate
 from oauthbroker.grants.importing import Importing, ImportOutcome
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.records import grant_id
 from oauthbroker.wiring import open_broker, open_vault
 
@@ -125,7 +125,7 @@ def _write(refused: TextIO, problems: Sequence[LineProblem]) -> None:
 
 
 def _validated(file: str, loaded: Loaded, wanted: Wanted) -> CheckedLines:
-    apps: dict[str, OAuthApp] = {name: draft.app for name, draft in loaded.apps.items()}
+    apps: dict[str, App] = {name: draft.app for name, draft in loaded.apps.items()}
     if wanted.app is not None and wanted.app not in apps:
         raise Refused(f"No OAuthApp is called {shown(wanted.app)}. Nothing was changed.")
     most = MOST_PROBLEMS if wanted.refused is None else MOST_LINES

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_api import AccountHost, ApiHost, ConnectedHost
 from oauthbroker.model.static_credential import StaticCredential, Verification
 
 UNCHECKED = "nothing: a typed credential counts as unverified"
 
 
-def facts_of(app: OAuthApp, credential: StaticCredential) -> Iterator[tuple[str, str]]:
+def facts_of(app: App, credential: StaticCredential) -> Iterator[tuple[str, str]]:
     """Yield the facts of an app's credential, as `check` shows them."""
     for each in credential.fields:
         form = f", {each.pattern}" if each.pattern else ""

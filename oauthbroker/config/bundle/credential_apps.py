@@ -25,7 +25,7 @@ from oauthbroker.config.values.preset_endpoints import fill, values_of
 from oauthbroker.config.values.preset_merge import Merged
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.resource_specs import CredentialAppSpec, OAuthAppSpec
-from oauthbroker.model.apps import ANYONE, Client, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import ANYONE, App, Client, IdentityRule, Owner, Redirect
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Settings
@@ -65,12 +65,12 @@ def credential_drafts(
     return found
 
 
-def _app(app: Merged, forms: CredentialForms, written: Written[CredentialAppSpec], ca: str) -> OAuthApp:
+def _app(app: Merged, forms: CredentialForms, written: Written[CredentialAppSpec], ca: str) -> App:
     values = values_of(app.spec, app.preset)
     verify, identity = forms.verify, app.identities["user"].rule
     placement = (forms.inject or InjectForm(bearer="{?}")).placement().at(values)
     rule = None if identity is None else IdentityRule(identity.source, fill(identity.template, values))
-    return OAuthApp(
+    return App(
         name=written.name,
         provider=app.spec.provider or "",
         flow="staticCredential",

@@ -49,7 +49,7 @@ from oauthbroker.config.values.value_sources import SECRET_ADVICE, source_of
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.client_spec import ClientSpec, ValueSource
 from oauthbroker.config.written.resource_specs import PARTS, OAuthAppSpec
-from oauthbroker.model.apps import Client, OAuthApp, Owner
+from oauthbroker.model.apps import App, Client, Owner
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Settings
 from oauthbroker.providers import PresetEndpoints
@@ -271,10 +271,10 @@ def _secret_sources(client: ClientSpec) -> Iterator[tuple[Keys, ValueSource]]:
         yield ("client", "clientSecrets", index), source
 
 
-def _app(app: Merged, ca: str) -> OAuthApp:
+def _app(app: Merged, ca: str) -> App:
     used = app.identities_used
     anyone = app.authorizers == ("anyone",)
-    return OAuthApp(
+    return App(
         name=app.written.name,
         provider=app.spec.provider or "",
         flow=app.spec.flow or "authorizationCode",

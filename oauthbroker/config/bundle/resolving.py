@@ -14,7 +14,7 @@ from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.values.value_sources import SecretKey, Source
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import BrokerLogin, Bundle, ConnectorAuth, OAuthApp
+from oauthbroker.model.apps import App, BrokerLogin, Bundle, ConnectorAuth
 from oauthbroker.model.client_key import signing_key
 from oauthbroker.model.plugin_resources import PluginResource, PluginResources
 from oauthbroker.model.settings import Settings
@@ -98,7 +98,7 @@ def _plugin(draft: PluginDraft, read: Callable[[Source], Secret | None]) -> Plug
 
 def _app(
     draft: AppDraft, read: Callable[[Source], Secret | None], problems: Problems, also: AppDraft | None = None
-) -> OAuthApp:
+) -> App:
     """`also` is the draft of the app of its second token, which has the same client."""
     client_id = read(draft.client_id) if draft.client_id else None
     values = [(source, read(source)) for source in draft.client_secrets]

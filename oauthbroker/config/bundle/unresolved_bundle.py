@@ -12,7 +12,7 @@ from oauthbroker.config.plugins.plugin_resources import PluginDraft
 from oauthbroker.config.problems.problems import ConfigProblem, SourcePlace
 from oauthbroker.config.reading.ignored import IgnoredResource
 from oauthbroker.config.values.value_sources import SecretKey, Source
-from oauthbroker.model.apps import OAuthApp, Operators, Prompt, ToolAuth
+from oauthbroker.model.apps import App, Operators, Prompt, ToolAuth
 from oauthbroker.model.settings import Settings
 
 
@@ -25,7 +25,7 @@ class AppDraft:
     the app of the second token that a consent brings.
     """
 
-    app: OAuthApp
+    app: App
     client_id: Source | None
     client_secrets: tuple[Source, ...]
     unverified: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.version import VERSION
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Limits
@@ -189,7 +189,7 @@ class Transport:
 
 
 async def send_for(
-    app: OAuthApp, request: ProviderRequest, kind: Kind, transport: Transport, limits: Limits
+    app: App, request: ProviderRequest, kind: Kind, transport: Transport, limits: Limits
 ) -> ProviderResponse:
     """Send a request for an app, within the limits of a provider call. Raises as `Transport.send`."""
     request = request.for_app(app, kind)

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.token_request import call_ref
 from oauthbroker.model.token_results import Failed, TokenResult
 from oauthbroker.web.api.fields import NamedApp
@@ -64,7 +64,7 @@ async def list_apps(call: AnyCall) -> Response:
     return reply({"apps": mine})
 
 
-def _app(app: OAuthApp, allowed: tuple[str, ...] | None) -> dict[str, Any]:
+def _app(app: App, allowed: tuple[str, ...] | None) -> dict[str, Any]:
     scopes = app.scopes if allowed is None else [scope for scope in app.scopes if scope in allowed]
     return {
         "name": app.name,

@@ -21,7 +21,7 @@ from oauthbroker.authorization.pages_service import (
 )
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import LOGIN_NAME, OAuthApp
+from oauthbroker.model.apps import LOGIN_NAME, App
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.web.gate import error_responses
 from oauthbroker.web.gate.browsers import Browsers, is_prefetch
@@ -190,7 +190,7 @@ class ConsentPages:
             return self.browsers.arrived(f"/declined/{ending.app.name}", locator)
         return error_responses.answer(BrokerError(ending.code), request, self.browsers.locale(request, ending.locale))
 
-    def callback_of(self, app: OAuthApp) -> Handler:
+    def callback_of(self, app: App) -> Handler:
         """Return the handler of one app's own callback path."""
 
         async def arrive(request: Request, query: bytes) -> Response:

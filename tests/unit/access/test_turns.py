@@ -18,7 +18,7 @@ from oauthbroker.audit import AuditEntry, TurnBegun, TurnEnded
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth
+from oauthbroker.model.apps import App, Bundle, ToolAuth
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.model.turn_token import TurnToken, narrow
@@ -408,7 +408,7 @@ def _arguments(step: dict[str, Any], now: datetime) -> dict[str, Any]:
     return {"expires_at": now + timedelta(seconds=step["seconds"])} if "seconds" in step else step
 
 
-def _no_more(before: TurnTokenHolder, after: TurnTokenHolder, apps: dict[str, OAuthApp]) -> bool:
+def _no_more(before: TurnTokenHolder, after: TurnTokenHolder, apps: dict[str, App]) -> bool:
     def reach(token_holder: TurnTokenHolder) -> set[tuple[str, str]]:
         declared = token_holder.declared if token_holder.declared is not None else tuple(ToolAuth(app) for app in apps)
         return {

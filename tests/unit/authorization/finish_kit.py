@@ -12,7 +12,7 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.owner_check import OwnerFacts
 from oauthbroker.model.settings import Limits
@@ -66,7 +66,7 @@ class WatchedRepository(Repository):
 class FinishWorld:
     """The parts of a finish. Its owner reader says who consented, and its revocations are noted."""
 
-    def __init__(self, app: OAuthApp = APP) -> None:
+    def __init__(self, app: App = APP) -> None:
         self.app, self.clock, self.text = app, TestClock(NOW), io.StringIO()
         self.log, self.audit, self.metrics = json_log(self.text, self.clock), AuditList(), Metrics()
         self.store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=self.clock)
@@ -81,13 +81,13 @@ class FinishWorld:
             open_sessions=self.open_sessions, clients=self.clients, revoke=others, outbox=self.outbox, log=self.log,
         )  # fmt: skip
 
-    async def read(self, app: OAuthApp, tokens: TokenResponse, nonce: Secret | None, sent_at: Any) -> OwnerFacts:
+    async def read(self, app: App, tokens: TokenResponse, nonce: Secret | None, sent_at: Any) -> OwnerFacts:
         self.read_with.append((app.name, tokens, nonce, sent_at))
         if isinstance(self.facts, Exception):
             raise self.facts
         return self.facts
 
-    async def tokens(self, app: OAuthApp, issued: IssuedTokens) -> bool:
+    async def tokens(self, app: App, issued: IssuedTokens) -> bool:
         self.revoked.append(issued)
         return self.is_revoked
 

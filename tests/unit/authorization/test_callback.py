@@ -14,7 +14,7 @@ import pytest
 from oauthbroker.authorization.callback import Callback
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, digest_of
-from oauthbroker.model.apps import OAuthApp, Owner
+from oauthbroker.model.apps import App, Owner
 from oauthbroker.observability.logging import json_log
 from oauthbroker.records import AuthSession
 from oauthbroker.records.auth_session import Claim
@@ -31,14 +31,14 @@ APP = app_with()
 APP = replace(APP, endpoints=replace(APP.endpoints, issuer=ISSUER))
 
 
-def bound(binding: Any) -> OAuthApp:
+def bound(binding: Any) -> App:
     return replace(APP, owner=Owner(binding=binding))
 
 
 class World:
     """A callback on a store in memory. `did` notes the calls of its parts that follow."""
 
-    def __init__(self, app: OAuthApp = APP) -> None:
+    def __init__(self, app: App = APP) -> None:
         self.app, self.clock, self.log = app, TestClock(NOW), io.StringIO()
         self.repository = Repository(MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=self.clock))
         self.did, self.promised, self.login = list[tuple[Any, ...]](), False, "login-digest"
@@ -50,14 +50,14 @@ class World:
             config=self.config, clock=self.clock, log=json_log(self.log, self.clock),  # type: ignore[arg-type]
         )  # fmt: skip
 
-    async def issuer_promised(self, app: OAuthApp) -> bool:
+    async def issuer_promised(self, app: App) -> bool:
         self.did.append(("metadata", app.name))
         return self.promised
 
     async def see_through(self, work: Coroutine[Any, Any, Any]) -> Any:
         return await work
 
-    async def redeem(self, app: OAuthApp, versioned: Versioned[AuthSession], valid: Any, how: Any) -> AuthSession:
+    async def redeem(self, app: App, versioned: Versioned[AuthSession], valid: Any, how: Any) -> AuthSession:
         self.did.append(("redeem", app.name, valid.code.reveal(), how))
         return versioned.record
 

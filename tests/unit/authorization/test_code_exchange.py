@@ -14,7 +14,7 @@ from oauthbroker.audit import OwnerConfirmed
 from oauthbroker.authorization.code_exchange import PROVIDER_CALLS, Exchange
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.owner_check import OwnerFacts
 from oauthbroker.model.provider_habits import Revocation
@@ -45,12 +45,12 @@ class World(FinishWorld):
             asker=others, discovery=others, finish=self.finish, clock=self.clock, limits=Limits(provider_seconds=7)
         )
 
-    async def endpoints(self, app: OAuthApp) -> Any:
+    async def endpoints(self, app: App) -> Any:
         if self.unknown is not None:
             raise self.unknown
         return app.endpoints
 
-    async def ask(self, app: OAuthApp, request: Any, *, kind: str) -> ProviderResponse:
+    async def ask(self, app: App, request: Any, *, kind: str) -> ProviderResponse:
         self.sent.append(request(app))
         self.kinds.append(kind)
         claim = (await self.session()).claim

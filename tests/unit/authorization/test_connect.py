@@ -13,7 +13,7 @@ from oauthbroker.audit import ConnectStarted, RequestWithdrawn
 from oauthbroker.authorization.connect import Connect, Departure
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, digest_of
-from oauthbroker.model.apps import BrokerLogin, OAuthApp
+from oauthbroker.model.apps import App, BrokerLogin
 from oauthbroker.records import Attempt, AuthSession, Login
 from oauthbroker.records.auth_session import MAX_PRESSES, Claim
 from oauthbroker.records.device_authorization import Device
@@ -39,7 +39,7 @@ class World(FinishWorld):
     def __init__(self) -> None:
         super().__init__()
         self.pushing, self.fails = False, list[BrokerError]()
-        self.asked = list[tuple[OAuthApp, Attempt, tuple[str, ...]]]()
+        self.asked = list[tuple[App, Attempt, tuple[str, ...]]]()
         self.discovered = list[str]()
         self.unknown: BrokerError | None = None
         others: Any = self
@@ -48,16 +48,16 @@ class World(FinishWorld):
             clock=self.clock, audit=self.audit,
         )  # fmt: skip
 
-    async def endpoints(self, app: OAuthApp) -> Any:
+    async def endpoints(self, app: App) -> Any:
         self.discovered.append(app.name)
         if self.unknown is not None:
             raise self.unknown
         return app.endpoints
 
-    async def pushes(self, app: OAuthApp) -> bool:
+    async def pushes(self, app: App) -> bool:
         return self.pushing
 
-    async def now(self, app: OAuthApp, attempt: Attempt, scopes: tuple[str, ...]) -> Secret:
+    async def now(self, app: App, attempt: Attempt, scopes: tuple[str, ...]) -> Secret:
         self.asked.append((app, attempt, scopes))
         if self.fails:
             raise self.fails.pop()

@@ -20,7 +20,7 @@ from oauthbroker.authorization.device_polling import (
 )
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.owner_check import OwnerFacts
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.settings import Limits
@@ -65,12 +65,12 @@ class World(FinishWorld):
             clock=self.clock, limits=Limits(provider_seconds=7, sweep_seconds=SWEEP), log=self.log, **more,
         )  # fmt: skip
 
-    async def endpoints(self, app: OAuthApp) -> Any:
+    async def endpoints(self, app: App) -> Any:
         if self.unknown is not None:
             raise self.unknown
         return app.endpoints
 
-    async def ask(self, app: OAuthApp, request: Any, *, kind: str) -> ProviderResponse:
+    async def ask(self, app: App, request: Any, *, kind: str) -> ProviderResponse:
         sent = request(app)
         assert ("poll", "dc") == (kind, sent.form["device_code"].reveal())
         self.polls.append((self.clock.now() - NOW).total_seconds())

@@ -12,7 +12,7 @@ import pytest
 from oauthbroker.authorization.pending_codes import PendingCodes
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, digest_of
-from oauthbroker.model.apps import OAuthApp, Owner
+from oauthbroker.model.apps import App, Owner
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import Turn
 from oauthbroker.records import AuthSession
@@ -51,7 +51,7 @@ class World(FinishWorld):
     async def see_through(self, work: Coroutine[Any, Any, Any]) -> Any:
         return await work
 
-    async def redeem(self, app: OAuthApp, versioned: Versioned[AuthSession], valid: Any, how: Any) -> AuthSession:
+    async def redeem(self, app: App, versioned: Versioned[AuthSession], valid: Any, how: Any) -> AuthSession:
         self.redeemed.append((app.name, versioned.record.id, valid.code.reveal(), how))
         if self.refused is not None:
             raise BrokerError(self.refused)

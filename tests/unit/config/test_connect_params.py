@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.config import load, resolve
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.model.connect_params import values_of
 from tests.unit.config.bundles import APP, BROKER, edited, refused, write
 
@@ -37,12 +37,12 @@ def preset(provider: str, params: str, *changes: tuple[str, str]) -> str:
     )  # fmt: skip
 
 
-def app_in(folder: Path, text: str) -> OAuthApp:
+def app_in(folder: Path, text: str) -> App:
     loaded = load(write(folder, broker=BROKER, app=text))
     return resolve(loaded, {"ACME_SECRET": "s"}, {}).apps["acme"]
 
 
-def hosts_of(app: OAuthApp) -> set[str]:
+def hosts_of(app: App) -> set[str]:
     urls = [getattr(app.endpoints, slot) for slot in Endpoints.__slots__]
     return {urlsplit(url).netloc for url in urls if url}
 
@@ -187,10 +187,10 @@ def test_no_value_leads_to_another_host_or_out_of_its_place(
             assert url.isprintable()
 
 
-_APPS: Final[dict[str, OAuthApp]] = {}
+_APPS: Final[dict[str, App]] = {}
 
 
-def _is_taken(app: OAuthApp, account: str) -> bool:
+def _is_taken(app: App, account: str) -> bool:
     code = None
     try:
         values_of(app.connect_params, account)

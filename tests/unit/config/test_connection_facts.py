@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.config import load
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.connection_facts import CallbackFact, TokenClaim
 from oauthbroker.providers import presets
 from tests.unit.config.bundles import APP, BROKER, MARK, edited, problems_in, unmarked, write
@@ -22,7 +22,7 @@ def app_text(facts: str, *changes: tuple[str, str], more: str = "") -> str:
     return edited(APP, *changes) + f"  facts: {facts}\n" + (f"  {more}\n" if more else "")
 
 
-def loaded(folder: Path, text: str) -> OAuthApp:
+def loaded(folder: Path, text: str) -> App:
     write(folder, broker=BROKER, app=text)
     return load(folder).apps["acme"].app
 

@@ -9,7 +9,7 @@ import pytest
 from joserfc.jwk import generate_key
 
 from oauthbroker.config import load, resolve
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.mcp_server import McpServer, canonical_uri, is_same_or_above
 from tests.unit.config.bundles import BROKER, HEAD, edited, problems_in, write
 
@@ -29,7 +29,7 @@ spec:
 )
 
 
-def app_of(folder: Path, *changes: tuple[str, str]) -> OAuthApp:
+def app_of(folder: Path, *changes: tuple[str, str]) -> App:
     loaded = load(write(folder, app=edited(APP, *changes), broker=BROKER))
     return resolve(loaded, {"SECRET": "a-secret"}, {}).apps["tickets"]
 

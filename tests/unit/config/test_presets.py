@@ -16,7 +16,7 @@ from oauthbroker.config.checks.app import RESERVED_OPTIONS
 from oauthbroker.config.checks.owner import template_problem
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.values.preset_endpoints import fill, params_in
-from oauthbroker.model.apps import IdentityRule, OAuthApp
+from oauthbroker.model.apps import App, IdentityRule
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, is_host_name
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.quirks import SCOPE
@@ -34,7 +34,7 @@ ENDPOINTS = (
 OWNER = '  owner:\n    identity:\n      user: {from: tokenResponse, template: "acme:user:{user.id}"}\n'
 
 
-def app_of(folder: Any, *changes: tuple[str, str], base: str = APP) -> OAuthApp:
+def app_of(folder: Any, *changes: tuple[str, str], base: str = APP) -> App:
     [draft] = load(write(folder / "b", app=edited(base, *changes))).apps.values()
     return draft.app
 
@@ -46,7 +46,7 @@ def test_an_app_demands_values_of_other_claims_as_a_preset_does(tmp_path: Path):
     assert (("is_bot", False), ("kind", "person")) == rule.requires
 
 
-def preset_app(folder: Any, provider: str, *changes: tuple[str, str], scopes: str = "[read]") -> OAuthApp:
+def preset_app(folder: Any, provider: str, *changes: tuple[str, str], scopes: str = "[read]") -> App:
     """A user-mode app of a preset that writes nothing the preset knows."""
     named = ("provider: acme", f"provider: {provider}")
     return app_of(folder, named, (ENDPOINTS, ""), (OWNER, ""), ("[read, write]", scopes), *changes)

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from oauthbroker.core.secret import Secret
 from oauthbroker.grants.import_lines import MOST_LINES, MOST_PROBLEMS, CheckedLines, Incoming, validate
 from oauthbroker.grants.line_cutter import BOM, MOST_BYTES, LineCutter
-from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import App, Client, Endpoints, IdentityRule, Owner, Redirect
 from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.protocol.identity import render
 from oauthbroker.testing import Canaries
 
 NOW = datetime(2026, 2, 1, 9, tzinfo=UTC)
-MAIL = OAuthApp(
+MAIL = App(
     name="mail",
     provider="oidc",
     flow="authorizationCode",
@@ -48,9 +48,7 @@ GOOD = {"app": "mail", "subject": "idp:user:U1", "refreshToken": "r-1"}
 ALONE = {"app": "mail", "subject": "idp:user:U1", "accessToken": "a-1"}
 
 
-def validated(
-    *lines: Any, app: str | None = None, apps: dict[str, OAuthApp] = APPS, end: bytes = b"\n"
-) -> CheckedLines:
+def validated(*lines: Any, app: str | None = None, apps: dict[str, App] = APPS, end: bytes = b"\n") -> CheckedLines:
     data = end.join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
     return validate(io.BytesIO(data), apps, NOW, app=app)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.injection.targets import Target, target_at, target_of
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, written_host
 from tests.kit.forms import examples
 from tests.kit.samples import app_with
@@ -22,7 +22,7 @@ HOSTS = tuple(host for host in map(written_host, ALLOWED) if host is not None)
 APP = app_with(api=ApiAccess((*HOSTS, AccountHost("instance_url", ".my.example.org")), ("GET", "POST")))
 
 
-def code_of(url: str, method: str = "GET", app: OAuthApp = APP) -> Code | None:
+def code_of(url: str, method: str = "GET", app: App = APP) -> Code | None:
     try:
         target_of(app, method, url)
     except BrokerError as error:
@@ -170,13 +170,13 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-def of_url(app: OAuthApp, text: str) -> Target | None:
+def of_url(app: App, text: str) -> Target | None:
     with suppress(BrokerError):
         return target_of(app, "GET", text)
     return None
 
 
-def of_authority(app: OAuthApp, text: str) -> Target | None:
+def of_authority(app: App, text: str) -> Target | None:
     with suppress(BrokerError):
         return target_at(app, "GET", text, "/")
     return None

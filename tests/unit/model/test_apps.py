@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import App, Client, Endpoints, Owner, Redirect
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.testing import Canaries
 from tests.kit.samples import app_with
@@ -88,5 +88,5 @@ def test_the_defaults_are_the_standards() -> None:
 
 
 def test_a_reference_is_the_specifications() -> None:
-    app: OAuthApp = APP
+    app: App = APP
     assert {"kind": "OAuthApp", "name": "mail"} == app.ref

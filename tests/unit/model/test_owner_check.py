@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Endpoints, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.apps import App, Endpoints, IdentityRule, Owner
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.owner_check import CheckedOwner, OwnerFacts, check_owner, check_pin, check_same_owner
 from tests.kit.samples import app_with
@@ -166,7 +166,7 @@ CONFIRMED = ("runtimeConfirm", "channelCode", "brokerLogin")
 each_confirmation = pytest.mark.parametrize("binding", CONFIRMED)
 
 
-def confirmed(app: OAuthApp, binding: str) -> OAuthApp:
+def confirmed(app: App, binding: str) -> App:
     return replace(app, owner=replace(app.owner, binding=binding))  # type: ignore[arg-type]
 
 

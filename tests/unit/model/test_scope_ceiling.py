@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.scope_ceiling import ScopeNeed, granted_scopes, resolve_scopes, union_in_app_order
 from tests.kit.samples import app_with
@@ -115,7 +115,7 @@ def test_a_step_up_asks_for_all_of_both_that_the_app_has_once_in_its_order(
     assert union == tuple(scope for scope in app if scope in {*granted, *wanted})
 
 
-def habits(**changes: Any) -> OAuthApp:
+def habits(**changes: Any) -> App:
     return replace(APP, habits=Habits(**changes))
 
 
@@ -137,7 +137,7 @@ def habits(**changes: Any) -> OAuthApp:
     ],
 )
 def test_granted_scopes_are_the_providers_within_the_apps(
-    app: OAuthApp,
+    app: App,
     asked: tuple[str, ...],
     answered: tuple[str, ...] | None,
     granted: tuple[str, ...],

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import App, Client, Endpoints, Owner, Redirect
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.protocol.messages import ProviderResponse
 
@@ -20,7 +20,7 @@ CANARY = "canary-4f9d1c"
 ISSUER = "https://id.example"
 CLIENT_ID = "client-1"
 
-APP = OAuthApp(
+APP = App(
     name="shop",
     provider="example",
     flow="authorizationCode",
@@ -40,15 +40,15 @@ APP = OAuthApp(
 )
 
 
-def with_habits(**habits: Any) -> OAuthApp:
+def with_habits(**habits: Any) -> App:
     return dataclasses.replace(APP, habits=Habits(**habits))
 
 
-def with_client(**client: Any) -> OAuthApp:
+def with_client(**client: Any) -> App:
     return dataclasses.replace(APP, client=dataclasses.replace(APP.client, **client))
 
 
-def with_endpoints(**endpoints: str) -> OAuthApp:
+def with_endpoints(**endpoints: str) -> App:
     return dataclasses.replace(APP, endpoints=dataclasses.replace(APP.endpoints, **endpoints))
 
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.protocol.authorization_request import RESERVED, authorization_url, code_challenge
 from oauthbroker.records import Attempt
 from tests.unit.protocol.kit import APP, CLIENT_ID, code_of, with_endpoints, with_habits
 
 
-def url_for(app: OAuthApp = APP, *, scopes: tuple[str, ...] = ("read",), nonce: Secret | None = None) -> str:
+def url_for(app: App = APP, *, scopes: tuple[str, ...] = ("read",), nonce: Secret | None = None) -> str:
     return authorization_url(
         app,
         app.endpoints,
@@ -25,7 +25,7 @@ def url_for(app: OAuthApp = APP, *, scopes: tuple[str, ...] = ("read",), nonce: 
     )
 
 
-def asked(app: OAuthApp = APP, *, scopes: tuple[str, ...] = ("read",), nonce: Secret | None = None) -> dict[str, str]:
+def asked(app: App = APP, *, scopes: tuple[str, ...] = ("read",), nonce: Secret | None = None) -> dict[str, str]:
     pairs = parse_qsl(urlsplit(url_for(app, scopes=scopes, nonce=nonce)).query, keep_blank_values=True)
     assert len(pairs) == len(dict(pairs))
     return dict(pairs)

@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.protocol.authorization_request import new_attempt
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls
 from oauthbroker.protocol.messages import ProviderResponse
@@ -30,13 +30,13 @@ class World:
         others: Any = self
         self.urls = AuthorizationUrls(others, others, CLOCK)
 
-    async def endpoints(self, app: OAuthApp) -> Any:
+    async def endpoints(self, app: App) -> Any:
         return app.endpoints
 
-    async def push_required(self, app: OAuthApp) -> bool:
+    async def push_required(self, app: App) -> bool:
         return self.required
 
-    async def ask(self, app: OAuthApp, request: Any, *, kind: str) -> ProviderResponse:
+    async def ask(self, app: App, request: Any, *, kind: str) -> ProviderResponse:
         assert ("push", PAR) == (kind, request(app).url)
         self.pushed += 1
         return answer({"request_uri": "urn:x:1", "expires_in": 60}, 201)
@@ -49,7 +49,7 @@ async def outcome(work: Awaitable[Any]) -> Any:
         return error.code
 
 
-def app_that(has_address: bool, never: bool = False) -> OAuthApp:
+def app_that(has_address: bool, never: bool = False) -> App:
     endpoints = replace(APP.endpoints, pushed_authorization_url=PAR if has_address else "")
     return replace(APP, endpoints=endpoints, pushed_authorization="never" if never else APP.pushed_authorization)
 

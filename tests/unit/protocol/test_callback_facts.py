@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.connection_facts import CallbackFact, ConnectionFacts
 from oauthbroker.model.located_app import located
 from oauthbroker.model.owner_check import pin_of
@@ -32,7 +32,7 @@ RULES = {
 GOOD = {"realmId": "42", "shop": "a-shop.myshopify.com"}
 
 
-def app_of(*names: str, signed: bool = False) -> OAuthApp:
+def app_of(*names: str, signed: bool = False) -> App:
     facts = ConnectionFacts(callback={name: RULES[name] for name in names}, hmac=signed)
     app = app_with(facts=facts)
     return replace(
@@ -44,7 +44,7 @@ def app_of(*names: str, signed: bool = False) -> OAuthApp:
     )
 
 
-def found(app: OAuthApp, query: str) -> dict[str, str] | str:
+def found(app: App, query: str) -> dict[str, str] | str:
     """Return the facts, or the name of the one that is refused."""
     try:
         return callback_facts(app, ValidCallback(Secret("c"), query=query.encode()))

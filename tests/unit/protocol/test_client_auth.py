@@ -18,7 +18,7 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import AssertionAudience, OAuthApp
+from oauthbroker.model.apps import App, AssertionAudience
 from oauthbroker.model.client_key import signing_key
 from oauthbroker.protocol.client_auth import ASSERTION_TYPE, authenticated_post
 from oauthbroker.protocol.device_messages import device_response, device_token_response
@@ -151,7 +151,7 @@ def test_an_assertion_needs_its_audience_and_nothing_else(audience: AssertionAud
 
 
 REFUSED = answer({"error": "invalid_client", "error_description": CANARY}, 401)
-VALIDATORS: dict[str, Callable[[OAuthApp], object]] = {
+VALIDATORS: dict[str, Callable[[App], object]] = {
     "code": lambda app: token_response(app, REFUSED),
     "refresh": lambda app: refresh_response(app, REFUSED),
     "push": lambda app: par_response(app, REFUSED),
@@ -163,7 +163,7 @@ VALIDATORS: dict[str, Callable[[OAuthApp], object]] = {
 
 @pytest.mark.parametrize("validate", VALIDATORS.values(), ids=VALIDATORS)
 def test_every_endpoints_refusal_of_the_client_speaks_of_the_assertions_audience(
-    validate: Callable[[OAuthApp], object],
+    validate: Callable[[App], object],
 ):
     """Where one was sent; a client with a secret is only told that it is not known."""
     signing = with_client(auth_method="private_key_jwt", client_secret=jwk(EC), assertion_audience="tokenEndpoint")
@@ -179,7 +179,7 @@ def test_every_endpoints_refusal_of_the_client_speaks_of_the_assertions_audience
 @pytest.mark.parametrize("validate", VALIDATORS.values(), ids=VALIDATORS)
 @pytest.mark.parametrize("odd", [{"client_secret": Secret("a+b/c=")}, {"client_id": "a:b"}], ids=["secret", "id"])
 def test_every_endpoints_refusal_of_a_client_that_basic_encodes_says_which_setting_sends_it_raw(
-    validate: Callable[[OAuthApp], object], odd: dict[str, Any]
+    validate: Callable[[App], object], odd: dict[str, Any]
 ) -> None:
     plain = {"client_id": "my-id", "client_secret": Secret("a-b_c.d~e"), "auth_method": "client_secret_basic"}
     note = refusal(lambda: validate(with_client(**{**plain, **odd}))).note

@@ -8,7 +8,7 @@ import pytest
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Endpoints, OAuthApp, Redirect
+from oauthbroker.model.apps import App, Endpoints, Redirect
 from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.protocol.client_auth import authenticated_post
 from oauthbroker.protocol.client_registration import (
@@ -59,7 +59,7 @@ def test_a_client_with_a_secret_is_asked_for_where_the_server_has_one(
 
 @pytest.mark.parametrize("base, kind", [("https://broker.example", "web"), ("http://127.0.0.1:8420", "native")])
 def test_the_callback_makes_the_type_of_the_application(base: str, kind: str) -> None:
-    app: OAuthApp = dataclasses.replace(MCP, redirect=Redirect("/oauth/callback/shop", base))
+    app: App = dataclasses.replace(MCP, redirect=Redirect("/oauth/callback/shop", base))
     form = registration_request(app, metadata(None)).form
     assert form is not None
     assert (kind, (f"{base}/oauth/callback/shop",)) == (form["application_type"], form["redirect_uris"])

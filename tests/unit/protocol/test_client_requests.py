@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.apps import App, Client
 from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits
@@ -45,7 +45,7 @@ class Wire:
         return said
 
 
-def app_with(*secrets: str, name: str = "shop", habits: Habits | None = None) -> OAuthApp:
+def app_with(*secrets: str, name: str = "shop", habits: Habits | None = None) -> App:
     first, *later = map(Secret, secrets)
     client = Client("client-1", first, "client_secret_post", later_secrets=tuple(later))
     return dataclasses.replace(APP, name=name, client=client, habits=habits or Habits())
@@ -63,8 +63,8 @@ class Desk:
             transport=wire, clock=self.clock, limits=Limits(), on_changed=lambda *said: self.reported.append(said)
         )
 
-    async def ask(self, app: OAuthApp, **more: Any) -> ProviderResponse:
-        def build(known: OAuthApp) -> ProviderRequest:
+    async def ask(self, app: App, **more: Any) -> ProviderResponse:
+        def build(known: App) -> ProviderRequest:
             return authenticated_post(known, known.endpoints, known.endpoints.token_url, {}, self.clock)
 
         return await self.asker.ask(app, build, **more)
@@ -225,7 +225,7 @@ class Registered:
     def __init__(self) -> None:
         self.noted: list[tuple[str, bool]] = []
 
-    async def answered(self, app: OAuthApp, *, refused: bool) -> None:
+    async def answered(self, app: App, *, refused: bool) -> None:
         self.noted.append((app.name, refused))
 
 

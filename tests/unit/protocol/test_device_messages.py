@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.protocol.device_messages import (
     GRANT_TYPE,
     DeviceAuthorization,
@@ -65,7 +65,7 @@ def without(*names: str) -> ProviderResponse:
     return answer({name: value for name, value in GOOD.items() if name not in names})
 
 
-def asked(app: OAuthApp = DEVICE, scopes: tuple[str, ...] = ("read",)) -> ProviderRequest:
+def asked(app: App = DEVICE, scopes: tuple[str, ...] = ("read",)) -> ProviderRequest:
     return device_request(app, app.endpoints, scopes, clock=TestClock())
 
 
@@ -117,7 +117,7 @@ def test_the_resource_goes_with_both_requests():
     assert [["https://api.example"]] * 2 == [form_of(asked(app))["resource"], form_of(then)["resource"]]
 
 
-def _with_resource(*resource: str) -> OAuthApp:
+def _with_resource(*resource: str) -> App:
     return dataclasses.replace(DEVICE, resource=resource)
 
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Endpoints, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.apps import App, Endpoints, IdentityRule, Owner
 from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.settings import Limits
@@ -215,7 +215,7 @@ def discovery(transport, clock) -> Discovery:
     return Discovery(transport, clock, Limits(provider_seconds=2.0))
 
 
-def app_of(server: RawServer, path: str = "", **endpoints: str) -> OAuthApp:
+def app_of(server: RawServer, path: str = "", **endpoints: str) -> App:
     return dataclasses.replace(
         APP, endpoints=Endpoints(issuer=server.url + path, **endpoints), habits=Habits(always_scopes=("openid",))
     )

@@ -17,7 +17,7 @@ from joserfc import jws
 from oauthbroker.authorization.login_claims import _check_recent
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_habits import LifetimeForm, Revocation
 from oauthbroker.protocol.answer_checks import date_of, retry_after_seconds
 from oauthbroker.protocol.client_credentials import client_credentials_response
@@ -140,8 +140,8 @@ def test_a_lifetime_beyond_all_measure_is_clamped_both_ways(form: str, value: st
 @pytest.mark.case("20")
 @given(APPS, ANSWERS)
 @example(with_habits(lifetime_form="epochSeconds"), lifetime(f"-1{'0' * 400}"))
-def test_a_token_answer_is_taken_or_refused_and_never_a_crash(app: OAuthApp, answer: ProviderResponse):
-    validators: list[Callable[[OAuthApp, ProviderResponse], object]] = [token_response, client_credentials_response]
+def test_a_token_answer_is_taken_or_refused_and_never_a_crash(app: App, answer: ProviderResponse):
+    validators: list[Callable[[App, ProviderResponse], object]] = [token_response, client_credentials_response]
     for validate in validators:
         taken = check(partial(validate, app, answer), {*TOKEN, Code.SCOPE_EXCEEDED})
         if isinstance(taken, TokenResponse) and taken.lifetime_seconds is not None:
@@ -152,7 +152,7 @@ def test_a_token_answer_is_taken_or_refused_and_never_a_crash(app: OAuthApp, ans
 @pytest.mark.slow
 @given(APPS, ANSWERS)
 def test_an_answer_to_a_refresh_is_taken_or_refused_and_its_refresh_token_is_not_lost(
-    app: OAuthApp, answer: ProviderResponse
+    app: App, answer: ProviderResponse
 ):
     refresh_state = {*TOKEN, Code.REAUTH_REQUIRED, Code.SCOPE_EXCEEDED}
     check(lambda: refresh_response(app, answer), refresh_state)

@@ -16,7 +16,7 @@ from joserfc.jwk import ECKey, Key, OctKey, RSAKey
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.protocol.id_token import MAX_LENGTH, key_id_of, unverified_jwt, verify_id_token
 from tests.unit.protocol.id_token_kit import EC, ED, KEYS, NONCE, NOW, RSA, T, b64, named, public
@@ -49,12 +49,12 @@ def raw(key: Any, header: dict[str, Any], payload: bytes) -> str:
     return first + "." + b64(model.sign(first.encode(), key))
 
 
-def verify(token: str, app: OAuthApp = APP, keys: tuple[Key, ...] = KEYS, **changes: Any) -> dict[str, Any]:
+def verify(token: str, app: App = APP, keys: tuple[Key, ...] = KEYS, **changes: Any) -> dict[str, Any]:
     options: dict[str, Any] = {"issuer": ISSUER, "nonce": NONCE, "access_token": ACCESS, "now": NOW} | changes
     return verify_id_token(app, Secret(token), keys=keys, **options)
 
 
-def refused(token: str, app: OAuthApp = APP, keys: tuple[Key, ...] = KEYS, **changes: Any) -> str:
+def refused(token: str, app: App = APP, keys: tuple[Key, ...] = KEYS, **changes: Any) -> str:
     """The check that said no."""
     error = refusal(lambda: verify(token, app, keys, **changes))
     assert Code.ID_TOKEN_INVALID == error.code

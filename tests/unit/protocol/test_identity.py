@@ -14,7 +14,7 @@ from joserfc.jwk import RSAKey
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.apps import App, Client, Endpoints, IdentityRule, Owner
 from oauthbroker.model.owner_check import OwnerFacts
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits
@@ -218,10 +218,10 @@ def rule(source: Any, template: str) -> IdentityRule:
     return IdentityRule(source, template)
 
 
-def app_at(server: RawServer, *, mode: Any = "user", owner: Owner | None = None, **endpoints: str) -> OAuthApp:
+def app_at(server: RawServer, *, mode: Any = "user", owner: Owner | None = None, **endpoints: str) -> App:
     base = server.url
     known = {"issuer": base, "jwks_url": f"{base}/jwks", "user_info_url": f"{base}/me"} | endpoints
-    return OAuthApp(
+    return App(
         name="a", provider="p", flow="authorizationCode", subject_mode=mode, client=Client(CLIENT_ID),
         endpoints=Endpoints(authorization_url=f"{base}/authorize", token_url=f"{base}/token", **known),
         scopes=("openid",), redirect=APP.redirect, owner=owner or Owner(user_identity=rule("idToken", "x:{sub}")),
@@ -256,7 +256,7 @@ def tokens(token: Secret | None = None, facts: Mapping[str, Any] | None = None) 
 PAGES = {"/jwks": {"keys": [KEY.as_dict(private=False)]}, "/me": {"sub": "s-1", "org": "o-1"}}
 
 
-async def read(app: OAuthApp, response: TokenResponse, nonce: Secret | None = NONCE) -> OwnerFacts:
+async def read(app: App, response: TokenResponse, nonce: Secret | None = NONCE) -> OwnerFacts:
     transport, clock = Transport(plain_http_loopback=True), TestClock(NOW)
     reader = OwnerReader(
         transport=transport, discovery=Discovery(transport, clock, Limits()), clock=clock, limits=Limits()
@@ -267,7 +267,7 @@ async def read(app: OAuthApp, response: TokenResponse, nonce: Secret | None = NO
         await transport.close()
 
 
-async def read_refused(app: OAuthApp, response: TokenResponse, nonce: Secret | None = NONCE) -> Code:
+async def read_refused(app: App, response: TokenResponse, nonce: Secret | None = NONCE) -> Code:
     with pytest.raises(BrokerError) as caught:
         await read(app, response, nonce)
     assert_clean(caught.value)

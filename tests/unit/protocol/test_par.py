@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.protocol.authorization_request import authorization_url
 from oauthbroker.protocol.messages import ProviderRequest, pairs_of
@@ -29,16 +29,16 @@ ATTEMPT = Attempt(
 SCOPES = ("read", "openid")
 
 
-def pushing(app: OAuthApp = APP, **changes: Any) -> OAuthApp:
+def pushing(app: App = APP, **changes: Any) -> App:
     endpoints = dataclasses.replace(app.endpoints, pushed_authorization_url=PAR)
     return dataclasses.replace(app, endpoints=endpoints, **changes)
 
 
-def pushed(app: OAuthApp) -> ProviderRequest:
+def pushed(app: App) -> ProviderRequest:
     return par_request(app, app.endpoints, ATTEMPT, SCOPES, clock=TestClock())
 
 
-def with_method(method: Any, secret: str | None = "s") -> OAuthApp:
+def with_method(method: Any, secret: str | None = "s") -> App:
     client = dataclasses.replace(APP.client, auth_method=method, client_secret=Secret(secret) if secret else None)
     return pushing(client=client)
 
@@ -63,7 +63,7 @@ def test_exactly_what_the_url_would_say_is_pushed(resource: tuple[str, ...]) -> 
         (with_method("none", None), {}, False),
     ],
 )
-def test_the_client_proves_itself_as_at_the_token_endpoint(app: OAuthApp, members: Any, header: bool) -> None:
+def test_the_client_proves_itself_as_at_the_token_endpoint(app: App, members: Any, header: bool) -> None:
     request = pushed(app)
     said = dict(pairs_of(request.form or {}))
     assert CLIENT_ID == said["client_id"]

@@ -12,7 +12,7 @@ import pytest
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.protocol.answer_checks import date_of, lookup
 from oauthbroker.protocol.authorization_request import authorization_params, new_attempt
 from oauthbroker.protocol.identity import userinfo_request, userinfo_response
@@ -117,7 +117,7 @@ TIKTOK = {"client_id": "client_key", "client_secret": "app_secret", "code": "aut
           "refresh_token": "exchange_again"}  # fmt: skip
 
 
-def posting(**habits: Any) -> OAuthApp:
+def posting(**habits: Any) -> App:
     """An app whose client shows its secret among the parameters."""
     return dataclasses.replace(
         with_habits(**habits), client=dataclasses.replace(APP.client, auth_method="client_secret_post")
@@ -137,7 +137,7 @@ def test_parameters_may_have_names_of_the_providers_own_and_mean_the_same(form: 
         assert CANARY not in f"{request!r} {request.url} {request.form!r}"
 
 
-def both_requests(app: OAuthApp) -> list[ProviderRequest]:
+def both_requests(app: App) -> list[ProviderRequest]:
     clock, ends = TestClock(), app.endpoints
     exchanged = code_request(app, ends, Secret("c"), Secret("v"), clock=clock)
     return [exchanged, refresh_request(app, ends, REFRESH, clock=clock)]
@@ -470,7 +470,7 @@ def test_the_answer_to_a_refresh_may_have_another_shape():
 
 
 def asked(**habits: Any) -> ProviderRequest:
-    app: OAuthApp = with_habits(**habits)
+    app: App = with_habits(**habits)
     return userinfo_request(app, app.endpoints, Secret(f"{CANARY}-at"))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.owner_check import OwnerFacts
 from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.network.transport import TransportFailed
@@ -37,7 +37,7 @@ class World:
         others: Any = self
         self.redeemer = Redeemer(others, others, TestClock(NOW))
 
-    async def ask(self, app: OAuthApp, request: Any, *, kind: str) -> ProviderResponse:
+    async def ask(self, app: App, request: Any, *, kind: str) -> ProviderResponse:
         assert "refresh" == kind
         self.sent.append(request(app).form["refresh_token"].reveal())
         said = self.answers.pop(0)

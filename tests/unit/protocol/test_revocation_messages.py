@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.apps import App, Client
 from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.protocol.messages import ProviderRequest, encode_form, encode_json, reveal
@@ -21,13 +21,13 @@ from tests.unit.protocol.kit import APP, CANARY, answer, code_of, refusal, with_
 TOKEN = Secret("tk-1")
 
 
-def own(url: str = "https://id.example/gone", client: Client | None = None, **way: Any) -> OAuthApp:
+def own(url: str = "https://id.example/gone", client: Client | None = None, **way: Any) -> App:
     app = with_endpoints(revoke_url=url)
     revocation = Revocation("own", "grant", **way)
     return dataclasses.replace(app, revocation=revocation, client=client or Client("client 1", Secret("s3cret")))
 
 
-def asked(app: OAuthApp) -> ProviderRequest:
+def asked(app: App) -> ProviderRequest:
     return revoke_request(app, app.endpoints, TOKEN, "access_token", clock=TestClock())
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.injection.targets import target_of
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from tests.kit.credential_plays import credential_plays
 from tests.kit.popular_entries import entries, popular_apps
 
@@ -15,16 +15,16 @@ LATER = {"github-app"}
 
 
 @pytest.fixture(scope="module")
-def apps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, OAuthApp]:
+def apps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, App]:
     return popular_apps(tmp_path_factory.mktemp("popular"))
 
 
-def test_all_but_one_of_the_36_have_an_app(apps: dict[str, OAuthApp]):
+def test_all_but_one_of_the_36_have_an_app(apps: dict[str, App]):
     assert (36, LATER) == (len(entries()), set(entries()) - set(apps))
 
 
 @pytest.mark.parametrize("name", sorted(set(entries()) - LATER))
-def test_its_app_is_that_of_its_play_and_reaches_its_api(name: str, apps: dict[str, OAuthApp]):
+def test_its_app_is_that_of_its_play_and_reaches_its_api(name: str, apps: dict[str, App]):
     entry, app = entries()[name], apps[name]
     assert target_of(app, "GET", entry.calls)
     if entry.kind == "CredentialApp":

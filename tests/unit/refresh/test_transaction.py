@@ -17,7 +17,7 @@ from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import json_log
@@ -463,7 +463,7 @@ async def test_an_open_circuit_stops_it_before_anything_is_asked_or_written(worl
     ("app", "whose"), [(APP, ""), (replace(APP, params={"site": "one"}), OLD.id)], ids=["one host", "its own host"]
 )
 async def test_endpoints_that_cannot_be_read_count_against_the_app_and_leave_no_intent(
-    world: World, app: OAuthApp, whose: str
+    world: World, app: App, whose: str
 ) -> None:
     world.provider.unknown = BrokerError(Code.PROVIDER_UNREACHABLE)
     refreshed = await world.refresh(app=app)

@@ -15,7 +15,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.single_flight import InFlightCall
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.observability.logging import json_log
@@ -78,13 +78,11 @@ class World:
         )  # fmt: skip
         self.in_flight = InFlightCall[Refreshed]()
 
-    async def _drop(self, app: OAuthApp, issued: IssuedTokens) -> bool:
+    async def _drop(self, app: App, issued: IssuedTokens) -> bool:
         self.dropped.append(issued)
         return True
 
-    async def _late(
-        self, app: OAuthApp, key: GrantKey, *, refresh: Any, access: Any, begun: Grant | None = None
-    ) -> None:
+    async def _late(self, app: App, key: GrantKey, *, refresh: Any, access: Any, begun: Grant | None = None) -> None:
         texts = [each.reveal() if each is not None else None for each in (refresh, access)]
         self.late.append((key, *texts, begun is not None))
 

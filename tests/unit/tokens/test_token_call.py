@@ -9,12 +9,12 @@ import pytest
 
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import App, Client, Endpoints, IdentityRule, Owner, Redirect
 from oauthbroker.tokens.issuance import words_of
 from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
 from tests.kit.running_broker import ALICE, BOB, TEAM, turn
 
-MAIL = OAuthApp(
+MAIL = App(
     name="mail",
     provider="example",
     flow="authorizationCode",
@@ -35,7 +35,7 @@ def validated(calls: Calls, caller: Caller, *asked: Any) -> TokenCall | Code:
 
 
 def test_a_configuration_that_was_taken_in_meanwhile_counts() -> None:
-    apps: dict[str, OAuthApp] = {"mail": MAIL}
+    apps: dict[str, App] = {"mail": MAIL}
     calls, caller = Calls(apps, 300), Caller(turn(ALICE))
     assert calls.validate(caller, "mail", ["write"], None) == calls.validate(caller, "mail", ["write"], None)
     apps["mail"] = replace(MAIL, scopes=("read",))

@@ -20,7 +20,7 @@ from oauthbroker.events.dead_letters import DeadLetter
 from oauthbroker.events.port import QueueDepth
 from oauthbroker.grants.connections import GrantConnection, Service, WaitingRequest
 from oauthbroker.grants.grant_pages import Found, GrantFilter
-from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import App, Client, Endpoints, Owner, Redirect
 from oauthbroker.records.auth_session import Claim
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.use import GrantUse
@@ -45,8 +45,8 @@ LOCALES: tuple[Locale, ...] = ("en", "ko")
 LONG = "W" * 50_000
 
 
-def an_app(name: str) -> OAuthApp:
-    return OAuthApp(
+def an_app(name: str) -> App:
+    return App(
         name=name,
         provider=name,
         flow="authorizationCode",
