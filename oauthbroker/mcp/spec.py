@@ -19,9 +19,8 @@ Uri = Annotated[str, Field(min_length=1, max_length=2048)]
 
 
 class McpServerSpec(Strict):
-    """`oauthAppRef` is the app whose token or key goes to the server, `account` one of its accounts that the caller's
-    turn lists. `tools` and `prompts` are the shown ones, or `*` for all; `resources` are URIs, or their beginnings and
-    `*`. No `scopes`: it begins with the server's."""
+    """`account` is one of the app's that the caller's turn lists. `tools` and `prompts` are the shown ones, or `*`
+    for all; `resources` are URIs, or beginnings of URIs and `*`. No `scopes`: it begins with the server's."""
 
     url: str | None = None
     oauth_app_ref: Ref

@@ -148,7 +148,7 @@ def _urls(value: Any, path: str = "") -> Iterator[str]:
 
 def test_no_other_fact_of_a_preset_is_an_address():
     """A new one would have to go with the endpoints."""
-    no_facts = {"evidence", "documentation", "notes", "modes"}
+    no_facts = {"evidence", "documentation", "notes", "modes", "register_at"}
     found = {
         path
         for preset in presets().values()

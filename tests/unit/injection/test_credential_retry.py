@@ -54,10 +54,7 @@ class Answers:
 
 
 def ready(key: str) -> Ready:
-    made = object.__new__(Ready)
-    for name, value in {"access_token": packed({"key": key}), "provider_data": {}}.items():
-        object.__setattr__(made, name, value)
-    return made
+    return Ready(access_token=packed({"key": key}), token_type="credential", expires_at=None, scopes=())
 
 
 @pytest.mark.parametrize("kind", SIGNED)
