@@ -139,10 +139,15 @@ def test_a_type_that_no_line_can_have_is_refused(used: Desk, typed: str, says: s
 
 def test_a_name_from_hell_does_not_speak_to_the_terminal(used: Desk):
     with log_of(used).open("a", encoding="utf-8") as file:
-        file.write('{"seq":999,"at":"2026","type":"TokenIssued","agent":"\\u001b[31mred","mac":"' + "0" * 32 + '"}\n')
+        file.write(
+            '{"seq":999,"at":"2026","type":"TokenIssued","agent":"\\u001b[31mred","tool":["a"],"mac":"'
+            + "0" * 32
+            + '"}\n'
+        )
     done = used.type("audit", "tail")
     assert "NOT GENUINE" in done.out
     assert "\\u001b[31mred" in done.out
+    assert "tool=['a']" in done.out, "a member of another form does not end the list"
     assert "\x1b" not in done.out + used.type("audit", "tail", "--json").out
     assert [False] == [it["genuine"] for it in lines(used, "-n", "1")]
 
