@@ -27,7 +27,7 @@ KNOWN_FIELDS = {
     "app", "grant", "agent", "tool", "degraded", "forced", "session", "reason", "code", "revoked", "provider", "name", "action",
     "connector", "turn", "key", "instance", "missing", "since", "epoch",
     "browser", "operator", "target", "event", "how", "route", "caller", "replaced",
-    "method", "host", "status", "sent", "received", "unusual", "team",
+    "method", "host", "status", "sent", "received", "unusual", "team", "slots",
 }  # fmt: skip
 
 
