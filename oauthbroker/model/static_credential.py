@@ -106,13 +106,14 @@ class Verification:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticCredential:
     """What a `CredentialApp` says of its credential. `life_days`: it ends so long after it was typed. `team_fallback`:
-    a user without one uses the team's."""
+    a user without one uses the team's. `values` are the team's own, which the configuration holds, packed."""
 
     fields: tuple[CredentialField, ...]
     placement: Placement
     verification: Verification | None = None
     life_days: int | None = None
     team_fallback: bool = False
+    values: Secret | None = None
 
     def at(self, texts: Mapping[str, str]) -> StaticCredential:
         """Return it with a connection's parameters in place."""

@@ -18,6 +18,8 @@ from oauthbroker.core.errors import BrokerError, Code, place_of
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Settings
+from oauthbroker.model.static_credential import FLOW as STATIC_FLOW
+from oauthbroker.model.static_credential import TOKEN_TYPE
 from oauthbroker.model.subject import allowed_accounts, resolve_subject
 from oauthbroker.model.token_request import split_ref
 from oauthbroker.model.token_results import AccountName, AuthorizationRequired, Failed, Ready, Reason, TokenResult
@@ -25,7 +27,7 @@ from oauthbroker.model.turn import locale_of
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, Timing
 from oauthbroker.observability.tracing import Span, is_traced, span
-from oauthbroker.records import Grant, grant_id
+from oauthbroker.records import Grant, Token, grant_id
 from oauthbroker.refresh.job import RefreshJob, is_due, may_refresh
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Entry, Repository, Versioned
@@ -258,7 +260,8 @@ class OAuthManager:
         if isinstance(decision, Refuse):
             raise _refusal(decision, is_replaced=False)
         if isinstance(decision, UseToken) and team is not None:
-            return issue(team, None, degraded=decision.degraded or self.repository.degraded, is_team=True)
+            is_degraded = decision.degraded or self.repository.degraded
+            return issue(team, None, degraded=is_degraded, is_team=call.app.subject_mode == "user")
         answer = await self.consent_requests.ask(caller, call, grant, reason, partial(self._needs_consent, call))
         if answer is not None:
             await caller.check_turn()
@@ -283,9 +286,28 @@ class OAuthManager:
 
     async def _team_grant(self, caller: Caller, call: TokenCall) -> Grant | None:
         """Return the team's credential, if the call may use it."""
+        credential = call.app.credential
+        if credential is not None and credential.values is not None:
+            return self._configured(call, credential.values)
         key = self._team_key(caller, call)
         versioned = await self.repository.grant(key) if key is not None else None
         return versioned.record if versioned is not None else None
+
+    def _configured(self, call: TokenCall, values: Secret) -> Grant:
+        """Return the team's credential that the configuration holds, in the form of a grant. No store has it."""
+        now, app = self.clock.now(), call.app
+        return Grant(
+            app=app.name,
+            provider=app.provider,
+            subject=call.key.subject,
+            account=call.key.account,
+            flow=STATIC_FLOW,
+            scopes=(),
+            token=Token(access_token=values, token_type=TOKEN_TYPE),
+            created_at=now,
+            updated_at=now,
+            registration=app.registration,
+        )
 
     def _decide(self, call: TokenCall, grant: Grant | None) -> Decision:
         if call.switch_account and not call.need.alone:

@@ -23,6 +23,7 @@ from oauthbroker.config.checks.provider_ca import trusted_ca
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_endpoints import fill, values_of
 from oauthbroker.config.values.preset_merge import Merged
+from oauthbroker.config.values.value_sources import Source, source_of
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.resource_specs import CredentialAppSpec, OAuthAppSpec
 from oauthbroker.model.apps import ANYONE, App, Client, IdentityRule, Owner, Redirect
@@ -40,6 +41,7 @@ def credential_drafts(
     settings: Settings,
     reach: ProviderNetworks,
     ca: str,
+    plain_hint: str,
 ) -> dict[str, AppDraft]:
     """Return the apps of the bundle's credentials, after reporting problems. They share their names with OAuthApps,
     because turns, links and lists name an app alone."""
@@ -60,9 +62,28 @@ def credential_drafts(
             app=_app(app, forms, written, ca),
             client_id=None,
             client_secrets=(),
+            values=_values(written, forms, plain_hint),
             unverified=tuple(preset.unverified()) if preset is not None else (),
         )
     return found
+
+
+def _values(written: Written[CredentialAppSpec], forms: CredentialForms, plain_hint: str) -> dict[str, Source]:
+    """Return the origins of the values that the bundle holds for a team: one for each field, or none."""
+    said, spec = written.spec.values or {}, written.spec
+    if spec.values is None:
+        return {}
+    if spec.subject_mode == "user" and spec.fallback is None:
+        what = "one value for all users, where each has a credential of their own"
+        written.refuse(("values",), what, "write subjectMode: global, or fallback: team", key=True)
+    if spec.connect_params:
+        written.refuse(("values",), "one value for connections that differ", "remove connectParams or values", key=True)
+    for name in sorted(said.keys() - forms.fields.keys()):
+        written.refuse(("values", name), "no field of this app", f"write {' and '.join(forms.fields)}", key=True)
+    for name in sorted(forms.fields.keys() - said.keys()):
+        written.missing(("values", name), "write where its value comes from: {valueFrom: {env: NAME}}")
+    found = {name: source_of(written, ("values", name), it, plain_hint=plain_hint) for name, it in said.items()}
+    return {name: source for name, source in found.items() if source is not None}
 
 
 def _app(app: Merged, forms: CredentialForms, written: Written[CredentialAppSpec], ca: str) -> App:

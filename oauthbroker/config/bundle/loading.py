@@ -74,7 +74,7 @@ def load(path: Path | str) -> Loaded:
     oauth_apps = _of(resources, "OAuthApp")
     drafts = _apps(oauth_apps, broker, settings, ca)
     keys = _of(resources, "CredentialApp")
-    drafts |= credential_drafts(keys, oauth_apps, broker, settings, _reach(settings), ca)
+    drafts |= credential_drafts(keys, oauth_apps, broker, settings, _reach(settings), ca, _plain_hint(broker))
     apps = {it.name: it for it in reversed([*oauth_apps, *keys])}
     parts = [part for kind in ("Tool", *PARTS) for part in _of(resources, kind)]
     tools = {name: (auth,) for part in parts for name, auth in declared_auths(part, apps)}

@@ -18,6 +18,7 @@ from oauthbroker.model.apps import App, BrokerLogin, Bundle, ConnectorAuth
 from oauthbroker.model.client_key import signing_key
 from oauthbroker.model.plugin_resources import PluginResource, PluginResources
 from oauthbroker.model.settings import Settings
+from oauthbroker.model.static_credential import StaticCredential, packed
 from oauthbroker.plugins.discovery import declared, secret_places_of
 
 
@@ -112,7 +113,26 @@ def _app(
         later_secrets=tuple(found[1:]),
     )
     second = dataclasses.replace(also.app, client=client) if also is not None else None
-    return dataclasses.replace(draft.app, client=client, also=second)
+    credential = _credential(draft, read, problems)
+    return dataclasses.replace(draft.app, client=client, also=second, credential=credential)
+
+
+def _credential(
+    draft: AppDraft, read: Callable[[Source], Secret | None], problems: Problems
+) -> StaticCredential | None:
+    """Return the app's static credential with the values that the bundle names for it."""
+    credential, found = draft.app.credential, dict[str, str]()
+    if credential is None or not draft.values:
+        return credential
+    for each in credential.fields:
+        source = draft.values[each.name]
+        value = read(source)
+        if value is not None and each.problem(value.reveal()):
+            what = "the value is none of this field: other characters, too long, or another pattern"
+            problems.add(source.place, source.path, what, "correct it where it comes from")
+        elif value is not None:
+            found[each.name] = value.reveal()
+    return dataclasses.replace(credential, values=packed(found))
 
 
 def _check_keys(values: Iterable[tuple[Source, Secret | None]], problems: Problems) -> None:

@@ -22,7 +22,7 @@ class AppDraft:
 
     `unverified` are the unverified facts of its preset that it relies on; `unusual_flow`: not known to its preset.
     `dropped` are the parts of its preset that its own endpoints replace. `notices` are warnings about it. `also` names
-    the app of the second token that a consent brings.
+    the app of the second token that a consent brings. `values` are those of its static credential, by field.
     """
 
     app: App
@@ -33,10 +33,11 @@ class AppDraft:
     dropped: tuple[str, ...] = ()
     notices: tuple[ConfigProblem, ...] = ()
     also: str = ""
+    values: Mapping[str, Source] = field(default_factory=dict)
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        return (*((self.client_id,) if self.client_id else ()), *self.client_secrets)
+        return (*((self.client_id,) if self.client_id else ()), *self.client_secrets, *self.values.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,6 +156,7 @@ class CredentialAppSpec(Strict):
     subject_mode: SubjectMode | None = None
     accounts: Literal["one", "several"] | None = None
     fields: Fields | None = None
+    values: Annotated[dict[str, SecretSource], Field(max_length=5)] | None = None
     inject: InjectForm | None = None
     verify: VerifyForm | None = None
     life: LifeForm | None = None
