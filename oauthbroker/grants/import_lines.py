@@ -23,7 +23,7 @@ from oauthbroker.model.connect_params import texts_of, values_of
 from oauthbroker.model.grant_key import GrantKey, grant_id
 from oauthbroker.model.owner_check import knows_by_sub
 from oauthbroker.model.subject import is_subject
-from oauthbroker.model.token_request import app_name
+from oauthbroker.model.token_request import app_name, call_ref
 
 MOST_LINES = 200_000
 MOST_PROBLEMS = 500
@@ -138,6 +138,7 @@ def _read(number: int, data: bytes, apps: Mapping[str, App], now: datetime, of_a
         members = dict(decode_object(data, Code.REQUEST_INVALID))
     except BrokerError:
         return ["not one JSON object, in UTF-8, each name once"]
+    ref = members.get("app")
     try:
         members |= {"app": app_name(members["app"])} if "app" in members else {}
     except BrokerError:
@@ -148,6 +149,10 @@ def _read(number: int, data: bytes, apps: Mapping[str, App], now: datetime, of_a
     app = apps.get(str(members.get("app")))
     if problems or app is None:
         return problems or ["no app of that name is configured"]
+    try:
+        call_ref(app.name if ref is None else ref, apps=apps)
+    except BrokerError:
+        return [f"app has another kind than {app.name}, which is a {app.kind}"]
     return _incoming(number, members, app, now)
 
 
@@ -176,7 +181,7 @@ def _incoming(number: int, members: Mapping[str, Any], app: App, now: datetime) 
             moments[name] = _moment(members[name])
         except (ValueError, OverflowError):
             problems.append(f"{name} is not a time with its zone, like 2026-02-01T09:00:00Z")
-    if foreign:
+    if foreign and app.credential is None:
         problems.append(f"{foreign} scopes that the app does not have, or that are named twice")
     if moments.get("grantedAt", now) > now + SLACK:
         problems.append("grantedAt is in the future")

@@ -170,8 +170,8 @@ class Importing:
             return None
         unsure = old.unverified or owner is None
         grant = replace(old, next_credential=incoming.next_credential, imported=incoming.mark, unverified=unsure)
-        grant = replace(grant, token=replace(old.token, expires_at=self._expires_at(app, incoming)))
-        return replace(grant, updated_at=max(old.updated_at, self.clock.now()))
+        now, token = self.clock.now(), replace(old.token, expires_at=self._expires_at(app, incoming))
+        return replace(grant, token=token, ends=_ends(app, incoming, token, now), updated_at=max(old.updated_at, now))
 
     async def _quarantine(self, incoming: Incoming) -> None:
         """End the use of a grant that was written before its provider named another account."""
@@ -242,7 +242,7 @@ def _left_alone(versioned: Versioned[Grant] | None, incoming: Incoming, *, repla
     if old is not None and not old.revoked and old.imported == incoming.mark:
         return "there"
     is_beside = incoming.access_token is None and incoming.next_credential is not None
-    if old is not None and not replace and (old.revoked or not is_beside):
+    if old is not None and not replace and (old.revoked or not (is_beside or old.rejected)):
         return "revoked" if old.revoked else "kept"
     return None
 

@@ -153,10 +153,23 @@ async def test_a_next_credential_alone_is_the_first_and_ends_its_life_later(harn
     assert 200 == (await sent(harness, api, app="short")).status_code
     harness.clock.advance(80 * 86400)
     assert "replaced" == await added(harness, line | {"next": {"apiKey": GOOD}})
+    [grant] = [each.record async for each in harness.repository.grants()]
+    assert grant.token is not None
+    assert grant.ends is not None
+    assert grant.ends.at == grant.token.expires_at, "the notice of the end waits for the later one"
     harness.clock.advance(80 * 86400)
     assert 200 == (await sent(harness, api, app="short")).status_code
     harness.clock.advance(20 * 86400)
     assert isinstance(await sent(harness, api, app="short"), AuthorizationRequired)
+
+
+async def test_one_that_the_api_refused_is_not_alive_and_gives_way(harness: Harness, api: KeyApi) -> None:
+    await taken(harness, {})
+    del api.keys[GOOD]
+    assert isinstance(await sent(harness, api), AuthorizationRequired)
+    assert "there" == await taken(harness, {}), "the line of the refused one changes nothing"
+    assert "replaced" == await taken(harness, {"credential": {"apiKey": NEWER}})
+    assert 200 == (await sent(harness, api)).status_code
 
 
 async def test_a_next_credential_does_not_revive_a_revoked_grant(harness: Harness) -> None:
@@ -176,6 +189,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "long": ({"credential": {"apiKey": "a" * 8193}}, "credential.apiKey is too long"),
     "a token": ({"accessToken": GOOD}, "accessToken is of no use for a CredentialApp. Leave it out."),
     "scopes": ({"scopes": []}, "scopes is of no use for a CredentialApp. Leave it out."),
+    "other scopes": ({"scopes": ["read"]}, "scopes is of no use for a CredentialApp. Leave it out."),
+    "another kind": ({"app": "OAuthApp/meter"}, "app has another kind than meter, which is a CredentialApp"),
     "a word": ({"unverified": "yes"}, "unverified is not true or false"),
     "of an OAuthApp": ({"app": "mail"}, "credential is for a CredentialApp, and mail is an OAuthApp"),
 }
@@ -190,6 +205,7 @@ async def test_a_line_with_a_mistake_is_told_by_field_and_never_by_value(
     line = {name: value for name, value in (LINE | more).items() if value is not ...}
     checked = validate(io.BytesIO(json.dumps(line).encode()), apps, TestClock().now())
     assert said in [each.what for each in checked.problems]
+    assert case != "other scopes" or 1 == len(checked.problems), "one mistake is one problem"
     assert GOOD not in repr(checked)
 
 
