@@ -7,6 +7,7 @@ from typing import Any
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App
+from oauthbroker.model.owner_check import spelling
 from oauthbroker.model.static_credential import packed
 
 SLOTS = ("credential", "next")
@@ -48,6 +49,13 @@ def credential_problems(app: App, members: Mapping[str, Any]) -> Iterator[str]:
         for name, problem in app.credential.problems(_trimmed(members[slot])).items():
             named = f"{slot}.{name}" if problem != "unknown" else f"a name in {slot}"
             yield f"{named} {_PROBLEMS[problem].format(name=name)}"
+
+
+def is_of_team(app: App, subject: str) -> bool:
+    """Tell whether it is a team, to whose credential the app's users fall back: no account of a user is spelt so."""
+    rule, credential = app.owner.user_identity, app.credential
+    is_shared = credential is not None and credential.team_fallback
+    return is_shared and rule is not None and spelling(rule.template).fullmatch(subject) is None
 
 
 def slot_of(members: Mapping[str, Any], slot: str) -> Secret | None:

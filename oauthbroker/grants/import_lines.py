@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_object
-from oauthbroker.grants.import_credentials import SLOTS, credential_problems, form_problems, slot_of
+from oauthbroker.grants.import_credentials import SLOTS, credential_problems, form_problems, is_of_team, slot_of
 from oauthbroker.grants.line_cutter import MOST_BYTES, lines_of
 from oauthbroker.model.accounts import is_account
 from oauthbroker.model.apps import App, IdentityRule
@@ -212,6 +212,7 @@ def _incoming(number: int, members: Mapping[str, Any], app: App, now: datetime) 
 def _problems_of_owner(app: App, members: Mapping[str, Any]) -> Iterator[str]:
     subject, rule = members["subject"], _rule(app)
     is_compared = app.subject_mode == "global" or app.owner.binding == "providerIdentity"
+    is_compared = is_compared and not is_of_team(app, subject)
     if app.flow == "clientCredentials":
         yield "the app asks for itself, and needs no user's grant. Leave the line out."
     elif not is_subject(subject) or not subject.isprintable():

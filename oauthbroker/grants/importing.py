@@ -16,6 +16,7 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import LONG_AGO, Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.grants.import_credentials import is_of_team
 from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import App
 from oauthbroker.model.owner_check import CheckedOwner, check_owner, is_the_account, pin_of
@@ -109,7 +110,8 @@ class Importing:
                 continue
             facts = await self.checks.owner_of(app, each)
             owner = CheckedOwner(None)
-            if app.subject_mode == "user" or app.owner.global_identity is not None:
+            is_user = app.subject_mode == "user" and not is_of_team(app, incoming.subject)
+            if is_user or app.owner.global_identity is not None:
                 owner = check_owner(app, incoming.subject, facts, confirmed=True, account=incoming.connection)
         return owner
 
@@ -199,8 +201,10 @@ class Importing:
             access, following = following, None
         if refresh is not None and expires is None:
             expires = LONG_AGO
-        is_account = app.subject_mode == "user" and is_the_account(app, incoming.subject, incoming.connection)
+        is_user = app.subject_mode == "user" and not is_of_team(app, incoming.subject)
+        is_account = is_user and is_the_account(app, incoming.subject, incoming.connection)
         person = incoming.subject if is_account and not incoming.connection else None
+        unpinned = incoming.connection or is_of_team(app, incoming.subject)
         kind = "Bearer" if app.credential is None else TOKEN_TYPE
         token = Token(access_token=access or Secret(""), token_type=kind, refresh_token=refresh, expires_at=expires)
         grant = Grant(
@@ -215,7 +219,7 @@ class Importing:
             next_credential=following,
             created_at=incoming.granted_at or now,
             updated_at=now,
-            pinned=None if incoming.connection else pin_of(app, incoming.subject, incoming.account),
+            pinned=None if unpinned else pin_of(app, incoming.subject, incoming.account),
             authorized_by=person,
             registration=app.registration,
             outbox=old.outbox if old is not None else (),

@@ -46,6 +46,7 @@ async def harness(api: KeyApi, test_clock: TestClock) -> AsyncIterator[Harness]:
         key_app(api),
         key_app(api, "blind", verification=None),
         key_app(api, "short", life_days=90),
+        key_app(api, "shared", team_fallback=True),
         obtained(key_app(api, "obtained")),
         key_app(api, "team", subject_mode="global", owner=Owner(authorizers=ANYONE)),
     ]
@@ -134,6 +135,19 @@ async def test_a_teams_credential_comes_by_import_alone(harness: Harness, api: K
     assert 200 == (await sent(harness, api, of=turn(team=TEAM), app="team")).status_code
     [grant] = [each.record async for each in harness.repository.grants()]
     assert not grant.unverified, "the provider took it, and the file says whose it is"
+
+
+async def test_the_credential_of_a_team_whose_users_fall_back_to_it_is_imported(harness: Harness, api: KeyApi) -> None:
+    """No account of a user is spelt as the team, so the account that the answer names is not compared with it."""
+    line: dict[str, Any] = {"app": "shared", "subject": TEAM, "credential": {"apiKey": NEWER}}
+    assert "imported" == await taken(harness, line)
+    answer = await sent(harness, api, of=turn(team=TEAM), app="shared")
+    assert (200, "team") == (answer.status_code, answer.headers.get("oauthbroker-credential"))
+    [grant] = [each.record async for each in harness.repository.grants()]
+    assert (False, None, None) == (grant.unverified, grant.authorized_by, grant.pinned)
+    assert "credentialRefused" == await taken(harness, line | {"credential": {"apiKey": DEAD}}, replace=True)
+    assert "subjectMismatch" == await taken(harness, {"app": "shared", "credential": {"apiKey": OF_BOB}})
+    assert read(harness, LINE | {"subject": TEAM}).problems, "without the fallback it is a mistake"
 
 
 async def test_a_next_credential_takes_over_without_a_pause(harness: Harness, api: KeyApi) -> None:
