@@ -17,6 +17,7 @@ _PROBLEMS = {
     "unknown": "is no field of the app",
     "long": "is too long",
     "characters": "is not of printable ASCII",
+    "colon": "has a colon, which no username of Basic has",
     "pattern": "does not have the form that the app's fields.{name}.pattern asks for",
 }
 

@@ -127,8 +127,12 @@ class StaticCredential:
         return {each.name for each in self.fields} <= unpacked(packed).keys()
 
     def problems(self, values: Values) -> dict[str, str]:
-        """Return the problems of trimmed values, by field. Other names count as `unknown`."""
+        """Return the problems of trimmed values, by field. Other names count as `unknown`, and in a username of Basic a
+        `colon` would begin the password (RFC 7617 section 2)."""
         found: dict[str, str] = {each.name: each.problem(values.get(each.name, "")) for each in self.fields}
+        username = self.placement.texts.get("username", "") if self.placement.kind == "basic" else ""
+        colons = [name for name in found if f"{{{name}}}" in username and ":" in values.get(name, "")]
+        found |= {name: "colon" for name in colons if not found[name]}
         found |= {name: "unknown" for name in values if name not in found}
         return {name: problem for name, problem in found.items() if problem}
 

@@ -42,9 +42,9 @@ FORMS: dict[str, tuple[str, Callable[[Seen], object], object]] = {
         f"{SECRET}:{KEY}",
     ),
     "basic-empty": (
-        '{basic: {username: "{a}{b}"}}',
+        '{basic: {username: "{b}"}, headers: {X-Customer: "{a}"}}',
         lambda it: base64.b64decode(it.headers["authorization"].removeprefix("Basic ")).decode(),
-        f"{KEY}{SECRET}:",
+        f"{SECRET}:",
     ),
     "basic-constant": (
         '{basic: {username: "{b}", password: x}, headers: {X-Customer: "{a}"}}',

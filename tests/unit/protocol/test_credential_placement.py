@@ -70,6 +70,15 @@ def test_a_value_that_no_request_can_carry_is_none(problem: str) -> None:
         assert problem == FIELD.problem(value), ascii(value)
 
 
+def test_a_username_of_basic_has_no_colon_which_would_begin_the_password() -> None:
+    fields = tuple(CredentialField(name=each, title=each) for each in ("email", "token"))
+    placement = Placement(kind="basic", texts={"username": "{email}/token", "password": "{token}"})
+    credential = StaticCredential(fields=fields, placement=placement)
+    assert {"email": "colon"} == credential.problems({"email": "ann:x", "token": "a:b"})
+    assert {} == credential.problems({"email": "ann", "token": "a:b"})
+    assert {"email": "missing"} == credential.problems({"token": "a:b"})
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_a_hostile_value_stays_in_its_place(place: str) -> None:
     for value in HOSTILE:
