@@ -157,9 +157,9 @@ def _check_owner(written: Written[CredentialAppSpec], app: Merged, forms: Creden
     if app.binding != "providerIdentity" or account or not written.whole("owner", "binding"):
         return
     what = f"nothing tells whose credential it is: {_PLANTED}"
-    hint = "write owner.binding: brokerLogin or, on loopback, localOperator"
+    hint = "write verify.account, or owner.binding: brokerLogin or, on loopback, localOperator"
     if app.mode == "global":
         hint = "write verify.account, or owner.binding: localOperator, or let an operator import it"
     if app.mode == "global" and written.spec.owner is None:
         return  # an operator imports it; a link could not be finished
-    written.refuse(("owner", "binding"), what, hint if forms.verify is None else f"{hint}; or verify.account")
+    written.refuse(("owner", "binding"), what, hint)

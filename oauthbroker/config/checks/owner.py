@@ -47,14 +47,18 @@ def check_binding(app: Merged, settings: Settings, *, login: bool) -> None:
 
 def _check_broker_login(app: Merged, *, login: bool) -> None:
     """Check that the login fits. It identifies one user and no team."""
-    path = ("owner", "binding")
+    path, is_key = ("owner", "binding"), app.written.kind == "CredentialApp"
     if app.mode == "global":
         what = "brokerLogin knows people, and a global subject is none"
         hint = "write providerIdentity: identity.global and authorizers say who may connect it for the team"
-        app.written.refuse(path, what, hint)
+        key_hint = "remove it, so that verify.account tells whose it is, or write localOperator"
+        app.written.refuse(path, what, key_hint if is_key else hint)
     elif not login:
-        what = "binding: brokerLogin needs a login in the Broker"
-        app.written.refuse(path, what, "write login: in the Broker, or binding: runtimeConfirm")
+        what, other = (
+            "binding: brokerLogin needs a login in the Broker",
+            "localOperator" if is_key else "runtimeConfirm",
+        )
+        app.written.refuse(path, what, f"write login: in the Broker, or binding: {other}")
 
 
 def _check_accounts(app: Merged) -> None:
@@ -64,7 +68,8 @@ def _check_accounts(app: Merged) -> None:
         app.written.refuse(("accounts",), what, "remove it, or write subjectMode: user", key=True)
     elif app.binding == "providerIdentity":
         what = "with binding: providerIdentity another account of the user looks like a stranger's"
-        hint = "write owner.binding: brokerLogin, runtimeConfirm, channelCode or, on loopback, localOperator"
+        more = "" if app.written.kind == "CredentialApp" else ", runtimeConfirm, channelCode"
+        hint = f"write owner.binding: brokerLogin{more} or, on loopback, localOperator"
         app.written.refuse(("accounts",), what, hint)
 
 

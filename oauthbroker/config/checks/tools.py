@@ -24,6 +24,7 @@ from oauthbroker.config.written.resource_specs import (
 )
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.provider_habits import Habits
+from oauthbroker.model.token_request import APP_KINDS
 
 Apps = Mapping[str, Written[Any]]
 
@@ -90,6 +91,10 @@ def _declared(resource: Written[Any], auth: ToolAuthSpec | ConnectorAuthSpec, ap
     at, scopes = ("auth", "oauthAppRef"), auth.scopes
     if auth.oauth_app_ref is None:
         resource.missing(at, "write oauthAppRef: OAuthApp/<name>")
+        return None
+    other = apps.get(auth.oauth_app_ref.name or "")
+    if other is not None and auth.oauth_app_ref.kind in APP_KINDS - {other.kind}:
+        resource.refuse(at, f"the app of this name is of kind {other.kind}", f"write {other.kind}/{other.name}")
         return None
     kind = "CredentialApp" if auth.oauth_app_ref.kind == "CredentialApp" else "OAuthApp"
     app = referred(resource, at, auth.oauth_app_ref, kind, {it.name: it for it in apps.values() if it.kind == kind})

@@ -86,3 +86,32 @@ def test_a_mistake_is_told_at_its_place_with_what_to_do(tmp_path: Path, wrong: s
         load(tmp_path)
     problems = refused.value.problems
     assert [True] == [each.path.startswith(place) and bool(each.hint) for each in problems], list(map(str, problems))
+
+
+TOOL = """\
+---
+apiVersion: agents.example.io/v1alpha1
+kind: Tool
+metadata: {name: reader}
+spec: {auth: {oauthAppRef: OAuthApp/meter}}
+"""
+LOGIN = "owner: {binding: brokerLogin}\n  "
+# the wrong text, the right text, what the hint says, and what only an OAuthApp has
+HINTS = [
+    (f"{LOGIN}subjectMode: global", "subjectMode: user", "localOperator", "authorizers"),
+    (f"{LOGIN}subjectMode", "subjectMode", "write login: in the Broker, or binding: localOperator", "runtimeConfirm"),
+    ("accounts: several\n  subjectMode", "subjectMode", "brokerLogin or, on loopback, localOperator", "channelCode"),
+    ("life: {days: 9}", f"{VERIFY}\n  life: {{days: 90}}", "write verify.account, or owner.binding", "authorizers"),
+    (f"days: 9}}\n{TOOL}", "days: 90}\n", "write CredentialApp/meter", "add the app"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "right", "said", "never"), HINTS)
+def test_a_hint_names_what_such_an_app_can_have(tmp_path: Path, wrong: str, right: str, said: str, never: str) -> None:
+    assert right in APP
+    tmp_path.joinpath("all.yaml").write_text(f"{BROKER}---\n{APP.replace(right, wrong)}", "utf-8")
+    with pytest.raises(ConfigInvalidError) as refused:
+        load(tmp_path)
+    [hint] = [each.hint for each in refused.value.problems]
+    assert said in hint
+    assert never not in hint
