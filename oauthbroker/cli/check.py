@@ -204,7 +204,9 @@ def _account(app: App) -> str:
     if app.flow == "clientCredentials":
         return "the client itself, no person"
     rule = app.owner.global_identity if app.subject_mode == "global" else app.owner.user_identity
-    return f"{rule.template} ({rule.source})" if rule else app.owner.binding
+    if rule is None:
+        return app.owner.binding
+    return f"{rule.template} ({rule.source if app.credential is None else 'answer of verify'})"
 
 
 def _as_json(

@@ -58,6 +58,12 @@ def test_the_check_lists_the_fields_their_place_and_the_check(desk: Desk, idp: I
         "comes by     oauthbroker grants import",
     ):
         assert words in said
+    named = APP.replace("global", "user").replace(
+        "  life:", "  verify: {path: /me, account: 'meter:user:{id}'}\n  life:"
+    )
+    desk.write("meter", named)
+    assert "account      meter:user:{id} (answer of verify)" in desk.type("check").out
+    desk.write("meter", APP)
     [app] = [each for each in json.loads(desk.type("check", "--json").out)["apps"] if each["name"] == "meter"]
     assert ("CredentialApp", 90, None) == (app["kind"], app["credential"]["days"], app["credential"]["verify"])
 
