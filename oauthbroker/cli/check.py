@@ -125,7 +125,7 @@ def _describe(draft: AppDraft) -> Text:
     lines = Text(app.name, style="bold").append(f"  {app.provider}, {app.subject_mode}\n", style="not bold")
     facts = [("account", _account(app)), *_several(app)]
     if app.credential is not None:
-        facts += facts_of(app, app.credential)
+        facts += facts_of(app, app.credential, configured=bool(draft.values))
     else:
         facts.append(("redirect URI", app.redirect.uri) if app.has_callback else ("flow", app.flow))
         facts.append(("scopes", " ".join(app.scopes) or "none"))

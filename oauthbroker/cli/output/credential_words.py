@@ -12,20 +12,24 @@ from oauthbroker.model.static_credential import StaticCredential, Verification
 UNCHECKED = "nothing: a typed credential counts as unverified"
 
 
-def facts_of(app: App, credential: StaticCredential) -> Iterator[tuple[str, str]]:
-    """Yield the facts of an app's credential, as `check` shows them."""
-    for each in credential.fields:
+def facts_of(app: App, credential: StaticCredential, *, configured: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the facts of an app's credential, as `check` shows them. `configured`: the bundle has the team's values."""
+    is_typed = app.subject_mode == "user" or not configured
+    for each in credential.fields if is_typed else ():
         form = f", {each.pattern}" if each.pattern else ""
         yield "typed", f"{each.name} ({each.title}{form})" + (f", from {each.obtain}" if each.obtain else "")
     yield "carried in", _carried(credential)
     if app.api.hosts:
         yield "sent to", " ".join(_host(each) for each in app.api.hosts)
-    yield "checked by", _asked(credential.verification)
+    if is_typed:
+        yield "checked by", _asked(credential.verification)
     if credential.life_days is not None:
         yield "ends after", f"{credential.life_days} days"
     if credential.team_fallback:
-        yield "fallback", "the team's, for a user without one"
-    if app.subject_mode == "global" and app.owner.binding == "providerIdentity" and app.owner.global_identity is None:
+        yield "fallback", f"{'values' if configured else 'that of the team'}, for a user without one"
+    if not is_typed:
+        yield "comes from", "values, for each team"
+    elif app.subject_mode == "global" and app.owner.binding == "providerIdentity" and app.owner.global_identity is None:
         yield "comes by", "oauthbroker grants import, or POST /v1/grants: a link could not be finished"
 
 

@@ -68,6 +68,20 @@ def test_the_check_lists_the_fields_their_place_and_the_check(desk: Desk, idp: I
     assert ("CredentialApp", 90, None) == (app["kind"], app["credential"]["days"], app["credential"]["verify"])
 
 
+def test_the_check_says_what_comes_from_the_configuration(desk: Desk, idp: IdentityProvider) -> None:
+    desk.ready_to_serve(idp)
+    values = "  values: {apiKey: {valueFrom: {env: METER_KEY}}}\n"
+    desk.write("meter", APP.replace("  life: {days: 90}\n", values))
+    said = desk.type("check").out
+    assert "comes from   values, for each team" in said
+    assert not re.search("typed|comes by|link could not", said)
+    user = "subjectMode: user\n  fallback: team\n  owner: {binding: localOperator}"
+    desk.write("meter", APP.replace("  life: {days: 90}\n", values).replace("subjectMode: global", user))
+    said = desk.type("check").out
+    assert "typed        apiKey" in said
+    assert "fallback     values, for a user without one" in said
+
+
 def test_no_command_shows_a_value_and_no_file_holds_one(stocked: Desk) -> None:
     listed: list[dict[str, Any]] = json.loads(stocked.type("grants", "list", "--json").out)
     [grant] = listed
