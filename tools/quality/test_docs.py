@@ -30,6 +30,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.observability.metrics import Gauge, Metric, Timing
 from oauthbroker.observability.tracing import ERROR_TYPE, KEYS, Span
 from oauthbroker.providers import presets
+from oauthbroker.providers.credentials import credential_presets
 from oauthbroker.records import Attempt, Claim, EventType, RefreshState, Retired
 from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.records.refresh_state import Ended, Intent
@@ -265,8 +266,9 @@ async def test_an_operator_is_told_what_a_reload_came_to(harness: Harness, page:
 
 def test_the_readme_counts_presets_and_flows_as_they_are() -> None:
     page = " ".join(page_text("README.md").split())
-    assert "presets for more than a hundred [providers]" in page
+    assert "presets for more than a hundred [OAuth providers]" in page
     assert len(presets()) > 100
+    assert f"[{len(credential_presets())} APIs with keys]" in page
     assert set(get_args(Flow)) == set(re.findall(r"- \[`(\w+)`\]\(docs/flow-", page))
 
 

@@ -32,7 +32,7 @@ WRITTEN_AT_ONCE, VERIFIED_AT_ONCE = 32, 4
 MOST_SHOWN = 50
 OUTCOME_TEXTS: dict[ImportOutcome, str] = {
     "imported": "imported",
-    "replaced": "replaced another grant",
+    "replaced": "replaced another grant, or gave it its next credential",
     "there": "were imported before",
     "kept": "left alone: a grant is alive (--replace)",
     "revoked": "left alone: revoked here (--replace)",
