@@ -369,7 +369,7 @@ async def test_an_upgrade_that_was_not_asked_for_is_a_broken_answer(
 async def test_an_endless_answer_ends_at_the_limit(
     identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oauthbroker.wiring.parts.ApiLimits", lambda: ApiLimits(answer_bytes=100_000))
+    monkeypatch.setattr("oauthbroker.wiring.call_parts.ApiLimits", lambda: ApiLimits(answer_bytes=100_000))
 
     async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -424,7 +424,7 @@ async def test_a_silent_provider_is_waited_for_as_long_as_the_tool_says(
 async def test_a_slow_provider_is_waited_for_longer_if_the_tool_says_so(
     identity_provider: IdentityProvider, test_clock: TestClock, library: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oauthbroker.wiring.parts.ApiLimits", lambda: ApiLimits(stall_seconds=0.05))
+    monkeypatch.setattr("oauthbroker.wiring.call_parts.ApiLimits", lambda: ApiLimits(stall_seconds=0.05))
 
     async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.3)
