@@ -52,7 +52,7 @@ _NO_TOOL: tuple[Who, ...] = ("runtime", "operator", "wholeTurn")
 OPERATIONS = (
     Operation(
         "beginTurn", "POST", "/v1/turns", handler=turns.begin_turn, who=("runtime",), bodies={"runtime": m.BeginTurn},
-        codes=(Code.OAUTH_APP_NOT_FOUND, Code.SCOPE_NOT_ALLOWED),
+        codes=(Code.OAUTH_APP_NOT_FOUND, Code.SCOPE_NOT_ALLOWED, Code.ACCOUNTS_INVALID),
     ),
     Operation(
         "endTurn", "DELETE", "/v1/turns/{turnId}", handler=turns.end_turn, who=("runtime",), parameters=m.TurnPath,

@@ -30,7 +30,7 @@ from oauthbroker.web.api.streaming import STREAM
 Schema = dict[str, Any]
 _REF = "#/components/schemas/{model}"
 _ENUMS = {
-    "Code": tuple(Code), "Flow": get_args(Flow), "Locale": LOCALES,
+    "Code": tuple(Code), "Flow": (*get_args(Flow), "staticCredential"), "Locale": LOCALES,
     "Needs": get_args(Needs), "Reason": get_args(Reason), "SubjectMode": get_args(SubjectMode),
 }  # fmt: skip
 _JSON, _PROBLEM, _LINES = "application/json", "application/problem+json", "application/x-ndjson"
