@@ -30,7 +30,8 @@ class GrantView:
     `lost` counts answers to refreshes that never came. `clients_to_tell` are registrations with tokens to revoke.
     `unverified`: imported, its account not confirmed by its provider. `used_at` is only set by readers that look it up.
     `given_up`: its refresh token is kept, and the user is asked. `ends_at` is when it ends although it is refreshed.
-    `endings` are the last characters of a static credential's values, by the titles of its fields.
+    `endings` are the last characters of a static credential's values, by the titles of its fields,
+    `slots` those that have one: `credential`, or `credential next`.
     """
 
     id: str
@@ -68,6 +69,7 @@ class GrantView:
     provider_data: Mapping[str, Any]
     used_at: datetime | None = None
     clients_to_tell: tuple[str, ...] = ()
+    slots: str = ""
     endings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -113,6 +115,7 @@ class GrantView:
             provider_data=visible_to_tools(app, grant),
             used_at=used_at,
             clients_to_tell=tuple(part.registration for part in parts_of(grant)),
+            slots=_slots_of(grant),
             endings=_endings_of(grant, app),
         )
 
@@ -130,6 +133,13 @@ def _endings_of(grant: Grant, app: App | None) -> Mapping[str, str]:
     if app is None or app.credential is None or grant.token is None or grant.flow != FLOW:
         return {}
     return app.credential.endings(grant.token.access_token)
+
+
+def _slots_of(grant: Grant) -> str:
+    """Return the slots of a static credential that have one. Empty for a grant of tokens."""
+    if grant.kind == "OAuthApp" or grant.token is None:
+        return ""
+    return "credential" if grant.next_credential is None else "credential next"
 
 
 def _is_refreshable(grant: Grant) -> bool:

@@ -188,6 +188,8 @@ export interface GrantSummary {
   account?: string;
   /** The person's own name for it. */
   label?: string;
+  /** Of a static credential: `credential`, or `credential next`. */
+  slots?: string;
   authorizedBy: string | null;
   eventsToSend: number;
   providerToTell: boolean;

@@ -187,11 +187,13 @@ def _one(grants: list[GrantSummary], grant_id: str) -> GrantSummary:
 
 def _row(grant: GrantSummary) -> tuple[str, ...]:
     short = grant.grantId.removeprefix("sha256:")[:12]
-    state = "must agree again" if grant.needs == "consent" else grant.state
+    again = "needs a new key" if grant.slots else "must agree again"
+    state = again if grant.needs == "consent" else grant.state
     state += ", unverified" if grant.unverified else ""
     state += ", provider to tell" if grant.providerToTell else ""
     whose = " ".join(each for each in (grant.subject, grant.account, grant.label and f"({grant.label})") if each)
-    return short, grant.app, whose, state, _expires(grant), " ".join(grant.scopes) or "none"
+    scopes = " ".join(grant.scopes) or (f"key: {grant.slots}" if grant.slots else "none")
+    return short, grant.app, whose, state, _expires(grant), scopes
 
 
 def _expires(grant: GrantSummary) -> str:
@@ -203,6 +205,8 @@ def _expires(grant: GrantSummary) -> str:
         return ends or "-"
     if not ends and grant.needs == "refresh":
         return "refreshed on first use"
+    if grant.slots:
+        return ends or "never"
     if grant.refreshable:
         return f"{ends or 'never'} (refreshable)"
     return f"{ends} (cannot be refreshed)" if ends else "never"

@@ -14,6 +14,7 @@ STYLES: Final = {
     "live": "green", "ok": "green", "set": "green",
     "missing": "yellow", "warning": "yellow", "expired": "yellow", "ending": "yellow",
     "must agree again": "yellow",
+    "needs a new key": "yellow",
     "failure": "bold red", "revoked": "dim",
 }  # fmt: skip
 Cells = Sequence[str]

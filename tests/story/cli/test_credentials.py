@@ -85,6 +85,9 @@ def test_the_check_says_what_comes_from_the_configuration(desk: Desk, idp: Ident
 def test_no_command_shows_a_value_and_no_file_holds_one(stocked: Desk) -> None:
     listed: list[dict[str, Any]] = json.loads(stocked.type("grants", "list", "--json").out)
     [grant] = listed
+    assert "credential next" == grant["slots"]
+    assert "key: credential next" in stocked.type("grants", "list").out
+    assert "refresh" not in stocked.type("grants", "list").out
     outputs = [
         stocked.type(*words)
         for words in (
