@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from importlib import resources
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.providers.connection_facts_form import AccountHostForm, ConnectionFactsForm
 from oauthbroker.providers.quirks import Data, Quirks
 
+P = TypeVar("P", bound=Data)
 HOST_WORD: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 """One label of a host name: what a parameter may be unless its preset allows more."""
 
@@ -204,20 +205,21 @@ class _InMode(Preset):
         return []
 
 
-class Presets(Mapping[str, Preset]):
-    """Every preset by name. A file is read when its preset is asked for: most processes need one or two of them.
+class Presets(Mapping[str, P]):
+    """Every preset of one form by name, from the files of a package. A file is read when its preset is asked for: most
+    processes need one or two of them.
 
     Raises pydantic's ValidationError if a shipped file is wrong, which a test rules out.
     """
 
-    def __init__(self) -> None:
-        shipped = [file for file in resources.files(__name__).iterdir() if file.name.endswith(".yaml")]
+    def __init__(self, package: str, form: type[P]) -> None:
+        shipped = [file for file in resources.files(package).iterdir() if file.name.endswith(".yaml")]
         self._files = dict(sorted((file.name.removesuffix(".yaml"), file) for file in shipped))
-        self._read: dict[str, Preset] = {}
+        self._form, self._read = form, dict[str, P]()
 
-    def __getitem__(self, name: str) -> Preset:
+    def __getitem__(self, name: str) -> P:
         if name not in self._read:
-            self._read[name] = Preset.model_validate(shipped_yaml(self._files[name]))
+            self._read[name] = self._form.model_validate(shipped_yaml(self._files[name]))
         return self._read[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -228,8 +230,8 @@ class Presets(Mapping[str, Preset]):
 
 
 @functools.cache
-def presets() -> Presets:
-    return Presets()
+def presets() -> Presets[Preset]:
+    return Presets(__name__, Preset)
 
 
 def _paths(fields: Mapping[str, Any]) -> list[str]:

@@ -194,7 +194,7 @@ export interface GrantSummary {
   eventsToSend: number;
   providerToTell: boolean;
   providerData: Record<string, string | number | boolean>;
-  /** Imported, and its provider has not said whose it is. */
+  /** Imported, and its provider has not confirmed the account. */
   unverified: boolean;
 }
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from oauthbroker.config.bundle.unresolved_bundle import AppDraft, Loaded
+from oauthbroker.config.bundle.unresolved_bundle import AppDraft, Loaded, LoginDraft
 from oauthbroker.config.checks.broker import key_problems
 from oauthbroker.config.key_file import KEY_FILE_ENV, with_keys
 from oauthbroker.config.plugins.plugin_resources import PluginDraft
@@ -48,11 +48,6 @@ def resolve(
         name: ConnectorAuth(draft.auth, read(draft.token) if draft.token else None)
         for name, draft in loaded.connectors.items()
     }
-    login = None
-    if loaded.login is not None:
-        draft = loaded.login
-        app = _app(draft.draft, read, problems)
-        login = BrokerLogin(app, draft.prompt, draft.max_age_seconds, operators=draft.operators)
     plugins = {
         plugin: PluginResources(tuple(_plugin(draft, read) for draft in drafts), loaded.folder)
         for plugin, drafts in loaded.plugins.items()
@@ -63,6 +58,7 @@ def resolve(
         problems.add(loaded.keys_place, "", problem[0], f"let {KEY_FILE_ENV} or keys.file name {problem[1]}")
     if loaded.proxy_credentials is not None:
         read(loaded.proxy_credentials)
+    login = _login(loaded.login, read, problems) if loaded.login is not None else None
     problems.raise_if_any()
     return Bundle(
         settings,
@@ -74,6 +70,11 @@ def resolve(
         forwarders=forwarders,
         plugin_places=_plugin_places(settings, plugins) if only is None else (),
     )
+
+
+def _login(draft: LoginDraft, read: Callable[[Source], Secret | None], problems: Problems) -> BrokerLogin:
+    app = _app(draft.draft, read, problems)
+    return BrokerLogin(app, draft.prompt, draft.max_age_seconds, operators=draft.operators)
 
 
 def _narrowed(loaded: Loaded, only: Collection[str]) -> Loaded:

@@ -51,7 +51,7 @@ def _check_broker_login(app: Merged, *, login: bool) -> None:
     if app.mode == "global":
         what = "brokerLogin knows people, and a global subject is none"
         hint = "write providerIdentity: identity.global and authorizers say who may connect it for the team"
-        key_hint = "remove it, so that verify.account tells whose it is, or write localOperator"
+        key_hint = "remove it, so that verify.account names the account, or write localOperator"
         app.written.refuse(path, what, key_hint if is_key else hint)
     elif not login:
         what, other = (

@@ -6,14 +6,11 @@ A preset fills what a CredentialApp leaves out. docs/credentials.md says how to 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from importlib import resources
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from oauthbroker.core.shipped_yaml import shipped_yaml
-from oauthbroker.providers import Evidence, Param, Preset
+from oauthbroker.providers import Evidence, Param, Preset, Presets
 from oauthbroker.providers.credential_form import Fields, InjectForm, LifeForm, VerifyForm, placeholders
 from oauthbroker.providers.quirks import Data
 
@@ -82,26 +79,6 @@ class CredentialPreset(Data):
         return Preset.model_validate(known)
 
 
-class CredentialPresets(Mapping[str, CredentialPreset]):
-    """Every preset by name, each read when it is asked for."""
-
-    def __init__(self) -> None:
-        shipped = [file for file in resources.files(__name__).iterdir() if file.name.endswith(".yaml")]
-        self._files = dict(sorted((file.name.removesuffix(".yaml"), file) for file in shipped))
-        self._read: dict[str, CredentialPreset] = {}
-
-    def __getitem__(self, name: str) -> CredentialPreset:
-        if name not in self._read:
-            self._read[name] = CredentialPreset.model_validate(shipped_yaml(self._files[name]))
-        return self._read[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-
 @functools.cache
-def credential_presets() -> CredentialPresets:
-    return CredentialPresets()
+def credential_presets() -> Presets[CredentialPreset]:
+    return Presets(__name__, CredentialPreset)

@@ -24,14 +24,14 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_one_preset_reads_one_file_once(read: list[str]):
-    known = providers.Presets()
+    known = providers.Presets("oauthbroker.providers", providers.Preset)
     assert "slack" == known["slack"].name
     assert known["slack"] is known["slack"]
     assert ["slack.yaml"] == read
 
 
 def test_names_and_unknown_names_read_nothing(read: list[str]):
-    known = providers.Presets()
+    known = providers.Presets("oauthbroker.providers", providers.Preset)
     assert known.get("../slack") is None
     assert known.get("unheard-of") is None
     assert "slack" in list(known)
