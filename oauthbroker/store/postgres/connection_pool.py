@@ -19,6 +19,7 @@ from oauthbroker.store.postgres.pools import MOST_CONNECTIONS, Pools
 
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
 _MIGRATE: Final = "run `oauthbroker store migrate`"
+NO_ANSWER: Final = "the database does not answer"
 NO_FUNCTION: Final = "the database lacks a function of PostgreSQL"
 READ_ONLY: Final = "the database is read-only, perhaps a standby"
 
@@ -71,7 +72,7 @@ class ConnectionPool(OpenedHere):
             async with asyncio.timeout(PATIENCE_SECONDS), _cancels():
                 rows = await self._answer(statement, values)
         except (TimeoutError, PoolTimeout):
-            failed = BrokerError(Code.STORE_UNAVAILABLE, note="the database does not answer")
+            failed = BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER)
             if not self.closed:
                 self._pools.suspect()
             self.contact.lost()

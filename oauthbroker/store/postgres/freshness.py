@@ -12,7 +12,7 @@ from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.format.port import Entry, Key
-from oauthbroker.store.postgres.connection_pool import ConnectionPool
+from oauthbroker.store.postgres.connection_pool import NO_ANSWER, ConnectionPool
 from oauthbroker.store.postgres.feed import KNOWN, Feed
 from oauthbroker.store.postgres.freshness_checks import FreshnessChecks
 from oauthbroker.store.postgres.pools import holds_lease
@@ -48,9 +48,11 @@ class Freshness:
             async with asyncio.timeout(_AWAY_SECONDS if self._was_checked(entry) else None):
                 current = await self._checks.is_newest(entry.key.kind, bytes.fromhex(entry.key.name), entry.stamp)
         except (BrokerError, TimeoutError) as error:
-            unavailable = isinstance(error, TimeoutError) or error.code is Code.STORE_UNAVAILABLE
-            if not unavailable or self._connections.closed or not self._was_checked(entry):
-                raise
+            if isinstance(error, TimeoutError):
+                error = BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER)
+            away = error.code is Code.STORE_UNAVAILABLE and not self._connections.closed
+            if not away or not self._was_checked(entry):  # a write that began meanwhile has made it uncertain
+                raise error from None
         if current is None:
             self._failed_at = self._monotonic()
             return True

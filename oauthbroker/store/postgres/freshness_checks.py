@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.postgres.connection_pool import PATIENCE_SECONDS, ConnectionPool
+from oauthbroker.store.postgres.connection_pool import NO_ANSWER, PATIENCE_SECONDS, ConnectionPool
 
 ONE: Final = "select 1 from oauthbroker.entry where kind = %(kind)s and name = %(name)s and version = %(version)s"
 _MANY: Final = """
@@ -52,7 +52,7 @@ class FreshnessChecks:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 return await answer
         except TimeoutError:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="the database does not answer") from None
+            raise BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER) from None
 
     async def _ask_all(self) -> None:
         while self._waiting:

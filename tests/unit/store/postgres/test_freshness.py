@@ -23,6 +23,27 @@ class DatabaseAway:
         raise BrokerError(Code.STORE_UNAVAILABLE)
 
 
+class DatabaseSilent(DatabaseAway):
+    async def read(self, statement: str, values: dict[str, Any]) -> Any:
+        await asyncio.sleep(60)
+
+
+async def test_a_version_that_a_write_makes_uncertain_while_the_database_is_silent_is_unavailable(monkeypatch: Any):
+    """The write ends in the outage too, so the process does not know which version is the newest."""
+    monkeypatch.setattr("oauthbroker.store.postgres.freshness._AWAY_SECONDS", 0.01)
+    feed = Feed(Secret("postgresql://nowhere"))
+    freshness = Freshness(DatabaseSilent(), feed, degraded_seconds=30)  # type: ignore[arg-type]
+    freshness.learn(GRANT, feed.mark)
+    assert await freshness.is_current(GRANT)
+    freshness._failed_at = float("-inf")
+    asking = asyncio.ensure_future(freshness.is_current(GRANT))
+    await asyncio.sleep(0)
+    freshness.forget(GRANT.key)
+    with pytest.raises(BrokerError) as refused:
+        await asking
+    assert Code.STORE_UNAVAILABLE is refused.value.code
+
+
 @pytest.mark.parametrize("degraded_seconds", [0, 30])
 async def test_a_version_that_the_feed_confirmed_counts_as_checked_at_the_last_heartbeat(degraded_seconds: float):
     """A warm token call asks the feed alone, perhaps for hours, before the database goes away."""
