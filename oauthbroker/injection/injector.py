@@ -14,7 +14,6 @@ from oauthbroker.injection.headers import TEAM, Headers, incoming, outgoing
 from oauthbroker.injection.targets import Target
 from oauthbroker.injection.token_masking import masker_of
 from oauthbroker.model.apps import App
-from oauthbroker.model.static_credential import unpacked
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.protocol.credential_placement import placed
 from oauthbroker.protocol.network.api_request import ApiRequest
@@ -174,6 +173,5 @@ def carrying(app: App, ready: Ready, request: ApiRequest) -> tuple[ApiRequest, S
         proof = (name.encode("ascii"), value.reveal().encode("utf-8"))
         return replace(request, headers=[*request.headers, proof]), (token,)
     there = app.at({param.name: str(ready.provider_data.get(param.name, "")) for param in app.connect_params})
-    credential = there.credential or app.credential
-    values = unpacked(token)
-    return placed(credential, values, request), credential.masked(values)
+    opened = (there.credential or app.credential).opened(token)
+    return placed(opened, request), opened.masked

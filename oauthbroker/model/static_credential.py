@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import json
 import re
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Literal
+from functools import lru_cache, partial
+from typing import Any, Literal
 from urllib.parse import quote
 
 from oauthbroker.core.secret import Secret
@@ -149,17 +150,48 @@ class StaticCredential:
         return tuple(dict.fromkeys(each.obtain for each in self.fields if each.obtain))
 
     def parts(self, packed: Secret) -> tuple[Secret, ...]:
-        """Return `masked` of a packed credential."""
-        return self.masked(unpacked(packed))
+        """Return every text of a packed credential that an answer may repeat."""
+        return self.opened(packed).masked
 
-    def masked(self, values: Values) -> tuple[Secret, ...]:
-        """Return every text that an answer may repeat: each value, and what requests make of it."""
+    def opened(self, packed: Secret) -> OpenedCredential:
+        """Return a packed credential, ready for requests. Kept as long as that secret itself is in memory."""
+        known = _opened.get(id(packed))
+        if known is not None and known[0]() is packed and known[1].credential is self:
+            return known[1]
+        values = unpacked(packed)
+        beside = {name: filled(text, values) for name, text in self.placement.beside.items()}
+        found = OpenedCredential(self, values, self.placement.filled(values), beside, self._masked(values))
+        _opened[id(packed)] = (weakref.ref(packed, partial(_forget, _opened, id(packed))), found)
+        return found
+
+    def _masked(self, values: Values) -> tuple[Secret, ...]:
+        """Return each value, and what requests make of it."""
         texts = [values[each.name] for each in self.fields if each.name in values]
         if self.placement.kind == "basic":
             texts.append(basic_of(self.placement.filled(values)))
         if self.placement.kind in {"query", "path", "oauth1"}:
             texts += [quote(text, safe=safe) for text in texts for safe in ("", "/", PATH_SAFE)]
         return tuple(Secret(text) for text in dict.fromkeys(texts))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OpenedCredential:
+    """A credential in the clear: its values, the texts of its placement with them, and what an answer must not
+    repeat."""
+
+    credential: StaticCredential
+    values: Values
+    texts: Mapping[str, str]
+    beside: Mapping[str, str]
+    masked: tuple[Secret, ...]
+
+
+_opened = dict[int, tuple[weakref.ref[Secret], OpenedCredential]]()  # a Secret has no hash
+
+
+def _forget(opened: dict[int, Any], key: int, _: weakref.ref[Secret]) -> None:
+    """Drop an entry whose secret has ended, also when the names of this module are gone at the end of a process."""
+    opened.pop(key, None)
 
 
 def packed(values: Values) -> Secret:

@@ -12,7 +12,7 @@ from oauthbroker.core.version import VERSION
 from oauthbroker.model.apps import App
 from oauthbroker.model.owner_check import OwnerFacts
 from oauthbroker.model.provider_api import AccountHost, ApiHost
-from oauthbroker.model.static_credential import TOKEN_TYPE, unpacked
+from oauthbroker.model.static_credential import TOKEN_TYPE
 from oauthbroker.protocol.credential_placement import placed
 from oauthbroker.protocol.identity import render
 from oauthbroker.protocol.network.api_request import ApiRequest
@@ -76,7 +76,7 @@ class CredentialChecks:
         )
         failed: BrokerError
         try:
-            response = await self.transport.send(placed(credential, unpacked(packed), request), self.limits)
+            response = await self.transport.send(placed(credential.opened(packed), request), self.limits)
             try:
                 return response.status, b"".join([piece async for piece in response.chunks()])
             finally:

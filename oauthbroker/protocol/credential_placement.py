@@ -10,21 +10,18 @@ from urllib.parse import quote, unquote_plus, urlencode
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.header_names import spelled_text
 from oauthbroker.core.path_steps import climbs
-from oauthbroker.model.connect_params import filled
-from oauthbroker.model.static_credential import PATH_SAFE, StaticCredential, Values, basic_of
+from oauthbroker.model.static_credential import PATH_SAFE, OpenedCredential, basic_of
 from oauthbroker.protocol.network.api_request import ApiRequest
 from oauthbroker.protocol.request_signatures import signed
 
 _BETWEEN = re.compile("[&;]")  # `;` is one at some servers
 
 
-def placed(credential: StaticCredential, values: Values, request: ApiRequest) -> ApiRequest:
+def placed(opened: OpenedCredential, request: ApiRequest) -> ApiRequest:
     """Return the request with the credential. Raises `requestInvalid` for a query that names its parameter, for a path
     that could leave the credential's, and for a body that cannot be signed."""
-    placement = credential.placement
-    texts = placement.filled(values)
-    beside = {name: filled(text, values) for name, text in placement.beside.items()}
-    request = _with_headers(request, beside) if beside else request
+    placement, texts = opened.credential.placement, opened.texts
+    request = _with_headers(request, opened.beside) if opened.beside else request
     match placement.kind:
         case "headers":
             return _with_headers(request, texts)
@@ -33,7 +30,7 @@ def placed(credential: StaticCredential, values: Values, request: ApiRequest) ->
         case "query":
             return replace(request, path=_with_query(request.path, texts))
         case "path":
-            quoted = {name: quote(value, safe=PATH_SAFE) for name, value in values.items()}
+            quoted = {name: quote(value, safe=PATH_SAFE) for name, value in opened.values.items()}
             path = placement.filled(quoted)["path"] + request.path
             if climbs(path):
                 raise BrokerError(Code.REQUEST_INVALID, note="path")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from urllib.parse import parse_qsl, quote, unquote
 
 import pytest
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.injection.token_masking import masker_of
+from oauthbroker.model import static_credential
 from oauthbroker.model.static_credential import (
     LONGEST,
     CredentialField,
     Placement,
     StaticCredential,
     basic_of,
+    packed,
 )
 from oauthbroker.protocol.credential_placement import placed
 from oauthbroker.protocol.network.api_request import ApiRequest
@@ -51,7 +54,7 @@ def credential(place: str) -> StaticCredential:
 
 def sent(place: str, value: str, path: str = "/data?q=1") -> ApiRequest:
     request = ApiRequest(method="GET", scheme="https", host="api.example.com", port=443, path=path, headers=[])
-    return placed(credential(place), {"key": value}, request)
+    return placed(credential(place).opened(packed({"key": value})), request)
 
 
 def attempt(place: str, value: str) -> ApiRequest | None:
@@ -118,7 +121,7 @@ def test_what_a_request_carries_is_masked_across_the_borders_of_pieces(data: st.
         request = attempt(place, value)
         if request is None:
             continue
-        masker = masker_of(credential(place).masked({"key": value}))
+        masker = masker_of(credential(place).parts(packed({"key": value})))
         carried = {
             "headers": value,
             "basic": basic_of({"username": value, "password": ""}),
@@ -132,3 +135,15 @@ def test_what_a_request_carries_is_masked_across_the_borders_of_pieces(data: st.
         assert value not in got
         assert carried not in got
         assert value.encode() not in masker.once(f"https://evil.example{request.path}".encode())
+
+
+def test_an_opened_credential_is_kept_as_long_as_its_secret_and_not_for_another_app():
+    mine, other, secret = credential("headers"), credential("query"), packed({"key": "k" * 20})
+    opened = mine.opened(secret)
+    assert mine.opened(secret) is opened
+    assert other.opened(secret).credential is other
+    known = weakref.ref(secret)
+    kept = len(static_credential._opened)
+    del secret
+    assert known() is None
+    assert len(static_credential._opened) == kept - 1
