@@ -19,6 +19,7 @@
 #                (ARGS="--seconds 60 --seed 2")
 #   make proof   long tables and laws, kills, storm, interleavings and soak, one after another, and one page of figures
 #                (ARGS="--scale 0.1 --minutes 30")
+#   make docs    the documentation as a site, in build/site; make docs-serve shows it while you write
 #   make prose   lower the count of hard words that are left (ARGS=docs lists them)
 #   make architecture   draw the folders anew in docs/README.md
 #   make mutants     change one place of the core modules at a time: do the nearest tests fail? (ARGS=--planted, ARGS=--sample)
@@ -40,9 +41,11 @@ RUN := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 TOOLS := $(VENV)/.release
 PEERS := .venv-peers
+DOCS := .venv-docs
 FRAMEWORKS := langgraph pydantic-ai openai-agents google-adk
 NODE := tests/e2e/node/node_modules/.package-lock.json
 CONFORMANCE := tests/e2e/conformance/node_modules/.package-lock.json
+SITE := tools/site/node_modules/.package-lock.json
 TYPESCRIPT := clients/typescript/node_modules/.package-lock.json
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 PYTEST := $(BIN)/python -m pytest
@@ -57,7 +60,7 @@ POSTGRES_STORIES := $(addprefix tests/story/,test_main_story.py test_resume.py t
 # compiled, also where the environment asks for no byte code.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-postgres test-fast test-slow test-e2e node conformance check fix bench peers frameworks performance soak kills storm hosts cases prose mutants folders providers wheel pins
+.PHONY: help demo test test-postgres test-fast test-slow test-e2e node conformance docs docs-serve check fix bench peers frameworks performance soak kills storm hosts cases prose mutants folders providers wheel pins
 .PHONY: $(FRAMEWORKS:%=.venv-%) dist audit image release clean
 .DEFAULT_GOAL := help
 
@@ -144,6 +147,19 @@ $(FRAMEWORKS:%=.venv-%): .venv-%: $(VENV)/bin/python
 	.venv-$*/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# The site of the documentation, below build/site. What renders it has an environment of its own.
+docs docs-serve: $(DOCS)/.installed $(SITE)
+	@PYTHONPATH=. $(DOCS)/bin/python -m tools.site.build $(@:docs%=%)
+
+$(DOCS)/.installed: requirements/docs.txt
+	@./requirements/venv "$(PYTHON)" $(DOCS)
+	$(DOCS)/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-deps --require-hashes -r $<
+	@touch $@
+
+$(SITE): tools/site/package.json tools/site/package-lock.json
+	cd tools/site && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
 bench: $(DEV) peers
 	$(BIN)/python -m bench.run $(ARGS)
 
@@ -203,8 +219,8 @@ pins: $(VENV)/bin/python
 	./requirements/compile $(CURDIR)/$(BIN)/python $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(FRAMEWORKS:%=.venv-%) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
-	rm -rf tests/e2e/{node,conformance}/node_modules clients/typescript/{node_modules,build,dist}
+	rm -rf $(VENV) $(PEERS) $(DOCS) $(FRAMEWORKS:%=.venv-%) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf {tests/e2e/node,tests/e2e/conformance,tools/site}/node_modules clients/typescript/{node_modules,build,dist}
 	find oauthbroker tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

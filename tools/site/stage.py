@@ -1,0 +1,79 @@
+"""Lay the pages out for the site as they lie in the repository, so that their relative links hold in both.
+
+A page may link to a file that is no page (an example, a licence): that file is copied. A link to a folder leads to its
+README, or to a list of its files.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from posixpath import normpath
+
+ROOT = Path(__file__).resolve().parents[2]
+FIRST = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
+CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
+DIAGRAMS = "assets/mermaid.min.js"
+
+
+def stage(into: Path) -> None:
+    """Copy the pages and all that they link to, and the pages which these link to. Raises FileNotFoundError for a link
+    to nothing."""
+    shutil.rmtree(into, ignore_errors=True)
+    todo = [*FIRST, *(str(each.relative_to(ROOT)) for each in (ROOT / "docs").rglob("*") if each.is_file())]
+    done = set[str]()
+    while todo:
+        path = todo.pop()
+        if path in done:
+            continue
+        done.add(path)
+        target = into / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not path.endswith(".md"):
+            shutil.copyfile(ROOT / path, target)
+            continue
+        text, linked = _page(path)
+        target.write_text(text, "utf-8")
+        todo += linked
+    _copy(Path(__file__).parent / "assets", into / "assets")
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, dirs_exist_ok=True)
+
+
+def _page(path: str) -> tuple[str, list[str]]:
+    """Return the text of a page, with its links to folders completed, and the paths that it links to."""
+    if path.endswith("/files.md"):
+        return _list_of(path.removesuffix("/files.md"))
+    here, linked = Path(path).parent, list[str]()
+
+    def completed(found: re.Match[str]) -> str:
+        at = normpath((here / found[1]).as_posix())
+        more = ""
+        if (ROOT / at).is_dir():
+            more = "README.md" if (ROOT / at / "README.md").is_file() else "files.md"
+            at = f"{at}/{more}"
+        elif not (ROOT / at).is_file():
+            raise FileNotFoundError(f"{path} links to {found[1]}, which is no file. Mend the link.")
+        linked.append(at)
+        slash = "/" if more and not found[1].endswith("/") else ""
+        return f"{found[1]}{slash}{more}{found[2] or ''}"
+
+    parts = CODE.split((ROOT / path).read_text("utf-8"))
+    return "".join(part if odd % 2 else LINK.sub(completed, part) for odd, part in enumerate(parts)), linked
+
+
+def _list_of(folder: str) -> tuple[str, list[str]]:
+    """Return a page that lists the files of a folder, and these."""
+    files = sorted(each.name for each in (ROOT / folder).iterdir() if each.is_file() and not each.name.startswith("."))
+    lines = [
+        f"# `{folder}/`",
+        "",
+        "The files of this folder in the repository:",
+        "",
+        *(f"- [{it}]({it})" for it in files),
+    ]
+    return "\n".join(lines) + "\n", [f"{folder}/{each}" for each in files]
