@@ -6,27 +6,19 @@ keyring gets a new data key instead, which the newest version of the transit key
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.key_services.outside import MOST_BYTES, SECONDS, asked
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
-from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
-from oauthbroker.protocol.network.transport import Transport, TransportFailed
 
-SECONDS: Final = 10.0
-_MOST_BYTES: Final = 64 * 1024
 _MOST_TOKEN: Final = 8 * 1024
-_ANYWHERE: Final = ProviderNetworks(
-    ("0.0.0.0/0", "::/0"), loopback=True
-)  # the operator's own address, not a provider's
 _REFUSED: Final = {
     401: "the token is refused",
     403: "the token is refused, or its policy lacks a right on the key",
@@ -90,22 +82,8 @@ class VaultTransit:
             encoding="json",
             ca=self._ca,
         )
-        with ThreadPoolExecutor(1) as apart:  # the caller's thread may run an event loop
-            answer = apart.submit(asyncio.run, self._sent(request)).result()
+        answer = asked(lambda it: it.send(request, seconds=SECONDS, max_bytes=MOST_BYTES), self._proxy, self.id())
         return self._member(verb, answer, wanted)
-
-    async def _sent(self, request: ProviderRequest) -> ProviderResponse:
-        transport = Transport(plain_http_loopback=True, reach=_ANYWHERE, proxy=self._proxy)
-        failed: BrokerError
-        try:
-            return await transport.send(request, seconds=SECONDS, max_bytes=_MOST_BYTES)
-        except TransportFailed as failure:
-            failed = self._unusable(f"no answer: {failure.note}")
-        except BrokerError as failure:
-            failed = self._unusable(failure.note)
-        finally:
-            await transport.close()
-        raise failed
 
     def _member(self, verb: str, answer: ProviderResponse, wanted: str) -> str:
         if answer.status == 400 and verb == "decrypt":

@@ -30,7 +30,7 @@ from tests.kit.connect_proxy import carry
 
 LACKS = "the proxies squid and tinyproxy, and bubblewrap (packages squid-openssl, tinyproxy, bubblewrap)"
 FROM = "127.0.0.7"
-NAMES = ("id.acme.example", "hooks.acme.example", "vault.acme.example")
+NAMES = ("id.acme.example", "hooks.acme.example", "vault.acme.example", "kms.acme.example")
 LOGIN = "corp:sesame-9241"
 _CERTGEN = Path("/usr/lib/squid/security_file_certgen")
 _SQUID = """\

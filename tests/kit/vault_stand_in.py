@@ -6,14 +6,14 @@ from __future__ import annotations
 import base64
 import json
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from tests.kit.json_server import Request, json_server
 
 TOKEN = "hvs.stand-in"
 
@@ -63,29 +63,9 @@ class VaultStandIn:
 def vault_stand_in() -> Iterator[VaultStandIn]:
     vault = VaultStandIn()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            vault.namespaces.add(self.headers["x-vault-namespace"])
-            status, answer = vault.answer(self.path, self.headers["x-vault-token"], body)
-            reported = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(reported)))
-            self.end_headers()
-            self.wfile.write(reported)
+    def answer(request: Request) -> tuple[int, dict[str, Any]]:
+        vault.namespaces.add(request.headers["x-vault-namespace"])
+        return vault.answer(request.path, request.headers["x-vault-token"], json.loads(request.body))
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    vault.address = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with json_server(answer) as vault.address:
         yield vault
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(60)

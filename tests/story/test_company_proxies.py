@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from oauthbroker import RequestRefusedError
-from oauthbroker.core.errors import Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App, ToolAuth
 from oauthbroker.model.forwarders import Forwarder, Webhook
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
@@ -21,6 +21,7 @@ from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import KeySource, Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.store.format.port import Store
+from oauthbroker.store.keys.key_encryption_keys import KeyProvider
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.webhooks import WebhookReceiver
@@ -36,6 +37,7 @@ from tests.kit.company_proxies import (
     company_proxies,
     lacks,
 )
+from tests.kit.kms_stand_in import ARN, ENVIRONMENT, kms_stand_in
 from tests.kit.running_broker import (
     ALICE,
     BASE,
@@ -52,12 +54,18 @@ from tests.kit.vault_stand_in import TOKEN, vault_stand_in
 from tests.story.api.kit import Callers
 from tests.story.forwarding_kit import AGENT, signing_secret
 
-ID, HOOKS, VAULT = NAMES
+ID, HOOKS, VAULT, KMS = NAMES
 INSIDE = ("127.0.0.0/8",)  # where the names lead on this machine
 KINDS = ["squid", "squid with a login", "squid over TLS", "squid that opens TLS", "tinyproxy", "tinyproxy with a login"]
 TOOLS = {"Tool/carried": (ToolAuth("mail", ("read",), injected=True),)}
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_mode = pytest.mark.parametrize("resolve", ["here", "proxy"])
+
+
+@pytest.fixture(autouse=True)
+def aws_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +88,7 @@ def name_server(monkeypatch: pytest.MonkeyPatch, *, knows: bool) -> None:
 
 @dataclass
 class Outside:
-    """A provider, a receiver of webhooks and a Vault, at their names."""
+    """A provider, a receiver of webhooks, a Vault and AWS KMS, at their names."""
 
     idp: IdentityProvider
     clock: TestClock
@@ -104,6 +112,8 @@ async def outside(proxies: CompanyProxies, clock: TestClock) -> AsyncIterator[Ou
         at[HOOKS].behind = receiver.port
         vault = stack.enter_context(vault_stand_in())
         at[VAULT].behind = int(vault.address.rpartition(":")[2])
+        kms = stack.enter_context(kms_stand_in())
+        at[KMS].behind = int(kms.address.rpartition(":")[2])
         yield Outside(idp, clock, at, receiver)
 
 
@@ -173,7 +183,7 @@ async def test_everything_leaves_through_the_proxy_and_nothing_past_it(
         await use_the_api(harness, there)
         assert await harness.broker.revoke("mail", subject=ALICE)
         assert 1 <= idp.count("revoke")
-        await asyncio.to_thread(use_the_key, there, setting, ca)
+        await asyncio.to_thread(use_the_keys, there, setting, ca)
         assert {FROM} == there.callers, "only the proxy came by"
         assert all(entrance.callers for entrance in there.at.values())
     host = (lambda name: name) if resolves else (lambda _: "127.0.0.1")
@@ -192,10 +202,18 @@ async def use_the_api(harness: Harness, there: Outside) -> None:
     assert (200, "alice") == (answer.status, answer.json()["login"])
 
 
-def use_the_key(there: Outside, proxy: OutgoingProxy, ca: str) -> None:
-    source = KeySource("vault", "oauthbroker", {"address": there.at[VAULT].url, "ca": ca, "tokenEnv": "V"})
-    key = provider_of(source, {"V": TOKEN}, (), proxy)
-    assert b"k" * 32 == key.unwrap(key.wrap(b"k" * 32, b"context"), b"context")
+def keys_of(there: Outside, proxy: OutgoingProxy, ca: str) -> list[KeyProvider]:
+    """A transit key of Vault, and one in AWS KMS."""
+    sources = (
+        KeySource("vault", "oauthbroker", {"address": there.at[VAULT].url, "ca": ca, "tokenEnv": "V"}),
+        KeySource("awsKms", ARN, {"endpoint": there.at[KMS].url, "ca": ca}),
+    )
+    return [provider_of(source, {"V": TOKEN}, (), proxy) for source in sources]
+
+
+def use_the_keys(there: Outside, proxy: OutgoingProxy, ca: str) -> None:
+    for key in keys_of(there, proxy, ca):
+        assert b"k" * 32 == key.unwrap(key.wrap(b"k" * 32, b"context"), b"context")
 
 
 @pytest.mark.parametrize("login", ["", "corp:wrong"], ids=["none", "wrong"])
@@ -211,6 +229,11 @@ async def test_a_login_that_the_proxy_refuses_has_a_code_of_its_own_and_costs_no
             page = await agree(harness, await harness.ask_link())
             assert_error_page(page, Code.OUTGOING_PROXY_REFUSED)
             assert "sesame" not in harness.log.getvalue()
+        for key in keys_of(there, refused, ca):
+            with pytest.raises(BrokerError) as caught:
+                await asyncio.to_thread(key.health)
+            assert (Code.OUTGOING_PROXY_REFUSED, True) == (caught.value.code, key.id() in caught.value.note)
+            assert "sesame" not in caught.value.note
         assert set() == there.callers
 
 

@@ -46,7 +46,9 @@ def _source(broker: Written[BrokerSpec], path: Keys, spec: KeySourceSpec) -> Key
     if spec.vault is not None:
         return KeySource("vault", spec.vault.key or "", _vault_options(broker, path, spec.vault))
     if spec.aws_kms is not None:
-        return KeySource("awsKms", spec.aws_kms.key_arn or "", _given(endpoint=spec.aws_kms.endpoint))
+        kms = spec.aws_kms
+        ca = trusted_ca(broker, kms.ca, (*path, "awsKms", "ca"))
+        return KeySource("awsKms", kms.key_arn or "", _given(endpoint=kms.endpoint, ca=ca))
     if spec.plugin is not None:
         return KeySource("plugin", spec.plugin.name or "", dict(spec.plugin.settings or {}))
     return KeySource("file", _path(broker, spec.file)) if spec.file else None
@@ -66,22 +68,14 @@ def check_keys(broker: Written[BrokerSpec], proxy: OutgoingProxy | None) -> None
         if spec.aws_kms is not None and not _ARN.fullmatch(spec.aws_kms.key_arn or ""):
             advice = "write the key's whole ARN, arn:aws:kms:<region>:<account>:key/<id>, no alias"
             broker.refuse((*path, "awsKms", "keyArn"), "not the ARN of a KMS key", advice)
-        if endpoint := (spec.aws_kms and spec.aws_kms.endpoint):
-            known = url_checks.problem(endpoint) is None
-            if known and (problem := lookup_problem(url_checks.host_of(endpoint), proxy)):
-                broker.refuse((*path, "awsKms", "endpoint"), *problem)
+        if spec.aws_kms is not None and spec.aws_kms.endpoint is not None:
+            _check_address(broker, (*path, "awsKms", "endpoint"), spec.aws_kms.endpoint, proxy, "AWS KMS")
         if spec.plugin is not None and not _WORD.fullmatch(spec.plugin.name or ""):
             broker.refuse((*path, "plugin", "name"), "not the name of a key provider", "write its entry point's name")
 
 
 def _check_vault(broker: Written[BrokerSpec], path: Keys, spec: VaultSpec, proxy: OutgoingProxy | None) -> None:
-    address = spec.address or ""
-    plain = url_checks.is_http(address) and not is_loopback(url_checks.host_of(address))
-    if url_checks.problem(address, query=False) or plain:
-        advice = "write https://<host>:8200, or http:// with a literal loopback address"
-        broker.refuse((*path, "address"), "not the address of Vault or OpenBao", advice)
-    elif problem := lookup_problem(url_checks.host_of(address), proxy):
-        broker.refuse((*path, "address"), *problem)
+    _check_address(broker, (*path, "address"), spec.address or "", proxy, "Vault or OpenBao")
     if not _WORD.fullmatch(spec.key or ""):
         broker.refuse((*path, "key"), "not the name of a transit key", "write the key's name")
     if (spec.token is None) == (spec.token_file is None):
@@ -90,6 +84,17 @@ def _check_vault(broker: Written[BrokerSpec], path: Keys, spec: VaultSpec, proxy
         source = source_of(broker, (*path, "token"), spec.token, plain_hint=_TOKEN_ADVICE)
         if source is not None and source.secret is not None:
             broker.refuse((*path, "token"), "the secret lies in the store that it opens", _TOKEN_ADVICE)
+
+
+def _check_address(
+    broker: Written[BrokerSpec], path: Keys, address: str, proxy: OutgoingProxy | None, service: str
+) -> None:
+    plain = url_checks.is_http(address) and not is_loopback(url_checks.host_of(address))
+    if url_checks.problem(address, query=False) or plain:
+        advice = "write https://<host>, with its port, or http:// with a literal loopback address"
+        broker.refuse(path, f"not the address of {service}", advice)
+    elif problem := lookup_problem(url_checks.host_of(address), proxy):
+        broker.refuse(path, *problem)
 
 
 def _vault_options(broker: Written[BrokerSpec], path: Keys, spec: VaultSpec) -> dict[str, Any]:

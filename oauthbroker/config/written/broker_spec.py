@@ -38,6 +38,7 @@ class VaultSpec(Strict):
 class AwsKmsSpec(Strict):
     key_arn: Text | None = None
     endpoint: Text | None = None
+    ca: Text | None = None
 
 
 class KeyPluginSpec(Strict):

@@ -64,6 +64,8 @@ REFUSED = {
     f"vault: {{{VAULT}, token: {{valueFrom: {{secretRef: {{ref: Secret/a, key: b}}}}}}}}": "lies in the store that it opens",
     f"vault: {{{VAULT}, tokenFile: ../t, ca: missing.pem}}": "A file that cannot be read",
     "awsKms: {keyArn: alias/oauthbroker}": "Not the ARN of a KMS key",
+    f"awsKms: {{keyArn: '{ARN}', endpoint: 'http://kms.example'}}": "Not the address of AWS KMS",
+    f"awsKms: {{keyArn: '{ARN}', ca: missing.pem}}": "A file that cannot be read",
     "plugin: {settings: {}}": "Not the name of a key provider",
     "also: [{vault: {key: a, tokenFile: ../t}}]": "spec.keys.also",
 }  # fmt: skip

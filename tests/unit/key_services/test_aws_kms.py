@@ -19,8 +19,8 @@ from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.testing.key_provider_contract import KeyProviderContract
 from tests.kit.connect_proxy import ConnectProxy
+from tests.kit.kms_stand_in import ARN, ENVIRONMENT, REGION, kms_stand_in
 
-REGION = "eu-central-1"
 SERVER = """
 from moto.server import ThreadedMotoServer
 server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
@@ -76,10 +76,10 @@ def test_the_keyring_names_key_and_region(endpoint: str, keys: list[str]):
     assert ring.store_id == Keyring.opened(ring.document(), kek).store_id
 
 
-def refused(kek: AwsKms) -> str:
+def refused(kek: AwsKms, code: Code = Code.KEY_UNKNOWN) -> str:
     with pytest.raises(BrokerError) as caught:
         kek.health()
-    assert Code.KEY_UNKNOWN == caught.value.code
+    assert code == caught.value.code
     assert caught.value.note.startswith("arn:aws:kms:")
     return caught.value.note
 
@@ -89,7 +89,7 @@ def test_a_key_that_is_not_there_is_one_clear_error(endpoint: str, keys: list[st
 
 
 def test_a_service_that_does_not_answer_is_one_clear_error(keys: list[str]):
-    assert "EndpointConnectionError" in refused(AwsKms(key_arn=keys[0], endpoint="http://127.0.0.1:9"))
+    assert "no answer" in refused(AwsKms(key_arn=keys[0], endpoint="http://127.0.0.1:9"))
 
 
 def test_without_credentials_the_error_says_so(endpoint: str, keys: list[str], monkeypatch: pytest.MonkeyPatch):
@@ -99,7 +99,7 @@ def test_without_credentials_the_error_says_so(endpoint: str, keys: list[str], m
 
 
 def test_without_boto3_the_error_names_the_extra(keys: list[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("oauthbroker.key_services.aws_kms.find_spec", lambda _: None)
+    monkeypatch.setattr("oauthbroker.key_services.aws_service.find_spec", lambda _: None)
     assert "oauthbroker[aws]" in refused(AwsKms(key_arn=keys[0]))
 
 
@@ -122,15 +122,48 @@ async def test_the_companys_proxy_gets_the_name_and_its_password_is_not_told(
 ):
     caplog.set_level(logging.DEBUG)
     async with ConnectProxy({}, credentials="corp:canary of a proxy") as proxy:
-        for known in ("corp:canary of a proxy", "corp:canary, wrong"):
-            way = OutgoingProxy(host="127.0.0.1", port=proxy.port, credentials=Secret(known))
-            note = await asyncio.to_thread(refused, AwsKms(key_arn=keys[0], proxy=way))
-            assert note.endswith(": ProxyConnectionError")
+        for known, code in (
+            ("corp:canary of a proxy", Code.KEY_UNKNOWN),
+            ("corp:canary, wrong", Code.OUTGOING_PROXY_REFUSED),
+        ):
+            way = OutgoingProxy(host="127.0.0.1", port=proxy.port, credentials=Secret(known), resolves=True)
+            note = await asyncio.to_thread(refused, AwsKms(key_arn=keys[0], proxy=way), code)
+            assert "the outgoing proxy: it " in note
             assert base64.b64encode(known.encode()).decode() not in caplog.text
         assert {f"kms.{REGION}.amazonaws.com:443"} == {*proxy.asked}
         excepted = OutgoingProxy(host="127.0.0.1", port=proxy.port, direct_hosts=("kms.acme.invalid",))
         before = len(proxy.asked)
         kek = AwsKms(key_arn=keys[0], endpoint="https://kms.acme.invalid", proxy=excepted)
-        assert "EndpointConnectionError" in await asyncio.to_thread(refused, kek)
+        assert "no address" in await asyncio.to_thread(refused, kek)
         assert before == len(proxy.asked)
     assert "canary" not in caplog.text
+
+
+BUSY = [(503, "ServiceUnavailable"), (400, "ThrottlingException")]
+
+
+def test_a_busy_service_is_asked_three_times(monkeypatch: pytest.MonkeyPatch):
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("oauthbroker.key_services.aws_service._PAUSES", (0.01, 0.01, 0.0))
+    with kms_stand_in() as kms:
+        key = AwsKms(key_arn=ARN, endpoint=kms.address)
+        for refusals in (BUSY, [*BUSY, BUSY[0]]):
+            kms.refusals[:] = refusals
+            kms.asked.clear()
+            if refusals is BUSY:
+                assert key.wrap(b"k" * 32, b"context")
+            else:
+                assert "ServiceUnavailable" in refused(key)
+            assert ["Encrypt"] * 3 == kms.asked[:3]
+
+
+@pytest.mark.parametrize(
+    "said", [(400, "AccessDeniedException"), (400, "InvalidSignatureException"), (403, "a word of canaries")]
+)
+def test_a_refusal_is_named_by_the_services_word_alone(monkeypatch: pytest.MonkeyPatch, said: tuple[int, str]):
+    with kms_stand_in() as kms:
+        kms.refusals.append(said)
+        note = refused(AwsKms(key_arn=ARN, endpoint=kms.address))
+        assert note == f"{ARN}: {'refused' if ' ' in said[1] else said[1]}"
+        assert 1 == len(kms.asked)
