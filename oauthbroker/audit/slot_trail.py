@@ -14,6 +14,7 @@ from oauthbroker.audit.folder import NAME, files_of, folder_of, is_named, named,
 from oauthbroker.audit.lines import AuditLine, line_from
 from oauthbroker.audit.verification import SlotVerification
 from oauthbroker.audit.verify import verify
+from oauthbroker.core.progress import Count
 
 BLOCK = 256 * 1024
 
@@ -64,12 +65,23 @@ class SlotTrail:
         genuine = previous is not None and self.keys.follows(previous.mac, line)
         return line_from(members(raw), genuine=genuine or starts_anew(self.keys, line), slot=self.slot)
 
-    def verify(self, chain_checkpoint: ChainCheckpoint | None, noted: ChainHead | None) -> SlotVerification:
-        """Verify all lines. `chain_checkpoint` was read before them."""
-        while True:
-            files = self._files()
+    def size(self) -> int:
+        """Return the bytes of all files, about: one may be rotated meanwhile."""
+        sizes = 0
+        for path in self._files():
             with suppress(FileNotFoundError):
-                named_lines = ((str(path.relative_to(self.root)), _lines(path)) for path in files)
+                sizes += path.stat().st_size
+        return sizes
+
+    def verify(
+        self, chain_checkpoint: ChainCheckpoint | None, noted: ChainHead | None, count: Count
+    ) -> SlotVerification:
+        """Verify all lines. `chain_checkpoint` was read before them."""
+        begun = count.done
+        while True:
+            files, count.done = self._files(), begun
+            with suppress(FileNotFoundError):
+                named_lines = ((str(path.relative_to(self.root)), _lines(path, count)) for path in files)
                 verification = verify(named_lines, self.keys, chain_checkpoint, noted)
                 if files == self._files():  # else a file was rotated meanwhile
                     return verification
@@ -139,15 +151,18 @@ class SlotFollow:
         return found
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    """Yield lines with their line breaks, in pieces of bounded size."""
+def _lines(path: Path, count: Count) -> Iterator[bytes]:
+    """Yield lines with their line breaks, in pieces of bounded size, and count their bytes."""
     descriptor = open_to_read(path)
-    left = os.lseek(descriptor, 0, os.SEEK_END)
+    left = uncounted = os.lseek(descriptor, 0, os.SEEK_END)
     with os.fdopen(descriptor, "rb") as file:
         file.seek(0)
         while left and (raw := file.readline(min(left, MOST_LINE))):
             left -= len(raw)
             yield raw
+            if uncounted - left >= BLOCK or not left:
+                count.add(uncounted - left)
+                uncounted = left
 
 
 def _pairs(descriptor: int, budget: Budget) -> Iterator[tuple[bytes, bytes | None]]:

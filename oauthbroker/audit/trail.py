@@ -20,6 +20,7 @@ from oauthbroker.audit.lines import AuditLine, Sought, Which, parsed
 from oauthbroker.audit.slot_trail import Budget, SlotFollow, SlotTrail
 from oauthbroker.audit.verification import TrailVerification
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.progress import Count, Progress, unseen
 
 T = TypeVar("T")
 MOST_READ = 64 * 1024 * 1024  # bytes that a search reads
@@ -39,9 +40,11 @@ class FileTrail:
     async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:
         return await _apart(partial(self._tail, n, parsed(which)))
 
-    async def verify(self, noted: Mapping[int, ChainHead] | None = None) -> TrailVerification:
+    async def verify(
+        self, noted: Mapping[int, ChainHead] | None = None, progress: Progress = unseen
+    ) -> TrailVerification:
         """Verify all slots: some seconds for a million lines. `noted`: for a slot, a line that must be there."""
-        return await _apart(partial(self._verify, noted or {}))
+        return await _apart(partial(self._verify, noted or {}, progress))
 
     def slot(self, number: int) -> SlotTrail:
         return SlotTrail(self.folder, number, self.keys.of_slot(number))
@@ -52,14 +55,16 @@ class FileTrail:
         newest_first = merge(*slots, key=_order, reverse=True)
         return [*islice((line for line in newest_first if line.fits(sought)), n)][::-1]
 
-    def _verify(self, noted: Mapping[int, ChainHead]) -> TrailVerification:
+    def _verify(self, noted: Mapping[int, ChainHead], progress: Progress) -> TrailVerification:
         checkpoint = read_checkpoint(self.folder, self.keys, patient=True)  # before the lines, which only become more
         listed = checkpoint.chains if checkpoint is not None else {}
         slots = sorted({0, *slots_with_lines(self.folder), *listed, *noted})
+        trails = {slot: self.slot(slot) for slot in slots}
+        count = Count("bytes of the audit log verified", sum(trail.size() for trail in trails.values()), progress)
         return TrailVerification(
             {
-                slot: self.slot(slot).verify(checkpoint.of(slot) if checkpoint is not None else None, noted.get(slot))
-                for slot in slots
+                slot: trail.verify(checkpoint.of(slot) if checkpoint is not None else None, noted.get(slot), count)
+                for slot, trail in trails.items()
             }
         )
 

@@ -1,5 +1,4 @@
-"""`oauthbroker audit`: verify the audit log, show its newest lines, and name a person as it does. Needs keys, no
-configuration values."""
+"""`oauthbroker audit`: verify the log, show its newest lines, name a person as it does. Needs keys, no other values."""
 
 from __future__ import annotations
 
@@ -15,6 +14,7 @@ import typer
 from oauthbroker.cli.output.completion_words import all_entry_types, app_option, entry_types
 from oauthbroker.cli.output.json_output import answer, begin_stream, one_of_many
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
+from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, shown, table
 from oauthbroker.cli.stored_records import in_vault, show_all, vault_of
 from oauthbroker.core.refused import Refused
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from oauthbroker.audit.lines import AuditLine
     from oauthbroker.audit.trail import FileTrail
     from oauthbroker.audit.verification import SlotVerification, TrailVerification
+    from oauthbroker.core.progress import Progress
     from oauthbroker.grants.grants import Vault
 
 BROKEN = 1
@@ -67,7 +68,8 @@ def verify_command(
     if head and len(collected or ()) > 1:
         raise Refused("--head belongs to the log of one host: name one folder with it.")
     noted, folders = dict(map(_head, head or ())), collected or ()
-    results = in_vault(config, lambda vault: _results(vault.audit, folders, noted))
+    with progress(as_json=as_json) as counts:
+        results = in_vault(config, lambda vault: _results(vault.audit, folders, noted, counts))
     if as_json:
         logs = {name: result.to_json() for name, result in results.items()}
         answer({"sound": all(it.sound for it in results.values()), "logs": logs} if folders else logs[""])
@@ -78,12 +80,12 @@ def verify_command(
 
 
 async def _results(
-    own: FileTrail, folders: Sequence[Path], noted: Mapping[int, ChainHead]
+    own: FileTrail, folders: Sequence[Path], noted: Mapping[int, ChainHead], progress: Progress
 ) -> dict[str, TrailVerification]:
     """Verify the logs in these folders, or without any this host's, whose name is empty. Raises Refused for a folder
     that has no log, and for a log that comes twice, because then that of another host is missing."""
     if not folders:
-        return {"": await own.verify(noted)}
+        return {"": await own.verify(noted, progress)}
     results: dict[str, TrailVerification] = {}
     ends: dict[ChainHead, str] = {}
     for folder in folders:
@@ -91,7 +93,7 @@ async def _results(
             raise Refused(
                 f"There is no audit.jsonl in {shown(str(folder))}. Name copies of the folder `data` of a host."
             )
-        result = results[str(folder)] = await replace(own, folder=folder).verify(noted)
+        result = results[str(folder)] = await replace(own, folder=folder).verify(noted, progress)
         for slot in _used(result).values():
             if (other := ends.setdefault(slot.head, str(folder))) != str(folder):
                 raise Refused(f"{shown(other)} and {shown(str(folder))} have the same log: one is a copy of the other.")

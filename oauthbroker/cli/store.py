@@ -13,6 +13,7 @@ import typer
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer, say
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
+from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, table
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
@@ -67,15 +68,17 @@ def copy_command(
     from oauthbroker.wiring.migration import copy_store
 
     settings, log = _settings(config)
-    copied = copy_store(
-        (source, target),
-        settings,
-        env=os.environ,
-        clock=SystemClock(),
-        log=log,
-        cut_over=cut_over,
-        skip_damaged=skip_damaged,
-    )
+    with progress(as_json=as_json) as shown:
+        copied = copy_store(
+            (source, target),
+            settings,
+            env=os.environ,
+            clock=SystemClock(),
+            log=log,
+            cut_over=cut_over,
+            skip_damaged=skip_damaged,
+            progress=shown,
+        )
     lines = [f"Left behind, does not open: {place}" for place in copied.damaged]
     if copied.cut_over:
         lines += [f"Done: every record opens and is equal. {source} is closed. Write {target} into spec.store."]
@@ -97,7 +100,8 @@ def verify_command(place: Place = "", as_json: AsJson = False, config: ConfigPat
     from oauthbroker.wiring.storage import word_of
 
     settings, log = _settings(config)
-    found = verify_store(place or word_of(settings), settings, env=os.environ, log=log)
+    with progress(as_json=as_json) as shown:
+        found = verify_store(place or word_of(settings), settings, env=os.environ, log=log, progress=shown)
     lines = [
         *(f"{record}: {what}" for record, what in found.faults),
         *(f"{kind}: {what} (harmless)" for kind, what in found.leftovers),
@@ -130,7 +134,10 @@ def export_command(
 
     settings, log = _settings(config)
     words = [*(recipient or ()), *_lines_of(recipients_file)]
-    kinds, damaged = export_store(file, words, settings, env=os.environ, clock=SystemClock(), log=log)
+    with progress(as_json=as_json) as shown:
+        kinds, damaged = export_store(
+            file, words, settings, env=os.environ, clock=SystemClock(), log=log, progress=shown
+        )
     apart = _kept_apart(config)
     lines = [*(f"Left out, does not open: {place}" for place in damaged), *apart]
     _tell(kinds, lines, {"damaged": damaged, "apart": apart}, as_json=as_json)
@@ -148,7 +155,8 @@ def import_command(file: Archive, identity: Identity, as_json: AsJson = False, c
     from oauthbroker.wiring.backup import import_store
 
     settings, log = _settings(config)
-    kinds = import_store(file, identity, settings, env=os.environ, clock=SystemClock(), log=log)
+    with progress(as_json=as_json) as shown:
+        kinds = import_store(file, identity, settings, env=os.environ, clock=SystemClock(), log=log, progress=shown)
     line = "Every record opens and is that of the archive. Now read `oauthbroker store accept-restore`."
     _tell(kinds, [line], {}, as_json=as_json)
 

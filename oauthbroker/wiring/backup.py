@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from oauthbroker.audit import RestoreAccepted
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.progress import Progress, unseen
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
@@ -27,7 +28,14 @@ from oauthbroker.wiring.storage import audit_file, data_of, word_of
 
 
 def export_store(
-    path: Path, recipients: Sequence[str], settings: Settings, *, env: Mapping[str, str], clock: Clock, log: Log
+    path: Path,
+    recipients: Sequence[str],
+    settings: Settings,
+    *,
+    env: Mapping[str, str],
+    clock: Clock,
+    log: Log,
+    progress: Progress = unseen,
 ) -> tuple[list[CopiedKind], list[str]]:
     """Write an archive. Return its kinds, and the records that do not open and are left out. Raises Refused and store
     codes."""
@@ -38,13 +46,20 @@ def export_store(
     with closing(raw_store(word_of(settings), env)) as store:
         document = store.keyring()
         ring = Keyring.opened(document, *key_providers(settings, env, log))
-        export = Export(store=store, document=document or b"", ring=ring, known=KINDS, clock=clock)
+        export = Export(store=store, document=document or b"", ring=ring, known=KINDS, clock=clock, progress=progress)
         age.encrypt(path, export.lines(), to)
         return export.kinds, export.damaged
 
 
 def import_store(
-    path: Path, identity: Path, settings: Settings, *, env: Mapping[str, str], clock: Clock, log: Log
+    path: Path,
+    identity: Path,
+    settings: Settings,
+    *,
+    env: Mapping[str, str],
+    clock: Clock,
+    log: Log,
+    progress: Progress = unseen,
 ) -> list[CopiedKind]:
     """Make a restored store of an archive. Raises Refused and store codes."""
     _check_installed()
@@ -53,13 +68,13 @@ def import_store(
     def opened(document: bytes) -> Keyring:
         return Keyring.opened(document, *key_providers(settings, env, log))
 
-    using = age.identities(identity)
+    using, passes = age.identities(identity), iter(("bytes of the archive opened", "bytes of the archive written"))
     with age.archive_file(path) as file, closing(raw_store(word_of(settings), env, make=True)) as target:
 
         def read(reader: ArchiveReader) -> None:
-            age.decrypt(file, reader, using)
+            age.decrypt(file, reader, using, next(passes), progress)
 
-        return Import(target=target, opened=opened, known=KINDS, clock=clock).run(read)
+        return Import(target=target, opened=opened, known=KINDS, clock=clock, progress=progress).run(read)
 
 
 class Restored(NamedTuple):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.progress import Progress, unseen
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.settings import Settings
@@ -69,18 +70,21 @@ def copy_store(
     log: Log,
     cut_over: bool = False,
     skip_damaged: bool = False,
+    progress: Progress = unseen,
 ) -> Copied:
     """Copy the store of one word to the place of another. Raises Refused and store codes."""
     with ExitStack() as stack:
         source, ring = stack.enter_context(opened_ring(raw_store(words[0], env), settings, env, log))
         target = stack.enter_context(closing(raw_store(words[1], env, make=True)))
-        move = Migration(source=source, target=target, ring=ring, kinds=KINDS, clock=clock)
+        move = Migration(source=source, target=target, ring=ring, kinds=KINDS, clock=clock, progress=progress)
         return move.cut_over(skip_damaged=skip_damaged) if cut_over else move.copy()
 
 
-def verify_store(word: str, settings: Settings, *, env: Mapping[str, str], log: Log) -> VerifiedStore:
+def verify_store(
+    word: str, settings: Settings, *, env: Mapping[str, str], log: Log, progress: Progress = unseen
+) -> VerifiedStore:
     with opened_ring(raw_store(word, env), settings, env, log) as (store, ring):
-        return verify(store, ring, KINDS, described)
+        return verify(store, ring, KINDS, described, progress)
 
 
 def reopen_store(word: str, env: Mapping[str, str], *, abandon: bool) -> bool:

@@ -15,6 +15,7 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.config.key_file import with_keys
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.progress import Progress, unseen
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metric, Metrics
@@ -48,9 +49,9 @@ class StoreKeys:
         self._note("rewrap")
         await self.rotation.rewrap()
 
-    async def reseal(self) -> Resealed:
+    async def reseal(self, progress: Progress = unseen) -> Resealed:
         self._note("reseal")
-        return self._counted(await self.rotation.reseal())
+        return self._counted(await self.rotation.reseal(progress=progress))
 
     async def reseal_gently(self) -> None:
         """Seal records anew in the background, while no other process does."""

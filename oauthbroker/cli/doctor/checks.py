@@ -23,6 +23,7 @@ from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.values.value_sources import is_unread_secret
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.core.sentences import sentence
 from oauthbroker.diagnostics import findings
 from oauthbroker.diagnostics.findings import Check, Finding, Severity
@@ -58,6 +59,7 @@ class Doctor:
     grants: list[GrantView] = field(default_factory=list)
     apps: dict[str, App] = field(default_factory=dict)
     login: App | None = None
+    progress: Progress = unseen
     forecast: Forecast = field(default_factory=lambda: Forecast((), {}))
 
     async def here(self) -> list[Finding]:
@@ -81,8 +83,8 @@ class Doctor:
             "forecast": self._forecast,
         }
         others = {"permissions", "disk", "locks"} if self.settings.store_url_env else {"database"}
-        chosen = [(check, step) for check, step in steps.items() if check not in others]
-        return [*found, *[finding for check, step in chosen for finding in await guarded(check, step)]]
+        chosen = {check: step for check, step in steps.items() if check not in others}
+        return [*found, *await self._all(chosen, "checks done")]
 
     async def away(self) -> list[Finding]:
         """Run the checks that need the network: providers and their clocks, our public address, receivers, plug-ins."""
@@ -90,11 +92,21 @@ class Doctor:
             return []
         async with probing(self.settings, self.clock) as probe:
             asked = [*self.apps.values(), *([self.login] if self.login is not None else [])]
-            found = await guarded("providers", lambda: probe.providers(asked))
-            clock = findings.of_clock(probe.skews)
-            public = await guarded("address", lambda: probe.address(self._settings.public_base_url))
-            forwarded = await guarded("forwarders", self._forwarders)
-            return [*found, clock, *public, *forwarded, *await guarded("plugins", lambda: plugins(self._settings))]
+            steps: dict[Check, Step] = {
+                "providers": lambda: probe.providers(asked),
+                "clock": lambda: _clock(probe.skews),
+                "address": lambda: probe.address(self._settings.public_base_url),
+                "forwarders": self._forwarders,
+                "plugins": lambda: plugins(self._settings),
+            }
+            return await self._all(steps, "checks over the network done")
+
+    async def _all(self, steps: Mapping[Check, Step], what: str) -> list[Finding]:
+        found, count = list[Finding](), Count(what, len(steps), self.progress)
+        for check, step in steps.items():
+            found += await guarded(check, step)
+            count.add()
+        return found
 
     async def _forwarders(self) -> list[Finding]:
         """Check the receivers of forwarded events. Missing secrets are reported elsewhere."""
@@ -230,7 +242,7 @@ class Doctor:
         is_new = not is_there(self._settings.store_root)  # a host of a database before its first start
         if is_new or not slots_with_lines(data):
             return [Finding("audit", "ok", "No line was written yet.", about=str(path))]
-        verification = await FileTrail(data, AuditKeys(self.store.mac)).verify()
+        verification = await FileTrail(data, AuditKeys(self.store.mac)).verify(progress=self.progress)
         if not verification.sound:
             what, hint = (
                 f"The log was changed: {counted(verification.broken, 'break')}.",
@@ -274,6 +286,10 @@ class Doctor:
     def _facts(self) -> dict[str, AppFacts]:
         known = presets()
         return {name: AppFacts.of(app, known.get(app.provider)) for name, app in self.apps.items()}
+
+
+async def _clock(skews: list[float]) -> list[Finding]:
+    return [findings.of_clock(skews)]
 
 
 def _misplaced(app: App) -> list[Finding]:

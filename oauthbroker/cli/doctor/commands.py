@@ -18,12 +18,14 @@ from rich.text import Text
 
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
+from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, shown, table
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
 
 if TYPE_CHECKING:
     from oauthbroker.cli.doctor.checks import Doctor
+    from oauthbroker.core.progress import Progress
     from oauthbroker.diagnostics.findings import Finding, Severity
 
 WARNED, FAILED = 1, 2
@@ -49,7 +51,8 @@ def doctor_command(
     """
     from oauthbroker.diagnostics.findings import worst
 
-    doctor, findings = asyncio.run(_examine(config, offline=offline or forecast))
+    with progress(as_json=as_json) as counts:
+        doctor, findings = asyncio.run(_examine(config, counts, offline=offline or forecast))
     severity = worst(findings)
     if as_json:
         answer(_as_json(doctor, findings, severity))
@@ -63,11 +66,11 @@ def doctor_command(
         raise typer.Exit(WARNED)
 
 
-async def _examine(config: Path, *, offline: bool) -> tuple[Doctor, list[Finding]]:
+async def _examine(config: Path, counts: Progress, *, offline: bool) -> tuple[Doctor, list[Finding]]:
     from oauthbroker.cli.doctor.checks import Doctor
 
     clock = SystemClock()
-    doctor = Doctor(config=config, env=os.environ, clock=clock, log=json_log(sys.stderr, clock))
+    doctor = Doctor(config=config, env=os.environ, clock=clock, log=json_log(sys.stderr, clock), progress=counts)
     try:
         findings = await doctor.here()
         if not offline:

@@ -17,10 +17,12 @@ from typing import Any, BinaryIO, TextIO
 import typer
 
 from oauthbroker.cli.output.json_output import answer
-from oauthbroker.cli.output.tables import counted, facts, progress, shown
+from oauthbroker.cli.output.progress import progress
+from oauthbroker.cli.output.tables import counted, facts, shown
 from oauthbroker.config import Loaded, load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused
 from oauthbroker.grants.import_lines import MOST_LINES, MOST_PROBLEMS, CheckedLines, Incoming, LineProblem, validate
 from oauthbroker.grants.importing import Importing, ImportOutcome
@@ -49,7 +51,7 @@ class ImportFigures:
     unverified: set[int] = field(default_factory=set)
     verified: set[int] = field(default_factory=set)
     unsound: dict[int, Code] = field(default_factory=dict)
-    on_change: Callable[[str, int], None] = lambda _name, _done: None
+    progress: Progress = unseen
 
     def count(self, outcome: ImportOutcome) -> int:
         return Counter(self.outcomes.values())[outcome]
@@ -93,10 +95,8 @@ def _run(config: Path, loaded: Loaded, incoming: Sequence[Incoming], figures: Im
     if wanted.dry_run:
         asyncio.run(_foresee(loaded, incoming, figures, replace=wanted.replace))
         return False
-    names = ["written", "verified"] if wanted.verify else ["written"]
     try:
-        with progress(dict.fromkeys(names, len(incoming))) as show:
-            figures.on_change = show
+        with progress(as_json=wanted.as_json) as figures.progress:
             asyncio.run(_import(config, incoming, figures, replace=wanted.replace, verify=wanted.verify))
     except KeyboardInterrupt:
         return True
@@ -171,10 +171,12 @@ async def _import(
     only = {line.app for line in incoming}
     async with open_broker(config, background=False, only=only) as broker:
         importing = broker.grants.importing
-        await _each(incoming, WRITTEN_AT_ONCE, lambda line: _take(importing, line, figures, replace=replace))
+        written = Count("grants written", len(incoming), figures.progress)
+        await _each(incoming, WRITTEN_AT_ONCE, lambda line: _take(importing, line, figures, written, replace=replace))
         ours = [line for line in incoming if figures.outcomes.get(line.line) in {"imported", "replaced", "there"}]
         if verify:
-            await _each(ours, VERIFIED_AT_ONCE, lambda line: _verify(importing, line, figures))
+            verified = Count("grants verified by their provider", len(ours), figures.progress)
+            await _each(ours, VERIFIED_AT_ONCE, lambda line: _verify(importing, line, figures, verified))
         figures.unverified = {line.line for line in ours if await importing.is_unverified(line)}
 
 
@@ -190,15 +192,15 @@ async def _each(lines: Sequence[Incoming], at_once: int, work: Callable[[Incomin
             group.create_task(one_after_the_other())
 
 
-async def _take(importing: Importing, line: Incoming, figures: ImportFigures, *, replace: bool) -> None:
+async def _take(importing: Importing, line: Incoming, figures: ImportFigures, count: Count, *, replace: bool) -> None:
     try:
         figures.outcomes[line.line] = await importing.import_grant(line, replace=replace)
     except BrokerError as error:
         figures.failed[line.line] = error.code
-    figures.on_change("written", len(figures.outcomes) + len(figures.failed))
+    count.add()
 
 
-async def _verify(importing: Importing, line: Incoming, figures: ImportFigures) -> None:
+async def _verify(importing: Importing, line: Incoming, figures: ImportFigures, count: Count) -> None:
     try:
         code = await importing.verify(line)
     except BrokerError as error:
@@ -207,7 +209,7 @@ async def _verify(importing: Importing, line: Incoming, figures: ImportFigures) 
         figures.verified.add(line.line)
     else:
         figures.unsound[line.line] = code
-    figures.on_change("verified", len(figures.verified) + len(figures.unsound))
+    count.add()
 
 
 def _tell(checked: CheckedLines, figures: ImportFigures, wanted: Wanted) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import typer
 
 from oauthbroker.cli.output.json_output import answer
-from oauthbroker.cli.output.tables import counted, facts, progress, shown
+from oauthbroker.cli.output.progress import progress
+from oauthbroker.cli.output.tables import counted, facts, shown
 from oauthbroker.config import load
 from oauthbroker.core.refused import CRASHED
 from oauthbroker.grants.grants import GrantSummary
@@ -60,11 +61,13 @@ def run(config: Path, chosen: Sequence[GrantSummary], patience: float, *, as_jso
     """End all chosen grants and return the exit status. After Ctrl-C pending revocations stay recorded."""
     figures, alive = RevocationFigures(chosen=len(chosen)), sum(grant.state == "live" for grant in chosen)
     try:
-        with progress({"ended here": alive, "providers know": len(chosen)}) as show:
+        with progress(as_json=as_json) as show:
 
             def on_change(now: RevocationFigures) -> None:
-                show("ended here", now.ended)
-                show("providers know", now.chosen - now.left - len(now.failed))
+                if now.outcomes:
+                    show("grants told to their provider", len(now.outcomes), now.chosen - len(now.failed))
+                else:
+                    show("grants ended here", now.ended, alive)
 
             asyncio.run(_end(config, chosen, patience, figures, on_change))
         stopped = False

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -39,19 +38,6 @@ def facts(pairs: Iterable[tuple[str, str]]) -> None:
         line = Text(name.ljust(width), style="dim").append(f"  {value}", style="not dim")
         line.rstrip()
         console.print(line, soft_wrap=True)
-
-
-@contextmanager
-def progress(totals: Mapping[str, int]) -> Iterator[Callable[[str, int], None]]:
-    """Show a bar for each total on stderr, if it is a terminal and there is more than one thing to do. Yield the
-    function that sets how much of a total is done."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # rarely needed
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal or max(totals.values()) < 2) as bars:
-        tasks = {name: bars.add_task(name, total=total) for name, total in totals.items()}
-        yield lambda name, done: bars.update(tasks[name], completed=done)
 
 
 def shown(text: str) -> str:

@@ -56,6 +56,9 @@ class SealedFiles:
     async def settle_writers(self) -> None:
         await self._writer.settle()
 
+    async def to_reseal(self, kind: str) -> int:
+        return len(await self._keys(kind))
+
     async def reseal(self, kind: str) -> AsyncIterator[bool | None]:
         for key in await self._keys(kind):
             try:

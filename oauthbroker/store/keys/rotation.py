@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import on_thread
+from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.store.format.port import Store
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.keys.keyring_home import KeyringHome
@@ -48,6 +49,10 @@ class SealedEntries(Protocol):
 
     async def settle_writers(self) -> None:
         """Wait until every write has ended that began before this call."""
+        ...
+
+    async def to_reseal(self, kind: str) -> int:
+        """Count what `reseal` will yield, about: others may be writing."""
         ...
 
     def reseal(self, kind: str) -> AsyncIterator[bool | None]:
@@ -124,18 +129,22 @@ class KeyRotation:
         async with self.store.lease(self.store.key(LEASE_KIND), wait=PATIENCE_SECONDS):
             await self._change(lambda ring: ring.wrapped_for(self.home.keks))
 
-    async def reseal(self, *, rest: float = 0.0, wait: float = PATIENCE_SECONDS) -> Resealed:
+    async def reseal(
+        self, *, rest: float = 0.0, wait: float = PATIENCE_SECONDS, progress: Progress = unseen
+    ) -> Resealed:
         """Seal every record under the active seed, with `rest` seconds after each one. Raises `storeLocked` while
         another process does it."""
         await self.follow()
         if all(seed.resealed for seed in self.ring.old_seeds):
             return Resealed()
         async with self.store.lease(self.store.key(LEASE_KIND, "reseal"), wait=wait):
-            epoch, counts = self.ring.epoch, Counter[bool | None]()
-            await self.store.sealed.settle_writers()
-            for kind in self.store.sealed.kinds:
-                async for outcome in self.store.sealed.reseal(kind):
+            epoch, counts, sealed = self.ring.epoch, Counter[bool | None](), self.store.sealed
+            await sealed.settle_writers()
+            count = Count("records sealed anew", sum([await sealed.to_reseal(kind) for kind in sealed.kinds]), progress)
+            for kind in sealed.kinds:
+                async for outcome in sealed.reseal(kind):
                     counts[outcome] += 1
+                    count.add()
                     await asyncio.sleep(rest if outcome else 0)
             done = not counts[None] and epoch == self.ring.epoch
             if done:

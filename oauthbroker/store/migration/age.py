@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, BinaryIO, Final
 import pyrage
 
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.core.refused import Refused
 from oauthbroker.store.migration.archive import DAMAGED, ArchiveReader
 from oauthbroker.store.posix.atomic_files import collect_temps, replacing
@@ -130,11 +132,30 @@ class _Ends:
         """Do nothing: the file is synced at the end."""
 
 
-def decrypt(file: BinaryIO, reader: ArchiveReader, using: Sequence[Any]) -> None:
+class _Watched:
+    """An encrypted file whose reads are counted."""
+
+    def __init__(self, file: BinaryIO, count: Count) -> None:
+        self._file, self._count = file, count
+
+    def read(self, size: int) -> bytes:
+        piece = self._file.read(size)
+        self._count.add(len(piece))
+        return piece
+
+
+def decrypt(
+    file: BinaryIO,
+    reader: ArchiveReader,
+    using: Sequence[Any],
+    what: str = "bytes of the archive read",
+    progress: Progress = unseen,
+) -> None:
     """Give the plain text to the reader. Raises Refused for a file that does not open."""
+    size = file.seek(0, os.SEEK_END)
     file.seek(0)
     try:
-        pyrage.decrypt_io(file, reader, using)
+        pyrage.decrypt_io(_Watched(file, Count(what, size, progress)), reader, using)
     except pyrage.DecryptError:
         text = _WRONG
     except OSError:

@@ -16,11 +16,12 @@ from typing import Any, Final
 
 from oauthbroker.core.clock import Clock, to_iso
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.core.refused import Refused
 from oauthbroker.store.format.entry_names import is_name
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.migration.copying import CopiedKind, bytes_of, opens, place_of
-from oauthbroker.store.migration.raw import PAGE, RawRecord, RawStore, pages_of
+from oauthbroker.store.migration.raw import PAGE, RawRecord, RawStore, counted, pages_of
 from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 
 FORMAT: Final = "oab-archive-1"
@@ -51,6 +52,7 @@ class Export:
     ring: Keyring
     known: Collection[str]
     clock: Clock
+    progress: Progress = unseen
     kinds: list[CopiedKind] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
 
@@ -60,15 +62,17 @@ class Export:
             raise mark.refusal()
         id_, at = self.clock.random_bytes(16).hex(), to_iso(self.clock.now())
         yield _line({"format": FORMAT, "archive": id_, "at": at, "keyring": self.document.decode()})
+        count = counted(self.store, self.known, "records exported", self.progress)
         for kind in sorted(self.known, key=lambda kind: (kind in _LAST_KINDS, kind == _LAST_KINDS[-1])):
-            yield from self._lines_of(kind)
+            yield from self._lines_of(kind, count)
         if self.store.keyring() != self.document:
             raise BrokerError(Code.STORE_LOCKED, note="the keys of the store were changed meanwhile: export again")
         yield _line({"kinds": {each.kind: [each.records, each.digest] for each in self.kinds}})
 
-    def _lines_of(self, kind: str) -> Iterator[bytes]:
+    def _lines_of(self, kind: str, count: Count) -> Iterator[bytes]:
         digest, records = hashlib.sha256(), 0
         for page in pages_of(self.store, kind):
+            count.add(len(page))
             for each in page:
                 if not opens(self.ring, kind, each, self.known):
                     self.damaged.append(place_of(kind, each))
@@ -152,6 +156,7 @@ class Import:
     opened: Callable[[bytes], Keyring]
     known: Collection[str]
     clock: Clock
+    progress: Progress = unseen
 
     def run(self, read: Read) -> list[CopiedKind]:
         """Open every record of the archive, then write all of them, then compare the target with them.
@@ -168,7 +173,8 @@ class Import:
             if self.target.keyring() != head.keyring:
                 self.target.put_keyring(head.keyring)
             read(ArchiveReader(known=self.known, begun=lambda _: None, found=self.target.write))
-        compared = [self._compared(kind, kinds) for kind in self.known]
+        count = counted(self.target, self.known, "records compared", self.progress)
+        compared = [self._compared(kind, kinds, count) for kind in self.known]
         if mark.state is MigrationState.IMPORTING:
             self.target.set_mark(self._mark(MigrationState.RESTORED, head), expect=mark)
         return compared
@@ -205,11 +211,12 @@ class Import:
         elif mark.move != head.id or mark.state not in {MigrationState.IMPORTING, MigrationState.RESTORED}:
             raise mark.refusal()
 
-    def _compared(self, kind: str, kinds: Mapping[str, CopiedKind]) -> CopiedKind:
+    def _compared(self, kind: str, kinds: Mapping[str, CopiedKind], count: Count) -> CopiedKind:
         """Compare the records of a kind in the target with those that were opened. Raises `recordCorrupt`."""
         digest, records = hashlib.sha256(), 0
         for page in pages_of(self.target, kind):
             records += len(page)
+            count.add(len(page))
             for each in page:
                 digest.update(bytes_of(each))
         found = CopiedKind(kind=kind, records=records, digest=digest.hexdigest())

@@ -22,10 +22,11 @@ from dataclasses import dataclass, replace
 
 from oauthbroker.core.clock import Clock, to_iso
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.store.format.entry_names import length_prefixed
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.keys.keyring_document import store_id_of
-from oauthbroker.store.migration.raw import LAST, PAGE, RawRecord, RawStore
+from oauthbroker.store.migration.raw import LAST, PAGE, RawRecord, RawStore, counted
 from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationState
 
 _UNDER_WAY = (MigrationState.CLOSING, MigrationState.CLOSED)
@@ -60,6 +61,7 @@ class Migration:
     ring: Keyring
     kinds: Collection[str]
     clock: Clock
+    progress: Progress = unseen
 
     def copy(self) -> Copied:
         """Bring the target up to the source, which brokers may use meanwhile. Raises store codes."""
@@ -80,7 +82,8 @@ class Migration:
             raise BrokerError(
                 Code.RECORD_CORRUPT, note=f"{len(copied.damaged)} do not open ({some}): `--skip-damaged` leaves them"
             )
-        kinds = [self._compared(each, set(copied.damaged)) for each in copied.kinds]
+        count = counted(self.source, self.kinds, "records compared", self.progress)
+        kinds = [self._compared(each, set(copied.damaged), count) for each in copied.kinds]
         closing = self.source.mark()
         if closing is not None and closing.state is MigrationState.CLOSING:
             self.source.set_mark(replace(closing, state=MigrationState.CLOSED), expect=closing)
@@ -151,10 +154,10 @@ class Migration:
         if strange:
             note = f"a newer oauthbroker wrote {', '.join(sorted(strange))}: copy with that version"
             raise BrokerError(Code.KEY_MISMATCH, note=note)
-        damaged = list[str]()
-        return Copied(kinds=[self._copied(kind, damaged) for kind in self.kinds], damaged=damaged)
+        damaged, count = list[str](), counted(self.source, self.kinds, "records copied", self.progress)
+        return Copied(kinds=[self._copied(kind, damaged, count) for kind in self.kinds], damaged=damaged)
 
-    def _copied(self, kind: str, damaged: list[str]) -> CopiedKind:
+    def _copied(self, kind: str, damaged: list[str], count: Count) -> CopiedKind:
         digest, records, written, removed = hashlib.sha256(), 0, 0, 0
         for page, there in self._pages(kind):
             known, whole = {each.name: each for each in there}, list[RawRecord]()
@@ -171,9 +174,10 @@ class Migration:
             if gone:
                 self.target.remove(kind, sorted(gone))
             records, written, removed = records + len(whole), written + len(changed), removed + len(gone)
+            count.add(len(page))
         return CopiedKind(kind=kind, records=records, digest=digest.hexdigest(), written=written, removed=removed)
 
-    def _compared(self, copied: CopiedKind, damaged: Collection[str]) -> CopiedKind:
+    def _compared(self, copied: CopiedKind, damaged: Collection[str], count: Count) -> CopiedKind:
         """Open every record of the target and compare it with the source. Raises `recordCorrupt`."""
         digest, records = hashlib.sha256(), 0
         for page, there in self._pages(copied.kind):
@@ -183,6 +187,7 @@ class Migration:
             records += len(there)
             for each in there:
                 digest.update(bytes_of(each))
+            count.add(len(page))
         return replace(copied, records=records, digest=digest.hexdigest())
 
     def _pages(self, kind: str) -> Iterator[tuple[list[RawRecord], list[RawRecord]]]:

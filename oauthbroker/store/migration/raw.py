@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
+from oauthbroker.core.progress import Count, Progress
 from oauthbroker.store.posix.migration_marker import MigrationMarker
 
 LAST: Final = "g"  # behind every name, which is hexadecimal
@@ -55,6 +56,10 @@ class RawStore(Protocol):
         """Return records in the order of their names, those behind `after` and not behind `upto`."""
         ...
 
+    def count(self, kind: str) -> int:
+        """Count the records of a kind, about: brokers may be writing."""
+        ...
+
     def write(self, kind: str, records: Collection[RawRecord]) -> None:
         """Write records with exactly these tags, durably, over those of the same names."""
         ...
@@ -68,6 +73,11 @@ class RawStore(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def counted(store: RawStore, kinds: Collection[str], what: str, report: Progress) -> Count:
+    """Return a count of all records of these kinds."""
+    return Count(what, sum(map(store.count, kinds)), report)
 
 
 def pages_of(store: RawStore, kind: str) -> Iterator[list[RawRecord]]:

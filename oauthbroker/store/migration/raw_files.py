@@ -123,6 +123,9 @@ class RawFiles:
                     found.append(RawRecord(name, record[0], frozenset(tags.get(name, ()))))
         return found
 
+    def count(self, kind: str) -> int:
+        return len([*filter(is_name, at_border(lambda: self._listed(kind)))])
+
     def write(self, kind: str, records: Collection[RawRecord]) -> None:
         at_border(lambda: self._write(kind, records))
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.migration.copying import CopiedKind, body_of, bytes_of, place_of
-from oauthbroker.store.migration.raw import RawRecord, RawStore, pages_of
+from oauthbroker.store.migration.raw import RawRecord, RawStore, counted, pages_of
 
 
 class Expected(NamedTuple):
@@ -38,12 +39,15 @@ class _Look(NamedTuple):
     faults: dict[str, str]
 
 
-def verify(store: RawStore, ring: Keyring, kinds: Collection[str], describe: Describe) -> VerifiedStore:
+def verify(
+    store: RawStore, ring: Keyring, kinds: Collection[str], describe: Describe, progress: Progress = unseen
+) -> VerifiedStore:
     """Read every record, and those of a kind with a fault once more: a broker may be writing."""
     found, names = VerifiedStore(kinds=[], faults=[], leftovers=[]), dict[str, set[str]]()
+    count = counted(store, kinds, "records verified", progress)
     for kind in kinds:
-        look = _look(store, ring, kind, kinds, describe)
-        again = _look(store, ring, kind, kinds, describe).faults if look.faults else {}
+        look = _look(store, ring, kind, kinds, describe, count)
+        again = _look(store, ring, kind, kinds, describe, None).faults if look.faults else {}
         found.faults.extend((place, what) for place, what in look.faults.items() if place in again)
         found.kinds.append(CopiedKind(kind=kind, records=len(look.names), digest=look.digest))
         names[kind] = look.names
@@ -55,7 +59,9 @@ def verify(store: RawStore, ring: Keyring, kinds: Collection[str], describe: Des
     return found
 
 
-def _look(store: RawStore, ring: Keyring, kind: str, kinds: Collection[str], describe: Describe) -> _Look:
+def _look(
+    store: RawStore, ring: Keyring, kind: str, kinds: Collection[str], describe: Describe, count: Count | None
+) -> _Look:
     digest, names, faults = hashlib.sha256(), set[str](), dict[str, str]()
     for page in pages_of(store, kind):
         for each in page:
@@ -63,6 +69,8 @@ def _look(store: RawStore, ring: Keyring, kind: str, kinds: Collection[str], des
             digest.update(bytes_of(each))
             if what := _fault(ring, kind, each, kinds, describe):
                 faults[place_of(kind, each)] = what
+        if count is not None:
+            count.add(len(page))
     return _Look(names, digest.hexdigest(), faults)
 
 

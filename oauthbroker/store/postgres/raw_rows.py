@@ -46,6 +46,10 @@ select encode(name, 'hex'), record, tags from (
     where record is not null and not exists (select from {{schema}}.entry where kind = 'events' and name = id)
 ) as event where {_RANGE}
 """  # noqa: S608  (of constants)
+_COUNT = """
+select (select count(*) from {schema}.entry where kind = %(kind)s)
+     + (select count(*) from {schema}.queued where %(events)s and record is not null)
+"""
 _PAUSE = "select pg_sleep(0.1)"
 _REMOVE_QUEUED = "delete from {schema}.queued where id = decode(%(name)s, 'hex')"
 _TRIGGERS = "alter table {} {} trigger user"
@@ -151,6 +155,9 @@ class RawRows:
             RawRecord(name, bytes(record), frozenset(tuple(tag.split(" ")) for tag in tags))
             for name, record, tags in self._run(statement, values)
         ]
+
+    def count(self, kind: str) -> int:
+        return int(self._run(_COUNT, {"kind": kind, "events": kind == _EVENTS})[0][0]) if self._schema else 0
 
     def write(self, kind: str, records: Collection[RawRecord]) -> None:
         entries = [

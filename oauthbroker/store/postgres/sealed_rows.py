@@ -90,6 +90,10 @@ class SealedRows:
         rows = await self._connections.read(_SEEDS, {"kind": kind})
         return Counter({bytes(seed): number for seed, number in rows})
 
+    async def to_reseal(self, kind: str) -> int:
+        seals = await self.seals(kind)
+        return seals.total() - seals[self._keyring.ring.active.kid]
+
     async def reseal(self, kind: str) -> AsyncIterator[bool | None]:
         for rows_of in (_ENTRIES, _EVENTS) if kind == _QUEUED else (_ENTRIES,):
             find, replace, name, more = _OTHER_SEED.format(**rows_of), _RESEAL.format(**rows_of), b"", True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
@@ -120,19 +119,3 @@ def test_revoking_asks_first(desk: Desk, idp: IdentityProvider, answer: str, cod
         terminal.type(answer)
         assert code == terminal.end(), terminal.screen
     assert f" {state} " in desk.type("grants", "list").out
-
-
-def test_an_import_shows_its_progress_on_a_terminal_only(desk: Desk, idp: IdentityProvider):
-    desk.ready_to_serve(idp)
-    lines = [
-        {"app": "mail", "subject": f"idp:user:N{number}", "refreshToken": f"refresh-{number}"} for number in (1, 2)
-    ]
-    path = desk.folder / "lines.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    path.chmod(0o600)
-    with at_terminal(desk, "grants", "import", str(path), TERM="xterm-256color") as terminal:
-        assert 0 == terminal.end(), terminal.screen
-    assert "written" in terminal.screen
-    assert "2/2" in terminal.screen
-    done = desk.type("grants", "import", str(path))
-    assert "2/2" not in done.out + done.err

@@ -11,6 +11,7 @@ from oauthbroker.admin.gauges import KeyFigures
 from oauthbroker.audit import KeysChanged
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.progress import Progress, unseen
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.store.keys.rotation import GENTLE_SECONDS, Resealed
 from oauthbroker.testing import TestClock
@@ -45,7 +46,8 @@ class Rotation:
     async def rewrap(self) -> None:
         self._note("rewrap")
 
-    async def reseal(self, **how: float) -> Resealed:
+    async def reseal(self, *, progress: Progress = unseen, **how: float) -> Resealed:
+        progress("records sealed anew", 3, 3)
         self._note("reseal", *how.items())
         return Resealed(resealed=3)
 

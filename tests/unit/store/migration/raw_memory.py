@@ -51,6 +51,9 @@ class RawMemory:
         found = [each for name, each in sorted(self.kept.get(kind, {}).items()) if after < name <= upto]
         return found if limit is None else found[:limit]
 
+    def count(self, kind: str) -> int:
+        return len(self.kept.get(kind, ()))
+
     def write(self, kind: str, records: Collection[RawRecord]) -> None:
         self.changes.append(("write", kind, len(records)))
         self.kept.setdefault(kind, {}).update({each.name: each for each in records})
