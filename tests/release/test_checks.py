@@ -104,6 +104,7 @@ def test_the_facts_are_those_of_a_repository(tmp_path: Path):
         (client / name).write_text('{"version": "0.9.0"}')
     (client / "src/version.ts").write_text('export const VERSION = "0.9.0";')
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://code.example.org/broker"\n')
     git("init", "-q")
     git("add", "-A")
     git("commit", "-qm", "one")
@@ -116,6 +117,7 @@ def test_the_facts_are_those_of_a_repository(tmp_path: Path):
     assert {"v0.8.0": head, "v0.9.0": head} == facts.tags
     assert (("new",), head) == (facts.changed, facts.head)
     assert dict.fromkeys(("package.json", "package-lock.json", "src/version.ts"), "0.9.0") == facts.npm
+    assert {"Repository"} == facts.urls
 
 
 FOUND = {
