@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from oauthbroker.core.version import VERSION
 from release.building import ROOT, ran
 
 CLIENT = "clients/typescript"
+URLS = frozenset({"Changelog", "Documentation", "Issues", "Repository"})
 HEADING = re.compile(r"^## \[([^\]]+)\](?: - (\d{4}-\d\d-\d\d))?\s*$", re.MULTILINE)
 
 
@@ -25,6 +27,7 @@ class Facts:
     npm: dict[str, str]
     changelog: str
     tags: dict[str, str]
+    urls: frozenset[str]
 
 
 def gathered(root: Path = ROOT) -> Facts:
@@ -32,6 +35,7 @@ def gathered(root: Path = ROOT) -> Facts:
     package, lock = (
         json.loads((root / CLIENT / name).read_text("utf-8")) for name in ("package.json", "package-lock.json")
     )
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
     source = re.search(r'VERSION = "(.*)"', (root / CLIENT / "src/version.ts").read_text("utf-8"))
     listed = ran("git", "tag", "--list", "v*", "--format=%(refname:short) %(objectname) %(*objectname)", cwd=root)
     return Facts(
@@ -47,12 +51,13 @@ def gathered(root: Path = ROOT) -> Facts:
         tags={
             words[0]: words[-1] for words in map(str.split, listed.splitlines())
         },  # an annotated tag's commit is last
+        urls=frozenset(project.get("urls", {})),
     )
 
 
 def disagreements(facts: Facts) -> list[str]:
     """Return one sentence for each disagreement, with what to do; none if a release may be made."""
-    return [*_of_tree(facts), *_of_changelog(facts), *_of_npm(facts), *_of_tags(facts)]
+    return [*_of_tree(facts), *_of_changelog(facts), *_of_npm(facts), *_of_tags(facts), *_of_urls(facts)]
 
 
 def _of_tree(facts: Facts) -> Iterator[str]:
@@ -81,6 +86,13 @@ def _of_npm(facts: Facts) -> Iterator[str]:
     for name, version in facts.npm.items():
         if version != facts.version:
             yield f"{CLIENT}/{name} has version {version}, and the version is {facts.version}. Set it."
+
+
+def _of_urls(facts: Facts) -> Iterator[str]:
+    """A package's page links to where its source, changes and issues are."""
+    missing = sorted(URLS - facts.urls)
+    if missing:
+        yield f"pyproject.toml has no {', '.join(missing)} in [project.urls]. Write the addresses of the repository."
 
 
 def _of_tags(facts: Facts) -> Iterator[str]:

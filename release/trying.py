@@ -10,6 +10,7 @@ from pathlib import Path
 from release.building import ROOT, digest, ran
 
 PINS = ROOT / "requirements"
+MOST_MEGABYTES = 80
 PUBLIC = """
 import oauthbroker, oauthbroker.capability, oauthbroker.client, oauthbroker.testing
 for module in (oauthbroker, oauthbroker.client):
@@ -31,6 +32,12 @@ def installed(package: Path, place: Path) -> Path:
     return python.parent
 
 
+def megabytes(place: Path) -> int:
+    """Return how much disk an environment takes without bytecode, which depends on the installer and the use."""
+    files = (path for path in place.rglob("*") if path.is_file() and not path.is_symlink() and path.suffix != ".pyc")
+    return round(sum(path.stat().st_blocks * 512 for path in files) / 1e6)
+
+
 def try_out(programs: Path, folder: Path, version: str) -> None:
     """Run the smoke test in this folder. Raises RuntimeError or AssertionError."""
     env = environment(programs, folder)
@@ -45,6 +52,8 @@ def try_out(programs: Path, folder: Path, version: str) -> None:
     _demand(checked["ok"] is True, "the demo's configuration is refused")
     presets = json.loads(ran(command, "providers", "list", "--json", cwd=folder, env=env))
     _demand(bool(presets), "there are no presets")
+    size = megabytes(programs.parent)
+    _demand(size <= MOST_MEGABYTES, f"an environment takes {size} MB, and {MOST_MEGABYTES} are the most (README.md)")
     ran(command, "flow", "new", "shop", cwd=folder, env=env)
     example = ROOT / "examples" / "flowtools"
     _demand(_contents(folder / "shop") == _contents(example), "flow new does not write examples/flowtools")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
-from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.stored_records import by_id, in_vault, show_all
+from oauthbroker.cli.output.options import CONFIG, LIMIT, AsJson, ConfigPath, Limit, Yes
+from oauthbroker.cli.stored_records import Listing, by_id, in_vault
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
 
@@ -74,13 +74,17 @@ def create_command(
 
 
 @app.command("list")
-def list_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+def list_command(limit: Limit = LIMIT, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """List the keys, expired ones too."""
-    now, found = SystemClock().now(), _keys(config)
-    documents = [key.to_json() | {"state": _state(key, now)} for key in found]
+    now = SystemClock().now()
     head = ("key", "name", "roles", "made", "expires", "state")
     none = "There are no API keys. `oauthbroker api-keys create NAME` makes one."
-    show_all(documents, [_row(key, now) for key in found], head, none, as_json=as_json)
+
+    def document(key: ApiKey) -> dict[str, Any]:
+        return key.to_json() | {"state": _state(key, now)}
+
+    listing = Listing(head, lambda key: _row(key, now), document, none)
+    listing.show(_keys(config), as_json=as_json, limit=limit)
 
 
 @app.command("rotate")

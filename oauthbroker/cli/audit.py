@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oauthbroker.cli.output.completion_words import all_entry_types, app_option, entry_types
-from oauthbroker.cli.output.json_output import answer, begin_stream, one_of_many
+from oauthbroker.cli.audit_tail import of_slot, tail_command
+from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, shown, table
-from oauthbroker.cli.stored_records import in_vault, show_all, vault_of
+from oauthbroker.cli.stored_records import in_vault
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
     from oauthbroker.audit.chain import ChainHead
-    from oauthbroker.audit.lines import AuditLine
     from oauthbroker.audit.trail import FileTrail
     from oauthbroker.audit.verification import SlotVerification, TrailVerification
     from oauthbroker.core.progress import Progress
     from oauthbroker.grants.grants import Vault
 
 BROKEN = 1
-POLL = 0.5  # seconds between two reads of the log
 HEAD = re.compile(r"(?:(\d{1,3})/)?(\d{1,18}):([0-9a-f]{32})")
-SILENT = {"app", "after"}  # shown in a column of its own, or of no use to a person
-TITLES = ("no", "time", "entry", "app", "who", "details")
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
-Count = Annotated[int, typer.Option("-n", "--lines", min=0, max=100_000, help="How many lines.")]
-Following = Annotated[bool, typer.Option("--follow", "-f", help="Go on with the lines that come, until Ctrl-C.")]
-AppName = Annotated[str | None, app_option("Only lines of this OAuthApp.")]
-Kind = Annotated[
-    str | None,
-    typer.Option("--type", help="Only this type of entry, such as TokenIssued.", autocompletion=all_entry_types),
-]
+app.command("tail")(tail_command)
 Collected = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -127,114 +116,6 @@ def name_command(
         typer.echo(name)
 
 
-@app.command("tail")
-def tail_command(
-    lines: Count = 20,
-    follow: Following = False,
-    app_name: AppName = None,
-    entry_type: Kind = None,
-    as_json: AsJson = False,
-    config: ConfigPath = CONFIG,
-) -> None:
-    """Show the newest lines, with the subjects of stored grants.
-
-    With --follow and --json, each line is a JSON document of its own.
-    """
-    _check_type(entry_type)
-    if follow:
-        begin_stream()
-    asyncio.run(_tail(config, lines, app_name, entry_type, follow=follow, as_json=as_json))
-
-
-async def _tail(
-    config: Path, count: int, app_name: str | None, entry_type: str | None, *, follow: bool, as_json: bool
-) -> None:
-    from oauthbroker.audit.lines import Sought
-    from oauthbroker.audit.trail import Follow
-
-    sought = Sought(app=app_name, type=entry_type)
-    async with vault_of(config) as vault:
-        people = GrantNames(vault)
-        coming = Follow(vault.audit) if follow else None
-        found = await vault.audit.tail(count, app=app_name, type=entry_type)
-        if coming is None:
-            await people.learn(found)
-            documents, rows = [people.to_json(line) for line in found], [_row(line, people) for line in found]
-            show_all(documents, rows, TITLES, "There are no such lines.", as_json=as_json)
-            return
-        try:
-            while True:
-                await _show_more(found, people, as_json=as_json)
-                await asyncio.sleep(POLL)
-                found = [line for line in await coming.more() if line.fits(sought)]
-        finally:
-            coming.close()
-
-
-class GrantNames:
-    """Finds the grant of a log line: the log holds keyed names only, the store holds the grants."""
-
-    def __init__(self, vault: Vault) -> None:
-        self._vault = vault
-        self._known: dict[str, tuple[str, str]] = {}
-
-    async def learn(self, lines: Iterable[AuditLine]) -> None:
-        """Read the grants if a line names an unknown one. A deleted grant stays unknown."""
-        named = {line.grant for line in lines} - self._known.keys() - {None}
-        if named:
-            name = self._vault.audit.name
-            self._known |= {str(gone): ("", "") for gone in named}
-            async for grant in self._vault.grants.list():
-                self._known[name("grant", grant.grantId)] = (grant.grantId, grant.subject)
-
-    def of(self, line: AuditLine) -> tuple[str, str]:
-        """Return (grantId, subject), empty for an unknown grant."""
-        return self._known.get(line.grant or "", ("", ""))
-
-    def to_json(self, line: AuditLine) -> dict[str, Any]:
-        grant_id, subject = self.of(line)
-        return line.to_json() | {"grantId": grant_id or None, "subject": subject or None}
-
-
-async def _show_more(found: list[AuditLine], people: GrantNames, *, as_json: bool) -> None:
-    await people.learn(found)
-    for line in found:
-        if as_json:
-            one_of_many(people.to_json(line))
-        else:
-            no, time, entry, *rest = _row(line, people)
-            typer.echo(shown(f"{no:>7}  {time}  {entry:<22}  " + "  ".join(word for word in rest if word)))
-
-
-def _row(line: AuditLine, people: GrantNames) -> tuple[str, ...]:
-    empty = (None, False, "")  # no set: a line that was tampered with may have a list
-    words = {name: value for name, value in line.fields.items() if name not in SILENT and value not in empty}
-    grant_id, subject = people.of(line)
-    if grant_id:
-        words["grant"] = grant_id.removeprefix("sha256:")[:12]
-    if isinstance(digest := words.get("digest"), str):
-        words["digest"] = digest[:12]
-    marks = {True: [], False: ["NOT GENUINE"], None: ["unchained"]}[line.genuine]
-    details = [f"{name}={'yes' if value is True else value}" for name, value in words.items()]
-    number = "-" if line.seq is None else _of_slot(line.slot, str(line.seq))
-    time, app_name = line.at.partition(".")[0].removesuffix("Z"), str(line.fields.get("app", "-"))
-    return number, time, line.type, app_name, subject, " ".join([*marks, *details])
-
-
-def _check_type(name: str | None) -> None:
-    """Raise Refused for an unknown type. A misspelt one would look like a log without such events. The type of a
-    plug-in may be older than the plug-ins of today."""
-    from oauthbroker.audit.plugin_entry import is_of_plugin
-    from oauthbroker.config.problems.spelling import nearest
-
-    known = entry_types()
-    if name is None or name in known or is_of_plugin(name):
-        return
-    close = nearest(name, known)
-    instead = f"The nearest known one is {close}." if close else f"Known are {', '.join(known)}."
-    raise Refused(f"There is no entry of type {shown(name)}. {instead}")
-
-
 def _head(noted: str) -> tuple[int, ChainHead]:
     from oauthbroker.audit.chain import ChainHead
 
@@ -244,17 +125,12 @@ def _head(noted: str) -> tuple[int, ChainHead]:
     return int(found[1] or 0), ChainHead(int(found[2]), found[3].encode())
 
 
-def _of_slot(slot: int, number: str) -> str:
-    """Write a number of a slot; slot 0, which most logs have alone, is not named."""
-    return f"{slot}/{number}" if slot else number
-
-
 def _used(result: TrailVerification) -> dict[int, SlotVerification]:
     return {number: slot for number, slot in result.slots.items() if slot.verified}
 
 
 def _range(result: TrailVerification) -> str:
-    ranges = [f"{_of_slot(number, str(slot.first))} to {slot.head.seq}" for number, slot in _used(result).items()]
+    ranges = [f"{of_slot(number, str(slot.first))} to {slot.head.seq}" for number, slot in _used(result).items()]
     return f", numbers {', '.join(ranges)}" if ranges else ""
 
 
@@ -285,7 +161,7 @@ def _notes(result: TrailVerification) -> Iterable[str]:
     """Yield the facts that are no break but matter to a reviewer of the log."""
     for number, slot in result.slots.items():
         if slot.moved_away:
-            yield f"Lines before number {_of_slot(number, str(slot.first))} are in files that are not here."
+            yield f"Lines before number {of_slot(number, str(slot.first))} are in files that are not here."
     if result.unchained:
         yield f"{counted(result.unchained, 'line')} of a version without a chain, as they were when it began."
     if result.torn:
@@ -297,5 +173,5 @@ def _notes(result: TrailVerification) -> Iterable[str]:
             "entrys", "entries"
         )
     for number, slot in _used(result).items():
-        last = _of_slot(number, f"{slot.head.seq}:{slot.head.mac.decode()}")
+        last = of_slot(number, f"{slot.head.seq}:{slot.head.mac.decode()}")
         yield f"The last line is {last}. Noted elsewhere, --head shows later that it is still there."

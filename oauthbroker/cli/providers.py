@@ -13,7 +13,7 @@ from oauthbroker.cli.output.completion_words import preset_names
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson
 from oauthbroker.cli.output.tables import counted, shown
-from oauthbroker.cli.stored_records import show_all
+from oauthbroker.cli.stored_records import Listing
 from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.core.refused import Refused
 from oauthbroker.providers import Preset, presets
@@ -31,19 +31,20 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="As `providers list` s
 
 @app.command("list")
 def list_command(
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="How many are shown at most; else all.")
+    ] = None,
     as_json: AsJson = False,
     credentials: Annotated[bool, typer.Option("--credentials", help="Those of CredentialApps.")] = False,
 ) -> None:
     """List the presets."""
+    none = "There are no presets."
     if credentials:
-        keys = credential_presets().values()
-        rows = map(credential_words.row, keys)
-        summaries = [*map(credential_words.everything, keys)]
-        show_all(summaries, rows, credential_words.HEAD, "There are no presets.", as_json=as_json)
+        keys = Listing(credential_words.HEAD, credential_words.row, credential_words.everything, none)
+        keys.show([*credential_presets().values()], as_json=as_json, limit=limit)
         return
-    known = presets().values()
     head = ("name", "provider", "account, user", "account, global", "flows", "unverified")
-    show_all([*map(_summary, known)], map(_row, known), head, "There are no presets.", as_json=as_json)
+    Listing(head, _row, _summary, none).show([*presets().values()], as_json=as_json, limit=limit)
 
 
 @app.command("show")

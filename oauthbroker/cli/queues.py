@@ -12,9 +12,9 @@ import typer
 
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
-from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
+from oauthbroker.cli.output.options import CONFIG, LIMIT, AsJson, ConfigPath, Limit, Yes
 from oauthbroker.cli.output.tables import shown
-from oauthbroker.cli.stored_records import by_id, in_vault, show_all
+from oauthbroker.cli.stored_records import Listing, by_id, in_vault
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -27,20 +27,23 @@ Agent = Annotated[str | None, typer.Option("--agent", help="Only dead letters of
 
 
 @app.command("list")
-def list_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+def list_command(limit: Limit = LIMIT, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """List the queues that have something in them, by agent."""
     found = in_vault(config, lambda vault: vault.dead_letters.states())
-    head, rows = ("agent", "waiting", "leased", "dead", "oldest"), [_state_row(state) for state in found]
-    show_all([state.to_json() for state in found], rows, head, "All queues are empty.", as_json=as_json)
+    head = ("agent", "waiting", "leased", "dead", "oldest")
+    listing = Listing(head, _state_row, lambda state: state.to_json(), "All queues are empty.")
+    listing.show(found, as_json=as_json, limit=limit)
 
 
 @app.command("dead")
-def dead_command(agent: Agent = None, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+def dead_command(
+    agent: Agent = None, limit: Limit = LIMIT, as_json: AsJson = False, config: ConfigPath = CONFIG
+) -> None:
     """List dead letters: events that no consumer could settle, the newest dead first."""
     found = in_vault(config, lambda vault: vault.dead_letters.dead(agent))
     head = ("event", "agent", "type", "app", "swarm", "instance", "attempts", "created")
-    documents, rows = [letter.to_json() for letter in found], [_letter_row(letter) for letter in found]
-    show_all(documents, rows, head, "There are no dead letters.", as_json=as_json)
+    listing = Listing(head, _letter_row, lambda letter: letter.to_json(), "There are no dead letters.")
+    listing.show(found, as_json=as_json, limit=limit)
 
 
 @app.command("retry")

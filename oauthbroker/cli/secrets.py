@@ -12,14 +12,15 @@ import typer
 from oauthbroker.cli.output.completion_words import secret_keys, secret_names
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
-from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.stored_records import in_vault, show_all
+from oauthbroker.cli.output.options import CONFIG, LIMIT, AsJson, ConfigPath, Limit, Yes
+from oauthbroker.cli.stored_records import Listing, in_vault
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 
 if TYPE_CHECKING:
     from oauthbroker.config import Loaded
 
+MEMBERS = ("name", "key", "state")
 MOST_BYTES = 64 * 1024
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -57,14 +58,13 @@ def set_command(
 
 
 @app.command("list")
-def list_command(config: ConfigPath = CONFIG, as_json: AsJson = False) -> None:
-    """List the stored and the missing secrets."""
+def list_command(limit: Limit = LIMIT, config: ConfigPath = CONFIG, as_json: AsJson = False) -> None:
+    """List the missing and the stored secrets."""
     loaded = _load(config)
     found = _rows(loaded, set(in_vault(loaded, lambda vault: vault.secrets.names())))
-    documents = [{"name": name, "key": key, "state": state} for name, key, state in found]
-    rows = [(f"Secret/{name}", key, state) for name, key, state in found]
     none = f"There are no secrets, and {config} needs none."
-    show_all(documents, rows, ("secret", "key", ""), none, as_json=as_json)
+    listing = Listing(("secret", "key", ""), _row, lambda it: dict(zip(MEMBERS, it, strict=True)), none)
+    listing.show(found, as_json=as_json, limit=limit)
 
 
 @app.command("remove")
@@ -119,4 +119,11 @@ def _decoded(data: bytes) -> str:
 def _rows(loaded: Loaded, there: set[tuple[str, str]]) -> list[tuple[str, str, str]]:
     needed = loaded.secret_keys
     states = {(True, True): "set", (True, False): "set, not used", (False, True): "missing"}
-    return [(*entry, states[entry in there, entry in needed]) for entry in sorted(there | needed)]
+    return [
+        (*entry, states[entry in there, entry in needed])
+        for entry in sorted(there | needed, key=lambda it: (it in there, it))
+    ]
+
+
+def _row(found: tuple[str, str, str]) -> tuple[str, ...]:
+    return f"Secret/{found[0]}", *found[1:]

@@ -8,13 +8,14 @@ import typer
 
 from oauthbroker.cli.output.completion_words import app_option
 from oauthbroker.cli.output.json_output import tell_record
-from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
-from oauthbroker.cli.stored_records import by_id, in_vault, show_all
+from oauthbroker.cli.output.options import CONFIG, LIMIT, AsJson, ConfigPath, Limit
+from oauthbroker.cli.stored_records import Listing, by_id, in_vault
 from oauthbroker.core.clock import printed
 
 if TYPE_CHECKING:
     from oauthbroker.records import AuthSession
 
+HEAD = ("session", "app", "subject", "status", "expires", "agent")
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 SessionId = Annotated[
     str, typer.Argument(metavar="SESSION_ID", help="As `sessions list` shows it; its beginning is enough.")
@@ -25,20 +26,18 @@ Subject = Annotated[str | None, typer.Option("--subject", help="Only sessions of
 
 @app.command("list")
 def list_command(
-    app_name: AppName = None, subject: Subject = None, as_json: AsJson = False, config: ConfigPath = CONFIG
+    app_name: AppName = None,
+    subject: Subject = None,
+    limit: Limit = LIMIT,
+    as_json: AsJson = False,
+    config: ConfigPath = CONFIG,
 ) -> None:
     """List sessions, the newest first; those that ended stay for advanced.keepFinishedSeconds."""
     from oauthbroker.records.specification_form import session_record
 
     found = in_vault(config, lambda vault: vault.sessions.list(app=app_name, subject=subject))
-    head = ("session", "app", "subject", "status", "expires", "agent")
-    show_all(
-        [session_record(it) for it in found],
-        [row_of(it) for it in found],
-        head,
-        "There are no such sessions.",
-        as_json=as_json,
-    )
+    listing = Listing(HEAD, row_of, session_record, "There are no such sessions.")
+    listing.show(found, as_json=as_json, limit=limit)
 
 
 def row_of(session: AuthSession) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import typer
 
@@ -66,13 +67,23 @@ def _bare(name: str, prefixes: Sequence[str]) -> str:
     return name
 
 
-def show_all(
-    documents: Sequence[Any], rows: Iterable[Sequence[str]], head: Sequence[str], none: str, *, as_json: bool
-) -> None:
-    """Print records as JSON or as a table; `none` is the sentence for no records."""
-    if as_json:
-        answer(documents)
-    elif documents:
-        table(head, rows)
-    else:
-        typer.echo(none, err=True)
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """How the records of a list are printed: as JSON, or in rows under `head`; without any, the sentence `none`."""
+
+    head: Sequence[str]
+    row: Callable[[T], Sequence[str]]
+    document: Callable[[T], Any]
+    none: str
+
+    def show(self, found: Sequence[T], *, as_json: bool, limit: int | None = None) -> None:
+        """Print the first records, `limit` at most, and on stderr how many are left out."""
+        chosen = found[:limit]
+        if as_json:
+            answer([*map(self.document, chosen)])
+        elif chosen:
+            table(self.head, map(self.row, chosen), paged=True)
+        else:
+            typer.echo(self.none, err=True)
+        if len(chosen) < len(found):
+            typer.echo(f"Shown are {len(chosen)} of {len(found)}: --limit {len(found)} shows all.", err=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from release import audit, checks, dist, release
+from release import audit, checks, dist, release, trying
 from release.checks import Facts, disagreements, gathered
 
 HEAD, OTHER = "a" * 40, "b" * 40
@@ -23,6 +23,7 @@ GOOD = Facts(
     npm={"package.json": "1.2.0", "package-lock.json": "1.2.0"},
     changelog=CHANGELOG,
     tags={"v1.1.0": OTHER, "v1.2.0": HEAD},
+    urls=frozenset({"Changelog", "Documentation", "Issues", "Repository"}),
 )
 
 
@@ -43,6 +44,7 @@ def test_where_all_agree_nothing_is_said():
             "unreleased lines above 1.2.0",
         ),
         ({"npm": {**GOOD.npm, "package-lock.json": "1.1.0"}}, "package-lock.json has version 1.1.0"),
+        ({"urls": frozenset({"Issues", "Repository"})}, "no Changelog, Documentation in [project.urls]"),
         ({"tags": {"v1.1.0": OTHER}}, "no tag v1.2.0"),
         ({"tags": {**GOOD.tags, "v1.2.0": OTHER}}, f"tag v1.2.0 is on {OTHER[:12]}, and this commit is {HEAD[:12]}"),
     ],
@@ -51,6 +53,14 @@ def test_each_disagreement_is_one_sentence(change: dict[str, Any], says: str):
     [sentence] = disagreements(replace(GOOD, **change))
     assert says in sentence
     assert sentence.endswith(".")
+
+
+def test_the_size_of_an_environment_leaves_bytecode_out(tmp_path: Path):
+    (tmp_path / "__pycache__").mkdir()
+    for name in ("module.py", "__pycache__/module.cpython-311.pyc"):
+        (tmp_path / name).write_bytes(b"x" * 3_000_000)
+    (tmp_path / "link").symlink_to(tmp_path / "module.py")
+    assert 3 == trying.megabytes(tmp_path)
 
 
 def test_while_something_disagrees_nothing_is_built(monkeypatch: pytest.MonkeyPatch, capsys: Any):
@@ -94,6 +104,7 @@ def test_the_facts_are_those_of_a_repository(tmp_path: Path):
         (client / name).write_text('{"version": "0.9.0"}')
     (client / "src/version.ts").write_text('export const VERSION = "0.9.0";')
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://code.example.org/broker"\n')
     git("init", "-q")
     git("add", "-A")
     git("commit", "-qm", "one")
@@ -106,6 +117,7 @@ def test_the_facts_are_those_of_a_repository(tmp_path: Path):
     assert {"v0.8.0": head, "v0.9.0": head} == facts.tags
     assert (("new",), head) == (facts.changed, facts.head)
     assert dict.fromkeys(("package.json", "package-lock.json", "src/version.ts"), "0.9.0") == facts.npm
+    assert {"Repository"} == facts.urls
 
 
 FOUND = {

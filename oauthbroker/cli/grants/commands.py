@@ -11,9 +11,9 @@ import typer
 from oauthbroker.cli.output.completion_words import app_option
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer, tell_record
-from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
+from oauthbroker.cli.output.options import CONFIG, LIMIT, AsJson, ConfigPath, Limit, Yes
 from oauthbroker.cli.output.tables import counted, facts, table
-from oauthbroker.cli.stored_records import by_id, in_vault, show_all
+from oauthbroker.cli.stored_records import Listing, by_id, in_vault
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -45,12 +45,14 @@ Wait = Annotated[
 
 @app.command("list")
 def list_command(
-    app_name: AppName = None, subject: Subject = None, as_json: AsJson = False, config: ConfigPath = CONFIG
+    app_name: AppName = None,
+    subject: Subject = None,
+    limit: Limit = LIMIT,
+    as_json: AsJson = False,
+    config: ConfigPath = CONFIG,
 ) -> None:
     """List grants, the newest first; revoked ones too."""
-    found = _list(config, app_name, subject)
-    documents = [grant.to_json() for grant in found]
-    show_all(documents, map(_row, found), HEAD, "There are no such grants.", as_json=as_json)
+    _listing("There are no such grants.").show(_list(config, app_name, subject), as_json=as_json, limit=limit)
 
 
 @app.command("show")
@@ -117,7 +119,7 @@ def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
             "Nothing was changed."
         )
     if dry_run:
-        show_all([grant.to_json() for grant in chosen], map(_row, chosen), HEAD, "", as_json=as_json)
+        _listing("").show(chosen, as_json=as_json)
         typer.echo(f"{grants_revoke.summed(chosen)} They would be revoked. Nothing was changed.", err=True)
         return
     if len(chosen) <= MOST_ROWS:
@@ -179,6 +181,10 @@ def import_command(
         app=app_name, dry_run=dry_run, replace=replace, verify=verify, refused=refused, as_json=as_json
     )
     raise typer.Exit(grants_import.run(config, file, wanted))
+
+
+def _listing(none: str) -> Listing[GrantSummary]:
+    return Listing(HEAD, _row, lambda grant: grant.to_json(), none)
 
 
 def _one(grants: list[GrantSummary], grant_id: str) -> GrantSummary:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from oauthbroker.cli.output.column_widths import Layout
+from oauthbroker.cli.output.pager import page
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -19,14 +20,20 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
-    """Print a table on stdout, or `aside` on stderr: laid out for the terminal's width, else as `columns`."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False, paged: bool = False) -> None:
+    """Print a table on stdout, or `aside` on stderr: laid out for the terminal's width, else as `columns`.
+
+    With `paged`, one that is longer than the terminal is shown in the pager."""
     console = Console(stderr=aside, highlight=False, markup=False, emoji=False)
     if not console.is_terminal or console.is_dumb_terminal:
         console.file.write(columns(head, rows) + "\n")
         return
-    for line in Layout.of(head, [tuple(map(shown, row)) for row in rows], console.width).lines():
-        console.print(line, soft_wrap=True)
+    lines = [*Layout.of(head, [tuple(map(shown, row)) for row in rows], console.width).lines()]
+    with console.capture() as drawn:
+        for line in lines:
+            console.print(line, soft_wrap=True)
+    if not (paged and len(lines) >= console.height and page(drawn.get())):
+        console.file.write(drawn.get())
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
