@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.connect_params import filled
+from oauthbroker.model.outside_values import OutsideValue
 
 Placing = Literal["headers", "basic", "query", "path", "awsSigV4", "oauth1"]
 Values = Mapping[str, str]
@@ -106,7 +107,8 @@ class Verification:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticCredential:
     """What a `CredentialApp` says of its credential. `life_days`: it ends so long after it was typed. `team_fallback`:
-    a user without one uses the team's. `values` are the team's own, which the configuration holds, packed."""
+    a user without one uses the team's. `values` are the team's own, which the configuration holds, packed;
+    `outside` says where further ones lie, by field."""
 
     fields: tuple[CredentialField, ...]
     placement: Placement
@@ -114,6 +116,7 @@ class StaticCredential:
     life_days: int | None = None
     team_fallback: bool = False
     values: Secret | None = None
+    outside: Mapping[str, OutsideValue] = field(default_factory=dict)
 
     def at(self, texts: Mapping[str, str]) -> StaticCredential:
         """Return it with a connection's parameters in place."""

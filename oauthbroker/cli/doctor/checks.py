@@ -16,6 +16,7 @@ from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.folder import slots_with_lines
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, is_there, locks, permissions, plugins
+from oauthbroker.cli.doctor.values_outside import values_outside
 from oauthbroker.cli.output.tables import counted
 from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load, load_settings, resolve
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft
@@ -94,7 +95,15 @@ class Doctor:
             clock = findings.of_clock(probe.skews)
             public = await guarded("address", lambda: probe.address(self._settings.public_base_url))
             forwarded = await guarded("forwarders", self._forwarders)
-            return [*found, clock, *public, *forwarded, *await guarded("plugins", lambda: plugins(self._settings))]
+            outside = await guarded("secrets", lambda: values_outside(self._settings, self.apps.values()))
+            return [
+                *found,
+                clock,
+                *public,
+                *forwarded,
+                *outside,
+                *await guarded("plugins", lambda: plugins(self._settings)),
+            ]
 
     async def _forwarders(self) -> list[Finding]:
         """Check the receivers of forwarded events. Missing secrets are reported elsewhere."""
