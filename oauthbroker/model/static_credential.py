@@ -82,6 +82,10 @@ class Placement:
         """Return the texts with the values in place."""
         return {name: filled(text, values) for name, text in self.texts.items()}
 
+    def signing(self, service: str) -> Placement:
+        """Return a signature of AWS for another service."""
+        return replace(self, texts={**self.texts, "service": service})
+
     def at(self, texts: Mapping[str, str]) -> Placement:
         """Return the placement with a connection's parameters in its texts."""
         beside = {name: filled(text, texts) for name, text in self.beside.items()}
@@ -90,18 +94,20 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The request that checks a credential, to the first of `api.hosts`: 2xx accepts it, 401, 403 and the statuses in
-    `refused` refuse it."""
+    """The request that checks a credential: 2xx accepts it, 401, 403 and the statuses in `refused` refuse it. It goes
+    to the first of `api.hosts`; a signature of AWS may go to another `host`, for its `service`."""
 
     path: str
     method: Literal["GET", "POST"] = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     body: str = ""
     refused: tuple[int, ...] = ()
+    host: str = ""
+    service: str = ""
 
     def at(self, texts: Mapping[str, str]) -> Verification:
-        """Return the request with a connection's parameters in its path."""
-        return replace(self, path=filled(self.path, texts))
+        """Return the request with a connection's parameters in its host and path."""
+        return replace(self, path=filled(self.path, texts), host=filled(self.host, texts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
