@@ -19,7 +19,7 @@ def row(preset: CredentialPreset) -> tuple[str, ...]:
         preset.title,
         ", ".join(it.title for it in preset.fields.values()),
         _carried(preset),
-        f"{preset.verify.method} {preset.verify.path}" if preset.verify is not None else "nothing",
+        f"{preset.verify.method} {preset.verify.host}{preset.verify.path}" if preset.verify is not None else "nothing",
         (preset.verify.account if preset.verify is not None else "") or "-",
         counted(count, "fact") if count else "-",
     )

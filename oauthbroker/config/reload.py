@@ -28,6 +28,7 @@ WRITTEN_AS: Final = {
     "key_file": "spec.keys.file",
     "key_service": "spec.keys",
     "other_keys": "spec.keys.also",
+    "vault": "spec.vault",
     "locale": "spec.locale",
     "limits": "spec.limits",
     "weaken": "spec.weaken",

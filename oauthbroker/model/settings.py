@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from oauthbroker.core.words import Locale
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
+from oauthbroker.model.outside_values import VaultLogin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +114,9 @@ class Settings:
     folder that the configuration was read from, empty for a single file; it may change while a broker runs.
     `store_url_env`: the environment variable with the URL of the PostgreSQL database that keeps the records; empty for
     files below `store_root`. `store_direct_url_env`: the variable with its URL past a pooler, empty for the same.
-    `key_service` is the key in place of `key_file`, if there is one; `other_keys` open the keyring too. `credentials`:
-    the folder in which systemd shows a credential, empty without one.
+    `key_service` is the key in place of `key_file`, if there is one; `other_keys` open the keyring too. `vault`
+    is where values of the configuration may lie. `credentials`: the folder in which systemd shows a credential, empty
+    without one.
     """
 
     public_base_url: str = "http://127.0.0.1:8420"
@@ -128,6 +130,7 @@ class Settings:
     key_file: str = ""
     key_service: KeySource | None = None
     other_keys: tuple[KeySource, ...] = ()
+    vault: VaultLogin | None = None
     bundle_root: str = field(default="", compare=False)
     credentials: str = field(default="", compare=False)
     locale: Locale = "en"
@@ -154,12 +157,15 @@ class Settings:
 
     @property
     def secret_files(self) -> dict[tuple[str | int, ...], str]:
-        """Return every file that helps to open the store, by its place in `spec.keys`. Each check of the key's place
-        asks this list."""
-        found: dict[tuple[str | int, ...], str] = {("file",): self.key_file} if self.key_file else {}
-        found |= self.key_service.secret_files() if self.key_service is not None else {}
-        for index, source in enumerate(self.other_keys):
-            found |= {("also", index, *place): file for place, file in source.secret_files().items()}
+        """Return every file that helps to open the store, and the token for values outside, by its place in `spec`.
+        Each check of these places asks this list."""
+        found: dict[tuple[str | int, ...], str] = {("keys", "file"): self.key_file} if self.key_file else {}
+        sources = [((), self.key_service), *((("also", index), each) for index, each in enumerate(self.other_keys))]
+        for at, source in sources:
+            files = source.secret_files() if source is not None else {}
+            found |= {("keys", *at, *place): file for place, file in files.items()}
+        if self.vault is not None:
+            found["vault", "tokenFile"] = self.vault.token_file
         return found
 
     @property

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.connect_params import filled
+from oauthbroker.model.outside_values import OutsideValue
 
 Placing = Literal["headers", "basic", "query", "path", "awsSigV4", "oauth1"]
 Values = Mapping[str, str]
@@ -82,6 +83,10 @@ class Placement:
         """Return the texts with the values in place."""
         return {name: filled(text, values) for name, text in self.texts.items()}
 
+    def signing(self, service: str) -> Placement:
+        """Return a signature of AWS for another service."""
+        return replace(self, texts={**self.texts, "service": service})
+
     def at(self, texts: Mapping[str, str]) -> Placement:
         """Return the placement with a connection's parameters in its texts."""
         beside = {name: filled(text, texts) for name, text in self.beside.items()}
@@ -90,24 +95,27 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The request that checks a credential, to the first of `api.hosts`: 2xx accepts it, 401, 403 and the statuses in
-    `refused` refuse it."""
+    """The request that checks a credential: 2xx accepts it, 401, 403 and the statuses in `refused` refuse it. It goes
+    to the first of `api.hosts`; a signature of AWS may go to another `host`, for its `service`."""
 
     path: str
     method: Literal["GET", "POST"] = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     body: str = ""
     refused: tuple[int, ...] = ()
+    host: str = ""
+    service: str = ""
 
     def at(self, texts: Mapping[str, str]) -> Verification:
-        """Return the request with a connection's parameters in its path."""
-        return replace(self, path=filled(self.path, texts))
+        """Return the request with a connection's parameters in its host and path."""
+        return replace(self, path=filled(self.path, texts), host=filled(self.host, texts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticCredential:
     """What a `CredentialApp` says of its credential. `life_days`: it ends so long after it was typed. `team_fallback`:
-    a user without one uses the team's. `values` are the team's own, which the configuration holds, packed."""
+    a user without one uses the team's. `values` are the team's own, which the configuration holds, packed;
+    `outside` says where further ones lie, by field."""
 
     fields: tuple[CredentialField, ...]
     placement: Placement
@@ -115,6 +123,7 @@ class StaticCredential:
     life_days: int | None = None
     team_fallback: bool = False
     values: Secret | None = None
+    outside: Mapping[str, OutsideValue] = field(default_factory=dict)
 
     def at(self, texts: Mapping[str, str]) -> StaticCredential:
         """Return it with a connection's parameters in place."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -11,7 +11,7 @@ from oauthbroker.core.strict_json import decode_json
 from oauthbroker.core.version import VERSION
 from oauthbroker.model.apps import App
 from oauthbroker.model.owner_check import OwnerFacts
-from oauthbroker.model.provider_api import AccountHost, ApiHost
+from oauthbroker.model.provider_api import AccountHost, ApiHost, written_host
 from oauthbroker.model.static_credential import TOKEN_TYPE
 from oauthbroker.protocol.credential_placement import placed
 from oauthbroker.protocol.identity import render
@@ -25,7 +25,7 @@ _LIMITS = ApiLimits(stall_seconds=10.0, seconds=20.0, answer_bytes=1024 * 1024)
 
 @dataclass(frozen=True, slots=True)
 class CredentialChecks:
-    """Sends the app's `verify` request with the credential, to the first of its `api.hosts`."""
+    """Sends the app's `verify` request with the credential, to its host or the first of `api.hosts`."""
 
     transport: ApiTransport
     limits: ApiLimits = field(default=_LIMITS)
@@ -61,7 +61,9 @@ class CredentialChecks:
         headers = {"Accept": "application/json", "User-Agent": f"oauthbroker/{VERSION}", **asked.headers}
         if asked.body:
             headers = {"Content-Type": "application/json", **headers}
-        host = first_host(app)
+        host = written_host(asked.host) or first_host(app)
+        if asked.service:
+            credential = replace(credential, placement=credential.placement.signing(asked.service))
         request = ApiRequest(
             method=asked.method,
             scheme=host.scheme,

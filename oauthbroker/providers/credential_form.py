@@ -62,6 +62,7 @@ Path = Annotated[str, AfterValidator(_is_path)]
 _Carrier = Annotated[str, AfterValidator(_carrier)]
 _QueryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\[\]-]{1,64}$")]
 _Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+_AWS_HOST = r"^[a-z0-9-]+\.([a-z0-9-]+|\{[A-Za-z0-9]+\})\.amazonaws\.com(\.cn)?$"
 _Address = Annotated[str, Field(max_length=500, pattern=r"^https://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[!-~]*)?$")]
 
 
@@ -156,9 +157,10 @@ class InjectForm(Data):
 
 class VerifyForm(Data):
     """The request that checks a credential. `account` is a template over its JSON answer, as in identity templates.
-    `refused` are statuses that mean a wrong credential beside 401 and 403."""
+    `refused` are statuses that mean a wrong credential beside 401 and 403. `host` is another service of AWS."""
 
     path: Path
+    host: Annotated[str, Field(max_length=200, pattern=_AWS_HOST)] = ""
     method: Literal["GET", "POST"] = "GET"
     headers: Headers = Field(default_factory=dict)
     body: Annotated[str, Field(max_length=2000)] = ""
@@ -167,7 +169,13 @@ class VerifyForm(Data):
 
     def request(self) -> Verification:
         return Verification(
-            path=self.path, method=self.method, headers=self.headers, body=self.body, refused=tuple(self.refused)
+            path=self.path,
+            method=self.method,
+            headers=self.headers,
+            body=self.body,
+            refused=tuple(self.refused),
+            host=self.host,
+            service=self.host.partition(".")[0],
         )
 
 

@@ -45,6 +45,7 @@ from oauthbroker.tokens.decision import (
     settle,
 )
 from oauthbroker.tokens.issuance import Carrier
+from oauthbroker.tokens.team_values import TeamValues
 from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
 from oauthbroker.tokens.token_issuer import TokenIssuer
 
@@ -69,6 +70,7 @@ class OAuthManager:
     mcp_clients: McpClients
     late_facts: LateFacts
     rejections: CredentialRejections
+    team_values: TeamValues
     refresh: RefreshTransaction
     issuer: TokenIssuer
     clock: Clock
@@ -286,9 +288,9 @@ class OAuthManager:
 
     async def _team_grant(self, caller: Caller, call: TokenCall) -> Grant | None:
         """Return the team's credential, if the call may use it."""
-        credential = call.app.credential
-        if credential is not None and credential.values is not None:
-            return self._configured(call, credential.values)
+        values = await self.team_values.of(call.app, call.rejected)
+        if values is not None:
+            return self._configured(call, values)
         key = self._team_key(caller, call)
         versioned = await self.repository.grant(key) if key is not None else None
         return versioned.record if versioned is not None else None

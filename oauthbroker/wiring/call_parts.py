@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.access.oauth_contexts import OAuthContexts
 from oauthbroker.access.turns import Turns
+from oauthbroker.core.secret import Secret
 from oauthbroker.events.backends import queues_of
 from oauthbroker.events.forwarding.agent_forwarder import ForwardingParts
 from oauthbroker.events.forwarding.running import Forwarding
@@ -14,6 +16,7 @@ from oauthbroker.events.outbox_relay import Relay
 from oauthbroker.events.port import Queues
 from oauthbroker.events.waits import Events, Outcomes
 from oauthbroker.injection.injector import Injector
+from oauthbroker.model.outside_values import OutsideValue
 from oauthbroker.protocol.network.api_transport import ApiLimits
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.records.use import GrantUse
@@ -21,6 +24,7 @@ from oauthbroker.tokens.consent_requests import ConsentRequests
 from oauthbroker.tokens.credential_rejections import CredentialRejections
 from oauthbroker.tokens.grant_uses import Uses
 from oauthbroker.tokens.manager import OAuthManager
+from oauthbroker.tokens.team_values import TeamValues
 from oauthbroker.tokens.token_call import Calls
 from oauthbroker.tokens.token_issuer import TokenIssuer
 from oauthbroker.wiring.flows import Flows
@@ -46,6 +50,7 @@ class CallParts(Flows):
             rejections=CredentialRejections(
                 repository=self.repository, checks=self.credential_checks, clock=self.clock
             ),
+            team_values=self.team_values,
             refresh=self.refresh,
             issuer=self.token_issuer,
             clock=self.clock,
@@ -54,6 +59,15 @@ class CallParts(Flows):
             settings=self.settings,
             log=self.log,
         )
+
+    @cached_property
+    def team_values(self) -> TeamValues:
+        def read(wanted: Iterable[OutsideValue]) -> dict[OutsideValue, Secret]:
+            from oauthbroker.key_services.outside_values import OutsideValues  # needed by few
+
+            return OutsideValues(self.settings.vault, self.settings.outgoing_proxy).read(wanted)
+
+        return TeamValues(read=read, clock=self.clock, log=self.log)
 
     @cached_property
     def token_issuer(self) -> TokenIssuer:

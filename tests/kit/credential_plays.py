@@ -40,6 +40,8 @@ class CredentialPlay(Data):
     headers: dict[str, str] = Field(default_factory=dict)
     basic: str = ""
     signed: str = ""
+    check_signed: str = ""
+    host: str = ""
     call: str = CALL
     refused: int = 401
     answer: dict[str, Any] = Field(default_factory=dict)
@@ -56,8 +58,13 @@ class CredentialPlay(Data):
         return {**self.headers, **({"authorization": f"Basic {self.basic_text}"} if self.basic else {})}
 
     @property
-    def host(self) -> str:
+    def checked_at(self) -> str:
         return self.check.partition(" ")[2].partition("/")[0]
+
+    @property
+    def called_at(self) -> str:
+        """The host of the API, where the check goes to another one."""
+        return self.host or self.checked_at
 
     @property
     def request(self) -> str:
@@ -100,21 +107,28 @@ class PlayedApi:
         self.server = RawServer(self.handle)
 
     def moved(self, app: App) -> App:
-        """Return the app with its first host here."""
-        return replace(app, api=replace(app.api, hosts=(ApiHost("127.0.0.1", self.server.port, "http"),)))
+        """Return the app with its first host here, and the host of its check."""
+        host, credential = ApiHost("127.0.0.1", self.server.port, "http"), app.credential
+        assert credential is not None
+        if self.play.host:
+            assert credential.verification is not None
+            check = replace(credential.verification, host=f"http://{host.authority}")
+            credential = replace(credential, verification=check)
+        return replace(app, api=replace(app.api, hosts=(host,)), credential=credential)
 
     async def handle(self, reader: StreamReader, writer: StreamWriter) -> None:
         raw = self.server.requests[-1]
         call, line = Call.parsed(raw), raw.partition(b" HTTP/")[0].decode("ascii")
         self.seen.append((line, call))
         said = {self.play.request: self.play.answer, f"GET {self.play.call}": {"said": [line, call.headers]}}
-        is_taken = self.takes(call) and line in said
+        signed = self.play.check_signed if line == self.play.request else ""
+        is_taken = self.takes(call, signed or self.play.signed) and line in said
         body = said[line] if is_taken else {"error": "not this one"}
         await says(200 if is_taken else self.play.refused, json.dumps(body).encode())(reader, writer)
 
-    def takes(self, call: Call) -> bool:
+    def takes(self, call: Call, signed: str) -> bool:
         """Return whether a request has the credential; that of a path or a query is in its line."""
         said = call.headers.get("authorization", "")
         return self.play.carried.items() <= call.headers.items() and (
-            not self.play.signed or re.fullmatch(self.play.signed, said) is not None
+            not signed or re.fullmatch(signed, said) is not None
         )

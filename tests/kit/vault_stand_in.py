@@ -1,5 +1,5 @@
-"""A stand-in for the transit engine of Vault and OpenBao, as far as its documentation says: `encrypt` and `decrypt` of an
-AES-256-GCM key with associated data, over HTTP on loopback. It is not Vault: its answers were read, not recorded."""
+"""A stand-in for Vault and OpenBao, as far as their documentation says: `encrypt` and `decrypt` of an AES-256-GCM key with
+associated data by the transit engine, and secrets of the KV engine, version 2, over HTTP on loopback. It is not Vault: its answers were read, not recorded."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ TOKEN = "hvs.stand-in"
 
 
 class VaultStandIn:
-    """Its keys by their names, each a list of versions. `status` answers everything with that status, if set."""
+    """Its keys by their names, each a list of versions; secrets of KV by mount and path. `status` answers everything with that status, if set."""
 
     def __init__(self) -> None:
+        self.secrets: dict[str, dict[str, str]] = {}
         self.keys = {"oauthbroker": [os.urandom(32)], "other": [os.urandom(32)]}
         self.status = 0
         self.asked: list[str] = []
@@ -30,11 +31,16 @@ class VaultStandIn:
 
     def answer(self, path: str, token: str | None, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         self.asked.append(path)
-        _, version, mount, verb, name = path.split("/")
+        _, version, mount, verb, name = path.split("/", 4)
         if self.status:
             return self.status, {"errors": ["told to"]}
         if token != TOKEN:
             return 403, {"errors": ["permission denied"]}
+        if verb == "data":
+            found = self.secrets.get(f"{mount}/{name}")
+            return (
+                (404, {"errors": []}) if found is None else (200, {"data": {"data": found, "metadata": {"version": 1}}})
+            )
         if version != "v1" or mount != "transit" or verb not in {"encrypt", "decrypt"}:
             return 404, {"errors": []}
         if name not in self.keys:
@@ -65,7 +71,7 @@ def vault_stand_in() -> Iterator[VaultStandIn]:
 
     def answer(request: Request) -> tuple[int, dict[str, Any]]:
         vault.namespaces.add(request.headers["x-vault-namespace"])
-        return vault.answer(request.path, request.headers["x-vault-token"], json.loads(request.body))
+        return vault.answer(request.path, request.headers["x-vault-token"], json.loads(request.body or b"{}"))
 
     with json_server(answer) as vault.address:
         yield vault

@@ -37,7 +37,10 @@ async def test_a_credential_is_checked_and_carried_as_the_documentation_says(
     play, app = credential_plays()[name], apps[name]
     first = app.api.hosts[0]
     assert isinstance(first, ApiHost)
-    assert (play.host, "https") == (first.authority, first.scheme)
+    assert (play.called_at, "https") == (first.authority, first.scheme)
+    assert app.credential is not None
+    check = app.credential.verification
+    assert play.checked_at == (check.host if check is not None and check.host else first.authority)
     api = PlayedApi(play)
     async with api.server, running(NO_PROVIDER, [api.moved(app)], clock=test_clock) as harness:
         owner = turn(user=play.account or ALICE)

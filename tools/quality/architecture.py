@@ -27,7 +27,7 @@ FOLDERS = {
     "plugins": "plug-ins: their declaration, and the discovery of the installed ones",
     "protocol": "OAuth messages, one pair of functions each; `transport` is the only way to the network",
     "store": "sealed bytes: port, seal, keys, files, memory; it knows no word of OAuth",
-    "key_services": "keys in Vault, AWS KMS or another package's provider, which open a keyring",
+    "key_services": "keys that open a keyring, and values, in Vault, AWS or another package's provider",
     "repository": "typed records over the store",
     "refresh": "the refresh transaction, its write-back, circuits, background refresh",
     "revocation": "ending grants, one or many, and telling the provider",

@@ -16,6 +16,7 @@ from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.folder import slots_with_lines
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, is_there, locks, permissions, plugins
+from oauthbroker.cli.doctor.values_outside import values_outside
 from oauthbroker.cli.output.tables import counted
 from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load, load_settings, resolve
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft
@@ -97,6 +98,7 @@ class Doctor:
                 "clock": lambda: _clock(probe.skews),
                 "address": lambda: probe.address(self._settings.public_base_url),
                 "forwarders": self._forwarders,
+                "secrets": lambda: values_outside(self._settings, self.apps.values()),
                 "plugins": lambda: plugins(self._settings),
             }
             return await self._all(steps, "checks over the network done")

@@ -20,11 +20,14 @@ from oauthbroker.config.checks.credential import (
 from oauthbroker.config.checks.outgoing_proxy import check_way_out
 from oauthbroker.config.checks.owner import check_binding
 from oauthbroker.config.checks.provider_ca import trusted_ca
+from oauthbroker.config.problems.problems import Keys
 from oauthbroker.config.reading.shape import Written
+from oauthbroker.config.values.outside_places import outside_place
 from oauthbroker.config.values.preset_endpoints import fill, values_of
 from oauthbroker.config.values.preset_merge import Merged
 from oauthbroker.config.values.value_sources import Source, source_of
 from oauthbroker.config.written.broker_spec import BrokerSpec
+from oauthbroker.config.written.client_spec import OutsideSource
 from oauthbroker.config.written.resource_specs import CredentialAppSpec, OAuthAppSpec
 from oauthbroker.model.apps import ANYONE, App, Client, IdentityRule, Owner, Redirect
 from oauthbroker.model.provider_habits import Habits
@@ -62,13 +65,15 @@ def credential_drafts(
             app=_app(app, forms, written, ca),
             client_id=None,
             client_secrets=(),
-            values=_values(written, forms, plain_hint),
+            values=_values(written, forms, broker, plain_hint),
             unverified=tuple(preset.unverified()) if preset is not None else (),
         )
     return found
 
 
-def _values(written: Written[CredentialAppSpec], forms: CredentialForms, plain_hint: str) -> dict[str, Source]:
+def _values(
+    written: Written[CredentialAppSpec], forms: CredentialForms, broker: Written[BrokerSpec], plain_hint: str
+) -> dict[str, Source]:
     """Return the origins of the values that the bundle holds for a team: one for each field, or none."""
     said, spec = written.spec.values or {}, written.spec
     if spec.values is None:
@@ -82,8 +87,24 @@ def _values(written: Written[CredentialAppSpec], forms: CredentialForms, plain_h
         written.refuse(("values", name), "no field of this app", f"write {' and '.join(forms.fields)}", key=True)
     for name in sorted(forms.fields.keys() - said.keys()):
         written.missing(("values", name), "write where its value comes from: {valueFrom: {env: NAME}}")
-    found = {name: source_of(written, ("values", name), it, plain_hint=plain_hint) for name, it in said.items()}
+    found = {name: _source(written, ("values", name), it, broker, plain_hint) for name, it in said.items()}
     return {name: source for name, source in found.items() if source is not None}
+
+
+def _source(
+    written: Written[CredentialAppSpec], path: Keys, value: OutsideSource, broker: Written[BrokerSpec], plain_hint: str
+) -> Source | None:
+    """Return the origin of one value, which may lie in Vault or AWS Secrets Manager."""
+    named = value.value_from
+    if value.value is not None or named is None or (named.vault is None and named.aws_secret is None):
+        return source_of(written, path, value, plain_hint=plain_hint)
+    place = outside_place(written, (*path, "valueFrom"), named)
+    if place is None:
+        return None
+    if place.mount and broker.spec.vault is None and broker.whole("vault"):
+        what = "a value in Vault, and no Vault that the broker may ask"
+        written.refuse((*path, "valueFrom", "vault"), what, "write vault: {address, tokenFile} in the Broker resource")
+    return Source(place=written.place(*path), path=written.path(*path), outside=place)
 
 
 def _app(app: Merged, forms: CredentialForms, written: Written[CredentialAppSpec], ca: str) -> App:

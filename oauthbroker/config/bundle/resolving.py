@@ -54,7 +54,7 @@ def resolve(
     }
     forwarders = tuple(draft.resolved(env, secrets, problems) for draft in loaded.forwarders)
     settings = with_keys(loaded.settings, env)
-    if problem := key_problems(settings).get(("file",)):
+    if problem := key_problems(settings).get(("keys", "file")):
         problems.add(loaded.keys_place, "", problem[0], f"let {KEY_FILE_ENV} or keys.file name {problem[1]}")
     if loaded.proxy_credentials is not None:
         read(loaded.proxy_credentials)
@@ -127,13 +127,16 @@ def _credential(
         return credential
     for each in credential.fields:
         source = draft.values[each.name]
+        if source.outside is not None:
+            continue
         value = read(source)
         if value is not None and each.problem(value.reveal()):
             what = "the value is none of this field: other characters, too long, or another pattern"
             problems.add(source.place, source.path, what, "correct it where it comes from")
         elif value is not None:
             found[each.name] = value.reveal()
-    return dataclasses.replace(credential, values=packed(found))
+    outside = {name: source.outside for name, source in draft.values.items() if source.outside is not None}
+    return dataclasses.replace(credential, values=packed(found), outside=outside)
 
 
 def _check_keys(values: Iterable[tuple[Source, Secret | None]], problems: Problems) -> None:

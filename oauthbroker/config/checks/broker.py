@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker.config.checks.app import base_url_problem
-from oauthbroker.config.checks.keys import check_keys, key_sources
+from oauthbroker.config.checks.keys import check_keys, key_sources, vault_login
 from oauthbroker.config.checks.outgoing_proxy import check_outgoing_proxy, outgoing_proxy_of
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import Keys
@@ -45,6 +45,7 @@ def settings_of(broker: Written[BrokerSpec], bundle: Path) -> Settings:
         key_file=_absolute(folder, key_file) if key_file else "",
         key_service=key_service,
         other_keys=other_keys,
+        vault=vault_login(broker),
         bundle_root=str(bundle.absolute()) if bundle.is_dir() else "",
         locale=spec.locale or _DEFAULT.locale,
         limits=Limits(**limits),
@@ -91,7 +92,7 @@ def is_local(settings: Settings) -> bool:
 
 def key_problems(settings: Settings) -> dict[Keys, tuple[str, str]]:
     """Return (problem, remedy) for each key, and each token of a key service, that lies where it is copied; by its
-    place in `spec.keys`. Links are followed."""
+    place in `spec`. Links are followed."""
     found: dict[Keys, tuple[str, str]] = {}
     for place, file in settings.secret_files.items():
         if _is_below(file, settings.store_root):
@@ -137,7 +138,7 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
     check_outgoing_proxy(broker)
     _check_listeners(broker, settings)
     for place, (what, remedy) in key_problems(settings).items():
-        broker.refuse(("keys", *place), what, f"name {remedy}, or leave it out")
+        broker.refuse(place, what, f"name {remedy}, or leave it out")
     _check_weakenings(broker, settings)
 
 

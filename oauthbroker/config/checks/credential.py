@@ -37,7 +37,7 @@ class CredentialForms:
     def texts(self) -> tuple[str, ...]:
         """Return the texts in which parameters may stand."""
         placed = self.inject.placement().templates if self.inject is not None else ()
-        return (*placed, self.verify.path) if self.verify is not None else placed
+        return (*placed, self.verify.host, self.verify.path) if self.verify is not None else placed
 
 
 def preset_of(written: Written[CredentialAppSpec]) -> CredentialPreset | None:
@@ -45,9 +45,12 @@ def preset_of(written: Written[CredentialAppSpec]) -> CredentialPreset | None:
 
 
 def forms_of(written: Written[CredentialAppSpec]) -> CredentialForms:
-    """Return the forms. One with fields or a place of its own takes no check of the preset: it may go elsewhere."""
+    """Return the forms. One with fields or a place of its own takes no check of the preset: it may go elsewhere;
+    a check with a host of its own does not."""
     spec, preset = written.spec, preset_of(written)
-    is_own = spec.fields is not None or spec.inject is not None or (spec.api is not None and spec.api.hosts is not None)
+    stays = preset is not None and preset.verify is not None and bool(preset.verify.host)
+    moved = spec.api is not None and spec.api.hosts is not None and not stays
+    is_own = spec.fields is not None or spec.inject is not None or moved
     return CredentialForms(
         fields=spec.fields or (preset.fields if preset is not None else {}),
         inject=spec.inject or (preset.inject if preset is not None else None),
@@ -130,7 +133,7 @@ def _check_placeholders(
         written.refuse(("inject",), f"{{{name}}} is no field or parameter of this app", hint, key=True)
     for name in sorted((written.spec.fields or {}).keys() - named) if named <= params | forms.fields.keys() else ():
         written.refuse(("fields", name), "inject does not use it", "remove it, or write it into inject", key=True)
-    for text in (*app.place.named_hosts, *([forms.verify.path] if forms.verify is not None else [])):
+    for text in (*app.place.named_hosts, *((forms.verify.host, forms.verify.path) if forms.verify is not None else ())):
         for name in params_in(fill(text, values_of(app.spec, app.preset))):
             if name not in params:
                 written.missing(("params", name), f"write it, or connectParams.{name} if each connection has its own")
@@ -150,6 +153,9 @@ def _check_names(written: Written[CredentialAppSpec], app: Merged, forms: Creden
 def _check_owner(written: Written[CredentialAppSpec], app: Merged, forms: CredentialForms) -> None:
     """Check that the subject's own person types a credential, or that the credential itself names the account."""
     account = forms.verify.account if forms.verify is not None else ""
+    if forms.verify is not None and forms.verify.host and forms.inject is not None and forms.inject.aws_sig_v4 is None:
+        what = "a host of its own, which would get the credential itself"
+        written.refuse(("verify", "host"), what, "remove it: the check goes to the first of api.hosts", key=True)
     if account and (problem := template_problem(account)):
         written.refuse(("verify", "account"), *problem)
     if not written.whole("verify"):

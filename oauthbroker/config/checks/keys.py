@@ -16,6 +16,7 @@ from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.value_sources import source_of
 from oauthbroker.config.written.broker_spec import BrokerSpec, KeySourceSpec, VaultSpec
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
+from oauthbroker.model.outside_values import VaultLogin
 from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.model.settings import KeySource
 
@@ -54,6 +55,19 @@ def _source(broker: Written[BrokerSpec], path: Keys, spec: KeySourceSpec) -> Key
     return KeySource("file", _path(broker, spec.file)) if spec.file else None
 
 
+def vault_login(broker: Written[BrokerSpec]) -> VaultLogin | None:
+    """Return where values outside may lie. A member that lacks is reported by `check_keys`."""
+    spec = broker.spec.vault
+    if spec is None:
+        return None
+    return VaultLogin(
+        address=(spec.address or "").rstrip("/"),
+        token_file=_path(broker, spec.token_file) if spec.token_file else "",
+        namespace=spec.namespace or "",
+        ca=trusted_ca(broker, spec.ca, ("vault", "ca")),
+    )
+
+
 def check_keys(broker: Written[BrokerSpec], proxy: OutgoingProxy | None) -> None:
     """Report keys that cannot be used as they are written, or through `proxy`. No key is read, and no service is
     asked."""
@@ -72,6 +86,11 @@ def check_keys(broker: Written[BrokerSpec], proxy: OutgoingProxy | None) -> None
             _check_address(broker, (*path, "awsKms", "endpoint"), spec.aws_kms.endpoint, proxy, "AWS KMS")
         if spec.plugin is not None and not _WORD.fullmatch(spec.plugin.name or ""):
             broker.refuse((*path, "plugin", "name"), "not the name of a key provider", "write its entry point's name")
+
+    if (login := broker.spec.vault) is not None:
+        _check_address(broker, ("vault", "address"), login.address or "", proxy, "Vault or OpenBao")
+        if not login.token_file:
+            broker.missing(("vault", "tokenFile"), "write the path of the file that has the token")
 
 
 def _check_vault(broker: Written[BrokerSpec], path: Keys, spec: VaultSpec, proxy: OutgoingProxy | None) -> None:

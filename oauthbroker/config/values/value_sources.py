@@ -11,6 +11,7 @@ from oauthbroker.config.problems.problems import ConfigProblem, Keys, Problems, 
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.written.client_spec import SecretRef, ValueFrom, ValueSource
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.outside_values import OutsideValue
 
 SecretKey = tuple[str, str]
 """(name, key) of an entry of the sealed secret store: `Secret/<name>`, `key`."""
@@ -27,19 +28,24 @@ _FROM_ADVICE: Final = "write valueFrom: {env: NAME} or {secretRef: {ref: Secret/
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One value's origin: exactly one of `plain`, `env` and `secret` is set. `place` and `path` are for problems."""
+    """One value's origin: exactly one of `plain`, `env`, `secret` and `outside` is set. One `outside` is read by the
+    running broker, and not by `read`. `place` and `path` are for problems."""
 
     place: SourcePlace
     path: str
     plain: Secret | None = None
     env: str = ""
     secret: SecretKey | None = None
+    outside: OutsideValue | None = None
     lines: bool = False
     is_login: bool = False
 
     @property
     def described(self) -> str:
-        """Return the source in words: `environment NAME`, `Secret/name key`, or an empty text."""
+        """Return the source in words: `environment NAME`, `Secret/name key`, `Vault mount/path key`, or an empty
+        text."""
+        if self.outside is not None:
+            return str(self.outside)
         if self.env:
             return f"environment {self.env}" if _SHOWN.fullmatch(self.env) else "an environment variable"
         return f"Secret/{self.secret[0]} {self.secret[1]}" if self.secret else ""

@@ -35,6 +35,15 @@ class VaultSpec(Strict):
     ca: Text | None = None
 
 
+class VaultLoginSpec(Strict):
+    """Where values outside lie. The token comes from a file, which an agent may replace."""
+
+    address: Text | None = None
+    namespace: Text | None = None
+    token_file: Text | None = None
+    ca: Text | None = None
+
+
 class AwsKmsSpec(Strict):
     key_arn: Text | None = None
     endpoint: Text | None = None
@@ -164,6 +173,7 @@ class BrokerSpec(Strict):
     listen: ListenSpec | None = None
     store: StoreSpec | None = None
     keys: KeysSpec | None = None
+    vault: VaultLoginSpec | None = None
     limits: LimitsSpec | None = None
     advanced: AdvancedSpec | None = None
     locale: Locale | None = None

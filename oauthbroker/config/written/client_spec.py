@@ -47,8 +47,33 @@ class ValueSource(Strict):
     value_from: ValueFrom | None = None
 
 
+class VaultValue(Strict):
+    mount: Text | None = None
+    path: Text | None = None
+    key: Text | None = None
+
+
+class AwsSecretValue(Strict):
+    arn: Text | None = None
+    key: Text | None = None
+
+
+class OutsideFrom(ValueFrom):
+    """`valueFrom` of a value that may also lie in a service outside."""
+
+    vault: VaultValue | None = None
+    aws_secret: AwsSecretValue | None = None
+
+
+class OutsideSource(ValueSource):
+    """A value that is never bare text."""
+
+    value_from: OutsideFrom | None = None
+
+
 SecretSource = Annotated[ValueSource, BeforeValidator(no_bare_secret)]
 """A value that is never bare text: `{valueFrom: ...}`."""
+OutsideValueSource = Annotated[OutsideSource, BeforeValidator(no_bare_secret)]
 
 
 class ClientSpec(Strict):

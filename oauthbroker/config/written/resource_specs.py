@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from oauthbroker.config.written.broker_spec import BrokerSpec
-from oauthbroker.config.written.client_spec import ClientSpec, EndpointsSpec, SecretSource
+from oauthbroker.config.written.client_spec import ClientSpec, EndpointsSpec, OutsideValueSource, SecretSource
 from oauthbroker.config.written.fields import Ref, Strict, Text, Texts, Tolerant
 from oauthbroker.config.written.forwarder_spec import ForwarderSpec
 from oauthbroker.model.apps import ANYONE, Binding, Flow, IdentitySource, Link, Pushing
@@ -156,7 +156,7 @@ class CredentialAppSpec(Strict):
     subject_mode: SubjectMode | None = None
     accounts: Literal["one", "several"] | None = None
     fields: Fields | None = None
-    values: Annotated[dict[str, SecretSource], Field(max_length=5)] | None = None
+    values: Annotated[dict[str, OutsideValueSource], Field(max_length=5)] | None = None
     inject: InjectForm | None = None
     verify: VerifyForm | None = None
     life: LifeForm | None = None

@@ -64,6 +64,8 @@ MISTAKES = [
     ("{method: PUT, path: /me,", "{path: /me,", "spec.verify.method"),
     ("{acount: a, path: /me,", "{path: /me,", "spec.verify.acount"),
     ('account: "meter:user:{id"', 'account: "meter:user:{id}"', "spec.verify.account"),
+    ("{host: sts.eu-west-1.amazonaws.com, path: /me,", "{path: /me,", "spec.verify.host"),
+    ("{host: sts.example.com, path: /me,", "{path: /me,", "spec.verify.host"),
     ("verify: {path: /me}", VERIFY, "spec.owner.binding"),
     ("days: 0", "days: 90", "spec.life.days"),
     ("days: ninety", "days: 90", "spec.life.days"),

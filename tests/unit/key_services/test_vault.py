@@ -64,7 +64,7 @@ def test_a_new_version_of_the_transit_key_opens_the_keyring_and_the_next_wrap_ha
 
 @pytest.mark.parametrize(
     "status, said",
-    [(403, "the token is refused"), (404, "no such transit engine"), (503, "sealed"), (500, "status 500")],
+    [(403, "the token is refused"), (404, "no such engine"), (503, "sealed"), (500, "status 500")],
 )
 def test_a_service_that_refuses_is_one_clear_error(vault: VaultStandIn, status: int, said: str):
     document = Keyring.fresh().wrapped_for([transit(vault)]).document()
