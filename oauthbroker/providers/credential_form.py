@@ -155,14 +155,16 @@ class InjectForm(Data):
 
 
 class VerifyForm(Data):
-    """The request that checks a credential. `account` is a template over its JSON answer, as in identity templates.
-    `refused` are statuses that mean a wrong credential beside 401 and 403."""
+    """The request that checks a credential. `account` is a template over its JSON answer, as in identity templates,
+    `name` the path of what people call that account there. `refused` are statuses that mean a wrong credential beside
+    401 and 403."""
 
     path: Path
     method: Literal["GET", "POST"] = "GET"
     headers: Headers = Field(default_factory=dict)
     body: Annotated[str, Field(max_length=2000)] = ""
     account: Annotated[str, Field(max_length=300)] = ""
+    name: Annotated[str, Field(max_length=200)] = ""
     refused: Annotated[list[Annotated[int, Field(ge=400, le=499)]], Field(max_length=5)] = Field(default_factory=list)
 
     def request(self) -> Verification:
