@@ -84,6 +84,7 @@ class AuthorizationEnd:
     locale: Locale | None = None
     scopes: tuple[str, ...] | None = None
     account: str = ""
+    account_name: str = ""
     chosen: str = ""
     candidates: tuple[Candidate, ...] = ()
     locator: str = ""

@@ -269,6 +269,7 @@ def render_done(ending: AuthorizationEnd, connections_url: str, locale: Locale) 
         title=plain_phrase(PAGES[locale].connected_title, app=app.display_name),
         app_name=app.display_name,
         account=ending.account,
+        account_name=ending.account_name,
         chosen=ending.chosen,
         connections_url=connections_url,
         scopes=[scope_line(app.provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],
