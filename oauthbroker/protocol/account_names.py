@@ -16,7 +16,7 @@ STANDARD_CLAIMS: Final = ("preferred_username", "email", "name")  # OpenID Conne
 def name_of(app: App, known: Mapping[IdentitySource, Json | Mapping[str, Json]]) -> str:
     """Return what people call the account that the app's subjects are compared with; empty if no answer tells it.
 
-    It is the fact that the identity rule names. Without one, an OpenID provider's standard claims about a user are read.
+    It is the fact that the identity rule names. Without one, the standard claims of OpenID about a user are read.
     """
     is_user = app.subject_mode == "user"
     rule = app.owner.user_identity if is_user else app.owner.global_identity

@@ -23,8 +23,8 @@ class GrantSummary:
     refreshes it; None, none. `endsAt` is when the grant ends although it is refreshed, as far as that is known.
     `expiresAt` is None for a token that never expires and for an unknown end; the latter
     needs a refresh. `refreshable`: there is a refresh token or another way to refresh. `unverified`: it was imported,
-    and its provider has not confirmed the account. `accountName` is what people call the provider's account. `slots`, of a static credential: `credential`, or
-    `credential next`.
+    and its provider has not confirmed the account. `accountName` is what people call the provider's account. `slots`,
+    of a static credential: `credential`, or `credential next`.
     """
 
     grantId: str

@@ -71,11 +71,16 @@ class WebParts:
         parts, settings, mac, clock = self._parts, self._parts.settings, self._mac, self._parts.clock
         browsers = Browsers(settings, mac, clock)
         retry = RetryPages(retrying=parts.retry_service, browsers=browsers)
+        connections = ConnectionsPages(connections=parts.connections, settings=settings, mac=mac, clock=clock)
         return [
             ConsentPages(
-                consent=parts.pages_service, retry=retry, browsers=browsers, reconnect=parts.expiring.open
+                consent=parts.pages_service,
+                retry=retry,
+                browsers=browsers,
+                reconnect=parts.expiring.open,
+                enter=connections.enter,
             ).routes,
-            ConnectionsPages(connections=parts.connections, settings=settings, mac=mac, clock=clock).routes,
+            connections.routes,
             self._admin.routes,
             partial(logo_routes, settings),
         ]

@@ -68,7 +68,9 @@ class Stage:
             assert kept | set(facts) == set(grant.provider_data)
             assert facts == {name: grant.provider_data[name] for name in facts}
             assert grant.open_facts is None
-            rule = player.app.owner.user_identity if play.app.subject_mode == "user" else player.app.owner.global_identity
+            rule = (
+                player.app.owner.user_identity if play.app.subject_mode == "user" else player.app.owner.global_identity
+            )
             said = {"tokenResponse": play.answers.token, "userInfo": play.answers.user_info}
             if rule is not None and rule.name and (answer := said.get(rule.source)) is not None:
                 assert grant.account_name == (lookup(cast("Any", answer.body), rule.name) or "")

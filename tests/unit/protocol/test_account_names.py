@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -84,7 +84,7 @@ def test_each_name_of_a_preset_is_in_an_answer_that_its_documentation_shows() ->
             app = replace(
                 APP,
                 subject_mode=mode,
-                owner=Owner(**{f"{mode}_identity": IdentityRule(rule.source, "x:{y}", name=rule.name)}),
+                owner=Owner(**{f"{mode}_identity": cast("Any", IdentityRule(rule.source, "x:{y}", name=rule.name))}),
             )
             found = bool(name_of(app, {rule.source: facts}))
             told[play.provider, rule.template] = told.get((play.provider, rule.template), False) or found
