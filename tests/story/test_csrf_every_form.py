@@ -84,7 +84,8 @@ async def choice(harness: Harness) -> Browser:
 
 async def connected(harness: Harness) -> Browser:
     person = harness.browser()
-    await harness.connect(await harness.ask_link(), browser=person)
+    app = "mail" if await harness.grant() is None else "files"
+    await harness.connect(await harness.ask_link(app), browser=person)
     await harness.parts.relay.once()
     return person
 
@@ -161,7 +162,7 @@ def form_of(page: Page, path: str) -> Form:
     return next(
         form
         for form in page.document.forms
-        if form.method == "post" and (not form.action or form.action.endswith(last))
+        if form.method == "post" and (not form.action or "{" in last or form.action.endswith(last))
     )
 
 
