@@ -50,5 +50,5 @@ def _written(rows: Iterator[tuple[object, ...]] | Sequence[tuple[object, ...]]) 
 
 def _cell(value: object) -> str:
     """Return a text that a spreadsheet shows and does not compute."""
-    text = "" if value is None else str(value)
-    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text
+    said = "" if value is None else str(value)
+    return f"'{said}" if said.lstrip(" ").startswith(_FORMULA) else said
