@@ -178,6 +178,8 @@ class World:
             "/metrics",
             "/clients/mail.json",
             "/nowhere",
+            "/",
+            "/docs",
             "/connect/again/nowhere",
             "/admin",
             "/connections",

@@ -122,6 +122,7 @@ async def test_the_button_works_once_and_again_for_who_is_already_in(harness: Ha
     done, form = person.page.url, person.page.form("csrf")
     await person.submit(form=form)
     await person.follow()
+    await person.open(done)
     assert CONNECTIONS == (await person.submit(form=form)).location, "pressed twice, or gone back"
     assert 1 == sum(isinstance(entry, ConnectionsOpened) for entry in harness.audit.entries)
     await person.open(CONNECTIONS)

@@ -238,10 +238,12 @@ class ConsentPages:
         """Show the result at a clean address after the callback, so that no code stays in the history (case 92)."""
         ending = await self._just_ended(request, None)
         locale, key = self.browsers.locale(request, ending.locale), self.browsers.key(request)
-        path, render = CONNECTED.format(app=ending.app.name), views.render_done
         if ending.candidates:
-            path, render = CHOICE.format(session=f"as-{ending.locator}"), views.render_choice
-        page = render(ending, self.browsers.url(path), self.browsers.field(key, path), locale)
+            path = CHOICE.format(session=f"as-{ending.locator}")
+            page = views.render_choice(ending, self.browsers.url(path), self.browsers.field(key, path), locale)
+        else:
+            token = self.browsers.field(key, CONNECTED.format(app=ending.app.name)) if ending.user else ""
+            page = views.render_done(ending, token, locale)
         return page.response(set_cookies=[self.browsers.key_cookie(key)])
 
     async def open_connections(self, request: Request) -> Response:
