@@ -45,7 +45,8 @@ async def followed(w: World, browser: Browser, url: str) -> Page:
     return page
 
 
-@action("page GET /connect/{ticket}", "page HEAD /connect/{ticket}", "page HEAD /connect", "page POST /connect/{ticket}", "page GET /oauth/callback/mail", "page POST /connected/{app}", *(
+@action("page GET /connect/{ticket}", "page HEAD /connect/{ticket}", "page HEAD /connect", "page POST /connect/{ticket}", "page GET /oauth/callback/mail", "page POST /connected/{app}",
+    "connections.enter_once", *(
     f"page {each}" for each in ONCE
 ), weight=14)  # fmt: skip
 async def person_connects(w: World, s: Side, d: Random) -> None:
