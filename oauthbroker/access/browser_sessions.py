@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.clock import Clock, random_text, url_safe
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, digest_of
 from oauthbroker.model.subject import is_subject
 from oauthbroker.records.browser_session import BrowserSession, Pages, subjects_of
 from oauthbroker.repository.record_store import RecordStore
+from oauthbroker.store.format.port import Conflict
 
 LINK_SECONDS = 10 * 60
 BROWSER_SESSION_SECONDS = 30 * 60
@@ -103,21 +106,28 @@ class BrowserSessions:
         """Begin the browser session of an operator who was checked, by the API key of that id or the login of that
         digest (empty: a loopback peer). `noted` gets the browser session's id first: if it raises, there is no browser
         session."""
+        locator = random_text(self.clock, 128)
+        return await self._begun(locator, "admin", noted, operator=operator, key=key, proved_at=proved_at)
+
+    async def enter_once(self, user: str, auth_session: str, noted: Noted) -> NewBrowserSession:
+        """Begin the browser session of a user whom an authorization has just proven: one for each authorization. Raises
+        `stateUsed` for another one."""
+        locator = url_safe(self.records.mac("browser session of", auth_session)[:16])
+        if await self.records.get(locator) is None and not await self.records.was_ended(locator):
+            with suppress(Conflict):
+                return await self._begun(locator, "connections", noted, subjects=subjects_of({"user": user}))
+        raise BrokerError(Code.STATE_USED, note="this authorization has opened the connections before")
+
+    async def _begun(self, locator: str, pages: Pages, noted: Noted | None, **whose: Any) -> NewBrowserSession:
         now, cookie = self.clock.now(), random_text(self.clock, 256)
-        browser_session = BrowserSession(
-            locator=random_text(self.clock, 128),
-            pages="admin",
-            created_at=now,
-            expires_at=now + timedelta(seconds=BROWSER_SESSION_SECONDS),
-            operator=operator,
-            key=key,
-            cookie_hash=digest_of(cookie),
-            proved_at=proved_at,
+        until, hashed = now + timedelta(seconds=BROWSER_SESSION_SECONDS), digest_of(cookie)
+        begun = BrowserSession(
+            locator=locator, pages=pages, created_at=now, expires_at=until, cookie_hash=hashed, **whose
         )
         if noted is not None:
-            await noted(browser_session.id)
-        await self.records.add(browser_session)
-        return NewBrowserSession(browser_session, Secret(browser_session.locator + cookie))
+            await noted(begun.id)
+        await self.records.add(begun)
+        return NewBrowserSession(begun, Secret(locator + cookie))
 
     async def admit(self, cookie: str | None, pages: Pages) -> BrowserSession | None:
         """Return the browser session of a cookie; None for an ended, unknown or foreign one."""

@@ -17,6 +17,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.grant_pages import GrantPages
 from oauthbroker.model.apps import App
 from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.grant_key import grant_id
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.grant_view import GrantHealth, GrantView
 from oauthbroker.records.use import GrantUse
@@ -32,12 +33,13 @@ AppHealth = Literal["good", "warn", "bad"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntries:
-    """Which lines of the audit log an operator looks for: `grant` is a grantId or its keyed name; empty words stand
-    for all."""
+    """Which lines of the audit log an operator looks for: `grant` is a grantId or its keyed name, `subject` a subject
+    or what people call its account; empty words stand for all."""
 
     app: str = ""
     type: str = ""
     grant: str = ""
+    subject: str = ""
     since: datetime | None = None
     until: datetime | None = None
 
@@ -120,10 +122,19 @@ class Overview:
             app=entries.app or None,
             type=entries.type or None,
             grant=grant if entries.grant else None,
+            names=await self._names_of(entries.subject) if entries.subject else None,
             since=entries.since,
             until=entries.until,
         )
         return found[::-1]
+
+    async def _names_of(self, subject: str) -> set[str]:
+        """Return the names in the log of a subject, as a person, and of its grants, also of those that are gone."""
+        rows = await self.pages.recent()
+        subjects = {subject} | {row.subject for row in rows if row.account_name.casefold() == subject.casefold()}
+        ids = {row.id for row in rows if row.subject in subjects}
+        ids |= {grant_id(app, each) for app in self.current.apps for each in subjects}
+        return {self.trail.name("person", each) for each in subjects} | {self.audit_name(each) for each in ids}
 
     async def named(self, lines: Iterable[AuditLine]) -> dict[str, GrantView]:
         """Return the grants that these lines name, by their pseudonyms, as far as they still exist."""

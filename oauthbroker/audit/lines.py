@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypedDict, Unpack
@@ -20,17 +20,20 @@ class Which(TypedDict, total=False):
     app: AppRef | None
     type: str | None
     grant: str | None
+    names: Collection[str] | None
     since: datetime | None
     until: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sought:
-    """The parsed filter; None selects all. `grant` is a pseudonym, `since` and `until` are included."""
+    """The parsed filter; None selects all. `grant` is a pseudonym, `names` are several, of grants and persons, of which
+    an entry holds one. `since` and `until` are included."""
 
     app: str | None = None
     type: str | None = None
     grant: str | None = None
+    names: Collection[str] | None = None
     since: datetime | None = None
     until: datetime | None = None
 
@@ -67,6 +70,10 @@ class AuditLine:
     def fits(self, sought: Sought) -> bool:
         if sought.app not in {None, self.fields.get("app")} or sought.type not in {None, self.type}:
             return False
+        if sought.names is not None and not any(
+            isinstance(it, str) and it in sought.names for it in self.fields.values()
+        ):
+            return False
         return sought.grant in {None, self.grant} and sought.spans(self.at)
 
     def to_json(self) -> dict[str, Any]:
@@ -80,8 +87,9 @@ class AuditTrail(Protocol):
     async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:
         """Return the newest `n` matching lines of all slots by time, the newest last.
 
-        `grant` is a pseudonym (`name("grant", ...)`), `since` and `until` are included; `app` takes any form of a
-        reference. Reads at most 64 MiB. Raises `storeUnavailable`, and `requestInvalid` for an invalid app reference.
+        `grant` is a pseudonym (`name("grant", ...)`), `names` are several of which an entry holds one; `since` and
+        `until` are included; `app` takes any form of a reference. Reads at most 64 MiB. Raises `storeUnavailable`, and
+        `requestInvalid` for an invalid app reference.
         """
         ...
 

@@ -61,6 +61,7 @@ def next_grant(
         updated_at=now,
         account=session.account,
         label=session.label or (old.label if old is not None else ""),
+        account_name=verified.owner.name,
         params=session.params,
         pinned=verified.owner.account,
         authorized_by=verified.owner.authorized_by,
@@ -91,7 +92,10 @@ def _with_event(grant: Grant, old: Grant | None, event: AgentEvent) -> Grant:
 
 
 def granted_event(session: AuthSession, grant: Grant, at: datetime, **more: Any) -> AgentEvent:
-    return session_event(session, "auth.granted", at, scopesGranted=list(grant.scopes), grantId=grant.id, **more)
+    named = {"accountName": grant.account_name} if grant.account_name else {}
+    return session_event(
+        session, "auth.granted", at, scopesGranted=list(grant.scopes), grantId=grant.id, **named, **more
+    )
 
 
 def carries(grant: Grant, session: AuthSession) -> bool:

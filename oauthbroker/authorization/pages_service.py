@@ -14,6 +14,7 @@ from oauthbroker.authorization.connect import Connect, Departure
 from oauthbroker.authorization.credential_entry import CredentialEntry
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.authorization.pending_codes import PendingCodes
+from oauthbroker.authorization.proven_user import proves_user
 from oauthbroker.authorization.second_grant import second_of
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
@@ -77,16 +78,19 @@ class AlreadyConnected(BrokerError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationEnd:
     """How an authorization ended: connected, or the error code. `scopes` and `account` are the grant's, as far as this
-    browser may see them. Its user has to choose one of the `candidates`, or has `chosen` the one with this label."""
+    browser may see them. Its user has to choose one of the `candidates`, or has `chosen` the one with this label.
+    `user` is the subject that this browser has proven to be."""
 
     app: App
     code: Code | None = None
     locale: Locale | None = None
     scopes: tuple[str, ...] | None = None
     account: str = ""
+    account_name: str = ""
     chosen: str = ""
     candidates: tuple[Candidate, ...] = ()
     locator: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +237,18 @@ class PagesService:
         if grant is None:
             return None if session.open else ending
         ending = replace(ending, code=None)
-        account = grant.identity or ""
-        is_own = cookie is not None and await self.connect.session_of(locator, cookie) is not None
         ending = replace(ending, scopes=grant.scopes, locator=locator)
-        candidates = grant.open_facts.candidates if grant.open_facts is not None else ()
-        return replace(ending, account=account, chosen=grant.chosen, candidates=candidates) if is_own else ending
+        if cookie is None or await self.connect.session_of(locator, cookie) is None:
+            return ending
+        is_team = app.subject_mode == "global" and grant.account_name
+        return replace(
+            ending,
+            account=grant.subject if is_team else grant.identity or "",
+            account_name=grant.account_name,
+            chosen=grant.chosen,
+            candidates=grant.open_facts.candidates if grant.open_facts is not None else (),
+            user=session.subject if proves_user(app.at(session.params), session) else "",
+        )
 
     async def choose(self, locator: str, cookie: str | None, number: int) -> App:
         """Keep the choice of the browser that was at the provider, and return the app. Raises `stateUnknown` for other

@@ -98,7 +98,12 @@ def has_passed(deadline: datetime, set_at: datetime, now: datetime) -> bool:
 
 def random_text(clock: Clock, bits: int) -> str:
     """`bits` of entropy as unpadded base64url: 128 bits are 22 characters, 256 bits are 43."""
-    return binascii.b2a_base64(clock.random_bytes(bits // 8), newline=False).translate(_URL_SAFE, b"=").decode()
+    return url_safe(clock.random_bytes(bits // 8))
+
+
+def url_safe(given: bytes) -> str:
+    """Return bytes as unpadded base64url."""
+    return binascii.b2a_base64(given, newline=False).translate(_URL_SAFE, b"=").decode()
 
 
 def to_iso(moment: datetime) -> str:

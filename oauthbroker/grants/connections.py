@@ -99,6 +99,10 @@ class Connections:
         """Use the link up, and let this browser in. Raises `stateUnknown`."""
         return await self.browser_sessions.open(ticket, self._opened)
 
+    async def enter_once(self, user: str, auth_session: str) -> NewBrowserSession:
+        """Let in the browser that an authorization has just proven to be this user's. Raises `stateUsed`."""
+        return await self.browser_sessions.enter_once(user, auth_session, self._opened)
+
     async def _opened(self, browser_session_id: str) -> None:
         self.audit.write(ConnectionsOpened(browser=browser_session_id), self.clock.now())
 

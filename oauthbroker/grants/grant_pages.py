@@ -24,7 +24,7 @@ Read = Callable[[str | None, str | None], AsyncIterator[GrantView]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantFilter:
     """Which grants to list; an empty member stands for all. `app` is `name` or `name@account`; `text` is part of
-    a subject, or the start of a grantId.
+    a subject or of an account's name, or the start of a grantId.
 
     `after` is the id that the page before ended with, for pages in the order of ids; `page` is the number of a page.
     """
@@ -44,7 +44,7 @@ class GrantFilter:
             and (not self.subject or self.subject == grant.subject)
             and (not self.state or self.state == ("revoked" if grant.revoked else "live"))
             and (not self.health or self.health == grant.health)
-            and (not text or text in grant.subject.casefold() or grant.id.startswith(text))
+            and (not text or text in f"{grant.subject}\n{grant.account_name}".casefold() or grant.id.startswith(text))
         )
 
 

@@ -256,4 +256,4 @@ def _is_verified(versioned: Versioned[Grant] | None) -> bool:
 
 
 def _verified(grant: Grant, owner: CheckedOwner) -> Grant:
-    return replace(grant, unverified=False, authorized_by=owner.authorized_by)
+    return replace(grant, unverified=False, authorized_by=owner.authorized_by, account_name=owner.name)

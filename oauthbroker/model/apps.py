@@ -101,12 +101,13 @@ class Redirect:
 class IdentityRule:
     """How to read an account out of what the provider says: `slack:user:{team.id}:{authed_user.id}`.
 
-    `requires` are facts beside it that have to be so.
+    `requires` are facts beside it that have to be so. `name` is the path of the fact by which people know the account.
     """
 
     source: IdentitySource
     template: str
     requires: tuple[tuple[str, bool | str], ...] = ()
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

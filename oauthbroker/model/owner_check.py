@@ -16,7 +16,8 @@ Account = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class OwnerFacts:
     """What the provider said about who agreed. `account` is (issuer, sub) of a verified ID token,
-    `user_info` userinfo's answer where a rule needed it, `unusual` parts of the form of that answer."""
+    `user_info` userinfo's answer where a rule needed it, `unusual` parts of the form of that answer. `name` is what
+    people call the account: shown and never compared."""
 
     global_identity: str | None = None
     user_identity: str | None = None
@@ -24,6 +25,7 @@ class OwnerFacts:
     _: KW_ONLY
     user_info: Json = field(default=None, compare=False)
     unusual: tuple[str, ...] = ()
+    name: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
         return "OwnerFacts(...)"
@@ -31,10 +33,11 @@ class OwnerFacts:
 
 @dataclass(frozen=True, slots=True)
 class CheckedOwner:
-    """The account to pin, and in global mode the user who consented for the team."""
+    """The account to pin and what people call it, and in global mode the user who consented for the team."""
 
     account: Account | None
     authorized_by: str | None = None
+    name: str = field(default="", compare=False)
 
 
 def check_owner(
@@ -64,7 +67,7 @@ def _check_user(app: App, subject: str, facts: OwnerFacts, account: str) -> Chec
             raise BrokerError(Code.SUBJECT_MISMATCH)
     elif app.owner.binding != "localOperator" and app.owner.confirmation is None:  # nothing confirms
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
-    return CheckedOwner(_pin(app, facts, facts.user_identity), facts.user_identity)
+    return CheckedOwner(_pin(app, facts, facts.user_identity), facts.user_identity, facts.name)
 
 
 def is_the_account(app: App, subject: str, account: str) -> bool:
@@ -91,7 +94,7 @@ def spelling(template: str) -> re.Pattern[str]:
 
 def _check_global(app: App, subject: str, facts: OwnerFacts) -> CheckedOwner:
     if app.credential is not None and app.owner.binding == "localOperator" and app.owner.global_identity is None:
-        return CheckedOwner(None)
+        return CheckedOwner(None, name=facts.name)
     if facts.global_identity is None:
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
     if facts.global_identity != subject:
@@ -101,7 +104,7 @@ def _check_global(app: App, subject: str, facts: OwnerFacts) -> CheckedOwner:
             raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
         if facts.user_identity not in app.owner.authorizers:
             raise BrokerError(Code.SUBJECT_FORBIDDEN)
-    return CheckedOwner((_issuer(app), facts.global_identity), facts.user_identity)
+    return CheckedOwner((_issuer(app), facts.global_identity), facts.user_identity, facts.name)
 
 
 def _pin(app: App, facts: OwnerFacts, identity: str | None) -> Account | None:

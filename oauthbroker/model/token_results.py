@@ -151,15 +151,16 @@ class AuthorizationRequired:
 
 
 class AccountName(NamedTuple):
-    """One account that a call may name, what its user calls it, and the identity that the provider gave it. The last
-    two are empty until it is connected."""
+    """One account that a call may name, what its user calls it, the identity that the provider gave it, and its name
+    there: a login, a mail address. All but the first are empty until it is connected."""
 
     account: str
     label: str = ""
     identity: str = ""
+    name: str = ""
 
     def to_json(self) -> dict[str, str]:
-        named = {"label": self.label, "identity": self.identity}
+        named = {"label": self.label, "identity": self.identity, "name": self.name}
         return {"account": self.account, **{name: text for name, text in named.items() if text}}
 
 

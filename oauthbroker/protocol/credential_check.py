@@ -13,6 +13,7 @@ from oauthbroker.model.apps import App
 from oauthbroker.model.owner_check import OwnerFacts
 from oauthbroker.model.provider_api import AccountHost, ApiHost, written_host
 from oauthbroker.model.static_credential import TOKEN_TYPE
+from oauthbroker.protocol.account_names import name_of
 from oauthbroker.protocol.credential_placement import placed
 from oauthbroker.protocol.identity import render
 from oauthbroker.protocol.network.api_request import ApiRequest
@@ -52,6 +53,7 @@ class CredentialChecks:
         return OwnerFacts(
             global_identity=render(team.template, said) if team is not None else None,
             user_identity=render(person.template, said) if person is not None else None,
+            name=name_of(app, {rule.source: said for rule in (team, person) if rule is not None}),
         )
 
     async def _answer(self, app: App, packed: Secret) -> tuple[int, bytes]:

@@ -17,6 +17,7 @@ from oauthbroker.core.strict_json import Json, decode_json
 from oauthbroker.model.apps import ANYONE, App, Endpoints, IdentityRule, IdentitySource
 from oauthbroker.model.owner_check import Account, OwnerFacts
 from oauthbroker.model.settings import Limits
+from oauthbroker.protocol.account_names import name_of
 from oauthbroker.protocol.answer_checks import lookup, not_ok, refuse_if_busy, said_by
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
@@ -87,6 +88,7 @@ class OwnerReader:
             account=_account(claims),
             user_info=known.get("userInfo"),
             unusual=unusual,
+            name=name_of(app, known),
         )
 
     async def read_again(self, app: App, tokens: TokenResponse, sent_at: datetime) -> OwnerFacts:
@@ -133,6 +135,7 @@ class OwnerReader:
             return OwnerFacts(
                 global_identity=_identity(app, app.owner.global_identity, known),
                 user_identity=_identity(app, app.owner.user_identity, known),
+                name=name_of(app, known),
             )
         if refused.code is Code.SUBJECT_UNVERIFIABLE:
             refused = BrokerError(Code.REAUTH_REQUIRED, note=refused.note)

@@ -74,12 +74,14 @@ class PresetEndpoints(Data):
 class PresetIdentity(Data):
     """Where an account is read from. Without a template the app has to write one.
 
-    `requires` are facts of the same source that have to be so: they tell kinds of installations apart.
+    `requires` are facts of the same source that have to be so: they tell kinds of installations apart. `name` is the
+    one by which people know the account.
     """
 
     source: IdentitySource = Field(alias="from")
     template: str = ""
     requires: Annotated[dict[str, bool | str], Field(max_length=5)] = Field(default_factory=dict)
+    name: str = ""
 
 
 class TokenLimit(Data):

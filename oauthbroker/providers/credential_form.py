@@ -156,8 +156,9 @@ class InjectForm(Data):
 
 
 class VerifyForm(Data):
-    """The request that checks a credential. `account` is a template over its JSON answer, as in identity templates.
-    `refused` are statuses that mean a wrong credential beside 401 and 403. `host` is another service of AWS."""
+    """The request that checks a credential. `account` is a template over its JSON answer, as in identity templates,
+    `name` the path of what people call that account there. `refused` are statuses that mean a wrong credential beside
+    401 and 403. `host` is another service of AWS."""
 
     path: Path
     host: Annotated[str, Field(max_length=200, pattern=_AWS_HOST)] = ""
@@ -165,6 +166,7 @@ class VerifyForm(Data):
     headers: Headers = Field(default_factory=dict)
     body: Annotated[str, Field(max_length=2000)] = ""
     account: Annotated[str, Field(max_length=300)] = ""
+    name: Annotated[str, Field(max_length=200)] = ""
     refused: Annotated[list[Annotated[int, Field(ge=400, le=499)]], Field(max_length=5)] = Field(default_factory=list)
 
     def request(self) -> Verification:

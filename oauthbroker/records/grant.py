@@ -29,6 +29,7 @@ RevocationState = Literal["none", "pending", "done", "refused", "shared", "untol
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """One grant. `account` is the one of its subject that it belongs to, `label` the name that its user gave it,
+    `account_name` what people call the provider's account, as its provider tells it: shown and never compared,
     `params` the values of the app's connect parameters. `pinned` is (issuer, account) of the first success;
     `registration` is the client it was made with; `outbox` are events not yet queued; `retired` are earlier
     tokens still to be revoked at the provider, not before `tell_after` if the provider refused; `elsewhere` are
@@ -55,6 +56,7 @@ class Grant:
     revocation: RevocationState = "none"
     account: str = field(default="", metadata=named("connection") | OPTIONAL)
     label: str = field(default="", metadata=OPTIONAL)
+    account_name: str = field(default="", metadata=OPTIONAL)
     params: Mapping[str, str] = field(default_factory=dict, metadata=OPTIONAL)
     pinned: tuple[str, str] | None = field(default=None, metadata=named("account"))
     authorized_by: str | None = None

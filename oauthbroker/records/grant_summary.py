@@ -11,7 +11,7 @@ from oauthbroker.core.clock import LONG_AGO, from_iso, printed
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records.grant_view import GrantView
 
-_LEFT_OUT = ("account", "label", "slots")  # of an unnamed account, and of a grant of tokens
+_LEFT_OUT = ("account", "label", "accountName", "slots")  # where there is none: of tokens, of an unnamed account
 Needs = Literal["consent", "refresh"]
 
 
@@ -23,8 +23,8 @@ class GrantSummary:
     refreshes it; None, none. `endsAt` is when the grant ends although it is refreshed, as far as that is known.
     `expiresAt` is None for a token that never expires and for an unknown end; the latter
     needs a refresh. `refreshable`: there is a refresh token or another way to refresh. `unverified`: it was imported,
-    and its provider has not confirmed the account. `slots`, of a static credential: `credential`, or
-    `credential next`.
+    and its provider has not confirmed the account. `accountName` is what people call the provider's account. `slots`,
+    of a static credential: `credential`, or `credential next`.
     """
 
     grantId: str
@@ -41,6 +41,7 @@ class GrantSummary:
     updatedAt: str
     account: str = ""
     label: str = ""
+    accountName: str = ""
     slots: str = ""
     authorizedBy: str | None
     eventsToSend: int
@@ -94,6 +95,7 @@ class GrantSummary:
             updatedAt=printed(view.updated_at),
             account=view.account,
             label=view.label,
+            accountName=view.account_name,
             slots=view.slots,
             authorizedBy=view.authorized_by,
             eventsToSend=view.unsent,

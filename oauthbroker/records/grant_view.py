@@ -26,12 +26,12 @@ class GrantView:
     """One grant, checked at one moment.
 
     `until` is the end of a token that nothing refreshes, None where it has no end or an unknown one. `identity` is the
-    provider's name for the user, `agent` the agent that asked last. `alone` marks a client's own grant, without a user.
-    `lost` counts answers to refreshes that never came. `clients_to_tell` are registrations with tokens to revoke.
-    `unverified`: imported, its account not confirmed by its provider. `used_at` is only set by readers that look it up.
-    `given_up`: its refresh token is kept, and the user is asked. `ends_at` is when it ends although it is refreshed.
-    `endings` are the last characters of a static credential's values, by the titles of its fields,
-    `slots` those that have one: `credential`, or `credential next`.
+    provider's name for the user, `account_name` what people call the account, `agent` the agent that asked last.
+    `alone` marks a client's own grant, without a user. `lost` counts answers to refreshes that never came.
+    `clients_to_tell` are registrations with tokens to revoke. `unverified`: imported, its account not confirmed by its
+    provider. `used_at` is only set by readers that look it up. `given_up`: its refresh token is kept, and the user is
+    asked. `ends_at` is when it ends although it is refreshed. `endings` are the last characters of a static
+    credential's values, by the titles of its fields, `slots` those that have one: `credential`, or `credential next`.
     """
 
     id: str
@@ -41,6 +41,7 @@ class GrantView:
     subject: str
     account: str
     label: str
+    account_name: str
     identity: str | None
     authorized_by: str | None
     scopes: tuple[str, ...]
@@ -87,6 +88,7 @@ class GrantView:
             subject=grant.subject,
             account=grant.account,
             label=grant.label,
+            account_name=grant.account_name,
             identity=grant.identity,
             authorized_by=grant.authorized_by,
             scopes=grant.scopes,

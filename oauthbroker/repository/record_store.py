@@ -138,6 +138,11 @@ class RecordStore(Generic[R]):
             await self._store.sync(self._kind)
         return ended
 
+    async def was_ended(self, locator: str) -> bool:
+        """Tell whether a record of this locator was ended before it would have expired."""
+        key = self._store.key(self._kind, locator)
+        return self._tombstones is not None and await self._tombstones.of(key) is not None
+
     async def write_tombstone(
         self, locator: str, at: datetime, since: datetime | None, first: First | None = None
     ) -> bool:

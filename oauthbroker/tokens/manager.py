@@ -212,7 +212,10 @@ class OAuthManager:
             key = GrantKey(app.name, resolve_subject(app, caller.turn), account)
             versioned = await readable(self.repository.grant(key))
             grant = versioned.record if versioned is not None and not versioned.record.revoked else None
-            found.append(AccountName(account, grant.label if grant else "", (grant.identity if grant else "") or ""))
+            if grant is None:
+                found.append(AccountName(account))
+            else:
+                found.append(AccountName(account, grant.label, grant.identity or "", grant.account_name))
         return tuple(found)
 
     async def _answer(self, caller: Caller, call: TokenCall, issue: _Issues[T]) -> T | AuthorizationRequired:

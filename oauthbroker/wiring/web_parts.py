@@ -24,6 +24,7 @@ from oauthbroker.web.pages.connections_pages import ConnectionsPages
 from oauthbroker.web.pages.consent_pages import ConsentPages
 from oauthbroker.web.pages.metrics_page import Scrape, metrics_routes, operators_only
 from oauthbroker.web.pages.retry_pages import RetryPages
+from oauthbroker.web.pages.start_pages import docs_routes, start_routes
 from oauthbroker.wiring.parts import Parts
 
 
@@ -44,10 +45,10 @@ class WebParts:
 
     def web(self) -> Web:
         parts, routes = self._parts, self._routes
-        probes = _probes(parts)
+        probes, start = _probes(parts), partial(start_routes, parts.settings.locale)
         return build_web(
-            pages=[*self._pages(), probes, routes.metadata],
-            api=[routes.calls, probes, routes.metadata],
+            pages=[*self._pages(), probes, routes.metadata, start],
+            api=[routes.calls, probes, routes.metadata, docs_routes, start],
             settings=parts.settings,
             clock=parts.clock,
             log=parts.log,
@@ -71,11 +72,16 @@ class WebParts:
         parts, settings, mac, clock = self._parts, self._parts.settings, self._mac, self._parts.clock
         browsers = Browsers(settings, mac, clock)
         retry = RetryPages(retrying=parts.retry_service, browsers=browsers)
+        connections = ConnectionsPages(connections=parts.connections, settings=settings, mac=mac, clock=clock)
         return [
             ConsentPages(
-                consent=parts.pages_service, retry=retry, browsers=browsers, reconnect=parts.expiring.open
+                consent=parts.pages_service,
+                retry=retry,
+                browsers=browsers,
+                reconnect=parts.expiring.open,
+                enter=connections.enter,
             ).routes,
-            ConnectionsPages(connections=parts.connections, settings=settings, mac=mac, clock=clock).routes,
+            connections.routes,
             self._admin.routes,
             partial(logo_routes, settings),
         ]

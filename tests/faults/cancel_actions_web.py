@@ -45,7 +45,8 @@ async def followed(w: World, browser: Browser, url: str) -> Page:
     return page
 
 
-@action("page GET /connect/{ticket}", "page HEAD /connect/{ticket}", "page HEAD /connect", "page POST /connect/{ticket}", "page GET /oauth/callback/mail", *(
+@action("page GET /connect/{ticket}", "page HEAD /connect/{ticket}", "page HEAD /connect", "page POST /connect/{ticket}", "page GET /oauth/callback/mail", "page POST /connected/{app}",
+    "connections.enter_once", *(
     f"page {each}" for each in ONCE
 ), weight=14)  # fmt: skip
 async def person_connects(w: World, s: Side, d: Random) -> None:
@@ -65,6 +66,8 @@ async def person_connects(w: World, s: Side, d: Random) -> None:
     page = await followed(w, browser, callback)
     if (url := page.next_url or "").startswith(RUNTIME):
         w.proofs.append((url.partition("handle=")[2], subject, None))
+    if "/connected/" in page.url and page.document.forms and d.random() < 0.3:
+        checked(w, await browser.submit())
     if code := CODE.search(page.text):
         for turn in (turn_of(d, int(subject[-1])) for _ in range(4)):
             w.proofs.append((code[1], subject, turn))
@@ -115,14 +118,14 @@ async def person_looks(w: World, s: Side, d: Random) -> None:
     "page GET /admin/grants", "page GET /admin/grants/{grant}", "page GET /admin/grants/{grant}/revoke",
     "page POST /admin/grants/{grant}/revoke", "page GET /admin/waiting", "page POST /admin/waiting/{session}/cancel",
     "page GET /admin/queues", "page POST /admin/queues/retry", "page GET /admin/queues/drop",
-    "page POST /admin/queues/drop", "page GET /admin/circuits", "page GET /admin/audit", "page POST /admin/leave",
-    "page GET /admin/left", weight=3)  # fmt: skip
+    "page POST /admin/queues/drop", "page GET /admin/circuits", "page GET /admin/audit", "page GET /admin/audit.csv",
+    "page POST /admin/leave", "page GET /admin/left", weight=3)  # fmt: skip
 async def operator_looks(w: World, s: Side, d: Random) -> None:
     browser = w.browser(d)
     page = checked(w, await browser.open(f"{BASE}/admin/login"))
     if any("key" in form.names for form in page.document.forms):
         checked(w, await browser.submit({"key": s.api.operator.bearer or ""}))
-    for place in d.sample(("", "/grants", "/waiting", "/queues", "/circuits", "/audit"), 2):
+    for place in d.sample(("", "/grants", "/waiting", "/queues", "/circuits", "/audit", "/audit.csv"), 2):
         await wandered(w, d, browser, f"{BASE}/admin{place}", ("revoke", "cancel", "retry", "drop", "leave"))
 
 
@@ -293,9 +296,10 @@ async def erased_over_http(w: World, s: Side, d: Random) -> None:
     await call(w, s.api.operator, "POST", "/v1/subjects/erase", {"subject": ERASED, "dryRun": d.random() < 0.5})
 
 
-@action("page GET /healthz", "page GET /readyz", "page GET /metrics", "page GET /clients/{app}.json", weight=1)
+@action("page GET /healthz", "page GET /readyz", "page GET /metrics", "page GET /clients/{app}.json", "page GET /",
+    "page GET /docs", weight=1)  # fmt: skip
 async def probed(w: World, s: Side, d: Random) -> None:
-    for path in ("/healthz", "/readyz", "/metrics", "/clients/mail.json"):
+    for path in ("/healthz", "/readyz", "/metrics", "/clients/mail.json", "/", "/docs"):
         await call(w, s.api.operator, "GET", path)
 
 

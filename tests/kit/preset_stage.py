@@ -20,6 +20,7 @@ from oauthbroker.model.apps import App, Client
 from oauthbroker.model.provider_api import ApiHost
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, SessionOutcome
 from oauthbroker.model.turn import Turn
+from oauthbroker.protocol.answer_checks import lookup
 from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.revocation_messages import revoke_response
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
@@ -67,6 +68,12 @@ class Stage:
             assert kept | set(facts) == set(grant.provider_data)
             assert facts == {name: grant.provider_data[name] for name in facts}
             assert grant.open_facts is None
+            rule = (
+                player.app.owner.user_identity if play.app.subject_mode == "user" else player.app.owner.global_identity
+            )
+            said = {"tokenResponse": play.answers.token, "userInfo": play.answers.user_info}
+            if rule is not None and rule.name and (answer := said.get(rule.source)) is not None:
+                assert grant.account_name == (lookup(cast("Any", answer.body), rule.name) or "")
 
     async def call_the_api(self, play: Play) -> None:
         """A tool's request to the first of the API's hosts has the token. The host is checked as it is written, and the

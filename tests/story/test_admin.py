@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,16 +16,25 @@ import pytest
 
 from oauthbroker.audit import CallRefused, ConnectFailed, DeadLetterChanged, OperatorEntered, PageAction, TokenRefreshed
 from oauthbroker.core.errors import Code
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit import planted_records
 from tests.kit.callback_pages import HOST, assert_error_page
 from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, Harness, global_app, public, running, turn, user_app
-from tests.story.signed_in import ADMIN, ADMIN_LOGIN, PROXY_HEADERS, operator_browser, submit_form, try_key
+from tests.story.signed_in import (
+    ADMIN,
+    ADMIN_LOGIN,
+    PROXY_HEADERS,
+    connections_browser,
+    operator_browser,
+    submit_form,
+    try_key,
+)
 from tests.unit.web import kit
 
-PLACES = ("", "/grants", "/waiting", "/queues", "/circuits", "/audit")
+PLACES = ("", "/grants", "/waiting", "/queues", "/circuits", "/audit", "/audit.csv")
 
 
 @pytest.fixture
@@ -445,12 +457,70 @@ async def test_the_audit_log_tells_each_lines_moment_and_is_narrowed_to_some(har
         (f"grant={grant.id}", {"mail"}),
         (f"grant={harness.broker.audit_trail.name('grant', grant.id)}", {"mail"}),
         (f"grant=sha256:{'0' * 64}", set[str]()),
+        (f"subject={ALICE}", {"mail", "files"}),
+        (f"subject={BOB}", set[str]()),
+        (f"subject={ALICE}&grant={grant.id}", {"mail"}),
     ]:
         page = await person.open(f"{ADMIN}/audit?type=Connected&{query}")
         assert apps == {app for row in table(page) for app in ("mail", "files") if f"app {app}" in row[2]}, query
     page = await person.open(f"{ADMIN}/audit?type=Connected&app=mail&since={first:%Y-%m-%dT%H:%M}")
     assert f"{first:%Y-%m-%d %H:%M:%S} UTC" in table(page)[0][1]
     assert f'value="{first:%Y-%m-%dT%H:%M}:00"' in page.source, "the search stays in the form"
+
+
+async def test_the_log_of_a_subject_has_its_ended_grants_and_is_found_by_its_accounts_name(harness: Harness) -> None:
+    await harness.connected()
+    grant = await harness.grant()
+    assert grant is not None
+    named = replace(grant, account_name="octocat")
+    await harness.repository.save_grant(named, expect=(await at(harness)).generation)
+    person = await operator_browser(harness)
+    found = [table(await person.open(f"{ADMIN}/audit?type=Connected&subject={it}")) for it in (ALICE, "Octocat")]
+    assert [1, 1] == [len(rows) for rows in found]
+    assert "octocat" in found[0][0][2]
+    assert "octocat" in table(await person.open(f"{ADMIN}/grants?q=octo"))[0][0]
+    await harness.broker.erase(ALICE)
+    harness.clock.advance(60)
+    assert 1 == len(table(await person.open(f"{ADMIN}/audit?type=Connected&subject={ALICE}")))
+
+
+async def at(harness: Harness) -> Any:
+    versioned = await harness.repository.grant(GrantKey("mail", ALICE))
+    assert versioned is not None
+    return versioned
+
+
+HOSTILE_CELLS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1", 'a","=1', "a\n=1", "\u202e=1"]
+
+
+async def test_the_log_is_a_csv_file_of_the_same_lines_without_formulas(harness: Harness) -> None:
+    await harness.connected()
+    named = replace((await at(harness)).record, account_name="=HYPERLINK(1)")
+    await harness.repository.save_grant(named, expect=(await at(harness)).generation)
+    for text in HOSTILE_CELLS:
+        harness.audit.write(ConnectFailed(app=text, session="as-x", code="tokenResponseInvalid"), harness.clock.now())
+    person = await operator_browser(harness)
+    page = await person.open(f"{ADMIN}/audit?type=ConnectFailed")
+    link = next(each for each in page.document.links if "audit.csv" in each)
+    assert link == f"{ADMIN}/audit.csv?type=ConnectFailed"
+    file = await person.open(link)
+    assert 'attachment; filename="audit.csv"' == file.header("content-disposition")
+    assert ("text/csv; charset=utf-8", "no-store") == (file.header("content-type"), file.header("cache-control"))
+    rows = list(csv.DictReader(io.StringIO(file.body.decode("utf-8-sig"), newline="")))
+    assert {"ConnectFailed"} == {row["type"] for row in rows}
+    assert len(HOSTILE_CELLS) == len(rows) == len(table(page))
+    assert sorted(HOSTILE_CELLS) == sorted(row["app"].removeprefix("'") for row in rows)
+    every = (await person.open(f"{ADMIN}/audit.csv")).body.decode("utf-8-sig")
+    cells = [cell for row in csv.reader(io.StringIO(every, newline="")) for cell in row]
+    assert [] == [cell for cell in cells if cell.lstrip(" ")[:1] in set("=+-@\t\r\n\uff1d") - {""}]
+    assert (True, True) == ("'=HYPERLINK(1)" in cells, ALICE in cells)
+
+
+async def test_the_file_is_for_operators_alone(harness: Harness) -> None:
+    await harness.connected()
+    for person in (harness.browser(), await connections_browser(harness, {"user": ALICE})):
+        page = await person.open(f"{ADMIN}/audit.csv")
+        assert (303, f"{ADMIN}/login") == (page.status, page.location)
 
 
 async def test_a_persons_own_no_is_no_trouble_of_the_app(harness: Harness) -> None:

@@ -86,6 +86,7 @@ class World:
     agent: str = "planner"
     subject: str = ALICE
     arrivals: dict[str, str] = field(default_factory=dict)
+    connected: dict[str, str] = field(default_factory=dict)
 
     async def furnish(self) -> None:
         harness, of = self.harness, turn(user=self.subject, agent=self.agent, instance=self.agent)
@@ -96,10 +97,10 @@ class World:
         await planted_records.ended_grant(harness, "files", BOB)
         await planted_records.dead_letter(harness, agent=self.agent)
         planted_records.open_circuit(harness, "files")
-        for connected in (False, True):
-            await self.come_back("files", connected=connected)
+        await self.come_back("files")
         await self.come_with_wrong_account("files")
-        await self.come_for_choice("mail")
+        await self.come_connected("mail", "12")
+        await self.come_connected("files", "")
         await harness.broker.api_keys.create("ops", {"operator"})
         self.asked = await harness.ask_link("files", of=of)
 
@@ -109,7 +110,8 @@ class World:
         url, _ = await self.harness.broker.connections.link({"user": self.subject})
         session = self.asked.auth_session_id
         places = ("/connections/left", f"/next/{session}", "/connect")
-        walk.browser.cookies.set(*self.chooser, "127.0.0.1")
+        for name, value in self.connected.items():
+            walk.browser.cookies.set(name, value, "127.0.0.1")
         for place, arrival in self.arrivals.items():
             walk.browser.cookies.set("oab_arrival", arrival, "127.0.0.1")
             assert 200 == (await walk.go(BASE + place)).pages[BASE + place].status
@@ -119,19 +121,13 @@ class World:
             ended, f"{BASE}/connections", self.asked.authorization_url, url, *(BASE + each for each in places)
         )
 
-    async def come_back(self, app: str, *, connected: bool) -> None:
-        """A browser comes from a session that ended so; `arrivals` keeps its identification."""
+    async def come_back(self, app: str) -> None:
+        """A browser comes from a session that was declined; `arrivals` keeps its identification."""
         harness, browser = self.harness, self.harness.browser()
-        asked = await harness.ask_link(app, of=turn(user=self.subject, agent=self.agent, instance=f"ended {connected}"))
+        asked = await harness.ask_link(app, of=turn(user=self.subject, agent=self.agent, instance="declined"))
         await browser.open(asked.authorization_url)
         await browser.submit({"decision": "cancel"})
-        versioned = await harness.repository.session(locator_of(asked.auth_session_id))
-        assert versioned is not None
-        if connected:
-            done = replace(versioned.record, status="completed", failure=None)
-            await harness.repository.save_session(done, expect=versioned.generation)
-        place = f"/{'connected' if connected else 'declined'}/{app}"
-        self.arrivals[place] = browser.cookies["oab_arrival"].value
+        self.arrivals[f"/declined/{app}"] = browser.cookies["oab_arrival"].value
 
     async def come_with_wrong_account(self, app: str) -> None:
         """A browser whose session failed for its account; `ended` is its cookie, and the link."""
@@ -145,10 +141,11 @@ class World:
         await harness.repository.save_session(failed, expect=versioned.generation)
         self.ended = (f"oab-{locator}", browser.cookies[f"oab-{locator}"].value, asked.authorization_url)
 
-    async def come_for_choice(self, app: str) -> None:
-        """A browser whose user has to choose a site. `arrivals` and `chooser` identify it."""
+    async def come_connected(self, app: str, sites: str) -> None:
+        """A browser whose user has connected, or has to choose one of the sites first. `arrivals` and `connected`
+        identify it."""
         harness, browser = self.harness, self.harness.browser()
-        of = turn(user=self.subject, agent=self.agent, instance="choice")
+        of = turn(user=self.subject, agent=self.agent, instance=f"sites {sites}")
         asked = await harness.ask_link(app, [harness.broker.bundle.apps[app].scopes[-1]], of=of)
         await harness.to_provider(asked, browser)
         await browser.open(asked.authorization_url)
@@ -160,11 +157,13 @@ class World:
         await harness.repository.save_session(done, expect=versioned.generation)
         granted = await harness.repository.grant(GrantKey(app, self.subject))
         assert granted is not None
-        sites = tuple(Candidate(label=self.agent, facts={"site": self.subject + number}) for number in "12")
-        grant = replace(granted.record, auth_session_id=done.id, open_facts=OpenFacts(candidates=sites))
+        found = tuple(Candidate(label=self.agent, facts={"site": self.subject + number}) for number in sites)
+        open_facts = OpenFacts(candidates=found) if found else None
+        named = replace(granted.record, auth_session_id=done.id, account_name=self.agent)
+        grant = replace(named, open_facts=open_facts)
         await harness.repository.save_grant(grant, expect=granted.generation)
         self.arrivals[f"/connected/{app}"] = browser.cookies["oab_arrival"].value
-        self.chooser = (f"oab-{locator}", browser.cookies[f"oab-{locator}"].value)
+        self.connected[f"oab-{locator}"] = browser.cookies[f"oab-{locator}"].value
 
     async def operator(self) -> Walk:
         walk = Walk(await operator_browser(self.harness))
@@ -179,6 +178,8 @@ class World:
             "/metrics",
             "/clients/mail.json",
             "/nowhere",
+            "/",
+            "/docs",
             "/connect/again/nowhere",
             "/admin",
             "/connections",

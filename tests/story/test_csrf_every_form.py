@@ -82,6 +82,14 @@ async def choice(harness: Harness) -> Browser:
     return person
 
 
+async def connected(harness: Harness) -> Browser:
+    person = harness.browser()
+    app = "mail" if await harness.grant() is None else "files"
+    await harness.connect(await harness.ask_link(app), browser=person)
+    await harness.parts.relay.once()
+    return person
+
+
 async def login(harness: Harness) -> Browser:
     person = harness.browser()
     await person.open(f"{BASE}/admin/login")
@@ -121,6 +129,7 @@ FORMS: dict[str, Way] = {
     "/connect/{ticket}": connect,
     "/next/{session}/again": wrong_account,
     "/next/{session}/choice": choice,
+    "/connected/{app}": connected,
     "/connections/open/{ticket}": invitation,
     "/connections/leave": connections,
     "/connections/{grant}/disconnect": disconnect,
@@ -141,7 +150,9 @@ SPOILT_HEADERS = {
     "another site that hides it": {"sec-fetch-site": "cross-site"},
     "a sibling": {"sec-fetch-site": "same-site"},
 }
-WITHOUT_BROWSER_SESSION = {"/admin/login", "/admin/enter", "/next/{session}/again", "/next/{session}/choice"}
+WITHOUT_BROWSER_SESSION = {
+    "/admin/login", "/admin/enter", "/next/{session}/again", "/next/{session}/choice", "/connected/{app}",
+}  # fmt: skip
 SPOILT_FIELDS = ("missing", "empty", "wrong", "twice", "another form's", "another browser's", "no cookie")
 
 
@@ -151,7 +162,7 @@ def form_of(page: Page, path: str) -> Form:
     return next(
         form
         for form in page.document.forms
-        if form.method == "post" and (not form.action or form.action.endswith(last))
+        if form.method == "post" and (not form.action or "{" in last or form.action.endswith(last))
     )
 
 

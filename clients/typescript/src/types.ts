@@ -73,7 +73,7 @@ export interface OAuthTokenError {
     retryable: boolean;
     retryAfterSeconds?: number;
     /** For `accountRequired`: the accounts that the call may name. */
-    accounts?: { account: string; label?: string; identity?: string }[];
+    accounts?: { account: string; label?: string; identity?: string; name?: string }[];
   };
 }
 
@@ -188,6 +188,8 @@ export interface GrantSummary {
   account?: string;
   /** The person's own name for it. */
   label?: string;
+  /** What people call the provider's account: a login, a mail address. For display alone. */
+  accountName?: string;
   /** Of a static credential: `credential`, or `credential next`. */
   slots?: string;
   authorizedBy: string | null;

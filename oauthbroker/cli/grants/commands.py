@@ -197,7 +197,8 @@ def _row(grant: GrantSummary) -> tuple[str, ...]:
     state = again if grant.needs == "consent" else grant.state
     state += ", unverified" if grant.unverified else ""
     state += ", provider to tell" if grant.providerToTell else ""
-    whose = " ".join(each for each in (grant.subject, grant.account, grant.label and f"({grant.label})") if each)
+    names = ", ".join(filter(None, (grant.label, grant.accountName)))
+    whose = " ".join(filter(None, (grant.subject, grant.account, names and f"({names})")))
     scopes = " ".join(grant.scopes) or (f"key: {grant.slots}" if grant.slots else "none")
     return short, grant.app, whose, state, _expires(grant), scopes
 

@@ -111,7 +111,9 @@ def _app(app: Merged, forms: CredentialForms, written: Written[CredentialAppSpec
     values = values_of(app.spec, app.preset)
     verify, identity = forms.verify, app.identities["user"].rule
     placement = (forms.inject or InjectForm(bearer="{?}")).placement().at(values)
-    rule = None if identity is None else IdentityRule(identity.source, fill(identity.template, values))
+    rule = (
+        None if identity is None else IdentityRule(identity.source, fill(identity.template, values), name=identity.name)
+    )
     return App(
         name=written.name,
         provider=app.spec.provider or "",

@@ -68,7 +68,9 @@ def as_oauth_app(written: Written[CredentialAppSpec]) -> Merged:
     like = OAuthAppSpec.model_construct(**{**shared, **own})
     provider = preset.provider() if preset is not None else None
     verify = forms_of(written).verify
-    identity = Identity("userInfo", verify.account) if verify is not None and verify.account else Identity()
+    identity = (
+        Identity("userInfo", verify.account, name=verify.name) if verify is not None and verify.account else Identity()
+    )
     return Merged(
         written=dataclasses.replace(written, spec=like),  # type: ignore[arg-type]
         preset=provider,

@@ -36,10 +36,13 @@ class Identity:
     source: IdentitySource | None = None
     template: str = ""
     requires: tuple[tuple[str, bool | str], ...] = ()
+    name: str = ""
 
     @property
     def rule(self) -> IdentityRule | None:
-        return IdentityRule(self.source, self.template, self.requires) if self.source and self.template else None
+        if not (self.source and self.template):
+            return None
+        return IdentityRule(self.source, self.template, self.requires, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +165,8 @@ def _identity(spec: OAuthAppSpec, preset: Preset | None, mode: SubjectMode) -> I
     requires = known.requires if known and (source, template) == (known.source, known.template) else {}
     if said is not None and said.requires is not None:
         requires = said.requires
-    return Identity(source, template, tuple(requires.items()))
+    name = (said and said.name) or (known.name if known and source == known.source else "")
+    return Identity(source, template, tuple(requires.items()), name)
 
 
 def _known_habits(spec: OAuthAppSpec, preset: Preset | None, place: ProviderPlace) -> Habits:

@@ -46,6 +46,7 @@ class IdentitySpec(Strict):
     source: IdentitySource | None = Field(default=None, alias="from")
     template: Text | None = None
     requires: Annotated[dict[Member, bool | Text], Field(max_length=5)] | None = None
+    name: Member | None = None
 
 
 class IdentitiesSpec(Strict):

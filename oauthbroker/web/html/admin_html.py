@@ -26,7 +26,7 @@ from oauthbroker.web.html.plugin_pages import PluginPagesServed
 from oauthbroker.web.html.readable_times import field_of, stamp_element
 from oauthbroker.web.html.rendering import Page
 from oauthbroker.web.html.scope_sentences import scope_line
-from oauthbroker.web.html.shown_names import host_of, plain_phrase, shown
+from oauthbroker.web.html.shown_names import host_of, plain_phrase, shown, whole_word
 from oauthbroker.web.words import ADMIN, Words
 
 HOME = "/admin"
@@ -151,6 +151,8 @@ def render_audit(
     apps: Sequence[str],
 ) -> Page:
     """`known` are the grants of the lines, by their names in the log."""
+    asked = {"app": entries.app, "type": entries.type, "grant": entries.grant, "subject": entries.subject}
+    moments = {"since": field_of(entries.since), "until": field_of(entries.until)}
     return layout.page(
         "audit",
         layout.text.audit,
@@ -161,6 +163,8 @@ def render_audit(
         stamp=stamp_element,
         apps=apps,
         types=[*AuditEntry.names(), *PluginAuditEntry.names()],
+        whole=whole_word,
+        csv=layout.url(_asking("/audit.csv", **asked, **moments)),
     )
 
 

@@ -259,18 +259,21 @@ def render_wrong_account(login_endpoint: str, locale: Locale) -> Page:
     return page("message.html", locale, kind="failed", **titled(text.login_wrong_title), lead=lead, hint=hint, **words)
 
 
-def render_done(ending: AuthorizationEnd, connections_url: str, locale: Locale) -> Page:
-    """Render the connected account, its permissions, and the page where it can be disconnected."""
+def render_done(ending: AuthorizationEnd, token: str, locale: Locale) -> Page:
+    """Render the connected account, its permissions, and the way to the page where it can be disconnected: a button for
+    a user who is proven, who has a `token` for its form, else where to get a link."""
     app, scopes = ending.app, ending.scopes or ()
     return page(
         "done.html",
         locale,
+        referrer_policy="same-origin",
         kind="connected",
         title=plain_phrase(PAGES[locale].connected_title, app=app.display_name),
         app_name=app.display_name,
         account=ending.account,
+        account_name=ending.account_name,
         chosen=ending.chosen,
-        connections_url=connections_url,
+        token=token,
         scopes=[scope_line(app.provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],
         more_scopes=max(0, len(scopes) - _SCOPES_SHOWN),
         is_known=ending.scopes is not None and app.credential is None,

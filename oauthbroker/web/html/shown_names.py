@@ -19,6 +19,7 @@ _MARKS_IN_A_ROW = 4  # more stacked accents than any script uses
 HOST_LIMIT = 260  # a DNS name and a port
 _AUTHORITY = re.compile(r"[A-Za-z]+://([^/?#\\]*)")
 _HOST = re.compile(r"([a-z0-9_-]+(\.[a-z0-9_-]+)*\.?|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+_PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[._])")
 _URL = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+([/?#][A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]*)?")
 
 
@@ -109,6 +110,11 @@ def checked_url(url: str) -> str:
         raise BrokerError(Code.APP_MISCONFIGURED, note="a provider URL that no browser should be given")
     host_of(url)
     return url
+
+
+def whole_word(text: str) -> Markup:
+    """Return a name in camelCase or with dots, uncut, which breaks into lines only between its parts."""
+    return Markup("<bdi>{}</bdi>").format(Markup("<wbr>").join(_PARTS.split(shown(text, 200))))
 
 
 def breakable(url: str) -> Markup:

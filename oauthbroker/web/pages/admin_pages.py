@@ -22,6 +22,7 @@ from oauthbroker.web.html.form_routes import route
 from oauthbroker.web.html.plugin_pages import PluginPagesServed, pages_of_plugins
 from oauthbroker.web.html.readable_times import end_of_second, moment_of
 from oauthbroker.web.pages.admin_entrance import AdminEntrance
+from oauthbroker.web.pages.audit_csv import MOST_LINES, csv_response
 from oauthbroker.web.pages.page_user_cookies import PageUser, PageUserHandler, PageUsers
 
 LINES = 200
@@ -63,6 +64,7 @@ class AdminPages:
             route(HOME + "/queues/drop", proven(self.drop, "/queues"), "POST"),
             route(HOME + "/circuits", only(self.circuits), "GET"),
             route(HOME + "/audit", only(self.audit), "GET"),
+            route(HOME + "/audit.csv", only(self.audit_csv), "GET"),
             *(
                 route(HOME + plugin.home + page.path, only(self._of_plugin(plugin, page)), "GET")
                 for plugin in self._plugins
@@ -108,18 +110,15 @@ class AdminPages:
         ).response()
 
     async def audit(self, request: Request, page_user: PageUser) -> Response:
-        asked = request.query_params
-        entries = AuditEntries(
-            app=_word(asked.get("app")),
-            type=_word(asked.get("type")),
-            grant=_word(asked.get("grant")).strip(),
-            since=moment_of(_word(asked.get("since"))),
-            until=end_of_second(moment_of(_word(asked.get("until")))),
-        )
+        entries = _entries_asked(request)
         lines = await self._overview.audit(LINES, entries)
         known = await self._overview.named(lines)
         layout = self._layout(request, page_user.key)
         return views.render_audit(layout, lines, known, entries, apps=self._overview.app_names).response()
+
+    async def audit_csv(self, request: Request, page_user: PageUser) -> Response:  # noqa: ARG002  (a handler's signature)
+        lines = await self._overview.audit(MOST_LINES, _entries_asked(request))
+        return csv_response(lines, await self._overview.named(lines))
 
     def _of_plugin(self, plugin: PluginPagesServed, page: PluginPage) -> PageUserHandler:
         async def show(request: Request, page_user: PageUser) -> Response:
@@ -181,6 +180,18 @@ class AdminPages:
             done=request.query_params.get("done", ""),
             plugins=self._plugins,
         )
+
+
+def _entries_asked(request: Request) -> AuditEntries:
+    asked = request.query_params
+    return AuditEntries(
+        app=_word(asked.get("app")),
+        type=_word(asked.get("type")),
+        grant=_word(asked.get("grant")).strip(),
+        subject=_word(asked.get("subject")).strip(),
+        since=moment_of(_word(asked.get("since"))),
+        until=end_of_second(moment_of(_word(asked.get("until")))),
+    )
 
 
 def _word(text: str | None) -> str:

@@ -64,6 +64,14 @@ class ConnectionsPages:
             return self._page_users.see_other(HOME)
         return self._page_users.enter(HOME, await self._connections.open(ticket))
 
+    async def enter(self, request: Request, user: str, auth_session: str) -> Response:
+        """Admit the browser that an authorization has just proven to be this user's, without a link. Raises
+        `stateUsed`."""
+        page_user = await self._page_users.admit(request)
+        if page_user is not None and page_user.browser_session.subject("user") == user:
+            return self._page_users.see_other(HOME)
+        return self._page_users.enter(HOME, await self._connections.enter_once(user, auth_session))
+
     async def show(self, request: Request, page_user: PageUser) -> Response:
         services = await self._connections.overview(page_user.browser_session)
         layout, done = self._layout(request, page_user.key), request.query_params.get("done", "")

@@ -42,6 +42,7 @@ from oauthbroker.web.pages.retry_pages import AGAIN, RetryPages
 
 TRUTH_SECONDS = 3600  # that a session's cookie outlives its link, so that its browser can be told the outcome
 NEXT = "/next"
+CONNECTED = "/connected/{app}"
 CHOICE = "/next/{session}/choice"
 _NUMBER = re.compile(r"[0-9]{1,3}")
 # The refusals of a credential after which its page comes again.
@@ -62,6 +63,7 @@ class ConsentPages:
     browsers: Browsers
     _: KW_ONLY
     reconnect: Callable[[str], Awaitable[str]]
+    enter: Callable[[Request, str, str], Awaitable[Response]]
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes of the apps that are configured by now."""
@@ -71,7 +73,8 @@ class ConsentPages:
             route("/connect/{ticket}", self.show_connect, "GET", "HEAD"),
             route("/connect/{ticket}", self.answer_connect, "POST"),
             route("/connect/again/{notice}", self.connect_again, "GET"),
-            route("/connected/{app}", self.show_connected, "GET"),
+            route(CONNECTED, self.show_connected, "GET"),
+            route(CONNECTED, self.open_connections, "POST"),
             route("/declined/{app}", self.show_declined, "GET"),
             route(f"{NEXT}/{{session}}", self.show_next, "GET"),
             route("/connect", self.show_private, "GET", "HEAD"),
@@ -234,12 +237,23 @@ class ConsentPages:
     async def show_connected(self, request: Request) -> Response:
         """Show the result at a clean address after the callback, so that no code stays in the history (case 92)."""
         ending = await self._just_ended(request, None)
-        connections, locale = self.browsers.url("/connections"), self.browsers.locale(request, ending.locale)
-        if not ending.candidates:
-            return views.render_done(ending, connections, locale).response()
-        path, key = CHOICE.format(session=f"as-{ending.locator}"), self.browsers.key(request)
-        page = views.render_choice(ending, self.browsers.url(path), self.browsers.field(key, path), locale)
+        locale, key = self.browsers.locale(request, ending.locale), self.browsers.key(request)
+        if ending.candidates:
+            path = CHOICE.format(session=f"as-{ending.locator}")
+            page = views.render_choice(ending, self.browsers.url(path), self.browsers.field(key, path), locale)
+        else:
+            token = self.browsers.field(key, CONNECTED.format(app=ending.app.name)) if ending.user else ""
+            page = views.render_done(ending, token, locale)
         return page.response(set_cookies=[self.browsers.key_cookie(key)])
+
+    async def open_connections(self, request: Request) -> Response:
+        """Handle the button to the user's connections, in the browser that has just proven to be that user."""
+        path = CONNECTED.format(app=request.path_params["app"])
+        await self.browsers.form(request, self.browsers.key(request), path)
+        ending = await self._just_ended(request, None)
+        if not ending.user:
+            raise BrokerError(Code.STATE_UNKNOWN, note="this browser has not proven to be the user")
+        return await self.enter(request, ending.user, ending.locator)
 
     async def choose(self, request: Request) -> Response:
         """Handle the user's choice, and show the result anew. Without a choice the page comes again."""

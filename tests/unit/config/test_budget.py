@@ -1,6 +1,6 @@
 """How many fields a user can write: each is something to read about, so their number has a bound for each kind.
 
-A field is a path of names to a value. A value source and a reference are one value each. Sum: 298 in the broker's own kinds, 407
+A field is a path of names to a value. A value source and a reference are one value each. Sum: 301 in the broker's own kinds, 410
 with those of the plug-ins of this package.
 """
 
@@ -16,8 +16,8 @@ from oauthbroker.config.written.resource_specs import models_in
 
 PLUGINS = ("flowtools", "gateway", "integrations", "mcp", "tools")
 MOST = {
-    ("OAuthApp", ""): 130,  # 51 of them quirks, 9 endpoints, 13 facts of a connection, 5 connectParams and accounts
-    ("CredentialApp", ""): 51,  # 22 of them forms of inject
+    ("OAuthApp", ""): 132,  # 51 of them quirks, 9 endpoints, 13 facts of a connection, 5 connectParams and accounts
+    ("CredentialApp", ""): 52,  # 22 of them forms of inject
     ("Broker", ""): 95,  # 5 of them the outgoing proxy
     ("Forwarder", ""): 8,
     ("Tool", ""): 5,
