@@ -18,7 +18,7 @@ import pytest
 from oauthbroker import AuthorizationRequiredError, InjectionError, RequestRefusedError, errors_for_model
 from oauthbroker.audit import InjectedAnswer, TokenInjected, TokenIssued, TokenRejected
 from oauthbroker.core.errors import Code
-from oauthbroker.injection import http_clients as client_module
+from oauthbroker.injection import http_libraries as client_module
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost
 from oauthbroker.protocol.network.api_connection import ApiConnection
