@@ -10,6 +10,7 @@ from oauthbroker.core.version import VERSION
 
 if TYPE_CHECKING:
     from oauthbroker.broker import Broker
+    from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
     from oauthbroker.config.check import check_config
     from oauthbroker.config.problems.problems import ConfigInvalidError
     from oauthbroker.core.errors import BrokerError, Code
@@ -38,9 +39,11 @@ __all__ = [
     "Failed",
     "InjectionError",
     "Metric",
+    "OAuthCapability",
     "Ready",
     "RequestRefusedError",
     "Secret",
+    "SyncOAuthCapability",
     "TokenResult",
     "Turn",
     "TurnAuth",
@@ -56,6 +59,7 @@ __getattr__ = lazily(
     __name__,
     {
         "broker": {"Broker"},
+        "capability": {"OAuthCapability", "SyncOAuthCapability"},
         "config.check": {"check_config"},
         "config.problems.problems": {"ConfigInvalidError"},
         "core.errors": {"BrokerError", "Code"},

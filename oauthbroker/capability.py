@@ -7,10 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.token_results import TokenResult
+
+if TYPE_CHECKING:
+    import httpx2
 
 
 class OAuthCapability(Protocol):
@@ -39,6 +43,18 @@ class OAuthCapability(Protocol):
         `get_access_token`. `claims`: the text of that name in its challenge `insufficient_claims`."""
         ...
 
+    def client(
+        self,
+        app: str | Mapping[str, str],
+        scopes: Sequence[str] | None = None,
+        *,
+        library: ModuleType | None = None,
+    ) -> httpx2.AsyncClient:
+        """Return an HTTP client whose requests to the app's hosts carry the token, which the tool never gets.
+
+        They raise `AuthorizationRequiredError` and `RequestRefusedError`. `library`: the module `httpx`, in place of httpx2."""
+        ...
+
 
 class SyncOAuthCapability(Protocol):
     """The same for code without `await`, on a thread of its own."""
@@ -62,4 +78,14 @@ class SyncOAuthCapability(Protocol):
         claims: str | None = None,
     ) -> TokenResult:
         """Call `OAuthCapability.report_rejected`."""
+        ...
+
+    def client(
+        self,
+        app: str | Mapping[str, str],
+        scopes: Sequence[str] | None = None,
+        *,
+        library: ModuleType | None = None,
+    ) -> httpx2.Client:
+        """Return what `OAuthCapability.client` returns, without `await`."""
         ...

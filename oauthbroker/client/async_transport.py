@@ -43,7 +43,7 @@ class AsyncTransport:
             if event.endswith("send_request_headers.started"):
                 sending.sent = True
 
-        async with self._client().stream(
+        async with self.http().stream(
             request.method,
             self._address.base + request.target,
             headers=request.headers,
@@ -56,7 +56,8 @@ class AsyncTransport:
                 check_length(body)
         return reply_of(response.status_code, bytes(body), response.headers)
 
-    def _client(self) -> httpx2.AsyncClient:
+    def http(self) -> httpx2.AsyncClient:
+        """Return the HTTP client of the running loop."""
         loop = asyncio.get_running_loop()
         if self._http is None or self._loop is not loop:
             socket = self._address.socket

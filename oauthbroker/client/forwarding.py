@@ -19,7 +19,7 @@ _DOTS = re.compile(r"[/\\]\.\.?(?:[/\\;]|$)")
 _METHOD = re.compile(r"[A-Z]{1,16}")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t -~\x80-\xff]*")
-_OURS = frozenset({"authorization", "host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
+OURS = frozenset({"authorization", "host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,15 @@ def _checked(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers that a caller may choose. Raises `requestInvalid`."""
     if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers.items()):
         raise BrokerError(Code.REQUEST_INVALID, note="a header")
-    return {name: value for name, value in headers.items() if spelled_text(name) not in _OURS}
+    return {name: value for name, value in headers.items() if spelled_text(name) not in OURS}
 
 
 def _answer(reply: Reply) -> ApiAnswer | AuthorizationRequired:
-    if reply.forwarded:
-        return ApiAnswer(reply.status, reply.headers or {}, reply.body)
+    return ApiAnswer(reply.status, reply.headers or {}, reply.body) if reply.forwarded else consent(reply)
+
+
+def consent(reply: Reply) -> AuthorizationRequired:
+    """Return the request for consent in an answer that is not the provider's. Raises the error that any other names."""
     if reply.status != 403 or reply.media_type != "application/json":
         raise refusal_of(reply)
     members = members_of(reply, 403)

@@ -32,9 +32,9 @@ class Wire:
     ) -> None:
         self.locale = locale
         self.clock = clock
+        self.transport = transport
+        self.timeout = timeout
         self._address = address
-        self._transport = transport
-        self._timeout = timeout
 
     def __repr__(self) -> str:
         return f"Wire({self.url})"
@@ -44,6 +44,11 @@ class Wire:
         """Return the address as `parse_address` takes it."""
         return f"unix:{self._address.socket}" if self._address.socket else self._address.base
 
+    @property
+    def base(self) -> str:
+        """Return the address of a request's target."""
+        return self._address.base
+
     async def send(self, call: ClientCall[T], bearer: Secret | None) -> T:
         """Send the call and return its parsed answer.
 
@@ -51,14 +56,14 @@ class Wire:
         answers, as `Retry-After` says. A call that never left this machine is always repeated. Raises what `validate`
         raises, or `brokerUnreachable`.
         """
-        deadline = self.clock.monotonic() + self._timeout + call.patience
+        deadline = self.clock.monotonic() + self.timeout + call.patience
         request, pauses = self._request(call, bearer), iter(PAUSES)
         while True:
             sending = Sending()
-            reply = await self._transport.exchange(request, deadline - self.clock.monotonic(), sending)
+            reply = await self.transport.exchange(request, deadline - self.clock.monotonic(), sending)
             again = call.may_repeat(reply) if reply is not None else not sending.sent or call.repeatable
             pause = next(pauses, None) if again else None
-            wait = None if pause is None else _wait(pause * self.clock.jitter(0.5, 1.5), reply)
+            wait = None if pause is None else pause_of(pause * self.clock.jitter(0.5, 1.5), reply)
             if wait is None or self.clock.monotonic() + wait >= deadline:
                 break
             await self.clock.sleep(wait)
@@ -68,7 +73,7 @@ class Wire:
 
     async def close(self) -> None:
         """Close the connections. A later call opens new ones."""
-        await self._transport.close()
+        await self.transport.close()
 
     def _request(self, call: ClientCall[Any], bearer: Secret | None) -> Request:
         headers = {"User-Agent": AGENT, "Accept-Encoding": "identity", "Accept": "application/json"}
@@ -118,7 +123,8 @@ class OnWire:
         return f"{type(self).__name__}({self._wire!r})"
 
 
-def _wait(pause: float, reply: Reply | None) -> float:
+def pause_of(pause: float, reply: Reply | None) -> float:
+    """Return the seconds until the next try, as `Retry-After` says."""
     asked = reply.retry_after if reply is not None else None
     return pause if asked is None else max(pause, float(asked))
 

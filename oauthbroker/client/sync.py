@@ -7,17 +7,22 @@ Most methods are made from the async one, so that signature and description stan
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from oauthbroker.client.address import bearer, parse_address
 from oauthbroker.client.retries import OnWire, Wire
 from oauthbroker.client.tool import DEFAULT, OAuth, Options
 from oauthbroker.core.clock import Clock, ThreadClock
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.token_request import AppRef
 from oauthbroker.model.turn_token import AllowedApps
+
+if TYPE_CHECKING:
+    from oauthbroker.injection.http_libraries import HttpClient
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -152,6 +157,14 @@ class SyncOAuth(SyncClient[OAuth]):
     pending = waits(OAuth.pending)
     relay_code = waits(OAuth.relay_code)
     apps = waits(OAuth.apps)
+
+    def client(
+        self, app: AppRef, scopes: Sequence[str] | None = None, *, library: ModuleType | None = None
+    ) -> HttpClient:
+        """Return what `OAuth.client` returns, without `await`."""
+        from oauthbroker.client.forwarding_clients import sync_client
+
+        return sync_client(*self._async._client_parts(app, scopes), library)  # noqa: SLF001
 
     def narrow(
         self, *, tool: str | None = None, apps: AllowedApps | None = None, expires_at: datetime | None = None

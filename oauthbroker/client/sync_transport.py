@@ -19,6 +19,8 @@ from oauthbroker.core.clock import SystemClock
 if TYPE_CHECKING:
     import ssl
 
+    import httpx2
+
 _CHUNK = 65536
 
 
@@ -30,6 +32,7 @@ class BlockingTransport:
         self._url = urlsplit(address.base)
         self._idle: list[_Connection] = []  # its `append` and `pop` are atomic, so that a fork meets no held lock
         self._tls: ssl.SSLContext | None = None
+        self._http: tuple[int, httpx2.Client] | None = None  # of this process
 
     async def exchange(self, request: Request, seconds: float, sending: Sending) -> Reply | None:
         try:
@@ -43,6 +46,20 @@ class BlockingTransport:
     async def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
+        http, self._http = self._http, None
+        if http is not None and http[0] == os.getpid():
+            http[1].close()
+
+    def http(self) -> httpx2.Client:
+        """Return an HTTP client, for requests whose answers are streamed. A forked child gets one of its own."""
+        if self._http is None or self._http[0] != os.getpid():
+            import httpx2  # for a tool that calls `client()`
+
+            limits = httpx2.Limits(max_keepalive_connections=MAX_IDLE, keepalive_expiry=IDLE_SECONDS)
+            tls = self._context() if self._url.scheme == "https" else False
+            transport = httpx2.HTTPTransport(verify=tls, trust_env=False, limits=limits, uds=self._address.socket)
+            self._http = os.getpid(), httpx2.Client(transport=transport, trust_env=False, timeout=None)
+        return self._http[1]
 
     def _exchange(self, request: Request, deadline: _Deadline, sending: Sending) -> Reply:
         connection = self._kept() or self._connect(deadline)

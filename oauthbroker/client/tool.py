@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
 from oauthbroker.client import tool_requests
@@ -13,12 +14,13 @@ from oauthbroker.client.retries import OnWire, Wire
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import BrokerError, Locale, known_locale
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.token_request import call_ref, concealed, parse_request
+from oauthbroker.model.token_request import AppRef, call_ref, concealed, parse_request
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, SessionOutcome, TokenResult
 from oauthbroker.model.turn_token import AllowedApps, narrow
 
 if TYPE_CHECKING:
     from oauthbroker.client.forwarding import ApiAnswer
+    from oauthbroker.injection.http_libraries import AsyncHttpClient
 
 TIMEOUT = 60.0  # seconds: a refresh makes up to two provider calls of ten seconds each, and may queue first
 
@@ -136,6 +138,30 @@ class OAuth(OnWire):
             return await self._send(forwarded(call_ref(app), method, url, headers, content, scopes))
         except BrokerError as error:
             return self._failed(error)
+
+    def client(
+        self, app: AppRef, scopes: Sequence[str] | None = None, *, library: ModuleType | None = None
+    ) -> AsyncHttpClient:
+        """Return an HTTP client whose requests to the app's `api.hosts` carry the token, which the tool never gets.
+
+        It is the client that the broker's own process gives to a tool, with the same exceptions: docs/injection.md. Its
+        connections are this object's. `library`: the module `httpx`, in place of httpx2.
+        """
+        from oauthbroker.client.forwarding_clients import async_client  # for a tool that has a token, never needed
+
+        return async_client(*self._client_parts(app, scopes), library)
+
+    def _client_parts(
+        self, app: AppRef, scopes: Sequence[str] | None
+    ) -> tuple[Wire, Secret, Locale, str, Sequence[str] | None]:
+        """Return what a client is made of. Raises RequestRefusedError for a wrong reference."""
+        try:
+            return self._wire, self._bearer, self._locale or "en", call_ref(app), scopes
+        except BrokerError as error:
+            refused = self._failed(error)
+        from oauthbroker.injection.errors import raised
+
+        raise raised(refused)
 
     async def pending(self, links: tool_requests.Links = "inline") -> dict[str, Any] | None:
         """Return the turn's `auth.pending` block for the apps of this token; None if nothing is pending.

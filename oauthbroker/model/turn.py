@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from oauthbroker.core.errors import BrokerError, Code, Locale, known_locale
 from oauthbroker.core.json_values import MOST_VALUES
@@ -117,6 +117,19 @@ class Turn:
     origin: Mapping[str, Json] = field(default_factory=dict)
     auth: TurnAuth | None = None
     locale: Locale | None = None
+
+    if TYPE_CHECKING:  # a field has one type for what is given and what is read
+
+        def __init__(
+            self,
+            agent_name: str,
+            instance_key: str,
+            swarm_ref: str | Mapping[str, str] = "Swarm/default",
+            *,
+            origin: Mapping[str, Json] = ...,
+            auth: TurnAuth | Mapping[str, Json] | None = None,
+            locale: Locale | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if isinstance(self.auth, Mapping):

@@ -21,7 +21,7 @@ from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Caller
 
 if TYPE_CHECKING:
-    from oauthbroker.injection.http_clients import AsyncHttpClient, HttpClient
+    from oauthbroker.injection.http_libraries import AsyncHttpClient, HttpClient
 
 SYNC_SECONDS = 60.0
 T = TypeVar("T")

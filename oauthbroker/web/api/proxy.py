@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -21,6 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.injection.headers import STATUS, Headers
+from oauthbroker.injection.http_clients import network_failure
 from oauthbroker.injection.injector import ForwardedAnswer
 from oauthbroker.model.provider_api import METHODS
 from oauthbroker.model.token_request import call_ref
@@ -37,8 +38,12 @@ PATH = f"{PROXIED}{{app}}/{{host}}/{{path}}"
 ROUTE = PATH.replace("{path}", "{path:path}")
 MOST_AT_ONCE = 32  # requests under way of one turn
 STILL_SECONDS = 15.0  # between two looks at the turn, while an answer goes on
+FIRST_HOST = "-"  # in the path: the first of the app's hosts
+NETWORK = "OAuthBroker-Network"  # of a refusal: how the provider was not reached, by httpx's name for it
+_TIMEOUT = b"oauthbroker-timeout"
 _SCOPES = b"oauthbroker-scopes"
 _ACCOUNT = b"oauthbroker-account"
+_SECONDS = re.compile(rb"[0-9]{1,3}(?:\.[0-9]{1,3})?")
 _DOTS = re.compile(rb"[/\\]\.\.?(?:[/\\;]|$)")  # a step `..;x` is `..` to servers of Java
 _REACHED = frozenset(
     {Code.NOT_ALLOWED, Code.TURN_ENDED, Code.APP_FORBIDDEN, Code.SCOPE_NOT_ALLOWED, Code.API_HOST_FORBIDDEN,
@@ -123,12 +128,13 @@ class ProxyEndpoint:
         calls = self.services.contexts.of_turn_token(caller).injected_calls(
             call_ref(asked.app, _account_of(request), self.services.config.bundle.apps), _scopes_of(request)
         )
-        target = calls.target_at(request.method, asked.host, asked.path)
+        host = urlsplit(calls.base_url).netloc if asked.host == FIRST_HOST else asked.host
+        target = calls.target_at(request.method, host, asked.path)
         body = ProxiedBody(request)
         sent = await body.tool_request()
         may_take_long(request)
         async with body.watched():
-            answer = await self.services.injector.send(calls, target, sent)
+            answer = await self.services.injector.within(_patience_of(request)).send(calls, target, sent)
             if isinstance(answer, ForwardedAnswer):
                 try:
                     await self._pass_on(request, answer, send)
@@ -158,7 +164,10 @@ class ProxyEndpoint:
 
     def _refusal(self, request: Request, caller: TurnTokenHolder | None, refused: BrokerError) -> Response:
         default = self.locale if caller is None else caller.turn.locale_or(self.locale)
-        return _marked(error_responses.refusal(refused, request, default), "error")
+        response = _marked(error_responses.refusal(refused, request, default), "error")
+        if name := network_failure(refused):
+            response.headers[NETWORK] = name
+        return response
 
 
 def _target_of(request: Request) -> ProxyTarget:
@@ -189,6 +198,14 @@ def _account_of(request: Request) -> str | None:
     """Return the account that the tool's header names, in UTF-8. Raises `requestInvalid`."""
     said = _header(request, _ACCOUNT)
     return None if said is None else _text(said)
+
+
+def _patience_of(request: Request) -> float | None:
+    """Return the seconds that the tool allows for each step at the provider. Raises `requestInvalid`."""
+    said = _header(request, _TIMEOUT)
+    if said is not None and not _SECONDS.fullmatch(said):
+        raise BrokerError(Code.REQUEST_INVALID, note="seconds")
+    return None if said is None else float(said)
 
 
 def _header(request: Request, wanted: bytes) -> bytes | None:

@@ -232,7 +232,7 @@ def test_one_client_serves_one_event_loop_after_the_other() -> None:
             if not oauth:
                 oauth.append(OAuth(fake.url, TURN_TOKEN, patient()))
             else:
-                vars(oauth[0]._wire._transport)["_address"] = parse_address(fake.url)
+                vars(oauth[0]._wire.transport)["_address"] = parse_address(fake.url)
             result = await oauth[0].get_access_token("mail")
             await oauth[0].aclose()
             return result

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import oauthbroker.injection
 
-MOST_LINES = 890  # 12 of them api.paths
+MOST_LINES = 960  # 12 of them api.paths, 70 for one set of clients in the broker's process and over HTTP
 
 
 def test_the_plugin_stays_within_its_budget() -> None:

@@ -180,7 +180,7 @@ WRONG: dict[str, Any] = {
     "an instance that is a number": Turn("planner", 5, auth=turn(ALICE).auth),  # type: ignore[arg-type]
     "an origin that is a list": Turn("planner", "1", origin=[("a", "b")], auth=turn(ALICE).auth),  # type: ignore[arg-type]
     "auth that is a text": Turn("planner", "1", auth=ALICE),  # type: ignore[arg-type]
-    "auth with a member of its own": Turn("planner", "1", auth={"subjects": {"user": ALICE}, "x": 1}),  # type: ignore[arg-type]
+    "auth with a member of its own": Turn("planner", "1", auth={"subjects": {"user": ALICE}, "x": 1}),
     "an actor that is a number": Turn("planner", "1", auth=TurnAuth(5, {"user": ALICE})),  # type: ignore[arg-type]
     "subjects that are a list": Turn("planner", "1", auth=TurnAuth({}, [ALICE])),  # type: ignore[arg-type]
     "a swarm that is a number": Turn("planner", "1", swarm_ref=5, auth=turn(ALICE).auth),  # type: ignore[arg-type]
@@ -205,7 +205,7 @@ async def test_a_turn_of_the_wrong_type_is_requestInvalid_also_where_there_is_a_
 
 SPOKEN: dict[str, TurnLike] = {
     "objects": turn(),
-    "auth as JSON": Turn("planner", "thread-1", auth={"subjects": {"user": ALICE, "global": TEAM}}),  # type: ignore[arg-type]
+    "auth as JSON": Turn("planner", "thread-1", auth={"subjects": {"user": ALICE, "global": TEAM}}),
     "all of it": turn().resume_target.to_json(),
     "without what may be left out": {
         "agentName": "planner",
