@@ -20,7 +20,8 @@ from oauthbroker.store.migration.raw import RawStore
 from oauthbroker.store.migration.raw_files import RawFiles
 from oauthbroker.store.migration.verifying import VerifiedStore, verify
 from oauthbroker.wiring.key_sources import key_providers
-from oauthbroker.wiring.storage import VARIABLE, check_driver, url_in
+from oauthbroker.wiring.storage import check_driver, url_in
+from oauthbroker.wiring.store_place import VARIABLE, naming
 
 _SCHEMES: Final = ("postgresql://", "postgres://")
 
@@ -29,6 +30,11 @@ def raw_store(word: str, env: Mapping[str, str], *, make: bool = False) -> RawSt
     """Open the store that a command's word names: a folder, `env:NAME`, or the URL of a database without a password.
 
     Raises Refused for a URL with a password, and store codes."""
+    with naming(lambda: f"store: {word}"):
+        return _raw_store(word, env, make=make)
+
+
+def _raw_store(word: str, env: Mapping[str, str], *, make: bool) -> RawStore:
     if word.startswith(VARIABLE):
         url = url_in(word.removeprefix(VARIABLE), env)
     elif word.startswith(_SCHEMES):
