@@ -139,18 +139,20 @@ def _opened(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[Keyri
         refused = error
     note = refused.note
     if keys is None or refused.code in {Code.KEY_UNKNOWN, Code.KEY_MISMATCH}:
-        hint = "there is no store yet: run `oauthbroker init`" if _is_new(settings, env, refused) else ""
+        hint = _init_hint(settings, refused)
         note = "; ".join(filter(None, (note, f"key: {key_origin(settings, env)}", hint)))
     if keys is not None and refused.code is not Code.KEY_UNKNOWN:
         note = noted(note, settings, env)
     raise BrokerError(refused.code, note=note)
 
 
-def _is_new(settings: Settings, env: Mapping[str, str], refused: BrokerError) -> bool:
-    """Return whether the key is missing, and a store in files that it could open is, too."""
-    return (
-        refused.code is Code.KEY_UNKNOWN and store_url(settings, env) is None and not _keyring_path(settings).exists()
-    )
+def _init_hint(settings: Settings, refused: BrokerError) -> str:
+    """Return how to make a store where its key is missing, unless a keyring in files shows that there is one."""
+    if refused.code is not Code.KEY_UNKNOWN or settings.key_service is not None:
+        return ""
+    if settings.store_url_env:
+        return "for a new store, run `oauthbroker init`"
+    return "" if _keyring_path(settings).exists() else "there is no store yet: run `oauthbroker init`"
 
 
 def _home(settings: Settings, env: Mapping[str, str], *keks: KeyProvider) -> KeyringHome:
