@@ -16,7 +16,7 @@ from oauthbroker.cli.output.completion_words import all_entry_types, app_option,
 from oauthbroker.cli.output.json_output import answer, begin_stream, one_of_many
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.output.tables import counted, shown, table
-from oauthbroker.cli.stored_records import in_vault, show_all, vault_of
+from oauthbroker.cli.stored_records import check_app, in_vault, show_all, vault_of
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -139,6 +139,8 @@ def tail_command(
     With --follow and --json, each line is a JSON document of its own.
     """
     _check_type(entry_type)
+    if follow and app_name:
+        check_app(config, app_name)
     if follow:
         begin_stream()
     asyncio.run(_tail(config, lines, app_name, entry_type, follow=follow, as_json=as_json))
@@ -156,6 +158,8 @@ async def _tail(
         coming = Follow(vault.audit) if follow else None
         found = await vault.audit.tail(count, app=app_name, type=entry_type)
         if coming is None:
+            if not found:
+                check_app(config, app_name)
             await people.learn(found)
             documents, rows = [people.to_json(line) for line in found], [_row(line, people) for line in found]
             show_all(documents, rows, TITLES, "There are no such lines.", as_json=as_json)

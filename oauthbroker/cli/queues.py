@@ -14,7 +14,7 @@ from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.output.tables import shown
-from oauthbroker.cli.stored_records import by_id, in_vault, show_all
+from oauthbroker.cli.stored_records import by_id, in_vault, show_all, unknown
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -40,7 +40,11 @@ def dead_command(agent: Agent = None, as_json: AsJson = False, config: ConfigPat
     found = in_vault(config, lambda vault: vault.dead_letters.dead(agent))
     head = ("event", "agent", "type", "app", "swarm", "instance", "attempts", "created")
     documents, rows = [letter.to_json() for letter in found], [_letter_row(letter) for letter in found]
-    show_all(documents, rows, head, "There are no dead letters.", as_json=as_json)
+    none = "There are no dead letters."
+    if agent and not found:
+        queues = {state.agent for state in in_vault(config, lambda vault: vault.dead_letters.states())}
+        none = none if agent in queues else unknown("queue with something in it of", agent, queues)
+    show_all(documents, rows, head, none, as_json=as_json)
 
 
 @app.command("retry")

@@ -9,7 +9,7 @@ import typer
 from oauthbroker.cli.output.completion_words import app_option
 from oauthbroker.cli.output.json_output import tell_record
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
-from oauthbroker.cli.stored_records import by_id, in_vault, show_all
+from oauthbroker.cli.stored_records import by_id, check_app, in_vault, show_all
 from oauthbroker.core.clock import printed
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ def list_command(
     from oauthbroker.records.specification_form import session_record
 
     found = in_vault(config, lambda vault: vault.sessions.list(app=app_name, subject=subject))
+    if not found:
+        check_app(config, app_name)
     head = ("session", "app", "subject", "status", "expires", "agent")
     show_all(
         [session_record(it) for it in found],
