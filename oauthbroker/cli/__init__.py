@@ -22,7 +22,7 @@ from typer.completion import completion_init  # type: ignore[attr-defined]  # no
 from typer.core import TyperGroup
 
 from oauthbroker.cli.output import json_output
-from oauthbroker.cli.output.error_output import in_json, tell, tell_calls, tell_crash
+from oauthbroker.cli.output.error_output import in_json, tell, tell_calls, tell_unforeseen
 from oauthbroker.cli.plugin_commands import PluginCommands, plain_command, plugin_commands
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused, described
@@ -169,7 +169,7 @@ def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
         _tell_usage(wrong)
         return wrong.exit_code, wrong
     except Exception as crash:  # noqa: BLE001  (a traceback's last line may quote a secret)
-        return tell_crash(crash), crash
+        return tell_unforeseen(crash), crash
     return (status if isinstance(status, int) else 0), None
 
 

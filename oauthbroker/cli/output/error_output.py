@@ -12,6 +12,7 @@ import typer
 
 from oauthbroker.cli.output import json_output
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.extras import missing_extra
 from oauthbroker.core.refused import CRASHED, REFUSED, Refused, described
 from oauthbroker.core.version import VERSION
 
@@ -63,8 +64,12 @@ def anchor_of(code: Code) -> str:
     return re.sub("([A-Z])", r"-\1", code.value).lower()
 
 
-def tell_crash(crash: BaseException) -> int:
-    """Print where a command crashed, without the exception's text, which may quote a secret. Return the exit status."""
+def tell_unforeseen(crash: BaseException) -> int:
+    """Print which extra is missing, or where a command crashed, without the exception's text, which may quote a secret.
+    Return the exit status."""
+    if needs := missing_extra(crash):
+        typer.echo(f"This command cannot run here: {needs}.", err=True)
+        return REFUSED
     typer.echo(
         f"Internal error in oauthbroker {VERSION}: {described(crash)}.\n"
         "  Please report this line with the command line. `oauthbroker --debug ...` shows the calls that led here.",
