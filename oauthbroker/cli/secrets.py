@@ -109,7 +109,7 @@ def _value(name: str, key: str) -> Secret:
     else:
         text = _decoded(sys.stdin.buffer.read(MOST_BYTES + 1))
     if not text.strip():
-        raise Refused("The secret is empty. Nothing was changed.")
+        raise Refused("The secret is empty. Nothing was changed. Type it when asked, or send it to stdin.")
     return Secret(text)
 
 

@@ -58,7 +58,7 @@ def _hint(code: Code) -> str:
         case Code.BROKER_UNREACHABLE | Code.BROKER_ANSWER_INVALID:
             return f" ({URL} is {at}: correct it, or start the broker there)"
         case Code.UNAUTHENTICATED | Code.TURN_ENDED:
-            return f" ({TURN_TOKEN} is none of a turn of {at} any more: the runtime gives the next one)"
+            return f" ({TURN_TOKEN} is of no running turn of {at}: the runtime sets one for each turn)"
     return ""
 
 

@@ -77,6 +77,8 @@ def copy_store(
     skip_damaged: bool = False,
 ) -> Copied:
     """Copy the store of one word to the place of another. Raises Refused and store codes."""
+    if words[0] == words[1] or Path(words[0]).resolve() == Path(words[1]).resolve():
+        raise Refused(f"{words[0]} and {words[1]} are the same store. Name another place. Nothing was changed.")
     with ExitStack() as stack:
         source, ring = stack.enter_context(opened_ring(raw_store(words[0], env), settings, env, log))
         target = stack.enter_context(closing(raw_store(words[1], env, make=True)))

@@ -110,7 +110,9 @@ def store_url(settings: Settings, env: Mapping[str, str]) -> Secret | None:
 def url_in(name: str, env: Mapping[str, str]) -> Secret:
     """Return the URL of a database in a variable. Raises as `store_url` does."""
     if not env.get(name):
-        raise BrokerError(Code.STORE_UNAVAILABLE, note=f"the environment variable {name} has no URL of a database")
+        raise BrokerError(
+            Code.STORE_UNAVAILABLE, note=f"the environment variable {name} has no URL of a database: set it"
+        )
     check_driver()
     return Secret(env[name])
 
