@@ -57,9 +57,9 @@ def noted(note: str, settings: Settings, env: Mapping[str, str]) -> str:
 
 
 def _noted(note: str, place: str) -> str:
-    word, _, rest = note.partition(";")
-    fixed = f"{word}, {_FIXES[word]}" if word in _FIXES else word
-    return "; ".join(filter(None, (fixed, rest.strip(), place)))
+    first, _, rest = note.partition(";")
+    fix = _FIXES.get(first.rpartition(" ")[2])
+    return "; ".join(filter(None, (f"{first}, {fix}" if fix else first, rest.strip(), place)))
 
 
 def _place(settings: Settings, env: Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ import pytest
 
 from oauthbroker.cli.output.error_output import PAGE, anchor_of
 from oauthbroker.client import BrokerError, Code, Runtime, Turn
-from tests.kit.cli import BROKER, Desk, Done, free_port
+from tests.kit.cli import BROKER, SECRET, Desk, Done, free_port
 from tests.kit.served_api import Service, make_key, user_of
 from tests.kit.shared_server import SharedServer, shared_server
 from tests.story.cli.mistakes_kit import (
@@ -265,13 +265,25 @@ def mounted(*options: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", "store"], check=True, timeout=30)
 
 
+def fill_up() -> None:
+    with suppress(OSError), Path("store", "fill").open("wb", buffering=0) as stream:
+        for _ in range(64):
+            stream.write(b"x" * 4096)
+
+
 @row("a full disk", "the disk is full", "store: {store}", "free space there")
 def _(at: Stage) -> Done:
     with mounted("size=64k", "mode=700"):
-        with suppress(OSError), Path("store", "fill").open("wb", buffering=0) as stream:
-            for _ in range(32):
-                stream.write(b"x" * 4096)
+        fill_up()
         return at.desk.type("init")
+
+
+@row("a disk that fills up later", "the audit log cannot be written: ENOSPC, the disk is full", "store: {store}", "free space there")
+def _(at: Stage) -> Done:
+    with mounted("size=128k", "mode=700"):
+        at.ready()
+        fill_up()
+        return at.desk.type("secrets", "set", *SECRET, stdin="value")
 
 
 @row("a disk that is read-only", "it is read-only", "store: {store}", "mount it for writing")
