@@ -15,6 +15,7 @@ RUN python -m venv --without-pip /opt/oauthbroker \
     && pip --python /opt/oauthbroker/bin/python install --no-cache-dir --no-deps --require-hashes -r requirements/runtime.txt \
         -r requirements/postgres.txt
 COPY pyproject.toml README.md LICENSE ./
+COPY docs/errors.md docs/
 COPY oauthbroker/ oauthbroker/
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . \
     && pip --python /opt/oauthbroker/bin/python install --no-cache-dir --no-deps --no-index --find-links dist oauthbroker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import weakref
 from contextlib import suppress
@@ -78,15 +79,15 @@ class AuditFile(AuditWriter):
             except SlotLost:  # another process has taken the slot: into another slot
                 self._leave()
                 self._take_slot().append(rest, at)
-        except OSError:
-            pass
+        except OSError as error:
+            why = errno.errorcode.get(error.errno or 0, type(error).__name__)
         else:
             self.failure = None
             return
         if self._slot is not None:
             self._slot.recheck()
         self.failure = Code.AUDIT_UNAVAILABLE
-        raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log cannot be written")
+        raise BrokerError(Code.STORE_UNAVAILABLE, note=f"the audit log cannot be written: {why}")
 
     async def keep_checkpoint(self) -> None:
         """Sync the log, then write the checkpoint. Call it every few seconds. Raises `storeUnavailable`."""

@@ -22,13 +22,14 @@ from typer.completion import completion_init  # type: ignore[attr-defined]  # no
 from typer.core import TyperGroup
 
 from oauthbroker.cli.output import json_output
-from oauthbroker.cli.output.error_output import in_json, tell, tell_crash
+from oauthbroker.cli.output.error_output import in_json, tell, tell_calls, tell_unforeseen
 from oauthbroker.cli.plugin_commands import PluginCommands, plain_command, plugin_commands
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused, described
 from oauthbroker.core.version import VERSION
 from oauthbroker.serving.hardening import harden
 
+DEBUG = "--debug"
 COMPLETE = "_OAUTHBROKER_COMPLETE"
 COMMANDS = {
     "demo": "Watch the whole story on this machine.",
@@ -115,6 +116,9 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_tell_version, is_eager=True)
     ] = False,
+    debug: Annotated[
+        bool, typer.Option(DEBUG, help="Before the command: after an error, show the calls that led to it.")
+    ] = False,
 ) -> None:
     """OAuth token broker for AI agents: ask the user once, store the grant encrypted, refresh it, resume the agent."""
 
@@ -134,10 +138,19 @@ def run(arguments: list[str]) -> int:
     failure. A plug-in's command that chose its status has printed the document itself."""
     json_output.begin()
     status, refusal = _run(arguments)
-    chosen = refusal is None and status != STOPPED and next(iter(arguments), "") not in COMMANDS
+    ours, command = _split(arguments)
+    if refusal is not None and DEBUG in ours:
+        tell_calls(refusal)
+    chosen = refusal is None and status != STOPPED and command not in COMMANDS
     if json_output.wanted(arguments) and status != 0 and not chosen:
         _refuse_in_json(status, refusal)
     return status
+
+
+def _split(arguments: list[str]) -> tuple[list[str], str]:
+    """Return the options before the command, and the command."""
+    at = next((at for at, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
+    return arguments[:at], next(iter(arguments[at:]), "")
 
 
 def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
@@ -156,7 +169,7 @@ def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
         _tell_usage(wrong)
         return wrong.exit_code, wrong
     except Exception as crash:  # noqa: BLE001  (a traceback's last line may quote a secret)
-        return tell_crash(crash), crash
+        return tell_unforeseen(crash), crash
     return (status if isinstance(status, int) else 0), None
 
 

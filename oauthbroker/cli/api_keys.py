@@ -12,7 +12,7 @@ import typer
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import CONFIG, LIMIT, AsJson, ConfigPath, Limit, Yes
-from oauthbroker.cli.stored_records import Listing, by_id, in_vault
+from oauthbroker.cli.stored_records import Listing, by_id, in_vault, unknown
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
 
@@ -97,15 +97,13 @@ def rotate_command(
 ) -> None:
     """Make a new key of this name and print it; the old ones end after the overlap."""
 
-    async def make(vault: Vault) -> tuple[ApiKey, Secret] | None:
-        if all(key.name != name for key in await vault.api_keys.list()):
-            return None
+    async def make(vault: Vault) -> tuple[ApiKey, Secret]:
+        names = {key.name for key in await vault.api_keys.list()}
+        if name not in names:
+            raise Refused(f"{unknown('key of the name', name, names)} `oauthbroker api-keys create` makes one.")
         return await vault.api_keys.rotate(name, overlap_seconds=overlap, lives_seconds=expires)
 
-    made = in_vault(config, make)
-    if made is None:
-        raise Refused("There is no key of that name. `oauthbroker api-keys list` shows what there is.")
-    _hand_over(*made, as_json=as_json)
+    _hand_over(*in_vault(config, make), as_json=as_json)
 
 
 @app.command("remove")
@@ -126,7 +124,7 @@ def remove_command(key_id: KeyId, yes: Yes = False, as_json: AsJson = False, con
 
     if not in_vault(config, lambda vault: vault.api_keys.remove(found)):
         there = "Another operator has removed it meanwhile."
-        raise Refused(there if name else "There is no such key. `oauthbroker api-keys list` shows what there is.")
+        raise Refused(there if name else f"There is no key {found}. `oauthbroker api-keys list` shows what there is.")
     say(f"Removed {text}.", {"id": found, "name": name}, as_json=as_json)
 
 

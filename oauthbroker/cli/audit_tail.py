@@ -13,7 +13,7 @@ from oauthbroker.cli.output.completion_words import all_entry_types, app_option,
 from oauthbroker.cli.output.json_output import begin_stream, one_of_many
 from oauthbroker.cli.output.options import CONFIG, LIMIT, AsJson, ConfigPath
 from oauthbroker.cli.output.tables import shown
-from oauthbroker.cli.stored_records import Listing, in_vault, vault_of
+from oauthbroker.cli.stored_records import Listing, check_app, in_vault, vault_of
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -46,12 +46,16 @@ def tail_command(
     With --follow and --json, each line is a JSON document of its own.
     """
     _check_type(entry_type)
+    if follow and app_name:
+        check_app(config, app_name)
     which: Which = {"app": app_name, "type": entry_type}
     if follow:
         begin_stream()
         asyncio.run(_follow(config, limit, which, as_json=as_json))
         return
     found, people = in_vault(config, lambda vault: _newest(vault, limit + 1, which))
+    if not found:
+        check_app(config, app_name)
     listing = Listing(TITLES, lambda line: _row(line, people), people.to_json, "There are no such lines.")
     listing.show(found[max(len(found) - limit, 0) :], as_json=as_json)
     if len(found) > limit:

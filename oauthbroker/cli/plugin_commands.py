@@ -42,7 +42,9 @@ class PluginCommands:
         try:
             app = named(plugin, plugin.commands[name].app)
         except BrokerError as error:
-            raise Refused(f"{error.note}. Update its package.") from None
+            raise Refused(
+                f"{error.note}." if "pip install" in error.note else f"{error.note}. Update its package."
+            ) from None
         if not isinstance(app, typer.Typer):
             raise Refused(f"The command {name} of the plug-in {plugin.name} is not a typer.Typer. Update its package.")
         return plain_command(app)

@@ -14,7 +14,7 @@ from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import CONFIG, LIMIT, AsJson, ConfigPath, Limit, Yes
 from oauthbroker.cli.output.tables import shown
-from oauthbroker.cli.stored_records import Listing, by_id, in_vault
+from oauthbroker.cli.stored_records import Listing, by_id, in_vault, unknown
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -42,7 +42,11 @@ def dead_command(
     """List dead letters: events that no consumer could settle, the newest dead first."""
     found = in_vault(config, lambda vault: vault.dead_letters.dead(agent))
     head = ("event", "agent", "type", "app", "swarm", "instance", "attempts", "created")
-    listing = Listing(head, _letter_row, lambda letter: letter.to_json(), "There are no dead letters.")
+    none = "There are no dead letters."
+    if agent and not found:
+        queues = {state.agent for state in in_vault(config, lambda vault: vault.dead_letters.states())}
+        none = none if agent in queues else unknown("queue with something in it of", agent, queues)
+    listing = Listing(head, _letter_row, lambda letter: letter.to_json(), none)
     listing.show(found, as_json=as_json, limit=limit)
 
 

@@ -13,7 +13,7 @@ from oauthbroker.cli.output.completion_words import secret_keys, secret_names
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import CONFIG, LIMIT, AsJson, ConfigPath, Limit, Yes
-from oauthbroker.cli.stored_records import Listing, in_vault
+from oauthbroker.cli.stored_records import Listing, in_vault, unknown
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 
@@ -48,13 +48,17 @@ def set_command(
     """
     if value:
         raise Refused("A secret is never an argument: others could read it. Type it when asked, or send it to stdin.")
+    from oauthbroker.config.problems.spelling import nearest
+
     loaded = _load(config)
     name = _checked(name, key)
     secret, is_read = _value(name, key), (name, key) in loaded.secret_keys
     in_vault(loaded, lambda vault: vault.secrets.put(name, key, secret))
     say(f"Kept Secret/{name} {key}.", {"name": name, "key": key, "isRead": is_read}, as_json=as_json)
     if not is_read:
-        typer.echo(f"warning: nothing in {config} reads Secret/{name} {key}", err=True)
+        close = nearest(f"{name} {key}", [" ".join(each) for each in loaded.secret_keys])
+        meant = f". Did you mean Secret/{close}?" if close else ""
+        typer.echo(f"warning: nothing in {config} reads Secret/{name} {key}{meant}", err=True)
 
 
 @app.command("list")
@@ -77,7 +81,8 @@ def remove_command(
     what = f"Secret/{name} {key}" if key else f"Secret/{name}"
     confirm(f"Forget {what}?", yes=yes)
     if not in_vault(loaded, lambda vault: vault.secrets.remove(name, key)):
-        raise Refused(f"There is no {what}. `oauthbroker secrets list` shows what there is.")
+        names = {" ".join(each) if key else each[0] for each in in_vault(loaded, lambda vault: vault.secrets.names())}
+        raise Refused(unknown("secret", f"{name} {key}" if key else name, names))
     say(f"Removed {what}.", {"name": name, "key": key}, as_json=as_json)
 
 
@@ -104,7 +109,7 @@ def _value(name: str, key: str) -> Secret:
     else:
         text = _decoded(sys.stdin.buffer.read(MOST_BYTES + 1))
     if not text.strip():
-        raise Refused("The secret is empty. Nothing was changed.")
+        raise Refused("The secret is empty. Nothing was changed. Type it when asked, or send it to stdin.")
     return Secret(text)
 
 

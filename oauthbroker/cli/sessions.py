@@ -9,7 +9,7 @@ import typer
 from oauthbroker.cli.output.completion_words import app_option
 from oauthbroker.cli.output.json_output import tell_record
 from oauthbroker.cli.output.options import CONFIG, LIMIT, AsJson, ConfigPath, Limit
-from oauthbroker.cli.stored_records import Listing, by_id, in_vault
+from oauthbroker.cli.stored_records import Listing, by_id, check_app, in_vault
 from oauthbroker.core.clock import printed
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ def list_command(
     from oauthbroker.records.specification_form import session_record
 
     found = in_vault(config, lambda vault: vault.sessions.list(app=app_name, subject=subject))
+    if not found:
+        check_app(config, app_name)
     listing = Listing(HEAD, row_of, session_record, "There are no such sessions.")
     listing.show(found, as_json=as_json, limit=limit)
 

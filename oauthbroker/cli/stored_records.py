@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import typer
 
 from oauthbroker.cli.output.json_output import answer
-from oauthbroker.cli.output.tables import table
+from oauthbroker.cli.output.tables import shown, table
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from oauthbroker.grants.grants import Vault
 
 SHORTEST_ID = 6
+MOST_NAMED = 10
 T = TypeVar("T")
 Opened = TypeVar("Opened")
 
@@ -45,6 +46,27 @@ async def within(opened: AbstractAsyncContextManager[Opened], work: Callable[[Op
         return await work(it)
 
 
+def check_app(config: Path, typed: str | None) -> None:
+    """Raise Refused unless a list that is empty is one of a configured app. `typed` may name an account of it."""
+    from oauthbroker.config import load
+
+    name = (typed or "").partition("@")[0]
+    if name and name not in (known := load(config).apps):
+        raise Refused(f"{unknown('app', name, known)} Nothing was changed.")
+
+
+def unknown(what: str, typed: str, known: Iterable[str]) -> str:
+    """Return the sentence for a name that is not there: it has the nearest name and all others."""
+    from oauthbroker.config.problems.spelling import nearest
+
+    names = sorted(known)
+    close = nearest(typed, names)
+    meant = f" Did you mean {shown(close)}?" if close else ""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    there = f"Known: {', '.join(map(shown, names[:MOST_NAMED]))}{more}." if names else "There is none at all."
+    return f"There is no {what} {shown(typed)}.{meant} {there}"
+
+
 def by_id(found: Iterable[tuple[str, T]], typed: str, prefixes: Sequence[str], what: str, command: str) -> T:
     """Return the one record whose id is typed, or begins so. Raises Refused if none or several do.
 
@@ -55,7 +77,7 @@ def by_id(found: Iterable[tuple[str, T]], typed: str, prefixes: Sequence[str], w
         raise Refused(f"Type at least {SHORTEST_ID} characters of the id.")
     chosen = [record for name, record in found if _bare(name, prefixes).startswith(start)]
     if not chosen:
-        raise Refused(f"There is no such {what}. `oauthbroker {command}` shows what there is.")
+        raise Refused(f"There is no {what} {shown(typed)}. `oauthbroker {command}` shows what there is.")
     if len(chosen) > 1:
         raise Refused(f"That is the beginning of several {what}s' ids. Type more of it.")
     return chosen[0]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Annotated
 
 import typer
 
+from oauthbroker.cli.output.error_output import see
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.tables import shown
+from oauthbroker.client.address import TURN_TOKEN, URL
+from oauthbroker.core.errors import Code
 from oauthbroker.core.refused import REFUSED, Refused
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 
@@ -42,13 +46,27 @@ async def _ask(app: str, scopes: list[str] | None, min_ttl: int | None) -> Token
     else:
         async with client:
             return await client.get_access_token(app, scopes or None, min_ttl)
-    raise Refused(f"The environment names no broker and turn: {problem}. The runtime sets it for each tool.")
+    raise Refused(
+        f"The environment names no broker and turn: {problem}. The runtime sets {URL} and {TURN_TOKEN} for each tool."
+    )
+
+
+def _hint(code: Code) -> str:
+    """Return what the sentence of a code cannot know: the address and the variables of this process."""
+    at = os.environ.get(URL, "")
+    match code:
+        case Code.BROKER_UNREACHABLE | Code.BROKER_ANSWER_INVALID:
+            return f" ({URL} is {at}: correct it, or start the broker there)"
+        case Code.UNAUTHENTICATED | Code.TURN_ENDED:
+            return f" ({TURN_TOKEN} is of no running turn of {at}: the runtime sets one for each turn)"
+    return ""
 
 
 def _tell(result: AuthorizationRequired | Failed) -> int:
     """Print the link, or the error, on stderr. Return the exit status."""
     if isinstance(result, Failed):
-        typer.echo(shown(f"{result.code.value}: {result.message}"), err=True)
+        typer.echo(shown(f"{result.code.value}: {result.message}{_hint(result.code)}"), err=True)
+        typer.echo(f"  {see(result.code)}", err=True)
         return UNAVAILABLE if result.retryable else REFUSED
     typer.echo(shown(result.message), err=True)
     if (device := result.device_code) is not None:

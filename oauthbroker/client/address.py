@@ -15,6 +15,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.provider_networks import is_loopback
 
 _TEXT = re.compile(r"[A-Za-z0-9._~:/@!$&'()*+,;=%\[\]-]{1,2048}")  # RFC 3986 without query and fragment
+_FORMS = "the broker's address is https://host, http://127.0.0.1:port or unix:/path"
 _BEARER = re.compile(r"[A-Za-z0-9._~+/=-]{1,8192}")  # RFC 6750 section 2.1
 
 
@@ -33,7 +34,7 @@ class Address:
 def parse_address(url: str, *, plain_http: bool = False) -> Address:
     """Parse an address. Raises ValueError. `plain_http` is a weakening: tokens in clear to another machine."""
     if not isinstance(url, str) or not _TEXT.fullmatch(url):
-        raise ValueError("the broker's address is https://host, http://127.0.0.1:port or unix:/path")
+        raise ValueError(_FORMS)
     if url.startswith("unix:"):
         path = url.removeprefix("unix:").removeprefix("//")
         if not path.startswith("/"):
@@ -41,7 +42,7 @@ def parse_address(url: str, *, plain_http: bool = False) -> Address:
         return Address("http://localhost", path)
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
-        raise ValueError("the broker's address is https://host, http://127.0.0.1:port or unix:/path")
+        raise ValueError(_FORMS)
     if parts.scheme == "http" and not plain_http and not is_loopback(parts.hostname):
         raise ValueError("http:// to another machine shows tokens to the network: use https, or say plain_http=True")
     parts.port  # noqa: B018  (raises ValueError for a port that is none)

@@ -15,6 +15,7 @@ T = TypeVar("T")
 PASSING = frozenset({408, 429, 502, 503, 504})  # the same call may succeed a moment later
 ORIGIN = "oauthbroker-status"  # the header that tells the proxy's answers from the provider's
 _MAX_WAIT = 3600
+_MOST_ERRORS = 16
 _OWN_LEVELS = 8  # of an answer, around what a turn or an event holds
 
 
@@ -123,13 +124,17 @@ def segment(text: str) -> str:
 def refusal_of(reply: Reply) -> BrokerError:
     """Return the error of an RFC 9457 problem. Other refusals come from a proxy before the broker:
     `brokerUnreachable` for a temporary status, else `brokerAnswerInvalid`."""
-    note = f"HTTP {reply.status}"
-    word = _code_in(reply)
-    if word is not None:
+    problem = _problem_in(reply)
+    word = problem.get("code")
+    if isinstance(word, str):
         code = known_code(word) or Code.BROKER_ANSWER_INVALID
     else:
         code = Code.BROKER_UNREACHABLE if reply.status in PASSING else Code.BROKER_ANSWER_INVALID
-    return BrokerError(code, note=note, retry_after_seconds=reply.retry_after)
+    wrong = _errors_in(problem)
+    note = "; ".join([f"HTTP {reply.status}", *(" ".join(each.values()) for each in wrong)])
+    refused = BrokerError(code, note=note, retry_after_seconds=reply.retry_after)
+    refused.errors = wrong
+    return refused
 
 
 def understood(read: Callable[[], T]) -> T:
@@ -139,14 +144,20 @@ def understood(read: Callable[[], T]) -> T:
     raise BrokerError(Code.BROKER_ANSWER_INVALID, note="the answer lacks a member")
 
 
-def _code_in(reply: Reply) -> str | None:
-    if reply.media_type != "application/problem+json":
-        return None
-    try:
-        word = decode_object(reply.body, Code.BROKER_ANSWER_INVALID).get("code")
-    except BrokerError:
-        return None
-    return word if isinstance(word, str) else None
+def _problem_in(reply: Reply) -> dict[str, Any]:
+    """Return the members of an RFC 9457 problem; none for another answer."""
+    with suppress(BrokerError):
+        if reply.media_type == "application/problem+json":
+            return decode_object(reply.body, Code.BROKER_ANSWER_INVALID)
+    return {}
+
+
+def _errors_in(problem: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
+    """Return where the request is wrong, and why: pairs of short texts, which never repeat a value."""
+    listed = problem.get("errors")
+    each = [it for it in listed if isinstance(it, dict)] if isinstance(listed, list) else []
+    pairs = [{name: str(it.get(name, "")) for name in ("pointer", "problem")} for it in each[:_MOST_ERRORS]]
+    return tuple(pair for pair in pairs if all(it.isprintable() for it in pair.values()))
 
 
 def _seconds(retry_after: str) -> int | None:

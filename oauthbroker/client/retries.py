@@ -69,7 +69,7 @@ class Wire:
             await self.clock.sleep(wait)
         if reply is not None:
             return call.validate(reply)
-        raise BrokerError(Code.BROKER_UNREACHABLE, note=sending.note)
+        raise BrokerError(Code.BROKER_UNREACHABLE, note=f"{self.url}: {sending.note}")
 
     async def close(self) -> None:
         """Close the connections. A later call opens new ones."""

@@ -6,6 +6,7 @@ a provider's words; its few placeholders are words of our own configuration.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Self
 
@@ -130,7 +131,10 @@ class BrokerError(Exception):
 
     `words` fill the placeholders of the message and are words of our configuration (a mode, an app's name),
     never data of a person or a provider. `note` is for the operator's log: a short fixed phrase, same rule.
+    `errors`, of a client's refused request, are its wrong members as the API names them: `pointer` and `problem`.
     """
+
+    errors: tuple[Mapping[str, str], ...] = ()
 
     def __init__(self, code: Code, *, note: str = "", retry_after_seconds: int | None = None, **words: str) -> None:
         code = Code(code)  # a copy or an unpickled one arrives as its args, which hold the plain word

@@ -185,7 +185,7 @@ def _in_json_schema(action: ActionSpec, schema: dict[str, Any] | None) -> Iterat
         elif schema is not None:
             matcher(schema)
     except ImportError:
-        yield "JSON Schema needs the extra `gateway`", "install oauthbroker[gateway]"
+        yield "JSON Schema needs the extra `gateway`", 'run `pip install "oauthbroker[gateway]"`'
     except ValueError:
         yield "not a usable JSON Schema 2020-12", "correct it: no other documents, linear regexes"
 

@@ -8,6 +8,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.extras import missing_extra
 from oauthbroker.plugins.declaration import Plugin, ResourceKind
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def named(plugin: Plugin, target: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
-        broken = _refused(f"the plug-in {plugin.name} cannot import {target}: {type(error).__name__}")
+        why = missing_extra(error) or type(error).__name__
+        broken = _refused(f"the plug-in {plugin.name} cannot import {target}: {why}")
     raise broken
 
 

@@ -34,7 +34,7 @@ def _aws(texts: Mapping[str, str], request: ApiRequest) -> dict[str, str]:
     try:
         from botocore import auth, awsrequest, credentials  # an extra, and slow to import
     except ImportError:
-        missing = BrokerError(Code.APP_MISCONFIGURED, note='pip install "oauthbroker[aws]"')
+        missing = BrokerError(Code.APP_MISCONFIGURED, note='signatures of AWS need `pip install "oauthbroker[aws]"`')
     else:
         is_s3 = texts["service"] in _WITHOUT_PAYLOAD
         body = b"" if is_s3 else _whole(request)

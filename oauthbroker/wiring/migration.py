@@ -21,7 +21,8 @@ from oauthbroker.store.migration.raw import RawStore
 from oauthbroker.store.migration.raw_files import RawFiles
 from oauthbroker.store.migration.verifying import VerifiedStore, verify
 from oauthbroker.wiring.key_sources import key_providers
-from oauthbroker.wiring.storage import VARIABLE, check_driver, url_in
+from oauthbroker.wiring.storage import check_driver, url_in
+from oauthbroker.wiring.store_place import VARIABLE, naming
 
 _SCHEMES: Final = ("postgresql://", "postgres://")
 
@@ -30,6 +31,11 @@ def raw_store(word: str, env: Mapping[str, str], *, make: bool = False) -> RawSt
     """Open the store that a command's word names: a folder, `env:NAME`, or the URL of a database without a password.
 
     Raises Refused for a URL with a password, and store codes."""
+    with naming(lambda: f"store: {word}"):
+        return _raw_store(word, env, make=make)
+
+
+def _raw_store(word: str, env: Mapping[str, str], *, make: bool) -> RawStore:
     if word.startswith(VARIABLE):
         url = url_in(word.removeprefix(VARIABLE), env)
     elif word.startswith(_SCHEMES):
@@ -73,6 +79,8 @@ def copy_store(
     progress: Progress = unseen,
 ) -> Copied:
     """Copy the store of one word to the place of another. Raises Refused and store codes."""
+    if words[0] == words[1] or Path(words[0]).resolve() == Path(words[1]).resolve():
+        raise Refused(f"{words[0]} and {words[1]} are the same store. Name another place. Nothing was changed.")
     with ExitStack() as stack:
         source, ring = stack.enter_context(opened_ring(raw_store(words[0], env), settings, env, log))
         target = stack.enter_context(closing(raw_store(words[1], env, make=True)))

@@ -32,6 +32,7 @@ from oauthbroker.wiring.storage import (
     open_store,
     reporting,
 )
+from oauthbroker.wiring.store_place import naming_store
 
 
 @asynccontextmanager
@@ -46,6 +47,7 @@ async def open_vault(
     clock, env = clock or SystemClock(), os.environ if env is None else env
     log = json_log(sys.stderr, clock)
     async with AsyncExitStack() as stack:
+        stack.enter_context(naming_store(settings, env))
         store, *_ = await open_store(with_keys(settings, env), env, clock, log)
         repository = Repository(store=store, on_damage=reporting(log))
         stack.push_async_callback(repository.close)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.audit.chain import AuditKeys
@@ -31,8 +31,8 @@ from oauthbroker.store.keys.rotation import LEASE_KIND, KeyRotation, SealedStore
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.posix.system_calls import Fs, at_border
 from oauthbroker.wiring.key_sources import key_free, key_origin, key_providers, provider_of
+from oauthbroker.wiring.store_place import VARIABLE, naming, naming_store, noted
 
-VARIABLE: Final = "env:"
 _LEASES = (*LEASES, LEASE_KIND)
 
 
@@ -46,15 +46,16 @@ class OpenedStore(NamedTuple):
 
 async def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, log: Log) -> OpenedStore:
     """Open the store of the settings: files, or a PostgreSQL database. Raises as `unlocked` does."""
-    home, keyring = await on_thread(partial(_opened, settings, env, log))
-    store = _store_of(settings, keyring, env=env, clock=clock, log=log)
-    age = StoreAge(store=store, store_id=keyring.store_id, data=data_of(settings), clock=clock)
-    try:
-        await age.check()
-    except BaseException:
-        await store.close()
-        raise
-    return OpenedStore(store, KeyRotation(store, home, clock), age)
+    with naming_store(settings, env):
+        home, keyring = await on_thread(partial(_opened, settings, env, log))
+        store = _store_of(settings, keyring, env=env, clock=clock, log=log)
+        age = StoreAge(store=store, store_id=keyring.store_id, data=data_of(settings), clock=clock)
+        try:
+            await age.check()
+        except BaseException:
+            await store.close()
+            raise
+        return OpenedStore(store, KeyRotation(store, home, clock), age)
 
 
 def _store_of(settings: Settings, keyring: Keyring, *, env: Mapping[str, str], clock: Clock, log: Log) -> SealedStore:
@@ -109,7 +110,9 @@ def store_url(settings: Settings, env: Mapping[str, str]) -> Secret | None:
 def url_in(name: str, env: Mapping[str, str]) -> Secret:
     """Return the URL of a database in a variable. Raises as `store_url` does."""
     if not env.get(name):
-        raise BrokerError(Code.STORE_UNAVAILABLE, note=f"the environment variable {name} has no URL of a database")
+        raise BrokerError(
+            Code.STORE_UNAVAILABLE, note=f"the environment variable {name} has no URL of a database: set it"
+        )
     check_driver()
     return Secret(env[name])
 
@@ -129,27 +132,29 @@ def unlocked(settings: Settings, env: Mapping[str, str], log: Log) -> Keyring:
 
 
 def _opened(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[KeyringHome, Keyring]:
-    refused = BrokerError(Code.KEY_UNKNOWN)
+    keys: tuple[KeyProvider, ...] | None = None
     try:
-        home = _home(settings, env, *key_providers(settings, env, log))
-        keyring = home.load()
+        keys = key_providers(settings, env, log)
+        home = _home(settings, env, *keys)
+        return home, home.load()
     except BrokerError as error:
         refused = error
-    else:
-        return home, keyring
-    hint = "there is no store yet: run `oauthbroker init`" if _is_new(settings, env, refused) else ""
-    place = f"key: {key_origin(settings, env)}"
-    if refused.code is Code.STORE_FORMAT:
-        place = f"store: {word_of(settings)}"
-    note = "; ".join(filter(None, (refused.note, place, hint)))
+    note = refused.note
+    if keys is None or refused.code in {Code.KEY_UNKNOWN, Code.KEY_MISMATCH}:
+        hint = _init_hint(settings, refused)
+        note = "; ".join(filter(None, (note, f"key: {key_origin(settings, env)}", hint)))
+    if keys is not None and refused.code is not Code.KEY_UNKNOWN:
+        note = noted(note, settings, env)
     raise BrokerError(refused.code, note=note)
 
 
-def _is_new(settings: Settings, env: Mapping[str, str], refused: BrokerError) -> bool:
-    """Return whether the key is missing, and a store in files that it could open is, too."""
-    return (
-        refused.code is Code.KEY_UNKNOWN and store_url(settings, env) is None and not _keyring_path(settings).exists()
-    )
+def _init_hint(settings: Settings, refused: BrokerError) -> str:
+    """Return how to make a store where its key is missing, unless a keyring in files shows that there is one."""
+    if refused.code is not Code.KEY_UNKNOWN or settings.key_service is not None:
+        return ""
+    if settings.store_url_env:
+        return "for a new store, run `oauthbroker init`"
+    return "" if _keyring_path(settings).exists() else "there is no store yet: run `oauthbroker init`"
 
 
 def _home(settings: Settings, env: Mapping[str, str], *keks: KeyProvider) -> KeyringHome:
@@ -181,11 +186,12 @@ def init_store(settings: Settings, env: Mapping[str, str], clock: Clock) -> NewS
     Raises `keyExists` where a keyring is: nothing is ever overwritten. A further host of a database's store takes its
     key file from the first one: `keyUnknown`.
     """
-    url = store_url(settings, env)
-    if url is not None:
-        migrate_store(url)
-    kek, key, is_new = _key_of_new_store(settings, env, url)
-    _home(settings, env, kek).create(clock=clock)
+    with naming_store(settings, env):
+        url = store_url(settings, env)
+        if url is not None:
+            migrate_store(url)
+        kek, key, is_new = _key_of_new_store(settings, env, url)
+        _home(settings, env, kek).create(clock=clock)
     return NewStore(key, is_new, str(_keyring_path(settings)) if url is None else "table oauthbroker.keyring")
 
 
@@ -194,11 +200,11 @@ def _key_of_new_store(settings: Settings, env: Mapping[str, str], url: Secret | 
         kek = provider_of(settings.key_service, env, key_free(settings), settings.outgoing_proxy)
         return kek, kek.id(), False
     path, outside = Path(settings.key_file), key_free(settings)
-    at_border(lambda: Fs().make_root(path.parent))
-    is_new = not path.exists()
-    if is_new and _has_keyring(settings, url):
-        raise BrokerError(Code.KEY_UNKNOWN, note="the store has a keyring, but its key file is missing")
-    made = FileKek.create(path, outside=outside) if is_new else FileKek.open(path, outside=outside, durably=True)
+    if (is_new := not path.exists()) and _has_keyring(settings, url):
+        raise BrokerError(Code.KEY_UNKNOWN, note=f"the store has a keyring, but its key file is missing; key: {path}")
+    with naming(lambda: f"key: {path}"):
+        at_border(lambda: Fs().make_root(path.parent))
+        made = FileKek.create(path, outside=outside) if is_new else FileKek.open(path, outside=outside, durably=True)
     return made, str(path), is_new
 
 

@@ -21,6 +21,7 @@ from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.store.keys.rotation import GENTLE_SECONDS, KeyRotation, Resealed
 from oauthbroker.wiring.storage import audit_file, open_store
+from oauthbroker.wiring.store_place import naming_store
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,6 +106,7 @@ async def open_keys(settings: Settings, *, env: Mapping[str, str] | None = None)
     env, clock = os.environ if env is None else env, SystemClock()
     log = json_log(sys.stderr, clock)
     async with AsyncExitStack() as stack:
+        stack.enter_context(naming_store(settings, env))
         opened = await open_store(with_keys(settings, env), env, clock, log)
         stack.push_async_callback(opened.store.close)
         audit = audit_file(settings, opened.store, log)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.config import load
+from oauthbroker.model.settings import Role
 from oauthbroker.wiring import open_vault
 from tests.kit.cli import Desk, log_lines
 
@@ -22,12 +23,12 @@ Answer = tuple[int, Any]
 TURN = {"agentName": "planner", "instanceKey": "1700000000.000100", "swarmRef": "Swarm/default"}
 
 
-def make_key(desk: Desk) -> str:
-    """A runtime's key, which is a canary from now on."""
+def make_key(desk: Desk, *roles: Role) -> str:
+    """A key of both roles, or of these, which is a canary from now on."""
 
     async def make() -> str:
         async with open_vault(load(desk.folder / "config").settings, env={}) as vault:
-            _, secret = await vault.api_keys.create("runtime", ["runtime", "operator"])
+            _, secret = await vault.api_keys.create("runtime", roles or ("runtime", "operator"))
             return secret.reveal()
 
     key = asyncio.run(make())

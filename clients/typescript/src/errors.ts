@@ -18,6 +18,12 @@ const SENTENCES: Record<Locale, Record<string, string>> = {
   },
 };
 
+/** A wrong member of a request: where (RFC 6901), and `missing`, `unknown`, `type` or `value`. */
+export interface RequestError {
+  pointer: string;
+  problem: string;
+}
+
 /** A refusal with its code (docs/errors.md). It never holds a token, a key or a body. */
 export class BrokerError extends Error {
   override readonly name = "BrokerError";
@@ -25,14 +31,17 @@ export class BrokerError extends Error {
   readonly retryable: boolean;
   readonly status: number | undefined;
   readonly retryAfterSeconds: number | undefined;
+  /** Of `requestInvalid`: the wrong members, as the API names them. */
+  readonly errors: readonly RequestError[];
   readonly #said: string | undefined;
 
-  constructor(code: string, more: Partial<Pick<BrokerError, "message" | "retryable" | "status" | "retryAfterSeconds">> = {}) {
+  constructor(code: string, more: Partial<Pick<BrokerError, "message" | "retryable" | "status" | "retryAfterSeconds" | "errors">> = {}) {
     super(more.message ?? SENTENCES.en[code] ?? code);
     this.code = code;
     this.retryable = more.retryable ?? code === "brokerUnreachable";
     this.status = more.status;
     this.retryAfterSeconds = more.retryAfterSeconds;
+    this.errors = more.errors ?? [];
     this.#said = more.message;
   }
 

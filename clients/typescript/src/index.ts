@@ -1,6 +1,6 @@
 /** Tokens for tools, turns for runtimes: docs/clients.md. */
 
-export { BrokerError } from "./errors.js";
+export { BrokerError, type RequestError } from "./errors.js";
 export { ApiAnswer, type FetchOptions, type FetchResult } from "./forwarding.js";
 export { narrow, type Narrowing } from "./narrow.js";
 export { createOAuth, createOAuthFromEnv, type OAuth, type OAuthOptions } from "./oauth.js";

@@ -1,6 +1,6 @@
 /** One request and its tries: a deadline for all of them, a size cap, no redirects. Needs fetch and AbortSignal only. */
 
-import { BrokerError } from "./errors.js";
+import { BrokerError, type RequestError } from "./errors.js";
 import type { Locale } from "./types.js";
 import { VERSION } from "./version.js";
 
@@ -54,6 +54,7 @@ export interface Reply {
 const AGENT = `oauthbroker-client-typescript/${VERSION}`; // a browser sends its own
 const PAUSES_MS = [100, 400, 1600];
 const PASSING = new Set([408, 429, 502, 503, 504]);
+const MAX_ERRORS = 16;
 const MAX_BYTES = 4 * 1024 * 1024;
 const BEARER = /^[A-Za-z0-9._~+/=-]{1,8192}$/;
 const NOT_SENT = new Set(["ECONNREFUSED", "ENOENT", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"]);
@@ -165,7 +166,15 @@ export function refusalOf(reply: Reply): BrokerError {
   }
   const message = typeof said["detail"] === "string" ? { message: said["detail"] } : {};
   const after = retryAfterSeconds === undefined ? {} : { retryAfterSeconds };
-  return new BrokerError(said["code"], { ...message, ...after, status, retryable: said["retryable"] === true });
+  const errors = errorsIn(said["errors"]);
+  return new BrokerError(said["code"], { ...message, ...after, status, errors, retryable: said["retryable"] === true });
+}
+
+function errorsIn(listed: unknown): RequestError[] {
+  const pairs = Array.isArray(listed) ? listed.filter(isObject).slice(0, MAX_ERRORS) : [];
+  return pairs.flatMap(({ pointer, problem }) =>
+    typeof pointer === "string" && typeof problem === "string" ? [{ pointer, problem }] : [],
+  );
 }
 
 async function replyOf(response: Response): Promise<Reply> {

@@ -222,6 +222,17 @@ test("what the broker says of a refusal is passed on as it came", () =>
     assert.equal(result.error.message, "Turn 이 종료되었습니다.");
   }));
 
+test("a refused request says which of its members are wrong", () => {
+  const errors = [{ pointer: "/turn/agentName", problem: "missing" }];
+  const body = { code: "requestInvalid", detail: "No.", errors: [...errors, 3, { pointer: 1, problem: "type" }] };
+  return withFake([says(400, body, { "content-type": "application/problem+json" })], async (fake) => {
+    const runtime = createRuntime({ baseUrl: fake.url, key: KEY });
+    const error: unknown = await runtime.beginTurn({ turn: { agentName: "a", instanceKey: "i" } }).catch((thrown: unknown) => thrown);
+    assert(error instanceof BrokerError);
+    assert.deepEqual([error.code, error.errors], ["requestInvalid", errors]);
+  });
+});
+
 const unreadable: Record<string, [Answer, string]> = {
   "a broker that is away": [hangsUp, "brokerUnreachable"],
   "a store that cannot be read": [refuses(503, "storeUnavailable"), "storeUnavailable"],

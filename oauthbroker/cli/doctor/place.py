@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from oauthbroker.cli.health import ask, findings_in
-from oauthbroker.cli.output.error_output import HINTS
 from oauthbroker.cli.output.tables import shown
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import described
@@ -108,7 +107,7 @@ async def guarded(check: Check, step: Step) -> list[Finding]:
     try:
         return await step()
     except BrokerError as error:
-        why, hint = str(error), HINTS.get(error.code, "")
+        why, hint = str(error), ""
     except OSError as error:
         why = f"The system says {errno.errorcode.get(error.errno or 0, 'OSError')}."
         return [

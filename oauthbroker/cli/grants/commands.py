@@ -13,7 +13,7 @@ from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer, tell_record
 from oauthbroker.cli.output.options import CONFIG, LIMIT, AsJson, ConfigPath, Limit, Yes
 from oauthbroker.cli.output.tables import counted, facts, table
-from oauthbroker.cli.stored_records import Listing, by_id, in_vault
+from oauthbroker.cli.stored_records import Listing, by_id, check_app, in_vault
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
     chosen = [_one(left, grant_id)] if grant_id else left
     if not chosen:
         if not everything:
-            raise Refused("There is no such grant alive. Nothing was changed.")
+            raise Refused("There is no such grant alive. `oauthbroker grants list` shows all. Nothing was changed.")
         grants_revoke.tell_nothing(app_name, subject, dry_run=dry_run, as_json=as_json)
         return
     if len(chosen) > 1 and not everything and not dry_run:
@@ -223,7 +223,10 @@ def _list(config: Path, app_name: str | None, subject: str | None) -> list[Grant
     async def listed(vault: Vault) -> list[GrantSummary]:
         return newest_first([grant async for grant in vault.grants.list(app=app_name, subject=subject)])
 
-    return in_vault(config, listed)
+    found = in_vault(config, listed)
+    if not found:
+        check_app(config, app_name)
+    return found
 
 
 def newest_first(grants: Iterable[GrantSummary]) -> list[GrantSummary]:

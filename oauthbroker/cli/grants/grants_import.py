@@ -139,7 +139,9 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         stream = path.open("rb")
     except OSError:
-        raise Refused(f"{shown(str(path))} cannot be read. Nothing was changed.") from None
+        raise Refused(
+            f"{shown(str(path))} cannot be read. Nothing was changed. Name a file that you may read, or - for stdin."
+        ) from None
     with stream:
         mode = path.stat().st_mode
         if stat.S_ISREG(mode) and mode & 0o077:

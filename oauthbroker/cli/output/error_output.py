@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import traceback
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from oauthbroker.cli.output import json_output
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.extras import missing_extra
 from oauthbroker.core.refused import CRASHED, REFUSED, Refused, described
+from oauthbroker.core.version import VERSION
 
-HINTS = {
-    Code.KEY_UNKNOWN: "For a new store: `oauthbroker init` makes the key.",
-}
+_PACKAGE = Path(__file__).parents[2]
+_INSTALLED, _IN_REPOSITORY = _PACKAGE / "docs" / "errors.md", _PACKAGE.parent / "docs" / "errors.md"
+PAGE = _INSTALLED if _INSTALLED.exists() else _IN_REPOSITORY
 
 # Their own sentences speak of a call over HTTP. The note of a command names the value that is wrong.
 NAMED_BY_THEIR_NOTE = frozenset({Code.REQUEST_INVALID, Code.NOT_FOUND})
@@ -45,15 +50,50 @@ def tell(refusal: BrokerError | Refused) -> int:
         return REFUSED
     told_by_note = refusal.note and refusal.code in NAMED_BY_THEIR_NOTE
     typer.echo(f"{refusal.code.value}: {refusal.note}" if told_by_note else str(refusal), err=True)
-    if refusal.code in HINTS:
-        typer.echo(HINTS[refusal.code], err=True)
+    typer.echo(f"  {see(refusal.code)}", err=True)
     return REFUSED
 
 
-def tell_crash(crash: BaseException) -> int:
-    """Print where a command crashed, without the exception's text, which may quote a secret. Return the exit status."""
-    typer.echo(f"Internal error in oauthbroker: {described(crash)}. Please report it with the command line.", err=True)
+def see(code: Code) -> str:
+    """Return where the page of errors explains a code: a file of the installed package, which needs no network."""
+    return f"See {PAGE}#{anchor_of(code)}"
+
+
+def anchor_of(code: Code) -> str:
+    """Return `store-unavailable` for `storeUnavailable`."""
+    return re.sub("([A-Z])", r"-\1", code.value).lower()
+
+
+def tell_unforeseen(crash: BaseException) -> int:
+    """Print which extra is missing, or where a command crashed, without the exception's text, which may quote a secret.
+    Return the exit status."""
+    if needs := missing_extra(crash):
+        typer.echo(f"This command cannot run here: {needs}.", err=True)
+        return REFUSED
+    typer.echo(
+        f"Internal error in oauthbroker {VERSION}: {described(crash)}.\n"
+        "  Please report this line with the command line. `oauthbroker --debug ...` shows the calls that led here.",
+        err=True,
+    )
     return CRASHED
+
+
+def tell_calls(error: BaseException) -> None:
+    """Print the calls that led to an error, without the texts of foreign exceptions, which may quote a secret."""
+    for each in _causes(error):
+        said = f"{each}" if isinstance(each, (BrokerError, Refused)) else "its text is left out, it may quote a secret"
+        typer.echo("".join(traceback.format_tb(each.__traceback__)).rstrip("\n"), err=True)
+        typer.echo(f"{type(each).__module__}.{type(each).__qualname__}: {said}", err=True)
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return an error after those that it follows from."""
+    found: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and at not in found:
+        found.insert(0, at)
+        at = at.__cause__ or at.__context__
+    return found
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -124,9 +124,7 @@ def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
     hint = "write it, or an issuer that has discovery"
     if app.preset is not None and app.place.dropped:
         hint = f"{hint}: {unused_parts(app.place.dropped, app.preset)[0]}"
-    elif app.preset is None and app.spec.provider is not None:
-        close = nearest(app.spec.provider, presets())
-        hint += f"; if you meant the provider {close}, write that" if close else ""
+    hint += app.meant_preset
     needed = ("authorization_url", "token_url") if app.spec.flow == "authorizationCode" else ("token_url",)
     for slot in needed:
         if not getattr(app.endpoints, slot) and app.spec.provider is not None:

@@ -127,7 +127,7 @@ def _refuse_unknown_owner(app: Merged, mode: SubjectMode, identity: Identity) ->
     )  # fmt: skip
     if app.spec.provider == MCP and mode == "user" and app.mode == "user":
         hint = f"write owner.binding: brokerLogin, runtimeConfirm or channelCode; or, where the server tells it, {hint}"
-    app.written.refuse(("owner", "identity", mode, missing), what, hint, code)
+    app.written.refuse(("owner", "identity", mode, missing), what, hint + app.meant_preset, code)
 
 
 def _check_source(app: Merged, mode: SubjectMode, source: IdentitySource) -> None:

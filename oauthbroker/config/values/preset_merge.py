@@ -73,6 +73,13 @@ class Merged:
         return self.place.endpoints
 
     @property
+    def meant_preset(self) -> str:
+        """Return a hint for a provider without a preset, if its name is close to that of one; else an empty text."""
+        name = self.spec.provider
+        close = "" if self.preset is not None or name in {None, MCP} else nearest(str(name), presets())
+        return f"; if you meant the provider {close}, write that" if close else ""
+
+    @property
     def identities_used(self) -> tuple[SubjectMode, ...]:
         """Return the identities that this app relies on: its own mode's, and the user's where authorizers are named."""
         if self.spec.flow == "clientCredentials":

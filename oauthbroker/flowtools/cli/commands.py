@@ -49,7 +49,7 @@ app.add_typer(secret, name="secret")
 @app.callback()
 def _extra(context: typer.Context) -> None:
     if context.invoked_subcommand != "new" and not all(map(find_spec, ("cel_expr_python", "cronsim", "jsonschema_rs"))):
-        raise BrokerError(Code.CONFIG_INVALID, note="flow tools need the extra: install oauthbroker[flowtools]")
+        raise BrokerError(Code.CONFIG_INVALID, note='flow tools need `pip install "oauthbroker[flowtools]"`')
 
 
 @app.command("new")

@@ -175,7 +175,9 @@ def _check_entities(service: WrittenResource, folder: Path) -> None:
         except FlowRefused as refused:
             service.refuse(("entities", at), f"entities that cannot be used: {refused.problems[0]}", "correct them")
         except ImportError:
-            service.refuse(("entities",), "entities need the extra `flowtools`", "install oauthbroker[flowtools]")
+            service.refuse(
+                ("entities",), "entities need the extra `flowtools`", 'run `pip install "oauthbroker[flowtools]"`'
+            )
         except (OSError, ValueError) as error:
             service.refuse(("entities", at), str(error) or "no readable files", "name a file or folder of entities")
 

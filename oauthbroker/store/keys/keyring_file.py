@@ -22,7 +22,7 @@ def read_keyring(fs: Fs, path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     with closing(fs, folder):
-        check_folder(fs.fstat(folder))
+        check_folder(fs.fstat(folder), path.parent.name)
         return content_of(fs, folder, path.name, KEYRING_LIMIT)
 
 
@@ -40,7 +40,7 @@ def write_keyring(fs: Fs, path: Path, text: bytes) -> bool:
 def replace_keyring(fs: Fs, path: Path, text: bytes) -> None:
     """Replace the keyring file durably: a crash leaves the old one or the new one."""
     with closing(fs, fs.open_root(path.parent)) as folder:
-        check_folder(fs.fstat(folder))
+        check_folder(fs.fstat(folder), path.parent.name)
         create_whole(fs, folder, path.name, text)
 
 

@@ -14,20 +14,20 @@ from oauthbroker.store.posix.system_calls import Fs
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def check_file(found: os.stat_result) -> os.stat_result:
+def check_file(found: os.stat_result, name: str = "") -> os.stat_result:
     """Raise `storePermissions` unless it is a plain file that only we can access. A link count of 0 is allowed: it
     was replaced since we opened it."""
     is_plain = stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
     if not is_plain or found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
-        raise _refusal(found, "" if is_plain else "not a plain file")
+        raise _refusal(found, "" if is_plain else "not a plain file", name)
     return found
 
 
-def check_folder(found: os.stat_result) -> os.stat_result:
+def check_folder(found: os.stat_result, name: str = "") -> os.stat_result:
     """Raise `storePermissions` unless it is a folder that only we can enter."""
     is_folder = stat.S_ISDIR(found.st_mode)
     if not is_folder or found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
-        raise _refusal(found, "" if is_folder else "not a folder")
+        raise _refusal(found, "" if is_folder else "not a folder", name)
     return found
 
 
@@ -35,13 +35,13 @@ def check_root(found: os.stat_result) -> os.stat_result:
     """Check a folder above ours. Others may read it but not write to it: a user who can rename our folder can
     replace it."""
     if found.st_mode & 0o002 and not found.st_mode & stat.S_ISVTX:
-        raise BrokerError(Code.STORE_PERMISSIONS, note="a folder that all users may write to")
+        raise BrokerError(Code.STORE_PERMISSIONS, note="all users may write to the folder")
     return found
 
 
-def _refusal(found: os.stat_result, note: str) -> BrokerError:
-    is_ours = found.st_uid == os.geteuid()
-    return BrokerError(Code.STORE_PERMISSIONS, note=note or ("open to others" if is_ours else "owned by another user"))
+def _refusal(found: os.stat_result, what: str, name: str) -> BrokerError:
+    what = what or ("open to others" if found.st_uid == os.geteuid() else "owned by another user")
+    return BrokerError(Code.STORE_PERMISSIONS, note=f"{name} is {what}" if name else what)
 
 
 def read_file(fs: Fs, folder: int, name: str, limit: int) -> tuple[bytes, os.stat_result] | None:
@@ -51,7 +51,7 @@ def read_file(fs: Fs, folder: int, name: str, limit: int) -> tuple[bytes, os.sta
     except FileNotFoundError:
         return None
     try:
-        found = check_file(fs.fstat(fd))
+        found = check_file(fs.fstat(fd), name)
         return fs.read(fd, min(found.st_size, limit) + 1), found
     finally:
         close(fs, fd)
@@ -76,7 +76,7 @@ def own_folder(fs: Fs, parent: int, name: str) -> int:
     """Open a folder of ours below `parent`."""
     fd = fs.open_folder(name, dir_fd=parent)
     try:
-        check_folder(fs.fstat(fd))
+        check_folder(fs.fstat(fd), name)
     except BaseException:
         close(fs, fd)
         raise

@@ -106,7 +106,7 @@ def _dead_marks(fs: Fs, data: int, checking: ExitStack) -> list[str]:
         with suppress(FileNotFoundError):  # its store was closed just now
             fd = fs.open_file(name, dir_fd=data)
             checking.callback(close, fs, fd)
-            check_file(fs.fstat(fd))
+            check_file(fs.fstat(fd), name)
             if fs.try_lock(fd):
                 dead.append(name)
     return dead

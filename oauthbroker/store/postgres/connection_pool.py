@@ -14,14 +14,15 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.keys.keyed_store import OpenedHere
+from oauthbroker.store.postgres.connect_failures import NOT_A_URL, connect_failure
 from oauthbroker.store.postgres.contact import Contact
 from oauthbroker.store.postgres.pools import MOST_CONNECTIONS, Pools
 
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
 _MIGRATE: Final = "run `oauthbroker store migrate`"
 NO_ANSWER: Final = "the database does not answer"
-NO_FUNCTION: Final = "the database lacks a function of PostgreSQL"
-READ_ONLY: Final = "the database is read-only, perhaps a standby"
+NO_FUNCTION: Final = "the database lacks a function of PostgreSQL: use PostgreSQL itself"
+READ_ONLY: Final = "the database is read-only, perhaps a standby: name the primary"
 
 Values = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
 """The values of a statement, or what makes them right before it is sent."""
@@ -118,7 +119,9 @@ def failure(error: psycopg.Error) -> BrokerError:
     """Return the store code of a failure. The note has no text of the database, which may quote a value."""
     match error:
         case psycopg.errors.InsufficientPrivilege():
-            return BrokerError(Code.STORE_PERMISSIONS, note="the database user lacks a right on the schema oauthbroker")
+            return BrokerError(
+                Code.STORE_PERMISSIONS, note="the database user lacks a right on the schema oauthbroker: grant it"
+            )
         case psycopg.errors.UndefinedTable() | psycopg.errors.InvalidSchemaName() | psycopg.errors.UndefinedColumn():
             return BrokerError(Code.STORE_UNAVAILABLE, note=f"the database lacks tables: {_MIGRATE}")
         case psycopg.errors.UndefinedFunction() | psycopg.errors.FeatureNotSupported():
@@ -126,8 +129,9 @@ def failure(error: psycopg.Error) -> BrokerError:
         case psycopg.errors.ReadOnlySqlTransaction():
             return BrokerError(Code.STORE_UNAVAILABLE, note=READ_ONLY)
         case psycopg.errors.DiskFull():
-            return BrokerError(Code.STORE_UNAVAILABLE, note="the database's disk is full")
-    return BrokerError(Code.STORE_UNAVAILABLE, note=f"database: {error.sqlstate or type(error).__name__}")
+            return BrokerError(Code.STORE_UNAVAILABLE, note="the disk of the database is full: free space there")
+    reason = "" if error.sqlstate else connect_failure(error)
+    return BrokerError(Code.STORE_UNAVAILABLE, note=f"database: {reason or error.sqlstate or type(error).__name__}")
 
 
 @contextmanager
@@ -140,7 +144,7 @@ def translated() -> Iterator[None]:
     except psycopg.errors.LockNotAvailable:
         failed = BrokerError(Code.STORE_LOCKED, note="statements of brokers are under way: stop the brokers first")
     except psycopg.ProgrammingError as error:
-        failed = failure(error) if error.sqlstate else BrokerError(Code.STORE_UNAVAILABLE, note="not a database's URL")
+        failed = failure(error) if error.sqlstate else BrokerError(Code.STORE_UNAVAILABLE, note=NOT_A_URL)
     except psycopg.Error as error:
         failed = failure(error)
     raise failed

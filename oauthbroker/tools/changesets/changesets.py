@@ -192,6 +192,8 @@ def open_changesets(
     bundle is checked by its resources and by loading its code in a sandbox, as the `user` of agents. Raises ValueError
     if a path of `apart_from` (`broker.bundle.secret_places`) shares a parent folder with `root`, if a work tree of the
     repository has the branch checked out, and for a runtime that is root and names no `user`."""
+    from pathspec import GitIgnoreSpec  # noqa: F401  (where the extra is missing, say so before the first changeset)
+
     from oauthbroker.tools.changesets.trial import bundle_problems  # an agent's process starts without it
 
     if check is None:

@@ -7,8 +7,6 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pathspec import GitIgnoreSpec
-
 from oauthbroker.tools.changesets.files import File, Rejected, shown
 
 Files = Mapping[str, File]
@@ -78,6 +76,8 @@ class AllowedFiles:
 
     def rejected(self, paths: Iterable[str]) -> list[Rejected]:
         """Return the paths that one of the lists does not allow, with the name of that list."""
+        from pathspec import GitIgnoreSpec  # an extra, which `--help` does not need
+
         lists = [("Swarm", GitIgnoreSpec.from_lines(self.swarm)), ("Agent", GitIgnoreSpec.from_lines(self.agent))]
         return [
             Rejected(shown(path), f"not in the allow list of the {' and of the '.join(missing)}")

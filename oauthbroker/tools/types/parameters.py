@@ -40,7 +40,7 @@ def compiled(parameters: Mapping[str, Any] | None) -> ProblemsOf:
             raise SchemaRefused(*refused)
         validator = json_schema_validator(schema, ignore_unknown_formats=True, mask=_HIDDEN)
     except ImportError:
-        refused = "parameters need the extra `tools`", "install oauthbroker[tools]"
+        refused = "parameters need the extra `tools`", 'run `pip install "oauthbroker[tools]"`'
     except ValueError:
         pass
     else:

@@ -127,7 +127,7 @@ def test_a_damaged_key_is_removed_by_its_whole_id(ready: Desk, canaries: Canarie
     done = ready.type("api-keys", "remove", key["id"], "--yes")
     assert (0, f"Removed {key['id']}.\n") == (done.code, done.out)
     assert not file.exists()
-    assert "There is no such key" in ready.type("api-keys", "remove", key["id"], "--yes").err
+    assert "There is no key key-" in ready.type("api-keys", "remove", key["id"], "--yes").err
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_a_damaged_key_is_removed_by_its_whole_id(ready: Desk, canaries: Canarie
         (("create", "planner", "--expires", "90"), "90d, 24h, 30m or 45s"),
         (("create", "planner", "--expires", "0d"), "requestInvalid"),
         (("create", "planner", "--expires", "99999d"), "requestInvalid"),
-        (("rotate", "planner"), "There is no key of that name."),
+        (("rotate", "planner"), "There is no key of the name planner."),
         (("rotate", "planner", "--overlap", "soon"), "90d, 24h, 30m or 45s"),
-        (("remove", "key-1234567", "--yes"), "There is no such key."),
+        (("remove", "key-1234567", "--yes"), "There is no key key-1234567."),
         (("remove", "key-12", "--yes"), "at least 6 characters"),
     ],
 )

@@ -113,7 +113,7 @@ def test_the_tail_joins_a_line_with_the_grant_that_only_the_store_knows(used: De
     text = log_of(used).read_text("utf-8")
     assert not [word for word in (ALICE, "U234567", grant["grantId"], "1700000000.000100") if word in text]
     assert 2 == len(lines(used, "-n", "2"))
-    assert [] == lines(used, "--app", "other")
+    assert "There is no app other. Known: mail." in used.type("audit", "tail", "--app", "other").err
     rows = [line.split() for line in used.type("audit", "tail").out.splitlines()]
     assert ["no", "time", "entry", "app", "who", "details"] == rows[0]
     assert ALICE in rows[-1]

@@ -38,7 +38,7 @@ def test_the_list_tells_who_agreed_to_what(connected: Desk):
         (it["subject"], it["state"], it["refreshable"]) for it in listed(connected)
     ]
     assert [ALICE] == [it["subject"] for it in listed(connected, "--subject", ALICE)]
-    assert [] == listed(connected, "--app", "other")
+    assert 2 == connected.type("grants", "list", "--app", "other").code, "an app that is not configured"
     rows = [line.split() for line in connected.type("grants", "list").out.splitlines()]
     assert ["grant", "app", "subject", "state", "expires", "scopes"] == rows[0]
     assert {(ALICE, "live"), (BOB, "live")} == {(row[2], row[3]) for row in rows[1:]}
@@ -66,11 +66,11 @@ def test_one_grant_is_shown_by_the_beginning_of_its_id(connected: Desk):
     ("words", "says"),
     [
         (("show", "abc"), "at least 6 characters"),
-        (("show", "0" * 64), "There is no such grant."),
+        (("show", "0" * 64), "There is no grant 000"),
         (("revoke",), "Say which"),
-        (("revoke", "--app", "other", "--yes"), "There is no such grant alive."),
-        (("revoke", "--app", "other", "--dry-run"), "There is no such grant alive."),
-        (("revoke", "0" * 64, "--all", "--yes"), "There is no such grant."),
+        (("revoke", "--app", "other", "--yes"), "There is no app other. Known: mail."),
+        (("revoke", "--app", "other", "--dry-run"), "There is no app other. Known: mail."),
+        (("revoke", "0" * 64, "--all", "--yes"), "There is no grant 000"),
         (("revoke", "--app", "mail", "--yes"), "That names 2 grants. Name one as NAME@ACCOUNT"),
         (("revoke", "--all", "--app", "mail"), "say --yes"),
     ],
@@ -154,7 +154,6 @@ def test_revoking_a_subject_ends_its_grants_of_all_apps_and_no_others(connected:
     ("words", "named"),
     [
         (("--subject", "idp:user:U0"), "of subject idp:user:U0 "),
-        (("--app", "other", "--subject", ALICE), f"of app other and subject {ALICE} "),
         (("--subject", "idp:user:U0", "--dry-run"), "of subject idp:user:U0 "),
     ],
 )
@@ -321,7 +320,6 @@ def accounts(desk: Desk, idp: IdentityProvider) -> Desk:
         ("OAuthApp/mail@home", ["home"]),
         ("mail@", [""]),
         ("mail@Work", []),
-        ("mai", []),
     ],
 )
 def test_an_account_is_named_behind_its_app(accounts: Desk, app: str, found: list[str]):

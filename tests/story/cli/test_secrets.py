@@ -77,7 +77,7 @@ def test_removing_asks_for_a_yes_and_names_missing_secrets(ready: Desk, value: s
     assert "Removed Secret/mail client_secret.\n" == ready.type("secrets", "remove", *SECRET, "--yes").out
     assert "missing" in ready.type("secrets", "list").out
     done = ready.type("secrets", "remove", "mail", "--yes")
-    assert (2, "There is no Secret/mail.") == (done.code, done.err[:24])
+    assert (2, "There is no secret mail.") == (done.code, done.err[:24])
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ import pytest
 import typer
 
 from oauthbroker import cli
-from oauthbroker.cli.output.error_output import tell
+from oauthbroker.cli.output.error_output import PAGE, tell
 from oauthbroker.cli.output.tables import columns, shown
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused, described
+from oauthbroker.core.version import VERSION
 from oauthbroker.observability.library_log import LibraryLog, calm_libraries
 from oauthbroker.observability.logging import json_log
 from oauthbroker.testing import Canaries
@@ -25,10 +26,9 @@ from oauthbroker.testing import Canaries
     ("refusal", "said"),
     [
         (Refused("Nothing was changed."), "Nothing was changed.\n"),
-        (BrokerError(Code.STORE_LOCKED, note="x"), f"{BrokerError(Code.STORE_LOCKED, note='x')}\n"),
         (
-            BrokerError(Code.KEY_UNKNOWN),
-            f"{BrokerError(Code.KEY_UNKNOWN)}\nFor a new store: `oauthbroker init` makes the key.\n",
+            BrokerError(Code.STORE_LOCKED, note="x"),
+            f"{BrokerError(Code.STORE_LOCKED, note='x')}\n  See {PAGE}#store-locked\n",
         ),
     ],
 )
@@ -52,8 +52,38 @@ def test_a_crash_reports_its_place_and_never_its_message(
     assert 1 == cli.run(["secrets", "list"])
     said = capsys.readouterr().err
     assert secret not in said
-    assert said.startswith("Internal error in oauthbroker: KeyError at ")
+    assert said.startswith(f"Internal error in oauthbroker {VERSION}: KeyError at ")
     assert ("test_error_output.py" in said) is not wrapped  # an exception that was never raised has no place
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_debug_shows_the_calls_of_a_crash_and_no_text_of_foreign_exceptions(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, canaries: Canaries, wrapped: bool
+):
+    secret = canaries.mint("access token").reveal()
+
+    def broken(*_: object, **__: object) -> None:
+        try:
+            {}[secret]
+        except KeyError as error:
+            if wrapped:
+                raise ValueError(secret) from error
+            raise
+
+    monkeypatch.setattr(cli, "app", broken)
+    assert 1 == cli.run(["--debug", "secrets", "list"])
+    said = capsys.readouterr().err
+    assert secret not in said
+    assert ("in broken" in said, "builtins.KeyError" in said, wrapped) == (True, True, "builtins.ValueError" in said)
+
+
+def test_debug_shows_the_calls_of_a_refusal_too_and_only_when_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Any
+):
+    monkeypatch.chdir(tmp_path)
+    for words, shows in ((["--debug", "serve"], True), (["serve"], False), (["serve", "--debug"], False)):
+        assert 2 == cli.run(words)
+        assert shows is ("in serve_command" in capsys.readouterr().err)
 
 
 def test_a_place_is_the_innermost_line_first():

@@ -11,13 +11,15 @@ from typing import get_args
 
 import pytest
 
+from oauthbroker.cli.output.error_output import anchor_of
 from oauthbroker.core.errors import LOCALES, BrokerError, Code
 from oauthbroker.core.words import SENTENCES
 from oauthbroker.model.token_results import Failed, Reason, invitation
 
 PAGE = (Path(__file__).parents[3] / "docs" / "errors.md").read_text("utf-8")
 ROW = re.compile(
-    r"^\| `(?P<code>\w+)` \| (?P<status>\d+) \| (?P<again>yes|no) \| (?P<en>.+?) \| (?P<ko>.+?) \|$", re.MULTILINE
+    r'^\| <a id="(?P<anchor>[a-z-]+)"></a>`(?P<code>\w+)` \| (?P<status>\d+) \| (?P<again>yes|no) \| (?P<en>.+?) \| (?P<ko>.+?) \|$',
+    re.MULTILINE,
 )
 
 SPECIFICATION = {
@@ -156,6 +158,7 @@ def test_the_page_of_errors_lists_every_code_as_it_is_and_nothing_else() -> None
         row = rows[code.value]
         assert (code.status, code.retryable) == (int(row["status"]), row["again"] == "yes"), code
         assert (code.sentence("en"), code.sentence("ko")) == (row["en"], row["ko"]), code
+        assert anchor_of(code) == row["anchor"], "where a refusal of the command line points to"
 
 
 def test_the_page_of_errors_names_no_code_that_is_not_one() -> None:

@@ -1,0 +1,45 @@
+"""Say why a connection to PostgreSQL failed, and name the database without its password.
+
+The words are ours, because the text of a failure may quote the URL.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from oauthbroker.core.secret import Secret
+
+NOT_A_URL: Final = "not a database's URL: write postgresql://USER:PASSWORD@HOST:5432/NAME"
+_REASONS: Final = (
+    ("refused", "it refuses connections: start PostgreSQL there, or correct the host and port"),
+    ("(resolve|translate) host", "no such host: correct its name"),
+    ("No such file", "no server has its socket there: start PostgreSQL, or correct the host"),
+    ("password authentication failed", "it refuses the user or password: correct them in the URL"),
+    ("no password supplied", "it asks for a password: write it into the URL"),
+    (r"pg_hba\.conf", "its pg_hba.conf does not let this user in from here: add a line there"),
+    ('database ".*" does not exist', "there is no such database: run createdb, or correct its name"),
+    ('role ".*" does not exist', "there is no such user: run createuser, or correct its name"),
+    ("timeout|timed out", "it does not answer in time: check the host, the port and firewalls"),
+    ("certificate", "its certificate is not accepted: correct sslmode or sslrootcert"),
+    ("SSL", "it and the URL's sslmode do not agree on TLS: correct sslmode"),
+)
+
+
+def connect_failure(error: psycopg.Error) -> str:
+    """Return the reason and what to do; an empty text for a failure that is not about connecting."""
+    text = str(error)
+    return next((reason for pattern, reason in _REASONS if re.search(pattern, text)), "")
+
+
+def shown_address(url: Secret) -> str:
+    """Return `user@host:port/name` of a URL, or an empty text where it is none."""
+    try:
+        parts = conninfo_to_dict(url.reveal())
+    except psycopg.ProgrammingError:
+        return ""
+    user = f"{parts['user']}@" if parts.get("user") else ""
+    return f"{user}{parts.get('host') or 'localhost'}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"

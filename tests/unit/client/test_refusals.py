@@ -1,0 +1,51 @@
+"""What a refused call says to the program that made it: where its request is wrong, and which broker did not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from oauthbroker.client import BrokerError, Code, Runtime, SyncRuntime, Turn
+from tests.kit.cli import free_port
+from tests.unit.client.kit import KEY, fake_broker, patient, says
+
+TURN = Turn("planner", "i")
+PLACES = [{"pointer": "/turn/agentName", "problem": "missing"}, {"pointer": "/turn/agntName", "problem": "unknown"}]
+
+
+async def refusal(url: str, client: str) -> BrokerError:
+    with pytest.raises(BrokerError) as refused:
+        if client == "async":
+            async with Runtime(url, KEY, patient()) as runtime:
+                await runtime.begin(TURN)
+        else:
+            with SyncRuntime(url, KEY, patient(1)) as runtime:
+                await asyncio.to_thread(runtime.begin, TURN)
+    return refused.value
+
+
+@pytest.mark.parametrize("client", ["async", "sync"])
+async def test_a_refused_request_says_which_of_its_members_are_wrong(client: str) -> None:
+    body = {"code": "requestInvalid", "status": 400, "errors": PLACES}
+    async with fake_broker(says(400, body, media="application/problem+json")) as fake:
+        error = await refusal(fake.url, client)
+    assert (Code.REQUEST_INVALID, tuple(PLACES)) == (error.code, error.errors)
+    assert "/turn/agentName missing; /turn/agntName unknown" in str(error)
+
+
+@pytest.mark.parametrize("errors", [None, 3, "text", [1], [{"pointer": "/a\x1b[2J", "problem": "type"}]])
+async def test_places_that_are_none_are_left_out(errors: Any) -> None:
+    body = {"code": "requestInvalid", "status": 400, "errors": errors}
+    async with fake_broker(says(400, body, media="application/problem+json")) as fake:
+        error = await refusal(fake.url, "async")
+    assert Code.REQUEST_INVALID == error.code
+    assert () == error.errors
+
+
+@pytest.mark.parametrize("client", ["async", "sync"])
+async def test_a_broker_that_cannot_be_reached_is_named_by_its_address(client: str) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    error = await refusal(url, client)
+    assert (Code.BROKER_UNREACHABLE, True) == (error.code, f"{url}: no answer" in str(error))
