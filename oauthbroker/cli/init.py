@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import typer
 
 from oauthbroker.cli.output.json_output import say
@@ -24,11 +22,11 @@ def init_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     The key is a file of its own, outside the store, that only you can read. An existing key file is used, an existing
     keyring is refused.
     """
-    from oauthbroker.config import load
+    from oauthbroker.config.server_environment import load_here
     from oauthbroker.wiring import init_store, with_keys
 
-    settings = with_keys(load(config).settings, os.environ)
-    new = init_store(settings, os.environ, SystemClock())
+    loaded = load_here(config)
+    new = init_store(with_keys(loaded.settings, loaded.env), loaded.env, SystemClock())
     done = "Made the key" if new.key_is_new else "Used the key that was there"
     text = f"{done}: {new.key}\nMade the store's keyring: {new.keyring}\n\n{ADVICE}"
     say(text, {"keyFile": new.key, "keyIsNew": new.key_is_new, "keyring": new.keyring}, as_json=as_json)

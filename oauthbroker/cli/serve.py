@@ -51,12 +51,12 @@ async def _work(config: Path, post: str) -> None:
 
 async def _serve(config: Path, workers: int, *, as_json: bool) -> int:
     """Serve in this process, or as the parent of several. Return the exit status."""
-    from oauthbroker.config import load
+    from oauthbroker.config.server_environment import load_here
     from oauthbroker.serving.listeners import open_listeners
 
     clock = SystemClock()
     log = json_log(sys.stderr, clock)
-    settings = load(config).settings
+    settings = load_here(config).settings
 
     def say() -> None:
         if as_json:

@@ -26,11 +26,11 @@ Opened = TypeVar("Opened")
 @asynccontextmanager
 async def vault_of(config: Path | Loaded) -> AsyncIterator[Vault]:
     """Open the store of a configuration, of which a shell may lack the values."""
-    from oauthbroker.config import load
+    from oauthbroker.config.server_environment import load_here
     from oauthbroker.wiring import open_vault
 
-    loaded = load(config) if isinstance(config, Path) else config
-    async with open_vault(loaded.settings) as vault:
+    loaded = load_here(config) if isinstance(config, Path) else config
+    async with open_vault(loaded.settings, env=loaded.env) as vault:
         yield vault
 
 

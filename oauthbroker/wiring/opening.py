@@ -53,17 +53,18 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
 ) -> AsyncIterator[Broker]:
     """Run a broker over a configuration folder, or over a `Bundle` built in code.
 
-    `store`, `clock`, `audit` and `log` default to the file store of the settings, the system's clock, a file of JSON
-    lines in the store, and JSON on stderr. `background=False` runs no relay and no sweeper, and does not say which
-    checks are off (for short commands); `only` are then the apps and plug-ins it knows, so that no other values are
-    needed, and events that are due are queued at its end. Several processes that share a `metrics_folder` answer
-    `/metrics` for all of them; each of `workers` processes of one store takes its part of the limits that hold for all.
+    `env` defaults to the process's environment and, below it, a `.env` beside the folder. `store`, `clock`, `audit`
+    and `log` default to the file store of the settings, the system's clock, a file of JSON lines in the store, and
+    JSON on stderr. `background=False` runs no relay and no sweeper, and does not say which checks are off (for
+    short commands); `only` are then the apps and plug-ins it knows, so that no other values are needed, and events
+    that are due are queued at its end. Several processes that share a `metrics_folder` answer `/metrics` for all of
+    them; each of `workers` processes of one store takes its part of the limits that hold for all.
     Raises ConfigInvalidError with every problem, or a store code; nothing has been changed then. Leaving the block
     waits for exchanges and commits under way.
     """
     async with open_running(
         config,
-        env=os.environ if env is None else env,
+        env=_environment(config) if env is None else env,
         clock=clock or SystemClock(),
         store=store,
         audit=audit,
@@ -93,7 +94,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
     """Open a broker with all its parts, as `open_broker` does."""
     log = log or json_log(sys.stderr, clock)
     async with AsyncExitStack() as stack:
-        loaded = config if isinstance(config, Bundle) else _load(config)
+        loaded = config if isinstance(config, Bundle) else _load(config, env)
         rotation: KeyRotation | None = None
         age: StoreAge | None = None
         if store is None:
@@ -106,6 +107,8 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
         stack.callback(audit.close)
         if background:
             _say_what_is_off(bundle, log)
+            for unknown in loaded.unknown_variables if not isinstance(loaded, Bundle) else ():
+                log.warning("a variable is no setting of the broker", setting=unknown.file, hint=unknown.hint)
             await _say_what_a_failover_loses(repository, log)
         shared = await _shared_metrics(stack, metrics_folder, clock)
         parts = Parts(
@@ -150,7 +153,9 @@ class ConfigSource:
 
     async def read(self, given: Source) -> Bundle:
         given = self.config if given is None else given
-        return await self.resolved(given if isinstance(given, Bundle) else await asyncio.to_thread(_load, given))
+        return await self.resolved(
+            given if isinstance(given, Bundle) else await asyncio.to_thread(_load, given, self.env)
+        )
 
     async def resolved(self, loaded: Loaded | Bundle) -> Bundle:
         """Fill in the values, and take the part of the limits that one of so many processes has."""
@@ -170,11 +175,20 @@ class ConfigSource:
         return replace(bundle, settings=replace(bundle.settings, limits=limits))
 
 
-def _load(folder: str | Path) -> Loaded:
+def _environment(config: str | Path | Bundle) -> Mapping[str, str]:
+    """Return the process's environment; below it, for a bundle in files, that of the `.env` beside it."""
+    if isinstance(config, Bundle):
+        return os.environ
+    from oauthbroker.config.server_environment import server_environment
+
+    return server_environment(Path(config))
+
+
+def _load(folder: str | Path, env: Mapping[str, str]) -> Loaded:
     """Read a folder. Its reader is a third of the start, and a `Bundle` that was built in code needs none."""
     from oauthbroker.config import load
 
-    return load(folder)
+    return load(folder, env)
 
 
 def _say_what_is_off(bundle: Bundle, log: Log) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from oauthbroker.config.problems.problems import ConfigProblem, Keys, Problems, 
 from oauthbroker.config.reading.files import documents_of, read_files
 from oauthbroker.config.reading.ignored import idle_refs, ignored
 from oauthbroker.config.reading.shape import Written, written
+from oauthbroker.config.reading.variables import unknown_variables, with_variables
 from oauthbroker.config.reading.yaml_reader import YamlDocument
 from oauthbroker.config.values.preset_endpoints import unused_parts
 from oauthbroker.config.values.preset_merge import MCP, Merged, merge, with_known_provider
@@ -55,13 +56,14 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.providers import PresetEndpoints
 
 
-def load(path: Path | str) -> Loaded:
-    """Read a YAML file, or a folder and all below it. Pure: no environment, no network, nothing written.
+def load(path: Path | str, env: Mapping[str, str] | None = None) -> Loaded:
+    """Read a YAML file, or a folder and all below it. Pure: no network, nothing written. `env` may set fields of the
+    Broker resource (OAUTHBROKER_*); without it no variable does.
 
     Raises ConfigInvalidError with every problem there is.
     """
-    bundle, problems = Path(path), Problems()
-    documents, named = read_bundle(bundle, problems)
+    bundle, problems, env = Path(path), Problems(), {} if env is None else env
+    documents, named = read_bundle(bundle, problems, env)
     resources = [it for document in documents for it in written(document, problems, named.kinds)]
     check_names(documents, problems)
     broker = _broker(resources, bundle, problems)
@@ -88,7 +90,7 @@ def load(path: Path | str) -> Loaded:
     plugins = plugin_drafts(resources, folder, plain_hint)
     problems.raise_if_any()
     tools |= {f"Connector/{name}": (draft.auth,) for name, draft in connectors.items() if draft.auth}
-    return Loaded(
+    loaded = Loaded(
         settings=settings,
         keys_place=broker.place("keys", "file"),
         apps=drafts,
@@ -101,16 +103,18 @@ def load(path: Path | str) -> Loaded:
         forwarders=forwarders,
         proxy_credentials=credentials,
         folder=folder,
+        env=env,
     )
+    return replace(loaded, unknown_variables=unknown_variables(env, loaded.variables))
 
 
-def load_settings(path: Path | str) -> Settings:
+def load_settings(path: Path | str, env: Mapping[str, str] | None = None) -> Settings:
     """Return the settings of the Broker resource, even if other resources are refused.
 
     Raises ConfigInvalidError for problems of that resource, or if no document can be read.
     """
     bundle, rest, problems = Path(path), Problems(), Problems()
-    documents = documents_of(read_files(bundle, rest), rest)
+    documents = with_variables(documents_of(read_files(bundle, rest), rest), env or {}, bundle, problems)
     if not documents:
         rest.raise_if_any()
     ours = [it for it in documents if isinstance(it.data, dict) and not it.foreign]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +10,7 @@ from typing import Any, Final
 from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.reading.files import documents_of, read_files
 from oauthbroker.config.reading.shape import Written
+from oauthbroker.config.reading.variables import with_variables
 from oauthbroker.config.reading.yaml_reader import YamlDocument
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.fields import Strict, Tolerant
@@ -37,14 +38,14 @@ class NamedPlugins:
             broker.refuse(("plugins", index), what, hint)
 
 
-def read_bundle(bundle: Path, problems: Problems) -> tuple[list[YamlDocument], NamedPlugins]:
-    """Read the documents of a bundle. With plug-ins they are read twice: the Broker resource names the plug-ins, and
-    their kinds decide which documents are ours."""
+def read_bundle(bundle: Path, problems: Problems, env: Mapping[str, str]) -> tuple[list[YamlDocument], NamedPlugins]:
+    """Read the documents of a bundle, with the environment's fields of the Broker resource. With plug-ins they are read
+    twice: the Broker resource names the plug-ins, and their kinds decide which documents are ours."""
     files, first = read_files(bundle, problems), Problems()
-    documents = documents_of(files, first)
+    documents = with_variables(documents_of(files, first), env, bundle, first)
     named = plugins_of(_names_in(documents))
     if named.kinds is not OURS:
-        return documents_of(files, problems, named.kinds), named
+        return with_variables(documents_of(files, problems, named.kinds), env, bundle, problems), named
     problems.unread = problems.unread or first.unread
     for each in first.found:
         problems.take(each)
