@@ -22,10 +22,12 @@ def init_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     The key is a file of its own, outside the store, that only you can read. An existing key file is used, an existing
     keyring is refused.
     """
+    from oauthbroker.config.schema import write_schema
     from oauthbroker.config.server_environment import load_here
     from oauthbroker.wiring import init_store, with_keys
 
     loaded = load_here(config)
+    write_schema(config)
     new = init_store(with_keys(loaded.settings, loaded.env), loaded.env, SystemClock())
     done = "Made the key" if new.key_is_new else "Used the key that was there"
     text = f"{done}: {new.key}\nMade the store's keyring: {new.keyring}\n\n{ADVICE}"

@@ -300,9 +300,10 @@ def _scalar(event: Any) -> Any:
         return int(text)
     if _FLOAT.fullmatch(text):
         return float(text)
-    return AMBIGUOUS if _special_somewhere(text) else text
+    return AMBIGUOUS if is_ambiguous(text) else text
 
 
-def _special_somewhere(text: str) -> bool:
+def is_ambiguous(text: str) -> bool:
+    """Return whether a bare scalar is a number, a date or a word of some version of YAML."""
     old = [pattern for _, pattern in [*_OLD.get(text[0], ()), *_OLD.get(None, ())]]
     return any(pattern.match(text) for pattern in old) or _NEW_NUMBER.fullmatch(text) is not None
