@@ -21,10 +21,10 @@ from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import AsJson
 from oauthbroker.cli.output.tables import counted, table
 from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded
+from oauthbroker.config.bundle.server_environment import load_here
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft, LoginDraft
 from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.reading.ignored import IgnoredResource
-from oauthbroker.config.server_environment import load_here
 from oauthbroker.model.apps import App
 from oauthbroker.model.outgoing_proxy import PROXY_RESOLVES
 from oauthbroker.model.scope_ceiling import NO_RIGHTS

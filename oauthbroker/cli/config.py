@@ -24,8 +24,8 @@ def show_command(env: Env = False, as_json: AsJson = False, config: ConfigPath =
     if env:
         _show_variables(as_json=as_json)
         return
-    from oauthbroker.config.server_environment import server_environment
-    from oauthbroker.config.showing import as_yaml, resources_of
+    from oauthbroker.config.bundle.server_environment import server_environment
+    from oauthbroker.config.bundle.showing import as_yaml, resources_of
 
     resources = resources_of(config, server_environment(config))
     if as_json:
@@ -51,6 +51,6 @@ def schema_command(as_json: AsJson = False) -> None:  # noqa: ARG001  (a schema 
 
     `oauthbroker init` writes it beside the bundle.
     """
-    from oauthbroker.config.schema import bundle_schema
+    from oauthbroker.config.bundle.schema import bundle_schema
 
     answer(bundle_schema())

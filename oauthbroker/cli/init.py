@@ -22,8 +22,8 @@ def init_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     The key is a file of its own, outside the store, that only you can read. An existing key file is used, an existing
     keyring is refused.
     """
-    from oauthbroker.config.schema import write_schema
-    from oauthbroker.config.server_environment import load_here
+    from oauthbroker.config.bundle.schema import write_schema
+    from oauthbroker.config.bundle.server_environment import load_here
     from oauthbroker.wiring import init_store, with_keys
 
     loaded = load_here(config)

@@ -98,7 +98,7 @@ def rewrap_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
 
 
 def _run(config: Path, work: Callable[[StoreKeys], Awaitable[T]]) -> T:
-    from oauthbroker.config.server_environment import load_here
+    from oauthbroker.config.bundle.server_environment import load_here
     from oauthbroker.wiring.store_keys import open_keys
 
     loaded = load_here(config)

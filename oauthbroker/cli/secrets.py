@@ -82,7 +82,7 @@ def remove_command(
 
 
 def _load(config: Path) -> Loaded:
-    from oauthbroker.config.server_environment import load_here
+    from oauthbroker.config.bundle.server_environment import load_here
 
     return load_here(config)
 

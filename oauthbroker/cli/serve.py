@@ -51,7 +51,7 @@ async def _work(config: Path, post: str) -> None:
 
 async def _serve(config: Path, workers: int, *, as_json: bool) -> int:
     """Serve in this process, or as the parent of several. Return the exit status."""
-    from oauthbroker.config.server_environment import load_here
+    from oauthbroker.config.bundle.server_environment import load_here
     from oauthbroker.serving.listeners import open_listeners
 
     clock = SystemClock()

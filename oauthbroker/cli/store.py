@@ -205,7 +205,7 @@ def migrate_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> Non
 
 
 def _settings(config: Path) -> tuple[Settings, Mapping[str, str], Log]:
-    from oauthbroker.config.server_environment import load_here
+    from oauthbroker.config.bundle.server_environment import load_here
     from oauthbroker.wiring import with_keys
 
     loaded = load_here(config)
@@ -214,7 +214,7 @@ def _settings(config: Path) -> tuple[Settings, Mapping[str, str], Log]:
 
 def _kept_apart(config: Path) -> list[str]:
     """Return a sentence for each plug-in that keeps data outside of the store."""
-    from oauthbroker.config.server_environment import load_here
+    from oauthbroker.config.bundle.server_environment import load_here
     from oauthbroker.plugins.discovery import declared
 
     loaded = load_here(config)

@@ -26,7 +26,7 @@ Opened = TypeVar("Opened")
 @asynccontextmanager
 async def vault_of(config: Path | Loaded) -> AsyncIterator[Vault]:
     """Open the store of a configuration, of which a shell may lack the values."""
-    from oauthbroker.config.server_environment import load_here
+    from oauthbroker.config.bundle.server_environment import load_here
     from oauthbroker.wiring import open_vault
 
     loaded = load_here(config) if isinstance(config, Path) else config

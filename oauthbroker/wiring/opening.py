@@ -179,7 +179,7 @@ def _environment(config: str | Path | Bundle) -> Mapping[str, str]:
     """Return the process's environment; below it, for a bundle in files, that of the `.env` beside it."""
     if isinstance(config, Bundle):
         return os.environ
-    from oauthbroker.config.server_environment import server_environment
+    from oauthbroker.config.bundle.server_environment import server_environment
 
     return server_environment(Path(config))
 

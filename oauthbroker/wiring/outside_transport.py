@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.config import load_settings
+from oauthbroker.config.bundle.server_environment import server_environment
 from oauthbroker.config.key_file import with_keys
-from oauthbroker.config.server_environment import server_environment
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App, Client, Endpoints, Owner, Redirect
 from oauthbroker.model.outgoing_proxy import OutgoingProxy

@@ -64,7 +64,7 @@ def doctor_command(
 
 async def _examine(config: Path, *, offline: bool) -> tuple[Doctor, list[Finding]]:
     from oauthbroker.cli.doctor.checks import Doctor
-    from oauthbroker.config.server_environment import server_environment
+    from oauthbroker.config.bundle.server_environment import server_environment
 
     clock = SystemClock()
     doctor = Doctor(config=config, env=server_environment(config), clock=clock, log=json_log(sys.stderr, clock))

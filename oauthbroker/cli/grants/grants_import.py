@@ -19,7 +19,7 @@ import typer
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.tables import counted, facts, progress, shown
 from oauthbroker.config import Loaded
-from oauthbroker.config.server_environment import load_here
+from oauthbroker.config.bundle.server_environment import load_here
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused

@@ -12,7 +12,7 @@ import typer
 
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.tables import counted, facts, progress, shown
-from oauthbroker.config.server_environment import load_here
+from oauthbroker.config.bundle.server_environment import load_here
 from oauthbroker.core.refused import CRASHED
 from oauthbroker.grants.grants import GrantSummary
 from oauthbroker.model.grant_key import GrantKey

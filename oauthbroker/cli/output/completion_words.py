@@ -83,7 +83,7 @@ def all_entry_types(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _loaded(ctx: typer.Context) -> Loaded | None:
-    from oauthbroker.config.server_environment import load_here
+    from oauthbroker.config.bundle.server_environment import load_here
 
     try:
         return load_here(Path(ctx.params.get("config") or CONFIG))

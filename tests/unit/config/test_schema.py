@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from oauthbroker.cli.credential_presets import app_yaml as credential_app_yaml
-from oauthbroker.config.schema import FILE_NAME, bundle_schema, write_schema
+from oauthbroker.config.bundle.schema import FILE_NAME, bundle_schema, write_schema
 from oauthbroker.config.written.resource_specs import SPECS
 from oauthbroker.providers import presets
 from oauthbroker.providers.credentials import credential_presets
@@ -98,3 +98,19 @@ def test_the_schema_knows_all_kinds_and_lies_beside_the_bundle(tmp_path: Path) -
     write_schema(tmp_path / "config")
     text = (tmp_path / FILE_NAME).read_text("utf-8")
     assert all(f'"const": "{kind}"' in text for kind in (*SPECS, "FlowService", "Agent", "ActionSchema"))
+
+
+def test_every_bundle_file_names_the_schema_beside_its_bundle() -> None:
+    listed = ["git", "ls-files", "*.yaml", ":!tests", ":!deploy/kubernetes", ":!oauthbroker/tools/base"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    checked = 0
+    for path in (ROOT / name for name in names):
+        first, *rest = path.read_text("utf-8").splitlines()
+        if not any(line.startswith("kind:") for line in rest):
+            continue
+        bundle = next(each for each in path.parents if each.name in {"config", "bundle"})
+        line = re.fullmatch(r"# yaml-language-server: \$schema=(.*)", first)
+        assert line, path
+        assert (bundle.parent / FILE_NAME).resolve() == (path.parent / line[1]).resolve()
+        checked += 1
+    assert checked > 10

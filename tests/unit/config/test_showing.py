@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.config import load
-from oauthbroker.config.showing import as_yaml, resources_of
-from tests.unit.config.bundles import APP, BROKER, CANARY, GLOBAL, TOOL
-from tests.unit.config.test_variables import bundle
+from oauthbroker.config.bundle.showing import as_yaml, resources_of
+from tests.unit.config.bundles import APP, BROKER, CANARY, GLOBAL, TOOL, bundle
 
 EXAMPLE = Path(__file__).parents[3] / "config"
 ODD = ["on", "1e3", "0o17", "1:20", "2026-01-01", "", "~", "a: b", "# c", "two\nlines", "한국어", "*x", "0123", "1_000"]

@@ -9,11 +9,11 @@ import pytest
 from oauthbroker.cli import run
 from oauthbroker.client import OAuth, Runtime
 from oauthbroker.config import ConfigInvalidError, load, load_settings
+from oauthbroker.config.bundle.server_environment import load_here, server_environment
 from oauthbroker.config.reading.variables import OTHERS, PREFIX, variables
-from oauthbroker.config.server_environment import load_here, server_environment
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.model.settings import Settings
-from tests.unit.config.bundles import APP, BROKER
+from tests.unit.config.bundles import APP, BROKER, bundle
 
 TABLE = {  # variable -> text, setting, value
     "PUBLIC_BASE_URL": ("https://broker.example/oauth", "public_base_url", "https://broker.example/oauth"),
@@ -45,13 +45,6 @@ REFUSED = {  # variable -> text, the words of the same mistake in YAML
     "PLUGINS": ("nosuch", "spec.plugins[0]: No plug-in of this name is installed."),
     "KEYS_FILE": (" ", "spec.keys.file: Not a path."),
 }
-
-
-def bundle(folder: Path, text: str = BROKER) -> Path:
-    config = folder / "config"
-    config.mkdir()
-    (config / "broker.yaml").write_text(text, "utf-8")
-    return config
 
 
 def setting(settings: Settings, path: str) -> object:
