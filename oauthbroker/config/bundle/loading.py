@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from oauthbroker.config.reading.yaml_reader import YamlDocument
 from oauthbroker.config.values.preset_endpoints import unused_parts
 from oauthbroker.config.values.preset_merge import MCP, Merged, merge, with_known_provider
 from oauthbroker.config.values.value_sources import SECRET_ADVICE, source_of
+from oauthbroker.config.written.app_resources import AppResource
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.client_spec import ClientSpec, ValueSource
 from oauthbroker.config.written.resource_specs import PARTS, OAuthAppSpec
@@ -56,14 +57,16 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.providers import PresetEndpoints
 
 
-def load(path: Path | str, env: Mapping[str, str] | None = None) -> Loaded:
+def load(
+    path: Path | str, env: Mapping[str, str] | None = None, in_code: Sequence[AppResource] | None = None
+) -> Loaded:
     """Read a YAML file, or a folder and all below it. Pure: no network, nothing written. `env` may set fields of the
-    Broker resource (OAUTHBROKER_*); without it no variable does.
+    Broker resource (OAUTHBROKER_*); without it no variable does. Apps `in_code` come on top and need no folder.
 
     Raises ConfigInvalidError with every problem there is.
     """
     bundle, problems, env = Path(path), Problems(), {} if env is None else env
-    documents, named = read_bundle(bundle, problems, env)
+    documents, named = read_bundle(bundle, problems, env, in_code)
     resources = [it for document in documents for it in written(document, problems, named.kinds)]
     check_names(documents, problems)
     broker = _broker(resources, bundle, problems)

@@ -121,7 +121,7 @@ def _empty(bundle: Path) -> YamlDocument:
     """Return a Broker resource without a field. Relative paths start at the bundle's folder, as in a file there."""
     folder = bundle if bundle.is_dir() else bundle.parent
     data = {"apiVersion": API_VERSIONS[0], "kind": "Broker", "metadata": {"name": "broker"}, "spec": {}}
-    return YamlDocument(file=str(bundle), folder=folder, data=data, values={(): (0, 0)}, keys={})
+    return YamlDocument(file=str(bundle), folder=folder, data=data, values={}, keys={}, variables={(): str(bundle)})
 
 
 def _filled(document: YamlDocument, values: Mapping[Variable, Any]) -> YamlDocument:
@@ -133,7 +133,7 @@ def _filled(document: YamlDocument, values: Mapping[Variable, Any]) -> YamlDocum
         if isinstance(above, dict):  # else the file has a value of another shape there, which is refused
             above[variable.path[-1]] = value
             places[variable.path] = f"environment {variable.name}"
-    return replace(document, data=data, variables=places)
+    return replace(document, data=data, variables=document.variables | places)
 
 
 def unknown_variables(env: Mapping[str, str], used: Iterable[str]) -> tuple[ConfigProblem, ...]:

@@ -82,7 +82,7 @@ class YamlDocument:
 
     def _variable(self, path: Keys) -> SourcePlace | None:
         """Return the place of the variable that a value came from."""
-        found = (self.variables[path[:at]] for at in range(1, len(path) + 1) if path[:at] in self.variables)
+        found = (self.variables[path[:at]] for at in range(len(path), -1, -1) if path[:at] in self.variables)
         return next((SourcePlace(each) for each in found), None) if self.variables else None
 
     def _as_written(self, path: Keys) -> Keys:
