@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
     from oauthbroker.config.check import check_config
     from oauthbroker.config.problems.problems import ConfigInvalidError
+    from oauthbroker.config.written.app_resources import AppResource, credential_app, oauth_app
     from oauthbroker.core.errors import BrokerError, Code
     from oauthbroker.core.secret import Secret
     from oauthbroker.injection.errors import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from oauthbroker.wiring import open_broker
 
 __all__ = [
+    "AppResource",
     "AuthorizationRequired",
     "AuthorizationRequiredError",
     "Broker",
@@ -49,8 +51,10 @@ __all__ = [
     "TurnAuth",
     "__version__",
     "check_config",
+    "credential_app",
     "errors_for_model",
     "narrow",
+    "oauth_app",
     "open_broker",
 ]
 
@@ -62,6 +66,7 @@ __getattr__ = lazily(
         "capability": {"OAuthCapability", "SyncOAuthCapability"},
         "config.check": {"check_config"},
         "config.problems.problems": {"ConfigInvalidError"},
+        "config.written.app_resources": {"AppResource", "credential_app", "oauth_app"},
         "core.errors": {"BrokerError", "Code"},
         "core.secret": {"Secret"},
         "injection.errors": {"AuthorizationRequiredError", "InjectionError", "RequestRefusedError", "errors_for_model"},

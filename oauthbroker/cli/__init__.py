@@ -34,6 +34,7 @@ COMPLETE = "_OAUTHBROKER_COMPLETE"
 COMMANDS = {
     "demo": "Watch the whole story on this machine.",
     "init": "Make the key and the keyring of a new store.",
+    "config": "The configuration as a server reads it: show, schema.",
     "check": "Check a configuration and list its contents.",
     "doctor": "Check keys, store, disk, clock, providers and grants, and say what to do.",
     "health": "Check the health of a running broker.",

@@ -5,7 +5,6 @@ Exit status: 0 valid (perhaps with warnings), 2 refused. Problems and warnings g
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,8 @@ from oauthbroker.cli.output.credential_words import credential_json, facts_of
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import AsJson
 from oauthbroker.cli.output.tables import counted, table
-from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load
+from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded
+from oauthbroker.config.bundle.server_environment import load_here
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft, LoginDraft
 from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.reading.ignored import IgnoredResource
@@ -46,10 +46,10 @@ def check_command(
 ) -> None:
     """Check a configuration and list its contents."""
     loaded, problems = _load(path)
-    warnings = [*_unset(loaded, os.environ), *loaded.idle_refs] if loaded else []
+    warnings = [*_unset(loaded, loaded.env), *loaded.idle_refs, *loaded.unknown_variables] if loaded else []
     if strict:
         problems, warnings = [*problems, *warnings], []
-    here = missing_values(loaded, os.environ) if loaded and not problems else NOTHING
+    here = missing_values(loaded, loaded.env) if loaded and not problems else NOTHING
     if as_json:
         answer(_as_json(loaded, problems, warnings, here))
     else:
@@ -61,7 +61,7 @@ def check_command(
 
 def _load(path: Path) -> tuple[Loaded | None, list[ConfigProblem]]:
     try:
-        return load(path), []
+        return load_here(path), []
     except ConfigInvalidError as refused:
         return None, list(refused.problems)
 
@@ -78,7 +78,7 @@ def _unset(loaded: Loaded, env: Mapping[str, str]) -> list[ConfigProblem]:
 def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warnings: list[ConfigProblem]) -> None:
     for problem in problems:
         typer.echo(str(problem), err=True)
-    for warning in loaded.idle_refs if loaded is not None and warnings else ():
+    for warning in (*loaded.idle_refs, *loaded.unknown_variables) if loaded is not None and warnings else ():
         typer.echo(f"warning: {warning}", err=True)
     if problems or loaded is None:
         typer.echo(f"{counted(len(problems), 'problem')}; nothing of this configuration was used.", err=True)

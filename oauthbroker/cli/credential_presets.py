@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from oauthbroker.cli.output.tables import counted, shown
+from oauthbroker.config.bundle.schema import SCHEMA_LINE
 from oauthbroker.providers.credentials import CredentialPreset
 
 HEAD = ("name", "provider", "fields", "carried in", "checked by", "account", "unverified")
@@ -35,7 +36,7 @@ def rendered(preset: CredentialPreset) -> list[str]:
         lines.append(f"  {'':<16}    {shown(source)}")
     if count := len(preset.unverified()):
         lines += ["", f"? {counted(count, 'fact')} unverified: not found in writing. Try it before you rely on it."]
-    return [*lines, "", "A CredentialApp to start from:", "", *app_yaml(preset).splitlines()]
+    return [*lines, "", "A CredentialApp to start from:", "", SCHEMA_LINE.rstrip(), *app_yaml(preset).splitlines()]
 
 
 def everything(preset: CredentialPreset) -> dict[str, Any]:

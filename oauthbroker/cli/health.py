@@ -29,9 +29,9 @@ def health_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
     codes of the problems that an operator must fix, and a line for each finding of a plug-in. Both have exit status 0,
     because a restart fixes neither. Exit status 1: no broker answered.
     """
-    from oauthbroker.config import load
+    from oauthbroker.config.bundle.server_environment import load_here
 
-    settings = load(config).settings
+    settings = load_here(config).settings
     answered = ask(settings.listen_host.strip("[]"), settings.listen_port)
     if as_json:
         answer(answered if answered is not None else {"status": "silent"})

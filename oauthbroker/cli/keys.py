@@ -100,10 +100,11 @@ def rewrap_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
 
 
 def _run(config: Path, work: Callable[[StoreKeys], Awaitable[T]]) -> T:
-    from oauthbroker.config import load
+    from oauthbroker.config.bundle.server_environment import load_here
     from oauthbroker.wiring.store_keys import open_keys
 
-    return asyncio.run(within(open_keys(load(config).settings), work))
+    loaded = load_here(config)
+    return asyncio.run(within(open_keys(loaded.settings, env=loaded.env), work))
 
 
 def _advice(found: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ import typer
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import CONFIG, AsJson
 from oauthbroker.config import ConfigInvalidError, load
+from oauthbroker.config.bundle.schema import SCHEMA_LINE
 from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.core.refused import Refused
@@ -66,7 +67,7 @@ def new_command(  # noqa: PLR0913, PLR0917  (options)
     provider = dataclasses.replace(
         provider, scopes=tuple(scope or ()), api_hosts=tuple(api_host or ()), account=account or provider.account
     )
-    text, callback = own_app_yaml(provider), f"<publicBaseUrl>/oauth/callback/{name}"
+    text, callback = SCHEMA_LINE + own_app_yaml(provider), f"<publicBaseUrl>/oauth/callback/{name}"
     _check(text)
     if out is not None:
         _write(text, out)

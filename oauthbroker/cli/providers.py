@@ -14,6 +14,7 @@ from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson
 from oauthbroker.cli.output.tables import counted, shown
 from oauthbroker.cli.stored_records import Listing
+from oauthbroker.config.bundle.schema import SCHEMA_LINE
 from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.core.refused import Refused
 from oauthbroker.providers import Preset, presets
@@ -117,7 +118,7 @@ def _headline(preset: Preset) -> str:
 
 def _to_start_from(preset: Preset) -> list[str]:
     skeletons = "---\n".join(app_yaml(preset, mode) for mode in _modes(preset) or [""])
-    return ["", "An OAuthApp to start from:", "", *skeletons.splitlines()]
+    return ["", "An OAuthApp to start from:", "", SCHEMA_LINE.rstrip(), *skeletons.splitlines()]
 
 
 def _modes(preset: Preset) -> list[str]:

@@ -87,9 +87,9 @@ def remove_command(
 
 
 def _load(config: Path) -> Loaded:
-    from oauthbroker.config import load
+    from oauthbroker.config.bundle.server_environment import load_here
 
-    return load(config)
+    return load_here(config)
 
 
 def _checked(name: str, key: str) -> str:

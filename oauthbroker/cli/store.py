@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -67,12 +67,12 @@ def copy_command(
     """
     from oauthbroker.wiring.migration import copy_store
 
-    settings, log = _settings(config)
+    settings, env, log = _settings(config)
     with progress(as_json=as_json) as shown:
         copied = copy_store(
             (source, target),
             settings,
-            env=os.environ,
+            env=env,
             clock=SystemClock(),
             log=log,
             cut_over=cut_over,
@@ -99,9 +99,9 @@ def verify_command(place: Place = "", as_json: AsJson = False, config: ConfigPat
     from oauthbroker.wiring.migration import verify_store
     from oauthbroker.wiring.storage import word_of
 
-    settings, log = _settings(config)
+    settings, env, log = _settings(config)
     with progress(as_json=as_json) as shown:
-        found = verify_store(place or word_of(settings), settings, env=os.environ, log=log, progress=shown)
+        found = verify_store(place or word_of(settings), settings, env=env, log=log, progress=shown)
     lines = [
         *(f"{record}: {what}" for record, what in found.faults),
         *(f"{kind}: {what} (harmless)" for kind, what in found.leftovers),
@@ -132,12 +132,10 @@ def export_command(
     """
     from oauthbroker.wiring.backup import export_store
 
-    settings, log = _settings(config)
+    settings, env, log = _settings(config)
     words = [*(recipient or ()), *_lines_of(recipients_file)]
     with progress(as_json=as_json) as shown:
-        kinds, damaged = export_store(
-            file, words, settings, env=os.environ, clock=SystemClock(), log=log, progress=shown
-        )
+        kinds, damaged = export_store(file, words, settings, env=env, clock=SystemClock(), log=log, progress=shown)
     apart = _kept_apart(config)
     lines = [*(f"Left out, does not open: {place}" for place in damaged), *apart]
     _tell(kinds, lines, {"damaged": damaged, "apart": apart}, as_json=as_json)
@@ -154,9 +152,9 @@ def import_command(file: Archive, identity: Identity, as_json: AsJson = False, c
     """
     from oauthbroker.wiring.backup import import_store
 
-    settings, log = _settings(config)
+    settings, env, log = _settings(config)
     with progress(as_json=as_json) as shown:
-        kinds = import_store(file, identity, settings, env=os.environ, clock=SystemClock(), log=log, progress=shown)
+        kinds = import_store(file, identity, settings, env=env, clock=SystemClock(), log=log, progress=shown)
     line = "Every record opens and is that of the archive. Now read `oauthbroker store accept-restore`."
     _tell(kinds, [line], {}, as_json=as_json)
 
@@ -166,12 +164,12 @@ def accept_restore_command(yes: Yes = False, as_json: AsJson = False, config: Co
     """Let brokers use a restored store. It says first what that means."""
     from oauthbroker.wiring.backup import accept_restore, restored
 
-    settings, log = _settings(config)
-    found = restored(settings, env=os.environ, log=log)
+    settings, env, log = _settings(config)
+    found = restored(settings, env=env, log=log)
     if found is not None:
         typer.echo(MEANING.format(at=found.since), err=True)
         confirm("Let brokers use it?", yes=yes)
-        accept_restore(found, settings, env=os.environ, clock=SystemClock(), log=log)
+        accept_restore(found, settings, env=env, clock=SystemClock(), log=log)
     message = "Brokers may use the store." if found is not None else "The store does not wait to be accepted."
     say(message, {"accepted": found is not None}, as_json=as_json)
 
@@ -189,8 +187,8 @@ def reopen_command(
     from oauthbroker.wiring.migration import reopen_store
     from oauthbroker.wiring.storage import word_of
 
-    settings, _ = _settings(config)
-    done = reopen_store(place or word_of(settings), os.environ, abandon=abandon)
+    settings, env, _ = _settings(config)
+    done = reopen_store(place or word_of(settings), env, abandon=abandon)
     say("The store is open again." if done else "The store was not closed.", {"reopened": done}, as_json=as_json)
 
 
@@ -203,7 +201,8 @@ def migrate_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> Non
     """
     from oauthbroker.wiring import migrate_store, store_url
 
-    url = store_url(_settings(config)[0], os.environ)
+    settings, env, _ = _settings(config)
+    url = store_url(settings, env)
     if url is None:
         raise Refused("The store is in files. Only a store in PostgreSQL has migrations: write spec.store.url.")
     done = migrate_store(url)
@@ -211,19 +210,20 @@ def migrate_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> Non
     say(message, {"migrations": done}, as_json=as_json)
 
 
-def _settings(config: Path) -> tuple[Settings, Log]:
-    from oauthbroker.config import load
+def _settings(config: Path) -> tuple[Settings, Mapping[str, str], Log]:
+    from oauthbroker.config.bundle.server_environment import load_here
     from oauthbroker.wiring import with_keys
 
-    return with_keys(load(config).settings, os.environ), json_log(sys.stderr, SystemClock())
+    loaded = load_here(config)
+    return with_keys(loaded.settings, loaded.env), loaded.env, json_log(sys.stderr, SystemClock())
 
 
 def _kept_apart(config: Path) -> list[str]:
     """Return a sentence for each plug-in that keeps data outside of the store."""
-    from oauthbroker.config import load
+    from oauthbroker.config.bundle.server_environment import load_here
     from oauthbroker.plugins.discovery import declared
 
-    loaded = load(config)
+    loaded = load_here(config)
     used = [declared(plugin) for plugin in loaded.settings.plugins if loaded.plugins.get(plugin)]
     return [plugin.backup for plugin in used if plugin.backup]
 

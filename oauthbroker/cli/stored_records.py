@@ -28,11 +28,11 @@ Opened = TypeVar("Opened")
 @asynccontextmanager
 async def vault_of(config: Path | Loaded) -> AsyncIterator[Vault]:
     """Open the store of a configuration, of which a shell may lack the values."""
-    from oauthbroker.config import load
+    from oauthbroker.config.bundle.server_environment import load_here
     from oauthbroker.wiring import open_vault
 
-    loaded = load(config) if isinstance(config, Path) else config
-    async with open_vault(loaded.settings) as vault:
+    loaded = load_here(config) if isinstance(config, Path) else config
+    async with open_vault(loaded.settings, env=loaded.env) as vault:
         yield vault
 
 
@@ -48,10 +48,10 @@ async def within(opened: AbstractAsyncContextManager[Opened], work: Callable[[Op
 
 def check_app(config: Path, typed: str | None) -> None:
     """Raise Refused unless a list that is empty is one of a configured app. `typed` may name an account of it."""
-    from oauthbroker.config import load
+    from oauthbroker.config.bundle.server_environment import load_here
 
     name = (typed or "").partition("@")[0]
-    if name and name not in (known := load(config).apps):
+    if name and name not in (known := load_here(config).apps):
         raise Refused(f"{unknown('app', name, known)} Nothing was changed.")
 
 

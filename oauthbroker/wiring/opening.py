@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +35,7 @@ from oauthbroker.wiring.storage import default_audit, open_store, reporting
 
 if TYPE_CHECKING:
     from oauthbroker.config import Loaded
+    from oauthbroker.config.written.app_resources import AppResource
 
 
 @asynccontextmanager
@@ -50,20 +51,23 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
     only: Collection[str] | None = None,
     metrics_folder: Path | None = None,
     workers: int = 1,
+    apps: Sequence[AppResource] | None = None,
 ) -> AsyncIterator[Broker]:
-    """Run a broker over a configuration folder, or over a `Bundle` built in code.
+    """Run a broker over a configuration folder, or over a `Bundle` built in code. `apps` come on top of a folder, or
+    are the whole bundle if there is none.
 
-    `store`, `clock`, `audit` and `log` default to the file store of the settings, the system's clock, a file of JSON
-    lines in the store, and JSON on stderr. `background=False` runs no relay and no sweeper, and does not say which
-    checks are off (for short commands); `only` are then the apps and plug-ins it knows, so that no other values are
-    needed, and events that are due are queued at its end. Several processes that share a `metrics_folder` answer
-    `/metrics` for all of them; each of `workers` processes of one store takes its part of the limits that hold for all.
+    `env` defaults to the process's environment and, below it, a `.env` beside the folder. `store`, `clock`, `audit`
+    and `log` default to the file store of the settings, the system's clock, a file of JSON lines in the store, and
+    JSON on stderr. `background=False` runs no relay and no sweeper, and does not say which checks are off (for
+    short commands); `only` are then the apps and plug-ins it knows, so that no other values are needed, and events
+    that are due are queued at its end. Several processes that share a `metrics_folder` answer `/metrics` for all of
+    them; each of `workers` processes of one store takes its part of the limits that hold for all.
     Raises ConfigInvalidError with every problem, or a store code; nothing has been changed then. Leaving the block
     waits for exchanges and commits under way.
     """
     async with open_running(
         config,
-        env=os.environ if env is None else env,
+        env=_environment(config) if env is None else env,
         clock=clock or SystemClock(),
         store=store,
         audit=audit,
@@ -72,6 +76,7 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
         only=only,
         metrics_folder=metrics_folder,
         workers=workers,
+        apps=apps,
     ) as running:
         yield running.broker
 
@@ -89,23 +94,28 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
     only: Collection[str] | None = None,
     metrics_folder: Path | None = None,
     workers: int = 1,
+    apps: Sequence[AppResource] | None = None,
 ) -> AsyncIterator[Running]:
     """Open a broker with all its parts, as `open_broker` does."""
     log = log or json_log(sys.stderr, clock)
     async with AsyncExitStack() as stack:
-        loaded = config if isinstance(config, Bundle) else _load(config)
+        loaded = config if isinstance(config, Bundle) else _load(config, env, apps)
         rotation: KeyRotation | None = None
         age: StoreAge | None = None
         if store is None:
             store, rotation, age = await open_store(with_keys(loaded.settings, env), env, clock, log)
         repository = Repository(store=store, on_damage=reporting(log))
         stack.push_async_callback(repository.close)
-        source = ConfigSource(config=config, env=env, repository=repository, only=only, workers=workers, log=log)
+        source = ConfigSource(
+            config=config, env=env, apps=apps, repository=repository, only=only, workers=workers, log=log
+        )
         bundle = await source.resolved(loaded)
         audit = audit or default_audit(bundle.settings, store, log)
         stack.callback(audit.close)
         if background:
             _say_what_is_off(bundle, log)
+            for unknown in loaded.unknown_variables if not isinstance(loaded, Bundle) else ():
+                log.warning("a variable is no setting of the broker", setting=unknown.file, hint=unknown.hint)
             await _say_what_a_failover_loses(repository, log)
         shared = await _shared_metrics(stack, metrics_folder, clock)
         parts = Parts(
@@ -143,6 +153,7 @@ class ConfigSource:
 
     config: str | Path | Bundle
     env: Mapping[str, str]
+    apps: Sequence[AppResource] | None
     repository: Repository
     only: Collection[str] | None
     workers: int
@@ -150,7 +161,9 @@ class ConfigSource:
 
     async def read(self, given: Source) -> Bundle:
         given = self.config if given is None else given
-        return await self.resolved(given if isinstance(given, Bundle) else await asyncio.to_thread(_load, given))
+        return await self.resolved(
+            given if isinstance(given, Bundle) else await asyncio.to_thread(_load, given, self.env, self.apps)
+        )
 
     async def resolved(self, loaded: Loaded | Bundle) -> Bundle:
         """Fill in the values, and take the part of the limits that one of so many processes has."""
@@ -170,11 +183,20 @@ class ConfigSource:
         return replace(bundle, settings=replace(bundle.settings, limits=limits))
 
 
-def _load(folder: str | Path) -> Loaded:
+def _environment(config: str | Path | Bundle) -> Mapping[str, str]:
+    """Return the process's environment; below it, for a bundle in files, that of the `.env` beside it."""
+    if isinstance(config, Bundle):
+        return os.environ
+    from oauthbroker.config.bundle.server_environment import server_environment
+
+    return server_environment(Path(config))
+
+
+def _load(folder: str | Path, env: Mapping[str, str], apps: Sequence[AppResource] | None) -> Loaded:
     """Read a folder. Its reader is a third of the start, and a `Bundle` that was built in code needs none."""
     from oauthbroker.config import load
 
-    return load(folder)
+    return load(folder, env, apps)
 
 
 def _say_what_is_off(bundle: Bundle, log: Log) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.config import load_settings
+from oauthbroker.config.bundle.server_environment import server_environment
 from oauthbroker.config.key_file import with_keys
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App, Client, Endpoints, Owner, Redirect
@@ -55,4 +55,7 @@ def asking_app(provider: str, endpoints: Endpoints | None = None, **more: Any) -
 
 
 def _proxy_of(bundle: Path) -> OutgoingProxy | None:
-    return with_keys(load_settings(bundle), os.environ).outgoing_proxy if bundle.exists() else None
+    if not bundle.exists():
+        return None
+    env = server_environment(bundle)
+    return with_keys(load_settings(bundle, env), env).outgoing_proxy

@@ -7,6 +7,7 @@ private PostgreSQL behind. What only an engine or a cluster does (images, volume
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import random
@@ -16,7 +17,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,11 @@ import jsonschema_rs
 import pytest
 import yaml
 
+from oauthbroker.cli import run
 from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
+from oauthbroker.core.version import VERSION
 from oauthbroker.testing import Account, IdentityProvider
 from oauthbroker.testing.provider.types import Client
 from oauthbroker.wiring import init_store, open_vault
@@ -37,18 +40,21 @@ from tests.faults.server_load import Ledger, Load
 from tests.faults.server_world import APPS, LIMITS, PEOPLE, Pair, Server, World
 from tests.kit import installed, postgres
 from tests.kit.cli import APP, MAIN, environment, free_port
+from tests.kit.running_broker import Harness
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 VECTORS = ROOT / "tests" / "vectors"
+CLUSTER = DEPLOY / "kubernetes"
+KUSTOMIZATION: dict[str, Any] = yaml.safe_load((CLUSTER / "kustomization.yaml").read_text("utf-8"))
 KUBERNETES = json.loads((VECTORS / "kubernetes.json").read_text("utf-8"))
-ENV = "OAUTHBROKER_DATABASE_URL"
+ENV = "OAUTHBROKER_STORE_URL"
 
 
 def manifests() -> Iterator[Any]:
-    for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")):
-        for document in yaml.safe_load_all(path.read_text("utf-8")):
-            yield pytest.param(document, id=f"{path.name} {document['kind']}")
+    for name in KUSTOMIZATION["resources"]:
+        for document in yaml.safe_load_all((CLUSTER / name).read_text("utf-8")):
+            yield pytest.param(document, id=f"{name} {document['kind']}")
 
 
 def manifest(kind: str) -> dict[str, Any]:
@@ -74,36 +80,136 @@ def test_the_schema_finds_a_wrong_name_and_a_wrong_type() -> None:
     assert 2 == len(problems_of(wrong))
 
 
-def test_the_manifests_fit_one_another_and_the_broker(tmp_path: Path) -> None:
-    (tmp_path / "broker.yaml").write_text(manifest("ConfigMap")["data"]["broker.yaml"], "utf-8")
-    settings = load(tmp_path).settings
-    pod = manifest("Deployment")["spec"]["template"]
-    (broker,) = pod["spec"]["containers"]
-    assert (
-        settings.listen_port == broker["ports"][0]["containerPort"] == manifest("Service")["spec"]["ports"][0]["port"]
-    )
-    assert [settings.store_url_env] == [each["name"] for each in broker["env"]]
-    places = {each["mountPath"] for each in broker["volumeMounts"]}
+def pods() -> dict[str, dict[str, Any]]:
+    return {kind: manifest(kind)["spec"]["template"] for kind in ("Deployment", "Job")}
+
+
+def environment_of(container: dict[str, Any]) -> dict[str, str]:
+    """The variables of a container; those of Secrets have a value of their form."""
+    return {each["name"]: each.get("value", "postgresql://db/broker") for each in container["env"]}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Job"])
+def test_a_pod_has_its_key_and_its_store_where_its_bundle_says(kind: str) -> None:
+    pod = pods()[kind]
+    (container,) = pod["spec"]["containers"]
+    settings = load(CLUSTER / "config", environment_of(container)).settings
+    places = {each["mountPath"] for each in container["volumeMounts"]}
+    assert ENV == settings.store_url_env
     assert settings.key_file in places
-    assert any(settings.store_root.startswith(f"{place}/") for place in places)
-    audit = pod["spec"]["initContainers"][0]["command"][-1]
-    assert f"{settings.store_root}/data/audit.jsonl" == audit
-    assert {"/healthz", "/readyz"} == {
-        broker[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")
-    }
-    labels = pod["metadata"]["labels"].items()
-    for kind in ("Service", "Deployment", "PodDisruptionBudget"):
-        selector = manifest(kind)["spec"]["selector"]
-        assert selector.get("matchLabels", selector).items() <= labels, kind
-    assert manifest("NetworkPolicy")["spec"]["podSelector"]["matchLabels"].items() <= labels
-    for one in (broker, *pod["spec"]["initContainers"], *manifest("Job")["spec"]["template"]["spec"]["containers"]):
+    assert kind == "Job" or any(settings.store_root.startswith(f"{place}/") for place in places)
+    assert {each["name"] for each in container["volumeMounts"]} <= {each["name"] for each in pod["spec"]["volumes"]}
+    for one in (container, *pod["spec"].get("initContainers", ())):
         confined = one["securityContext"]
         assert (False, True, ["ALL"]) == (
             confined["allowPrivilegeEscalation"],
             confined["readOnlyRootFilesystem"],
             confined["capabilities"]["drop"],
         )
+
+
+def test_the_manifests_fit_one_another_and_the_broker() -> None:
+    pod = pods()["Deployment"]
+    (broker,) = pod["spec"]["containers"]
+    settings = load(CLUSTER / "config", environment_of(broker)).settings
+    assert (
+        settings.listen_port == broker["ports"][0]["containerPort"] == manifest("Service")["spec"]["ports"][0]["port"]
+    )
+    audit = pod["spec"]["initContainers"][0]["command"][-1]
+    assert f"{settings.store_root}/data/audit.jsonl" == audit
+    labels = pod["metadata"]["labels"].items()
+    for kind in ("Service", "Deployment", "PodDisruptionBudget"):
+        selector = manifest(kind)["spec"]["selector"]
+        assert selector.get("matchLabels", selector).items() <= labels, kind
+    for each in pods().values():
+        selector = manifest("NetworkPolicy")["spec"]["podSelector"]["matchLabels"]
+        assert selector.items() <= each["metadata"]["labels"].items()
     assert "Secret" not in {each.values[0]["kind"] for each in manifests()}
+
+
+@pytest.mark.parametrize("probe", ["startupProbe", "livenessProbe", "readinessProbe"])
+async def test_a_probe_asks_a_path_that_a_broker_answers(probe: str, harness: Harness) -> None:
+    (broker,) = pods()["Deployment"]["spec"]["containers"]
+    asked = broker[probe]["httpGet"]
+    assert asked["port"] in {each["name"] for each in broker["ports"]}
+    transport = httpx2.ASGITransport(app=harness.broker.asgi.app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://10.1.2.3:8420") as pod:
+        assert 200 == (await pod.get(asked["path"])).status_code
+
+
+def test_every_secret_that_a_pod_reads_is_made_by_the_page_and_the_bundle_is_whole() -> None:
+    page = (DEPLOY / "README.md").read_text("utf-8")
+    made = dict(re.findall(r"create secret generic (\S+)((?: \\\n|[^\n])*)", page))
+    for pod in pods().values():
+        (container,) = pod["spec"]["containers"]
+        read = {
+            it["valueFrom"]["secretKeyRef"]["name"]: it["valueFrom"]["secretKeyRef"]["key"]
+            for it in container["env"]
+            if "valueFrom" in it
+        }
+        read |= {it["secret"]["secretName"]: "broker.kek" for it in pod["spec"]["volumes"] if "secret" in it}
+        assert all(key in made[name] for name, key in read.items())
+    assert load(CLUSTER / "config").env_names == set(re.findall(r"GITHUB_\w+(?==)", made["oauthbroker-apps"]))
+    (config,) = KUSTOMIZATION["configMapGenerator"]
+    assert {str(each.relative_to(CLUSTER)) for each in (CLUSTER / "config").iterdir()} == set(config["files"])
+    assert {config["name"]} == {
+        each["configMap"]["name"] for pod in pods().values() for each in pod["spec"]["volumes"] if "configMap" in each
+    }
+
+
+def test_one_image_tag_stands_in_every_example() -> None:
+    """A release writes its version into kustomization.yaml, compose.yaml, deploy/README.md and docs/operations.md."""
+    (image,) = KUSTOMIZATION["images"]
+    pairs = [
+        (each["image"])
+        for pod in pods().values()
+        for each in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))
+    ]
+    assert {image["name"]} == set(pairs), "without a tag: kustomization.yaml has it"
+    wanted = f"oauthbroker:{VERSION}"
+    assert wanted == f"{image['name']}:{image['newTag']}" == compose()["services"]["broker-1"]["image"]
+    for page in ("deploy/README.md", "docs/operations.md"):
+        assert {wanted} == set(re.findall(r"oauthbroker:[0-9][\w.]*", (ROOT / page).read_text("utf-8"))), page
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_what_kubectl_builds_is_accepted_by_the_schemas() -> None:
+    built = subprocess.run(
+        ["kubectl", "kustomize", str(CLUSTER)], capture_output=True, text=True, check=True, timeout=60
+    )
+    documents = list(yaml.safe_load_all(built.stdout))
+    assert {"ConfigMap", "Deployment", "Job", "NetworkPolicy", "PodDisruptionBudget", "Service"} == {
+        it["kind"] for it in documents
+    }
+    assert [] == [problem for each in documents for problem in problems_of(each)]
+
+
+@pytest.mark.slow
+def test_the_page_makes_the_key_that_the_job_and_the_brokers_read(
+    postgres_server: postgres.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands of the page up to kubectl, then those of the containers, each with its own variables."""
+    page = (DEPLOY / "README.md").read_text("utf-8")
+    lines = re.findall(r"^(?:export OAUTHBROKER_|OAUTHBROKER_STORE_ROOT=).*$", page, re.MULTILINE)
+    shutil.copytree(CLUSTER, tmp_path / "kubernetes")
+    script = "set -eu\noauthbroker() { " + f'{sys.executable} -m oauthbroker "$@"; }}\n' + "\n".join(lines)
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True, timeout=60, capture_output=True)
+    postgres_server.run("create database clustered")
+    for kind, expected in (("Job", "Made the store's keyring"), ("Job", "The store is there")):
+        (container,) = pods()[kind]["spec"]["containers"]
+        for name in environment_of(container):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("OAUTHBROKER_STORE_ROOT", str(tmp_path / "state" / "store"))
+        monkeypatch.setenv("OAUTHBROKER_KEYS_FILE", str(tmp_path / "broker.kek"))
+        monkeypatch.setenv(ENV, postgres_server.url("clustered").reveal())
+        monkeypatch.chdir(tmp_path / "kubernetes")
+        said = io.StringIO()
+        with redirect_stdout(said):
+            assert 0 == run([str(each) for each in container["args"]])
+        assert expected in said.getvalue()
+    with redirect_stdout(io.StringIO()) as made:
+        assert 0 == run(["api-keys", "create", "runtime", "--config", "config"])
+    assert made.getvalue().strip()
 
 
 def compose() -> dict[str, Any]:
@@ -120,7 +226,7 @@ def test_the_compose_file_fits_its_schema() -> None:
     assert [] == [each.message for each in jsonschema_rs.validator_for(schema).iter_errors(document)]
     services = document["services"]
     assert {"broker-1", "broker-2", "postgres", "proxy"} == set(services)
-    assert {ENV} == set(services["broker-1"]["environment"]) == {load(DEPLOY / "config").settings.store_url_env}
+    assert {ENV} == set(services["broker-1"]["environment"])
     for name in ("broker-1", "broker-2"):
         assert f"server {name}:{load(DEPLOY / 'config').settings.listen_port} " in (DEPLOY / "nginx.conf").read_text()
         used = {volume.partition(":")[0] for volume in services[name]["volumes"]} - {"./config"}
@@ -142,7 +248,7 @@ class Composed(World):
         self.idp.register(Client("client-mail", Secret(secret.reveal()), redirect_uris=uris))
         for number in range(PEOPLE):
             self.idp.add_account(Account(f"person{number}", f"P{number}"))
-        settings = load(self.folder / "broker-1" / "config").settings
+        settings = load(self.folder / "broker-1" / "config", {ENV: self.url}).settings
         init_store(settings, {ENV: self.url}, SystemClock())
         async with open_vault(settings, env={ENV: self.url}) as vault:
             await vault.secrets.put("mail", "client_secret", Secret(secret.reveal()))

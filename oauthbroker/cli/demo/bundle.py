@@ -14,6 +14,7 @@ TOOL = "Tool/messages"
 STORE_ENV = "DEMO_STORE_URL"
 
 BUNDLE = """\
+# yaml-language-server: $schema=../oauthbroker.schema.json
 # Written by `oauthbroker demo`, which begins by removing it.
 apiVersion: agents.example.io/v1alpha1
 kind: Broker

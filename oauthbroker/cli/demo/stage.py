@@ -17,6 +17,7 @@ from oauthbroker.cli.demo.demo_folder import fresh
 from oauthbroker.cli.demo.printing import Telling
 from oauthbroker.cli.demo.story import Story, StoryEnd
 from oauthbroker.config import load
+from oauthbroker.config.bundle.schema import write_schema
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
@@ -74,6 +75,7 @@ async def _perform(*, auto: bool, port: int, store: str, aside: bool) -> StoryEn
 
 async def _prepare(config: Path, provider: IdentityProvider, env: Mapping[str, str]) -> None:
     """Do `oauthbroker init`, then `oauthbroker secrets set`."""
+    write_schema(config)
     settings = load(config).settings
     init_store(settings, env, SystemClock())
     secret = Secret(provider.client(CLIENT_ID).reveal_secret())

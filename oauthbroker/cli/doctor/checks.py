@@ -130,7 +130,7 @@ class Doctor:
         """Check the configuration like `check`, with warnings. A fact is unverified until a user has connected."""
         problems: tuple[ConfigProblem, ...] = ()
         try:
-            self.loaded = load(self.config)
+            self.loaded = load(self.config, self.env)
             self.settings = with_keys(self.loaded.settings, self.env)
         except ConfigInvalidError as refused:
             problems = refused.problems
@@ -140,7 +140,7 @@ class Doctor:
             found.append(Finding("configuration", "failure", more, hint="`oauthbroker check` has all."))
         if self.loaded is None:
             with suppress(ConfigInvalidError):
-                self.settings = with_keys(load_settings(self.config), self.env)
+                self.settings = with_keys(load_settings(self.config, self.env), self.env)
             return found
         hint = "Turn it on for real accounts."
         weaken = sorted(self.loaded.settings.weaken)

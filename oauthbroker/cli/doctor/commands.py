@@ -7,7 +7,6 @@ Exit status: 0 healthy, perhaps with warnings; 1 warnings, with --strict; 2 a fa
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,9 +67,11 @@ def doctor_command(
 
 async def _examine(config: Path, counts: Progress, *, offline: bool) -> tuple[Doctor, list[Finding]]:
     from oauthbroker.cli.doctor.checks import Doctor
+    from oauthbroker.config.bundle.server_environment import server_environment
 
     clock = SystemClock()
-    doctor = Doctor(config=config, env=os.environ, clock=clock, log=json_log(sys.stderr, clock), progress=counts)
+    env = server_environment(config)
+    doctor = Doctor(config=config, env=env, clock=clock, log=json_log(sys.stderr, clock), progress=counts)
     try:
         findings = await doctor.here()
         if not offline:

@@ -19,7 +19,8 @@ import typer
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, facts, shown
-from oauthbroker.config import Loaded, load
+from oauthbroker.config import Loaded
+from oauthbroker.config.bundle.server_environment import load_here
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.progress import Count, Progress, unseen
@@ -72,7 +73,7 @@ class Wanted:
 
 def run(config: Path, file: str, wanted: Wanted) -> int:
     """Import the file and return the exit status. Without `refused`, one problem and nothing is written."""
-    loaded = load(config)
+    loaded = load_here(config)
     with _created(wanted.refused) if wanted.refused is not None else nullcontext() as refused:
         checked = _validated(file, loaded, wanted)
         if refused is not None:
@@ -158,7 +159,7 @@ def _refuse(validated: CheckedLines) -> None:
 
 async def _foresee(loaded: Loaded, incoming: Sequence[Incoming], figures: ImportFigures, *, replace: bool) -> None:
     """Predict the result of each line from the list of grants."""
-    async with open_vault(loaded.settings) as vault:
+    async with open_vault(loaded.settings, env=loaded.env) as vault:
         there = {grant.grantId: grant.state async for grant in vault.grants.list()}
     for line in incoming:
         state = there.get(grant_id(*line.key))

@@ -13,7 +13,7 @@ import typer
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, facts, shown
-from oauthbroker.config import load
+from oauthbroker.config.bundle.server_environment import load_here
 from oauthbroker.core.refused import CRASHED
 from oauthbroker.grants.grants import GrantSummary
 from oauthbroker.model.grant_key import GrantKey
@@ -97,7 +97,7 @@ async def _end(
 
 def _credential_pages(config: Path) -> dict[str, tuple[str, ...]]:
     """Return the pages where people end the credentials of each CredentialApp."""
-    found = {name: draft.app.credential for name, draft in load(config).apps.items()}
+    found = {name: draft.app.credential for name, draft in load_here(config).apps.items()}
     return {name: each.places for name, each in found.items() if each is not None}
 
 

@@ -83,10 +83,10 @@ def all_entry_types(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _loaded(ctx: typer.Context) -> Loaded | None:
-    from oauthbroker.config import load
+    from oauthbroker.config.bundle.server_environment import load_here
 
     try:
-        return load(Path(ctx.params.get("config") or CONFIG))
+        return load_here(Path(ctx.params.get("config") or CONFIG))
     except BrokerError:
         return None
 

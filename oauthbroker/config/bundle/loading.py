@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,12 @@ from oauthbroker.config.problems.problems import ConfigProblem, Keys, Problems, 
 from oauthbroker.config.reading.files import documents_of, read_files
 from oauthbroker.config.reading.ignored import idle_refs, ignored
 from oauthbroker.config.reading.shape import Written, written
+from oauthbroker.config.reading.variables import unknown_variables, with_variables
 from oauthbroker.config.reading.yaml_reader import YamlDocument
 from oauthbroker.config.values.preset_endpoints import unused_parts
 from oauthbroker.config.values.preset_merge import MCP, Merged, merge, with_known_provider
 from oauthbroker.config.values.value_sources import SECRET_ADVICE, source_of
+from oauthbroker.config.written.app_resources import AppResource
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.client_spec import ClientSpec, ValueSource
 from oauthbroker.config.written.resource_specs import PARTS, OAuthAppSpec
@@ -55,13 +57,16 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.providers import PresetEndpoints
 
 
-def load(path: Path | str) -> Loaded:
-    """Read a YAML file, or a folder and all below it. Pure: no environment, no network, nothing written.
+def load(
+    path: Path | str, env: Mapping[str, str] | None = None, in_code: Sequence[AppResource] | None = None
+) -> Loaded:
+    """Read a YAML file, or a folder and all below it. Pure: no network, nothing written. `env` may set fields of the
+    Broker resource (OAUTHBROKER_*); without it no variable does. Apps `in_code` come on top and need no folder.
 
     Raises ConfigInvalidError with every problem there is.
     """
-    bundle, problems = Path(path), Problems()
-    documents, named = read_bundle(bundle, problems)
+    bundle, problems, env = Path(path), Problems(), {} if env is None else env
+    documents, named = read_bundle(bundle, problems, env, in_code)
     resources = [it for document in documents for it in written(document, problems, named.kinds)]
     check_names(documents, problems)
     broker = _broker(resources, bundle, problems)
@@ -88,7 +93,7 @@ def load(path: Path | str) -> Loaded:
     plugins = plugin_drafts(resources, folder, plain_hint)
     problems.raise_if_any()
     tools |= {f"Connector/{name}": (draft.auth,) for name, draft in connectors.items() if draft.auth}
-    return Loaded(
+    loaded = Loaded(
         settings=settings,
         keys_place=broker.place("keys", "file"),
         apps=drafts,
@@ -101,16 +106,18 @@ def load(path: Path | str) -> Loaded:
         forwarders=forwarders,
         proxy_credentials=credentials,
         folder=folder,
+        env=env,
     )
+    return replace(loaded, unknown_variables=unknown_variables(env, loaded.variables))
 
 
-def load_settings(path: Path | str) -> Settings:
+def load_settings(path: Path | str, env: Mapping[str, str] | None = None) -> Settings:
     """Return the settings of the Broker resource, even if other resources are refused.
 
     Raises ConfigInvalidError for problems of that resource, or if no document can be read.
     """
     bundle, rest, problems = Path(path), Problems(), Problems()
-    documents = documents_of(read_files(bundle, rest), rest)
+    documents = with_variables(documents_of(read_files(bundle, rest), rest), env or {}, bundle, problems)
     if not documents:
         rest.raise_if_any()
     ours = [it for it in documents if isinstance(it.data, dict) and not it.foreign]

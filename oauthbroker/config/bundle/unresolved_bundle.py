@@ -56,7 +56,8 @@ class Loaded:
     """A bundle without a problem of its own. `resolve` reads its values from outside.
 
     `ignored` are the resources of other programs, `idle_refs` the references to apps that have no effect, `plugins`
-    the resources of each named plug-in that has any, `folder` the folder of the bundle.
+    the resources of each named plug-in that has any, `folder` the folder of the bundle, `env` the environment that it
+    was loaded with.
     """
 
     settings: Settings
@@ -71,6 +72,8 @@ class Loaded:
     forwarders: tuple[ForwarderDraft, ...] = ()
     proxy_credentials: Source | None = None
     folder: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    unknown_variables: tuple[ConfigProblem, ...] = ()
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -92,6 +95,14 @@ class Loaded:
     @property
     def env_names(self) -> frozenset[str]:
         return frozenset(source.env for source in self.sources if source.env)
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Return every environment variable that the bundle names."""
+        settings = self.settings
+        keys = (settings.key_service, *settings.other_keys)
+        tokens = (str(key.options.get("tokenEnv", "")) for key in keys if key is not None)
+        return self.env_names.union((settings.store_url_env, settings.store_direct_url_env, *tokens))
 
     @property
     def secret_keys(self) -> frozenset[SecretKey]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker.config.problems.problems import Problems
+from oauthbroker.config.problems.problems import Keys, Problems
 from oauthbroker.config.reading.files import documents_of, read_files
 from oauthbroker.config.reading.shape import Written
+from oauthbroker.config.reading.variables import with_variables
 from oauthbroker.config.reading.yaml_reader import YamlDocument
+from oauthbroker.config.written.app_resources import AppResource
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.fields import Strict, Tolerant
 from oauthbroker.config.written.kinds import OURS, Kinds, Reader, kinds_by
@@ -37,18 +39,32 @@ class NamedPlugins:
             broker.refuse(("plugins", index), what, hint)
 
 
-def read_bundle(bundle: Path, problems: Problems) -> tuple[list[YamlDocument], NamedPlugins]:
-    """Read the documents of a bundle. With plug-ins they are read twice: the Broker resource names the plug-ins, and
-    their kinds decide which documents are ours."""
-    files, first = read_files(bundle, problems), Problems()
-    documents = documents_of(files, first)
+def read_bundle(
+    bundle: Path, problems: Problems, env: Mapping[str, str], apps: Sequence[AppResource] | None = None
+) -> tuple[list[YamlDocument], NamedPlugins]:
+    """Read the documents of a bundle, with the environment's fields of the Broker resource and the `apps` of a program;
+    a bundle of such apps alone may lack its folder. With plug-ins they are read twice: the Broker resource names the
+    plug-ins, and their kinds decide which documents are ours."""
+    files, first = read_files(bundle, problems) if apps is None or bundle.exists() else [], Problems()
+    ours = [_of_code(at, each, bundle) for at, each in enumerate(apps or ())]
+    documents = with_variables([*documents_of(files, first), *ours], env, bundle, first)
     named = plugins_of(_names_in(documents))
     if named.kinds is not OURS:
-        return documents_of(files, problems, named.kinds), named
+        again = [*documents_of(files, problems, named.kinds), *ours]
+        return with_variables(again, env, bundle, problems), named
     problems.unread = problems.unread or first.unread
     for each in first.found:
         problems.take(each)
     return documents, named
+
+
+def _of_code(at: int, app: AppResource, bundle: Path) -> YamlDocument:
+    """Return an app of a program as a document. Relative paths start where the bundle's folder does."""
+    name = f"apps[{at}]"
+    variables: dict[Keys, str] = {(): name}
+    return YamlDocument(
+        file=name, folder=bundle.absolute(), data=app.document(), values={}, keys={}, variables=variables
+    )
 
 
 def _names_in(documents: Iterable[YamlDocument]) -> list[str]:

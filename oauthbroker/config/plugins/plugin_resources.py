@@ -65,7 +65,7 @@ class _SeenByPlugin:
         return self._by_kind[kind]
 
     def refer(self, resource: Any, path: Sequence[str | int], kind: str) -> Written[Any] | None:
-        ref = dict(_parts(resource.spec)).get(tuple(path))
+        ref = dict(parts(resource.spec)).get(tuple(path))
         if not isinstance(ref, ObjectRef):
             resource.missing(path, f"write {kind}/<name>")
             return None
@@ -86,12 +86,12 @@ def _check(resource: Written[Any], seen: _SeenByPlugin) -> None:
 
 def _sources(resource: Written[Any], plain_hint: str) -> dict[Keys, Source]:
     """Return the origin of each secret by its path."""
-    values = [(path, value) for path, value in _parts(resource.spec) if isinstance(value, ValueSource)]
+    values = [(path, value) for path, value in parts(resource.spec) if isinstance(value, ValueSource)]
     found = [(path, source_of(resource, path, value, plain_hint=plain_hint)) for path, value in values]
     return {path: source for path, source in found if source is not None}
 
 
-def _parts(value: Any, path: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+def parts(value: Any, path: Keys = ()) -> Iterator[tuple[Keys, Any]]:
     """Yield each part of a spec with its path as written."""
     inner: Iterable[tuple[str | int, Any]] = ()
     if isinstance(value, BaseModel):
@@ -103,4 +103,4 @@ def _parts(value: Any, path: Keys = ()) -> Iterator[tuple[Keys, Any]]:
         inner = enumerate(value)
     for step, part in inner:
         yield (*path, step), part
-        yield from _parts(part, (*path, step))
+        yield from parts(part, (*path, step))

@@ -51,7 +51,8 @@ UNREADABLE: Final = Odd.UNREADABLE
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YamlDocument:
     """One YAML document. `values` and `keys` map a path to its (line, column), counted from 1. `foreign`: another
-    program reads it, with all of YAML. `respelt`: the path of a field that was meant, and its written word."""
+    program reads it, with all of YAML. `respelt`: the path of a field that was meant, and its written word.
+    `variables`: the place of each value that is not from the file."""
 
     file: str
     folder: Path
@@ -60,9 +61,12 @@ class YamlDocument:
     keys: dict[Keys, tuple[int, int]] = field(repr=False)
     foreign: bool = False
     respelt: dict[Keys, str] = field(default_factory=dict, repr=False)
+    variables: dict[Keys, str] = field(default_factory=dict, repr=False)
 
     def value_at(self, path: Keys) -> SourcePlace:
         """Return the place of a value; for a missing one, of the nearest key around it."""
+        if beyond := self._variable(path):
+            return beyond
         path = self._as_written(path)
         if path in self.values:
             return SourcePlace(self.file, *self.values[path])
@@ -71,8 +75,15 @@ class YamlDocument:
         return self.key_at(path)
 
     def key_at(self, path: Keys) -> SourcePlace:
+        if beyond := self._variable(path):
+            return beyond
         path = self._as_written(path)
         return SourcePlace(self.file, *(self.keys.get(path) or self.values.get(path) or (1, 1)))
+
+    def _variable(self, path: Keys) -> SourcePlace | None:
+        """Return the place of the variable that a value came from."""
+        found = (self.variables[path[:at]] for at in range(len(path), -1, -1) if path[:at] in self.variables)
+        return next((SourcePlace(each) for each in found), None) if self.variables else None
 
     def _as_written(self, path: Keys) -> Keys:
         """Return the path with the words that are written."""
@@ -289,9 +300,10 @@ def _scalar(event: Any) -> Any:
         return int(text)
     if _FLOAT.fullmatch(text):
         return float(text)
-    return AMBIGUOUS if _special_somewhere(text) else text
+    return AMBIGUOUS if is_ambiguous(text) else text
 
 
-def _special_somewhere(text: str) -> bool:
+def is_ambiguous(text: str) -> bool:
+    """Return whether a bare scalar is a number, a date or a word of some version of YAML."""
     old = [pattern for _, pattern in [*_OLD.get(text[0], ()), *_OLD.get(None, ())]]
     return any(pattern.match(text) for pattern in old) or _NEW_NUMBER.fullmatch(text) is not None

@@ -43,7 +43,7 @@ class ValueFrom(Strict):
 class ValueSource(Strict):
     """Exactly one of the two. A plain value is wrapped at once, so that no model can print it."""
 
-    value: Annotated[Secret | None, BeforeValidator(_secret)] = None
+    value: Annotated[Secret | None, BeforeValidator(_secret, json_schema_input_type=Text)] = None
     value_from: ValueFrom | None = None
 
 
@@ -79,7 +79,7 @@ OutsideValueSource = Annotated[OutsideSource, BeforeValidator(no_bare_secret)]
 class ClientSpec(Strict):
     """`clientSecret`, or several in the order in which they are tried."""
 
-    client_id: Annotated[ValueSource | None, BeforeValidator(_source)] = None
+    client_id: Annotated[ValueSource | None, BeforeValidator(_source, json_schema_input_type=Text | ValueSource)] = None
     client_secret: SecretSource | None = None
     client_secrets: Annotated[list[SecretSource], Field(max_length=5)] | None = None
     auth_method: AuthMethod | None = None

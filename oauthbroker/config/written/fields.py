@@ -52,4 +52,4 @@ class ObjectRef(Strict):
     name: Text | None = None
 
 
-Ref = Annotated[ObjectRef, BeforeValidator(_ref)]
+Ref = Annotated[ObjectRef, BeforeValidator(_ref, json_schema_input_type=Text | ObjectRef)]

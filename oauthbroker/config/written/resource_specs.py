@@ -58,7 +58,9 @@ class OwnerSpec(Strict):
     binding: Binding | None = None
     confirm_url: Text | None = None
     identity: IdentitiesSpec | None = None
-    authorizers: Annotated[Texts | None, BeforeValidator(_authorizers)] = None
+    authorizers: Annotated[
+        Texts | None, BeforeValidator(_authorizers, json_schema_input_type=Literal["anyone"] | Texts)
+    ] = None
 
 
 class QuirksSpec(Quirks, Strict):
@@ -85,7 +87,13 @@ class FactsSpec(ConnectionFactsForm, Strict):
 
 
 class ProviderApiSpec(Strict):
-    hosts: Annotated[list[Annotated[ApiHostSpec, BeforeValidator(_host)]], Field(max_length=50)] | None = None
+    hosts: (
+        Annotated[
+            list[Annotated[ApiHostSpec, BeforeValidator(_host, json_schema_input_type=Text | ApiHostSpec)]],
+            Field(max_length=50),
+        ]
+        | None
+    ) = None
     methods: Annotated[list[ApiMethod], Field(max_length=10)] | None = None
     headers: Texts | None = None
     base_path: Text | None = None
@@ -129,7 +137,7 @@ class OAuthAppSpec(Strict):
     provider_ca: Text | None = None
     outgoing_proxy: Literal["direct"] | None = None
     scopes: Texts | None = None
-    resource: Annotated[Texts | None, BeforeValidator(_one_or_many)] = None
+    resource: Annotated[Texts | None, BeforeValidator(_one_or_many, json_schema_input_type=Text | Texts)] = None
     pushed_authorization: Pushing | None = None
     redirect: RedirectSpec | None = None
     refresh: RefreshSpec | None = None

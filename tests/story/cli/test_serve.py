@@ -221,11 +221,17 @@ def test_with_json_it_says_once_where_it_serves(ready: Desk):
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        said = [process.stdout.readline() for _ in range(5)]
+        said = [process.stdout.readline() for _ in range(7)]
         process.send_signal(signal.SIGTERM)
         rest, _ = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
-    assert {"url": ready.base, "pid": process.pid, "workers": 1} == json.loads("".join([*said, rest]))
+    assert {
+        "url": ready.base,
+        "operators": f"{ready.base}/admin",
+        "api": f"{ready.base}/docs",
+        "pid": process.pid,
+        "workers": 1,
+    } == json.loads("".join([*said, rest]))
     assert 0 == process.returncode

@@ -109,6 +109,14 @@ def unmarked(text: str) -> tuple[str, tuple[int, int]]:
     return before + after, (before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
 
 
+def bundle(folder: Path, text: str = BROKER) -> Path:
+    """Return a folder of one file, with space beside it."""
+    config = folder / "config"
+    config.mkdir()
+    (config / "broker.yaml").write_text(text, "utf-8")
+    return config
+
+
 def write(folder: Path, **texts: str) -> Path:
     """`name=text` as `name.yaml` in the folder."""
     folder.mkdir(exist_ok=True)

@@ -1,0 +1,172 @@
+"""`oauthbroker init --server`: a folder to serve from. It has the apps as a bundle, its store and key, an API key, and
+the files that start it, for systemd and for a container engine."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from oauthbroker.cli.server_files import BROKER, COMPOSE, UNIT
+from oauthbroker.config import ConfigInvalidError, Loaded, load
+from oauthbroker.config.bundle.schema import FILE_NAME, SCHEMA_LINE, write_schema
+from oauthbroker.config.bundle.server_environment import server_environment
+from oauthbroker.config.bundle.showing import as_yaml, resources_of
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.refused import Refused
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.version import VERSION
+from oauthbroker.wiring import init_store, open_vault, with_keys
+
+KINDS: Final = ("OAuthApp", "CredentialApp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewServer:
+    """What was made. `missing` are the secrets that the store still needs, `unset` the variables without a value."""
+
+    folder: Path
+    apps: tuple[str, ...]
+    missing: tuple[tuple[str, str], ...]
+    unset: tuple[str, ...]
+
+
+def make_server(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServer:
+    """Make the folder, all of it or nothing. Raises Refused for one that has files, ConfigInvalidError for a source
+    that is refused, and store codes."""
+    folder = folder.absolute()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Refused(f"{folder} has files already. Name a new folder.")
+    try:
+        return _made(folder, source, env)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServer:
+    for each in (folder, folder / "config" / "apps", folder / "keys"):
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
+    config, names = folder / "config", []
+    (config / "broker.yaml").write_text(SCHEMA_LINE + BROKER, "utf-8")
+    for resource in resources_of(source, env) if source is not None else ():
+        if resource["kind"] in KINDS:
+            names.append(resource["metadata"]["name"])
+            _write_app(config / "apps" / f"{names[-1]}.yaml", resource)
+    write_schema(config)
+    loaded = load(config)
+    kept = asyncio.run(_fill(loaded, source, env, folder / "api-key"))
+    found = {name: env.get(name, "") for name in sorted(loaded.env_names)}
+    variables = {"POSTGRES_PASSWORD": secrets.token_hex(24), **found}
+    _write_secret(folder / ".env", "".join(f"{name}={_quoted(value)}\n" for name, value in variables.items()))
+    (folder / "compose.yaml").write_text(COMPOSE.format(version=VERSION, uid=os.getuid(), gid=os.getgid()), "utf-8")
+    (folder / "oauthbroker.service").write_text(_unit(folder), "utf-8")
+    return NewServer(
+        folder=folder,
+        apps=tuple(names),
+        missing=tuple(sorted(loaded.secret_keys - kept)),
+        unset=tuple(name for name, value in found.items() if not value),
+    )
+
+
+def _write_app(path: Path, resource: dict[str, Any]) -> None:
+    """Write an app for many users: the person at this machine no longer confirms its owners, if something else can."""
+    line = SCHEMA_LINE.replace("../", "../../")
+    for each in (_for_users(resource), resource):
+        path.write_text(line + as_yaml([each]), "utf-8")
+        try:
+            load(path)
+        except ConfigInvalidError:
+            continue
+        return
+
+
+def _for_users(resource: dict[str, Any]) -> dict[str, Any]:
+    spec = dict(resource["spec"])
+    owner = dict(spec.get("owner") or {})
+    if owner.pop("binding", "") != "localOperator":
+        return resource
+    spec.pop("accounts", None)
+    spec["owner"] = owner
+    return {**resource, "spec": {name: value for name, value in spec.items() if value != {}}}
+
+
+async def _fill(
+    loaded: Loaded, source: Path | None, env: Mapping[str, str], key_file: Path
+) -> frozenset[tuple[str, str]]:
+    """Make the store with its key, the secrets of the apps and an API key. Return the secrets that it has."""
+    settings = with_keys(loaded.settings, {})
+    await asyncio.to_thread(init_store, settings, {}, SystemClock())
+    known = await _secrets_of(source, env, loaded.secret_keys)
+    async with open_vault(settings, env={}) as vault:
+        for (name, key), value in known.items():
+            await vault.secrets.put(name, key, value)
+        _, api_key = await vault.api_keys.create("runtime", ["runtime"])
+    _write_secret(key_file, api_key.reveal() + "\n")
+    return frozenset(known)
+
+
+async def _secrets_of(
+    source: Path | None, env: Mapping[str, str], wanted: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], Secret]:
+    """Return the secrets that the source's store has; none if it does not open here."""
+    if source is None:
+        return {}
+    try:
+        async with open_vault(load(source, env).settings, env=env) as vault:
+            found = await vault.secrets.repository.secrets.all()
+    except BrokerError:
+        return {}
+    return {key: found[key] for key in wanted if key in found}
+
+
+def _write_secret(path: Path, text: str) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _quoted(value: str) -> str:
+    """Return a value for `.env`, which compose reads too: single quotes keep every character but themselves."""
+    if "\n" in value or "'" in value:
+        return ""
+    return f"'{value}'" if value else ""
+
+
+def _unit(folder: Path) -> str:
+    place = str(folder).replace("%", "%%")
+    python = sys.executable.replace("%", "%%")
+    return UNIT.format(user=getpass.getuser(), python=python, folder=place)
+
+
+def source_of_apps(config: Path) -> Path | None:
+    """Return the bundle whose apps a new server takes over: this one, if it is there."""
+    return config if config.exists() else None
+
+
+def environment_of(source: Path | None) -> Mapping[str, str]:
+    return server_environment(source) if source is not None else os.environ
+
+
+def lines_about(made: NewServer) -> list[str]:
+    """Return what was made and what to do next."""
+    apps = ", ".join(made.apps) or "none: put OAuthApps into config/apps"
+    lines = [
+        f"Made {made.folder}: config ({apps}), store, keys, {FILE_NAME}",
+        "  api-key               the key of your runtime, for OAUTHBROKER_API_KEY; it is nowhere else",
+        "  .env                  values that the server reads; compose.yaml reads them too",
+        "  oauthbroker.service   for systemd",
+        "  compose.yaml          the broker and PostgreSQL; its first lines say how to begin",
+    ]
+    lines += [f"Fill in {name} in {made.folder / '.env'}." for name in made.unset]
+    lines += [
+        f"Run: oauthbroker secrets set {name} {key} --config {made.folder / 'config'}" for name, key in made.missing
+    ]
+    return [*lines, f"Run: oauthbroker serve --config {made.folder / 'config'}"]

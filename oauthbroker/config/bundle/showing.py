@@ -1,0 +1,72 @@
+"""A bundle as one text of YAML, with the environment's fields, that a server reads back as the same bundle."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from oauthbroker.config.bundle.loading import load
+from oauthbroker.config.plugins.named_plugins import read_bundle
+from oauthbroker.config.plugins.plugin_resources import parts
+from oauthbroker.config.problems.problems import Keys, Problems
+from oauthbroker.config.reading.shape import written
+from oauthbroker.config.reading.yaml_reader import is_ambiguous
+from oauthbroker.config.written.client_spec import ValueSource
+
+HIDDEN: Final = "*** hidden"
+_ORDER: Final = ("apiVersion", "kind", "metadata", "spec")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what two versions of YAML read differently, and writes no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  (the name is PyYAML's)
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else '"' if text and is_ambiguous(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def resources_of(bundle: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return every resource that the broker or a plug-in reads, in the order of the files; secrets in plain YAML are
+    hidden. Raises ConfigInvalidError."""
+    load(bundle, env)
+    problems = Problems()
+    documents, named = read_bundle(bundle, problems, env)
+    found = []
+    for document in documents:
+        if document.foreign:
+            continue
+        data = copy.deepcopy(document.data)
+        for path in {path for each in written(document, problems, named.kinds) for path in _secrets(each.spec)}:
+            _hide(data["spec"], path)
+        found.append({name: data[name] for name in _ORDER if name in data})
+    return found
+
+
+def as_yaml(resources: list[dict[str, Any]]) -> str:
+    return "---\n".join(
+        yaml.dump(each, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120) for each in resources
+    )
+
+
+def _secrets(spec: Any) -> Iterator[Keys]:
+    """Yield the paths of secrets that are written in plain. A client id is none."""
+    for path, part in parts(spec):
+        if isinstance(part, ValueSource) and part.value is not None and path[-1] != "clientId":
+            yield path
+
+
+def _hide(data: Any, path: Keys) -> None:
+    for step in path[:-1]:
+        data = data[step]
+    data[path[-1]] = {"value": HIDDEN}

@@ -1,0 +1,126 @@
+"""`oauthbroker init --server`: a folder that serves the same apps, with a store, a key and an API key of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import configparser
+import json
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import yaml
+
+from oauthbroker import open_broker
+from oauthbroker.config import load
+from tests.kit import postgres
+from tests.kit.cli import Desk
+
+ROOT = Path(__file__).parents[3]
+HEAD = "apiVersion: agents.example.io/v1alpha1\nkind: OAuthApp\nmetadata: {{name: {}}}\n"
+APP = (
+    HEAD.format("github")
+    + """\
+spec:
+  provider: github
+  flow: authorizationCode
+  subjectMode: user
+  accounts: several
+  owner: {binding: localOperator}
+  client:
+    clientId: {valueFrom: {env: GITHUB_CLIENT_ID}}
+    clientSecret: {valueFrom: {secretRef: {ref: Secret/github, key: client_secret}}}
+  scopes: [repo]
+"""
+)
+
+
+@pytest.fixture
+def source(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """A person's bundle with one app, whose secret is in the store."""
+    monkeypatch.setenv("GITHUB_CLIENT_ID", "an id # of mine")
+    desk.write("github", APP)
+    assert 0 == desk.type("init").code
+    assert 0 == desk.type("secrets", "set", "github", "client_secret", stdin="the-secret-of-github").code
+    assert 0 == desk.type("init", "--server", "team").code
+    for file in ("keys/broker.kek", "api-key", ".env"):
+        desk.canaries.excuse(desk.folder / "team" / file)
+    return desk
+
+
+async def served(config: Path, key: str) -> tuple[str, frozenset[str]]:
+    """Return the app's secret and the roles of the API key, as a broker over the bundle has them."""
+    async with open_broker(config, background=False) as broker:
+        client = broker.bundle.apps["github"].client
+        assert ("an id # of mine", True) == (client.client_id, client.client_secret is not None)
+        return client.client_secret.reveal() if client.client_secret else "", (await broker.api_keys.check(key)).roles
+
+
+async def test_the_folder_serves_the_same_apps_with_their_secrets_and_a_key_of_its_own(source: Desk) -> None:
+    team = source.folder / "team"
+    key = (team / "api-key").read_text("ascii").strip()
+    assert ("the-secret-of-github", frozenset({"runtime"})) == await served(team / "config", key)
+    app = load(team / "config").apps["github"].app
+    assert ("providerIdentity", False) == (app.owner.binding, app.has_accounts), "a team's users confirm themselves"
+    for name in ("api-key", ".env", "keys/broker.kek"):
+        assert 0o600 == stat.S_IMODE((team / name).stat().st_mode), name
+    assert (source.folder / "keys" / "broker.kek").read_bytes() != (team / "keys" / "broker.kek").read_bytes()
+    text = "".join(path.read_text("utf-8") for path in team.rglob("*.yaml"))
+    assert "the-secret-of-github" not in text
+    assert key not in text
+
+
+def test_what_it_prints_has_no_secret_and_a_folder_with_files_is_refused(source: Desk) -> None:
+    done = source.type("init", "--server", "team")
+    assert (2, True) == (done.code, "has files already. Name a new folder." in done.err)
+    done = source.type("init", "--server", "other", "--json")
+    assert {"apps": ["github"], "missingSecrets": [], "unsetVariables": []}.items() <= json.loads(done.out).items()
+    for file in ("keys/broker.kek", "api-key", ".env"):
+        source.canaries.excuse(source.folder / "other" / file)
+    key = (source.folder / "other" / "api-key").read_text("ascii").strip()
+    assert key not in done.out + done.err
+
+
+def test_a_source_that_is_refused_leaves_no_folder(desk: Desk) -> None:
+    desk.write("github", APP.replace("github", "githib"))
+    done = desk.type("init", "--server", "team")
+    assert (2, False) == (done.code, (desk.folder / "team").exists())
+
+
+def test_the_files_that_start_it_fit_their_schemas_and_its_places(source: Desk) -> None:
+    team = source.folder / "team"
+    compose: dict[str, Any] = yaml.safe_load(re.sub(r"\$\{\w+:\?[^}]*\}", "x", (team / "compose.yaml").read_text()))
+    compose.pop("name")  # the schema is older than this member
+    schema = json.loads((ROOT / "tests/vectors/compose.json").read_text("utf-8"))
+    assert [] == [each.message for each in jsonschema_rs.validator_for(schema).iter_errors(compose)]
+    broker = compose["services"]["broker"]
+    places = {each.partition(":")[0] for each in broker["volumes"]}
+    assert all((team / place).is_dir() for place in places)
+    env = {name: str(value) for name, value in broker["environment"].items()}
+    assert "0.0.0.0" == load(team / "config", env).settings.listen_host
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string((team / "oauthbroker.service").read_text("utf-8"))
+    assert unit["Service"]["ExecStart"].endswith(f'-m oauthbroker serve --config "{team}/config"')
+    page = re.search(r"\[Service\]\n(.*?)\n\n", (ROOT / "docs/operations.md").read_text("utf-8"), re.DOTALL)
+    assert page
+    kept_apart = {"LoadCredential", "StateDirectory", "StateDirectoryMode", "RuntimeDirectory", "RuntimeDirectoryMode"}
+    assert {line.partition("=")[0] for line in page[1].splitlines()} - kept_apart <= set(unit["Service"])
+
+
+@pytest.mark.slow
+async def test_the_compose_file_moves_the_store_into_the_database(
+    source: Desk, postgres_server: postgres.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team = source.folder / "team"
+    postgres_server.run("create database composed")
+    monkeypatch.setenv("OAUTHBROKER_STORE_URL", postgres_server.url("composed").reveal())
+    (words,) = re.findall(r"docker compose run --rm broker (.*)", (team / "compose.yaml").read_text("utf-8"))
+    monkeypatch.chdir(team)  # the working folder of the image
+    done = await asyncio.to_thread(source.type, *words.split())
+    assert 0 == done.code, done
+    key = (team / "api-key").read_text("ascii").strip()
+    assert ("the-secret-of-github", frozenset({"runtime"})) == await served(team / "config", key)
