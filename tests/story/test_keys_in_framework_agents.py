@@ -13,19 +13,13 @@ import yaml
 from oauthbroker.testing import Browser, Canaries, IdentityProvider
 from tests.kit.framework_agents import EXAMPLES, Agents, python_of
 from tests.kit.running_broker import BASE
-from tests.story.keys_kit import GOOD, OF_BOB, KeyApi, key_api
+from tests.story.keys_kit import GOOD, OF_BOB, KeyApi
 
 sys.path.append(str(EXAMPLES))
 from surroundings import prepare
 
 pytestmark = pytest.mark.slow
 FRAMEWORKS = ["langgraph", "pydantic-ai", "openai-agents", "google-adk"]
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[KeyApi]:
-    async with key_api() as api:
-        yield api
 
 
 def with_a_key(config: Path, api: KeyApi) -> None:
