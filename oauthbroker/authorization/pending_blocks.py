@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.core.clock import Clock, printed
-from oauthbroker.core.errors import BrokerError, place_of
+from oauthbroker.core.errors import BrokerError, Locale, place_of
 from oauthbroker.model.apps import App
 from oauthbroker.model.connect_links import connect_link, locator_of
 from oauthbroker.model.settings import Settings
@@ -53,12 +53,16 @@ class Pending:
         items = [
             _facts(session)
             | {"oauthAppRef": app.ref, "provider": session.provider}
-            | {"message": invitation(session.reason, app.display_name, session.account, locale, apart=apart)}
+            | {"message": self._message(app, session, locale, apart=apart)}
             | ({} if apart else _link(session, self.settings))
             for app, session in await self._waiting(turn)
             if not await self._is_declined(session)
         ]
         return {"type": "auth.pending", "items": items} if items else None
+
+    def _message(self, app: App, session: AuthSession, locale: Locale, *, apart: bool) -> str:
+        is_key = app.credential is not None
+        return invitation(session.reason, app.display_name, session.account, locale, apart=apart, is_key=is_key)
 
     async def links(self, turn: TurnLike) -> list[dict[str, Any]]:
         """Return the links of the same sessions with their subjects, for private delivery, never for a transcript.

@@ -259,11 +259,21 @@ def _seconds(data: Mapping[str, Any], name: str) -> int:
 
 
 def invitation(
-    reason: Reason, app: str, account: str, locale: Locale, declined: Sequence[str] = (), *, apart: bool = False
+    reason: Reason,
+    app: str,
+    account: str,
+    locale: Locale,
+    declined: Sequence[str] = (),
+    *,
+    apart: bool = False,
+    is_key: bool = False,
 ) -> str:
     """Return the sentence that goes with a link, or with `apart` alone, where the link is delivered privately. `app` is
     the app's display name from our own configuration, and so are the scopes that were `declined`; `account` is the
-    runtime's name for one of several."""
-    sentences = SENTENCES[locale]["privateInvitations" if apart else "invitations"]
+    runtime's name for one of several. `is_key`: the user enters a key, and there is nothing to agree to."""
+    words = SENTENCES[locale]
+    sentences = words["privateInvitations" if apart else "invitations"]
+    if is_key:
+        sentences = sentences | words["privateKeyInvitations" if apart else "keyInvitations"]
     named = f"{app} ({account[:_ACCOUNT_SHOWN]})" if account else app
     return sentences[reason].format(app=named, scopes=", ".join(declined))

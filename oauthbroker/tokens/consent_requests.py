@@ -56,7 +56,9 @@ class ConsentRequests:
         self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
         locale, apart = caller.turn.locale_or(self.settings.locale), caller.private_links
         declined = [scope for scope in scopes if grant is not None and scope in grant.declined]
-        message = invitation(reason, app.display_name, session.account, locale, declined, apart=apart)
+        is_key = app.credential is not None
+        name = app.display_name
+        message = invitation(reason, name, session.account, locale, declined, apart=apart, is_key=is_key)
         link = private_page(self.settings.public_base_url) if apart else await self._link(app, session)
         prompt = session.device.prompt if session.device is not None and not apart else None
         return AuthorizationRequired(

@@ -12,6 +12,7 @@ from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import Process
 from tests.kit.running_broker import Harness, file_store, global_app, running, user_app
+from tests.story.keys_kit import KeyApi, key_api
 from tests.story.revocation_kit import Start
 
 
@@ -30,6 +31,12 @@ async def filed(identity_provider: IdentityProvider, test_clock: TestClock, tmp_
     store = file_store(tmp_path, test_clock)
     async with running(identity_provider, apps, clock=test_clock, store=store, background=False) as harness:
         yield harness
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[KeyApi]:
+    async with key_api() as api:
+        yield api
 
 
 @pytest.fixture

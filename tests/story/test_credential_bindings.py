@@ -17,15 +17,9 @@ from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.running_broker import Harness, running, to_the_end
 from tests.story.binding_kit import broker_login, corp_turn, settings_for
-from tests.story.keys_kit import DEAD, GOOD, NEWER, OF_BOB, KeyApi, asked_for, key_api, key_app, sent, type_key
+from tests.story.keys_kit import DEAD, GOOD, NEWER, OF_BOB, KeyApi, asked_for, key_app, sent, type_key
 
 REGION = ConnectParam(name="region", title="Region", one_of=("eu", "us"))
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[KeyApi]:
-    async with key_api() as api:
-        yield api
 
 
 def login_first(api: KeyApi, **changes: Any) -> App:

@@ -17,15 +17,9 @@ from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.records.specification_form import session_record
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn
-from tests.story.keys_kit import GOOD, HEADER, KeyApi, asked_for, key_api, key_app, sent, type_key, with_key
+from tests.story.keys_kit import GOOD, HEADER, KeyApi, asked_for, key_app, sent, type_key, with_key
 
 BASIC = Placement(kind="basic", texts={"username": "{apiKey}", "password": "x"})
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[KeyApi]:
-    async with key_api() as api:
-        yield api
 
 
 @pytest.fixture

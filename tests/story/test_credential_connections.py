@@ -13,17 +13,11 @@ from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.running_broker import ALICE, Harness, public, running
-from tests.story.keys_kit import DEAD, GOOD, NEWER, OF_BOB, KeyApi, asked_for, key_api, key_app, sent, type_key
+from tests.story.keys_kit import DEAD, GOOD, NEWER, OF_BOB, KeyApi, asked_for, key_app, sent, type_key
 from tests.story.signed_in import ADMIN, connections_browser, operator_browser, submit_form
 
 OBTAIN = "https://meter.example/settings/keys"
 SHORT = "x" * 11 + "0001"  # 15 characters
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[KeyApi]:
-    async with key_api() as api:
-        yield api
 
 
 def with_fields(app: App, *fields: CredentialField) -> App:

@@ -40,12 +40,6 @@ DAY = 86_400
 
 
 @pytest.fixture
-async def api() -> AsyncIterator[KeyApi]:
-    async with key_api() as api:
-        yield api
-
-
-@pytest.fixture
 async def harness(api: KeyApi, test_clock: TestClock) -> AsyncIterator[Harness]:
     apps = [
         key_app(api),

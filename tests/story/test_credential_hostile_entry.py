@@ -13,16 +13,10 @@ from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.running_broker import BOB, Harness, running, turn
-from tests.story.keys_kit import GOOD, KeyApi, asked_for, key_api, key_app, sent
+from tests.story.keys_kit import GOOD, KeyApi, asked_for, key_app, sent
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 Pairs = list[tuple[str, str]]
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[KeyApi]:
-    async with key_api() as api:
-        yield api
 
 
 @pytest.fixture

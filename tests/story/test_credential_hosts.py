@@ -12,16 +12,10 @@ from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit import postgres
 from tests.kit.running_broker import Harness
 from tests.story.hosts_kit import hosts
-from tests.story.keys_kit import GOOD, NEWER, KeyApi, asked_for, key_api, key_app, sent, type_key
+from tests.story.keys_kit import GOOD, NEWER, KeyApi, asked_for, key_app, sent, type_key
 
 DATABASE = "keys"
 CALLERS = 25  # on each host
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[KeyApi]:
-    async with key_api() as api:
-        yield api
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from oauthbroker.model.token_results import AuthorizationRequired, Failed
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.story.api.kit import Callers
-from tests.story.keys_kit import DEAD, GOOD, NEWER, OF_BOB, KeyApi, key_api, key_app, sent
+from tests.story.keys_kit import DEAD, GOOD, NEWER, OF_BOB, KeyApi, key_app, sent
 
 NDJSON = "application/x-ndjson"
 PAGE = "https://meter.example/keys"
@@ -32,12 +32,6 @@ def obtained(app: App) -> App:
     assert app.credential is not None
     fields = tuple(replace(each, obtain=PAGE) for each in app.credential.fields)
     return replace(app, credential=replace(app.credential, fields=fields))
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[KeyApi]:
-    async with key_api() as api:
-        yield api
 
 
 @pytest.fixture

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
 
+from oauthbroker.core.errors import Locale
+from oauthbroker.core.words import SENTENCES
 from oauthbroker.injection.errors import InjectionError
 from oauthbroker.model.static_credential import Placement
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn
-from tests.story.keys_kit import DEAD, GOOD, NEWER, KeyApi, asked_for, key_api, key_app, sent, type_key, with_key
+from tests.story.keys_kit import DEAD, GOOD, NEWER, KeyApi, asked_for, key_app, sent, type_key, with_key
 
 SIGNED = {"consumerKey": "{apiKey}", "consumerSecret": "s", "token": "t", "tokenSecret": "u"}
 PLACES = {
@@ -21,12 +24,6 @@ PLACES = {
     "walked": Placement(kind="path", texts={"path": "/bot{apiKey}"}),
     "signed": Placement(kind="oauth1", texts=SIGNED),
 }
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[KeyApi]:
-    async with key_api() as api:
-        yield api
 
 
 @pytest.fixture
@@ -49,6 +46,22 @@ async def test_a_key_goes_to_its_apps_hosts_alone(harness: Harness, api: KeyApi,
             await client.get(place.format(port=api.port))
     assert GOOD not in str(refused.value) + repr(refused.value)
     assert before == len(api.seen)
+
+
+@pytest.mark.parametrize("locale", ["en", "ko"])
+async def test_a_link_for_a_key_says_to_enter_it_and_not_to_agree(
+    harness: Harness, api: KeyApi, locale: Locale
+) -> None:
+    of, words = replace(turn(), locale=locale), SENTENCES[locale]
+    for sentences, apart in ((words["keyInvitations"], False), (words["privateKeyInvitations"], True)):
+        async with harness.broker.oauth(of, private_links=apart).client("meter") as client:
+            with pytest.raises(InjectionError) as raised:
+                await client.get(api.url("/data"))
+        asked = raised.value.result
+        assert isinstance(asked, AuthorizationRequired)
+        block = await harness.broker.pending(of, "apart" if apart else "inline")
+        assert block is not None
+        assert {sentences["noGrant"].format(app="Meter")} == {asked.message, *(it["message"] for it in block["items"])}
 
 
 @pytest.mark.case("156")

@@ -17,7 +17,7 @@ from oauthbroker.model.static_credential import packed
 from oauthbroker.model.token_results import Failed
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn
-from tests.story.keys_kit import GOOD, KeyApi, key_api, key_app, sent
+from tests.story.keys_kit import GOOD, KeyApi, key_app, sent
 from tests.unit.config.bundles import BROKER, HEAD, problems_in, write
 
 APP = (
@@ -32,12 +32,6 @@ spec:
   api: {hosts: [api.example.com]}
 """
 )
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[KeyApi]:
-    async with key_api() as api:
-        yield api
 
 
 @pytest.fixture
@@ -99,6 +93,19 @@ def test_a_value_of_another_form_is_a_problem_with_its_place(tmp_path: Path, val
         resolve(loaded, {"METER_KEY": value}, {})
     assert "spec.values.apiKey" in str(refused.value)
     assert value not in str(refused.value)
+
+
+def test_a_username_of_basic_with_a_colon_is_a_problem_with_its_place(tmp_path: Path) -> None:
+    """It would begin the password (RFC 7617 section 2), as it is refused on the page and in an import."""
+    basic = APP.replace('headers: {X-Api-Key: "{apiKey}"}', 'basic: {username: "{apiKey}"}').replace(
+        ', pattern: "[a-z0-9-]+"', ""
+    )
+    loaded = load(write(tmp_path, broker=BROKER, app=basic))
+    with pytest.raises(ConfigInvalidError) as refused:
+        resolve(loaded, {"METER_KEY": "alice:secret"}, {})
+    (problem,) = refused.value.problems
+    assert ("spec.values.apiKey", True) == (problem.path, "colon" in problem.what)
+    assert "alice" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from oauthbroker.tokens.team_values import FRESH_SECONDS, KEPT_SECONDS, RETRY_SE
 from tests.kit.kms_stand_in import ENVIRONMENT, SECRET, KmsStandIn, kms_stand_in
 from tests.kit.running_broker import BASE, Harness, running
 from tests.kit.vault_stand_in import TOKEN, VaultStandIn, vault_stand_in
-from tests.story.keys_kit import GOOD, NEWER, KeyApi, key_api, sent
+from tests.story.keys_kit import GOOD, NEWER, KeyApi, sent
 from tests.unit.config.bundles import BROKER, HEAD, problems_in, write
 
 APP = (
@@ -43,12 +43,6 @@ spec:
 IN_AWS = f"{{awsSecret: {{arn: '{SECRET}', key: key}}}}"
 WHOLE = f"{{awsSecret: {{arn: '{SECRET}'}}}}"
 IN_VAULT = "{vault: {path: team/meter, key: key}}"
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[KeyApi]:
-    async with key_api() as api:
-        yield api
 
 
 @pytest.fixture

@@ -101,4 +101,6 @@ async def test_the_page_where_such_answers_lead_says_so_and_nothing_else(harness
 def test_every_reason_has_its_sentence_in_every_language() -> None:
     for words in SENTENCES.values():
         assert words["invitations"].keys() == words["privateInvitations"].keys() == set(get_args(Reason))
-        assert all("{app}" in sentence for sentence in words["privateInvitations"].values())
+        assert words["keyInvitations"].keys() == words["privateKeyInvitations"].keys() < set(get_args(Reason))
+        named = [*words["privateInvitations"].values(), *words["privateKeyInvitations"].values()]
+        assert all("{app}" in sentence for sentence in named)

@@ -17,18 +17,11 @@ from tests.story.keys_kit import (
     OF_BOB,
     KeyApi,
     asked_for,
-    key_api,
     key_app,
     sent,
     type_key,
     with_key,
 )
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[KeyApi]:
-    async with key_api() as api:
-        yield api
 
 
 @pytest.fixture

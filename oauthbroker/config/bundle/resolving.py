@@ -135,6 +135,9 @@ def _credential(
             problems.add(source.place, source.path, what, "correct it where it comes from")
         elif value is not None:
             found[each.name] = value.reveal()
+    for name in (name for name, problem in credential.problems(found).items() if problem == "colon"):
+        what = "a username of Basic with a colon, which would begin the password"
+        problems.add(draft.values[name].place, draft.values[name].path, what, "correct it where it comes from")
     outside = {name: source.outside for name, source in draft.values.items() if source.outside is not None}
     return dataclasses.replace(credential, values=packed(found), outside=outside)
 

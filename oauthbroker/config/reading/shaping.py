@@ -15,6 +15,7 @@ from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.reading.yaml_reader import AMBIGUOUS, AMBIGUOUS_WORDS, UNREADABLE, YamlDocument
 from oauthbroker.config.written.fields import Strict
 from oauthbroker.config.written.kinds import Kinds, Reader, known_names
+from oauthbroker.config.written.resource_specs import OAuthAppSpec
 
 S = TypeVar("S", bound=Strict)
 _Error = tuple[str, Keys, dict[str, Any]]
@@ -148,7 +149,7 @@ class Shaping:
         if kind == "extra_forbidden":
             known = known_names(model, path)
             meant, beside = nearest(str(path[-1]), known), _existing(rest, path[:-1])[1]
-            if not meant or meant in beside:
+            if not meant or meant in beside or self._is_of_oauth(full):
                 return False
             self._unknown(full, known)
             self.respell(meant, full, path, data, rest)
@@ -174,8 +175,15 @@ class Shaping:
     def _unknown(self, full: Keys, known: list[str]) -> None:
         close = nearest(str(full[-1]), known)
         hint = f"the nearest known name is {close}" if close else f"known here: {', '.join(sorted(known))}"
+        if self._is_of_oauth(full):
+            close, hint = str(full[-1]), "it belongs to kind: OAuthApp; a credential has `fields`, which a person types"
         shown = (*self.kinds.masked(full[:-1]), full[-1] if close else "?")  # a word like none of ours may be a value
         self.problems.add(self.document.key_at(full), dotted(shown), "unknown field", hint)
+
+    def _is_of_oauth(self, full: Keys) -> bool:
+        """Tell whether a CredentialApp has a field of an OAuthApp."""
+        kind = self.document.data.get("kind") if isinstance(self.document.data, dict) else None
+        return kind == "CredentialApp" and len(full) == 2 and full[1] in known_names(OAuthAppSpec, ())
 
     def _absent(self, loc: Keys, data: Any, base: Keys, gone: set[Keys]) -> Keys:
         """Report a required field that is absent. Return the part to leave out."""

@@ -70,7 +70,8 @@ MISTAKES = [
     ("days: 0", "days: 90", "spec.life.days"),
     ("days: ninety", "days: 90", "spec.life.days"),
     ("life: {day: 90}", "life: {days: 90}", "spec.life"),
-    ("scopes: [read]\n  subjectMode", "subjectMode", "spec.?"),
+    ("scopes: [read]\n  subjectMode", "subjectMode", "spec.scopes"),
+    ("client: {clientId: a}\n  subjectMode", "subjectMode", "spec.client"),
     ("fallback: team\n  subjectMode: global", "subjectMode: user", "spec.fallback"),
 ]  # fmt: skip
 
@@ -117,3 +118,15 @@ def test_a_hint_names_what_such_an_app_can_have(tmp_path: Path, wrong: str, righ
     [hint] = [each.hint for each in refused.value.problems]
     assert said in hint
     assert never not in hint
+
+
+@pytest.mark.parametrize(
+    "field", ["client: {clientId: {value: a}}", "flow: authorizationCode", "scopes: [read]", "quirks: {}"]
+)
+def test_a_field_of_an_oauth_app_says_so(tmp_path: Path, field: str) -> None:
+    """`client` is not taken for a misspelt `life`."""
+    tmp_path.joinpath("all.yaml").write_text(f"{BROKER}---\n{APP}  {field}\n", "utf-8")
+    with pytest.raises(ConfigInvalidError) as refused:
+        load(tmp_path)
+    (problem,) = refused.value.problems
+    assert (f"spec.{field.partition(':')[0]}", True) == (problem.path, "it belongs to kind: OAuthApp" in problem.hint)
