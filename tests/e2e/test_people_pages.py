@@ -61,6 +61,24 @@ async def connect(desk: Desk, profile: dict[str, Any]) -> Person:
     return person
 
 
+async def last_page(desk: Desk, profile: dict[str, Any]) -> Person:
+    person = await connect(desk, profile)
+    await person.page.locator("button.primary").click()
+    await person.page.wait_for_url("**/authorize?*")
+    await person.agree("alice")
+    await person.page.wait_for_url("**/connected/notes")
+    return person
+
+
+def public(path: str) -> Way:
+    async def go(desk: Desk, profile: dict[str, Any]) -> Person:
+        person = await desk.person(**profile)
+        await person.open(desk.home + path)
+        return person
+
+    return go
+
+
 async def login(desk: Desk, profile: dict[str, Any]) -> Person:
     person = await desk.person(**profile)
     await person.open(desk.home + "/admin")
@@ -98,6 +116,9 @@ async def drop(desk: Desk, profile: dict[str, Any]) -> Person:
 
 
 PAGES: dict[str, Way] = {
+    "start": public("/"),
+    "docs": public("/docs"),
+    "connected": last_page,
     "connect": connect,
     "connections-open": invitation,
     "connections": connections,
