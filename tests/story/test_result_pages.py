@@ -16,7 +16,7 @@ from oauthbroker.records.pending_code import MAX_TRIES
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
-from tests.kit.running_broker import ALICE, BASE, Harness, running, to_the_end, user_app
+from tests.kit.running_broker import ALICE, Harness, running, to_the_end, user_app
 from tests.story.binding_kit import (
     another_code,
     broker_login,
