@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from oauthbroker.config.problems.spelling import nearest
@@ -36,7 +36,7 @@ class Identity:
     source: IdentitySource | None = None
     template: str = ""
     requires: tuple[tuple[str, bool | str], ...] = ()
-    _: dataclasses.KW_ONLY
+    _: KW_ONLY
     name: str = ""
 
     @property
