@@ -20,7 +20,7 @@ from oauthbroker.core.secret import Secret, digest_of
 from oauthbroker.model.subject import is_subject
 from oauthbroker.records.browser_session import BrowserSession, Pages, subjects_of
 from oauthbroker.repository.record_store import RecordStore
-from oauthbroker.store.format.port import Conflict
+from oauthbroker.repository.repository import Conflict
 
 LINK_SECONDS = 10 * 60
 BROWSER_SESSION_SECONDS = 30 * 60

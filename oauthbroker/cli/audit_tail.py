@@ -90,23 +90,23 @@ class GrantNames:
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
-        self._known: dict[str, tuple[str, str]] = {}
+        self._known: dict[str, tuple[str, str, str]] = {}
 
     async def learn(self, lines: Iterable[AuditLine]) -> None:
         """Read the grants if a line names an unknown one. A deleted grant stays unknown."""
         named = {line.grant for line in lines} - self._known.keys() - {None}
         if named:
             name = self._vault.audit.name
-            self._known |= {str(gone): ("", "") for gone in named}
+            self._known |= {str(gone): ("", "", "") for gone in named}
             async for grant in self._vault.grants.list():
-                self._known[name("grant", grant.grantId)] = (grant.grantId, grant.subject)
+                self._known[name("grant", grant.grantId)] = (grant.grantId, grant.subject, grant.accountName)
 
-    def of(self, line: AuditLine) -> tuple[str, str]:
-        """Return (grantId, subject), empty for an unknown grant."""
-        return self._known.get(line.grant or "", ("", ""))
+    def of(self, line: AuditLine) -> tuple[str, str, str]:
+        """Return (grantId, subject, what people call its account), empty for an unknown grant."""
+        return self._known.get(line.grant or "", ("", "", ""))
 
     def to_json(self, line: AuditLine) -> dict[str, Any]:
-        grant_id, subject = self.of(line)
+        grant_id, subject, _ = self.of(line)
         return line.to_json() | {"grantId": grant_id or None, "subject": subject or None}
 
 
@@ -123,7 +123,7 @@ async def _show_more(found: list[AuditLine], people: GrantNames, *, as_json: boo
 def _row(line: AuditLine, people: GrantNames) -> tuple[str, ...]:
     empty = (None, False, "")  # no set: a line that was tampered with may have a list
     words = {name: value for name, value in line.fields.items() if name not in SILENT and value not in empty}
-    grant_id, subject = people.of(line)
+    grant_id, subject, called = people.of(line)
     if grant_id:
         words["grant"] = grant_id.removeprefix("sha256:")[:12]
     if isinstance(digest := words.get("digest"), str):
@@ -132,7 +132,7 @@ def _row(line: AuditLine, people: GrantNames) -> tuple[str, ...]:
     details = [f"{name}={'yes' if value is True else value}" for name, value in words.items()]
     number = "-" if line.seq is None else of_slot(line.slot, str(line.seq))
     time, app_name = line.at.partition(".")[0].removesuffix("Z"), str(line.fields.get("app", "-"))
-    return number, time, line.type, app_name, subject, " ".join([*marks, *details])
+    return number, time, line.type, app_name, subject + (f" ({called})" if called else ""), " ".join([*marks, *details])
 
 
 def _check_type(name: str | None) -> None:

@@ -107,6 +107,7 @@ class IdentityRule:
     source: IdentitySource
     template: str
     requires: tuple[tuple[str, bool | str], ...] = ()
+    _: KW_ONLY
     name: str = ""
 
 

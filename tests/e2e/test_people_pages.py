@@ -14,7 +14,7 @@ from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.e2e import pictures
 from tests.e2e.desk import Desk, furnished
 from tests.e2e.person import Person
-from tests.kit.running_broker import ALICE
+from tests.kit.running_broker import ALICE, BOB, turn
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 Way = Callable[[Desk, dict[str, Any]], Awaitable[Person]]
@@ -61,6 +61,26 @@ async def connect(desk: Desk, profile: dict[str, Any]) -> Person:
     return person
 
 
+async def last_page(desk: Desk, profile: dict[str, Any]) -> Person:
+    asked = await desk.harness.ask_link("code", of=turn(BOB))
+    person = await desk.person(**profile)
+    await person.open(asked.authorization_url)
+    await person.page.locator("button.primary").click()
+    await person.page.locator("button[value=bob]").click()
+    await person.page.locator("button[value=allow]").click()
+    await person.page.wait_for_url("**/connected/code")
+    return person
+
+
+def public(path: str) -> Way:
+    async def go(desk: Desk, profile: dict[str, Any]) -> Person:
+        person = await desk.person(**profile)
+        await person.open(desk.home + path)
+        return person
+
+    return go
+
+
 async def login(desk: Desk, profile: dict[str, Any]) -> Person:
     person = await desk.person(**profile)
     await person.open(desk.home + "/admin")
@@ -98,6 +118,9 @@ async def drop(desk: Desk, profile: dict[str, Any]) -> Person:
 
 
 PAGES: dict[str, Way] = {
+    "start": public("/"),
+    "docs": public("/docs"),
+    "connected": last_page,
     "connect": connect,
     "connections-open": invitation,
     "connections": connections,
@@ -146,6 +169,27 @@ async def test_a_connection_is_ended_by_keyboard_alone(desk: Desk) -> None:
     assert "Agents can no longer use it" in await person.page.get_by_role("status").inner_text()
     assert isinstance(await desk.harness.ask("mail"), AuthorizationRequired)
     assert [] == person.shared_circuits
+
+
+async def test_from_the_last_page_a_user_comes_to_their_connections_by_keyboard_alone(desk: Desk) -> None:
+    person = await last_page(desk, {})
+    await step_to(person, "See or end your connections")
+    await enter(person, desk.home + "/connections")
+    assert "GitHub" in await person.text()
+    assert "Team board" not in await person.text()
+    assert [] == person.shared_circuits
+
+
+async def test_an_operator_narrows_the_audit_log_and_takes_it_along_by_keyboard_alone(desk: Desk) -> None:
+    person = await admin("/audit?type=OperatorEntered")(desk, {})
+    await person.page.get_by_label("Subject").focus()
+    await person.page.keyboard.type(ALICE)
+    await enter(person, "**/admin/audit?*subject=*")
+    assert "No entries match" in await person.text()
+    await step_to(person, "Download as CSV")
+    async with person.page.expect_download() as download:
+        await person.page.keyboard.press("Enter")
+    assert "audit.csv" == (await download.value).suggested_filename
 
 
 async def test_a_grant_is_found_and_revoked_by_keyboard_alone(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""`/` and `/docs`: where they lead on each listener and below a path, and that they tell nobody anything of this broker."""
+"""`/` and `/docs`: where they lead on each listener and below a path, and that they tell strangers nothing of this broker."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from oauthbroker.config.problems.spelling import nearest
@@ -36,13 +36,14 @@ class Identity:
     source: IdentitySource | None = None
     template: str = ""
     requires: tuple[tuple[str, bool | str], ...] = ()
+    _: KW_ONLY
     name: str = ""
 
     @property
     def rule(self) -> IdentityRule | None:
         if not (self.source and self.template):
             return None
-        return IdentityRule(self.source, self.template, self.requires, self.name)
+        return IdentityRule(self.source, self.template, self.requires, name=self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +174,7 @@ def _identity(spec: OAuthAppSpec, preset: Preset | None, mode: SubjectMode) -> I
     if said is not None and said.requires is not None:
         requires = said.requires
     name = (said and said.name) or (known.name if known and source == known.source else "")
-    return Identity(source, template, tuple(requires.items()), name)
+    return Identity(source, template, tuple(requires.items()), name=name)
 
 
 def _known_habits(spec: OAuthAppSpec, preset: Preset | None, place: ProviderPlace) -> Habits:

@@ -23,8 +23,8 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One call. `answers` are (status, what it means, the schema of its body)."""
+class ReferenceCall:
+    """One call. `answers` are (status, meaning, the schema of its body)."""
 
     method: str
     path: str
@@ -37,7 +37,7 @@ class Call:
     answers: tuple[tuple[str, Markup, Markup], ...]
 
 
-def calls_of(document: Mapping[str, Any]) -> list[Call]:
+def calls_of(document: Mapping[str, Any]) -> list[ReferenceCall]:
     return [_call(path, method, it) for path, methods in document["paths"].items() for method, it in methods.items()]
 
 
@@ -47,8 +47,8 @@ def schemas_of(document: Mapping[str, Any]) -> list[tuple[str, Markup, Markup, t
     return [(name, _prose(it.get("description", "")), _kind(it), tuple(_members(it))) for name, it in found]
 
 
-def _call(path: str, method: str, said: Mapping[str, Any]) -> Call:
-    return Call(
+def _call(path: str, method: str, said: Mapping[str, Any]) -> ReferenceCall:
+    return ReferenceCall(
         method=method.upper(),
         path=path,
         name=said["operationId"],

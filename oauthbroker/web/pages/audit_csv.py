@@ -1,4 +1,4 @@
-"""The audit log as a CSV file (RFC 4180) for an operator's spreadsheet, in which no cell is a formula."""
+"""The audit log as a CSV file for an operator's spreadsheet, in which no cell is a formula."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two pages that anyone may read: `/`, which leads to what this listener serves, and `/docs`, the API's reference.
+"""The two pages that need no sign-in: `/`, which leads to what this listener serves, and `/docs`, the API's reference.
 
 They say nothing that is not public in the package. Links are relative, so they hold on every listener and below any
 path.

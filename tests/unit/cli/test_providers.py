@@ -37,7 +37,7 @@ def test_the_list_in_json_says_the_same():
     found: list[dict[str, Any]] = json.loads(typed("list", "--json").stdout)
     assert list(presets()) == [it["name"] for it in found]
     [google] = [it for it in found if it["name"] == "google"]
-    assert {"from": "idToken", "template": "google:user:{sub}"} == google["identity"]["user"]
+    assert {"from": "idToken", "template": "google:user:{sub}", "name": "email"} == google["identity"]["user"]
     assert presets()["google"].unverified() == google["unverified"]
 
 

@@ -182,14 +182,14 @@ def test_google_knows_a_person_by_sub_and_a_domain_by_hd(tmp_path: Any):
     shared = app_of(
         tmp_path, ("provider: slack", "provider: google"), ("slack:user:T1:U1", "google:user:1"), base=GLOBAL
     )
-    assert IdentityRule("idToken", "google:user:{sub}") == person.owner.user_identity
-    assert IdentityRule("idToken", "google:domain:{hd}") == shared.owner.global_identity
+    assert IdentityRule("idToken", "google:user:{sub}", name="email") == person.owner.user_identity
+    assert IdentityRule("idToken", "google:domain:{hd}", name="hd") == shared.owner.global_identity
     assert ("https://accounts.google.com", ("openid",)) == (person.endpoints.issuer, person.habits.always_scopes)
 
 
 def test_github_knows_a_person_by_number(tmp_path: Any):
     app = preset_app(tmp_path, "github", scopes="[repo, gist]")
-    assert IdentityRule("userInfo", "github:user:{id}") == app.owner.user_identity
+    assert IdentityRule("userInfo", "github:user:{id}", name="login") == app.owner.user_identity
     assert ("own", "token") == (app.revocation.kind, app.revocation.reach)
     assert None is app.habits.default_lifetime_seconds
 
