@@ -44,6 +44,7 @@ PEERS := .venv-peers
 DOCS := .venv-docs
 FRAMEWORKS := langgraph pydantic-ai openai-agents google-adk
 NODE := tests/e2e/node/node_modules/.package-lock.json
+PYRIGHT := tools/quality/node/node_modules/.package-lock.json
 CONFORMANCE := tests/e2e/conformance/node_modules/.package-lock.json
 SITE := tools/site/node_modules/.package-lock.json
 TYPESCRIPT := clients/typescript/node_modules/.package-lock.json
@@ -109,13 +110,18 @@ $(TYPESCRIPT): clients/typescript/package.json clients/typescript/package-lock.j
 	cd clients/typescript && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
+$(PYRIGHT): tools/quality/node/package.json tools/quality/node/package-lock.json
+	cd tools/quality/node && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error >/dev/null
+	@touch $@
+
 conformance: $(DEV) node
 	$(PYTEST) $(SHARED) --long tests/e2e/test_mcp_conformance.py $(ARGS)
 
-check: $(DEV)
+check: $(DEV) $(if $(shell command -v npm),$(PYRIGHT))
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	@$(BIN)/python -m tools.quality.page_types
 	$(BIN)/python -m tools.quality.prose
 	$(PYTEST) -q -n $(WORKERS) --dist worksteal --tb=short --no-header tools/quality
 
@@ -220,7 +226,7 @@ pins: $(VENV)/bin/python
 
 clean:
 	rm -rf $(VENV) $(PEERS) $(DOCS) $(FRAMEWORKS:%=.venv-%) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
-	rm -rf {tests/e2e/node,tests/e2e/conformance,tools/site}/node_modules clients/typescript/{node_modules,build,dist}
+	rm -rf {tests/e2e/node,tests/e2e/conformance,tools/quality/node,tools/site}/node_modules clients/typescript/{node_modules,build,dist}
 	find oauthbroker tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from oauthbroker.tools.bundle.loading import register_tools
     from oauthbroker.tools.calling.broker_turn import blocks_of, oauth_of
     from oauthbroker.tools.calling.calls import ToolCalls
-    from oauthbroker.tools.calling.context import CallScope, ToolContext, changeset_folders
+    from oauthbroker.tools.calling.context import AuthorizedToolContext, CallScope, ToolContext, changeset_folders
     from oauthbroker.tools.calling.journal import DurableJournal
     from oauthbroker.tools.calling.registry import Registry
     from oauthbroker.tools.changesets.activation import Activation, allowed_files
@@ -34,6 +34,7 @@ __all__ = [
     "PLUGIN",
     "Activation",
     "AllowedFiles",
+    "AuthorizedToolContext",
     "CallLimits",
     "CallScope",
     "Changesets",
@@ -85,7 +86,7 @@ _PLACES: Final = {
     "changesets.differences": {"AllowedFiles"},
     "changesets.changesets": {"Changesets", "open_changesets"},
     "changesets.editor": {"SwarmBundleTool"},
-    "calling.context": {"CallScope", "ToolContext", "changeset_folders"},
+    "calling.context": {"AuthorizedToolContext", "CallScope", "ToolContext", "changeset_folders"},
     "turns.extension_api": {"ExtensionApi"},
     "types.failures": {"ToolFailure"},
     "isolation.containment": {"CallLimits", "Containment", "detect_containment"},

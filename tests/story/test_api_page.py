@@ -146,14 +146,15 @@ def _check(shell: Shell, reported: list[str]) -> None:
     assert ("done", "ok", "ready") == (ended["provider"], healthy["status"], ready["status"])
 
 
-def test_a_token_is_narrowed_by_hand_as_the_page_says(served: Served) -> None:
+def test_a_token_is_narrowed_by_hand_as_the_page_says(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     shell = Shell(served)
     try:
         for block in BLOCKS[:2]:
             shell.run(block)
         token = shell.value("turn_token")
         [block] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-        space: dict[str, Any] = {"turn_token": token}
+        monkeypatch.setenv("OAUTHBROKER_TURN_TOKEN", token)
+        space: dict[str, Any] = {}
         exec(compile(block, "docs/api.md", "exec"), space)  # noqa: S102 - the page's code is under test
         handed_on = space["handed_on"]
         assert isinstance(handed_on, Secret)

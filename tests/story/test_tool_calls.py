@@ -45,8 +45,8 @@ async def harness(identity_provider: IdentityProvider, test_clock: TestClock) ->
 @pytest.mark.rule("002-2.5-3", "002-4.2-3")
 @pytest.mark.parametrize("waits", [True, False])
 async def test_a_tool_gets_tokens_within_the_scopes_of_its_export(harness: Harness, waits: bool):
-    async def waiting(ctx: AuthorizedToolContext, args: dict[str, Any]) -> Any:
-        asked = [await ctx.oauth.get_access_token("mail", [scope]) for scope in ("read", "write")]  # type: ignore[misc]
+    async def waiting(ctx: AuthorizedToolContext[Any], args: dict[str, Any]) -> Any:
+        asked = [await ctx.oauth.get_access_token("mail", [scope]) for scope in ("read", "write")]
         return [each.to_json().get("status") for each in asked]
 
     def blocking(ctx: Any, args: dict[str, Any]) -> Any:
@@ -69,8 +69,8 @@ async def test_a_tool_without_auth_has_no_oauth(harness: Harness):
 
 @pytest.mark.rule("tools.ours-5")
 async def test_consent_is_a_result_and_a_block_of_the_next_step(harness: Harness):
-    async def handler(ctx: AuthorizedToolContext, args: dict[str, Any]) -> Any:
-        return await ctx.oauth.get_access_token("mail")  # type: ignore[misc]
+    async def handler(ctx: AuthorizedToolContext[Any], args: dict[str, Any]) -> Any:
+        return await ctx.oauth.get_access_token("mail")
 
     assert [] == await blocks_of(harness.broker, TURN)
     result = await performed(harness.broker, registry_of(mail__send=handler))
@@ -83,8 +83,8 @@ async def test_consent_is_a_result_and_a_block_of_the_next_step(harness: Harness
 
 
 async def test_a_token_that_a_tool_returns_does_not_reach_the_model(harness: Harness):
-    async def handler(ctx: AuthorizedToolContext, args: dict[str, Any]) -> Any:
-        return (await ctx.oauth.get_access_token("mail")).to_json()  # type: ignore[misc]
+    async def handler(ctx: AuthorizedToolContext[Any], args: dict[str, Any]) -> Any:
+        return (await ctx.oauth.get_access_token("mail")).to_json()
 
     await harness.connected()
     output = (await performed(harness.broker, registry_of(mail__send=handler))).output

@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
 from oauthbroker.tools.calling.journal import CallJournal
 from oauthbroker.tools.types.catalog import Catalog
 from oauthbroker.tools.types.results import Message
 
+Face = TypeVar("Face", bound=OAuthCapability | SyncOAuthCapability)
 REQUEST_SECONDS: Final = 60.0  # how long a request waits for its answer, unless it says else
 Json = Any
 ToolHandler = Callable[[Any, dict[str, Json]], Json | Awaitable[Json]]  # of a ToolContext, or of the authorized one
@@ -94,11 +95,11 @@ class ToolContext(StepFacts):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuthorizedToolContext(ToolContext):
+class AuthorizedToolContext(ToolContext, Generic[Face]):
     """The context of a Tool with `spec.auth`: `oauth` asks for tokens of this turn, narrowed to the export's scopes. A
-    handler without `await` gets the face without `await`."""
+    handler without `await` gets `SyncOAuthCapability`."""
 
-    oauth: OAuthCapability | SyncOAuthCapability
+    oauth: Face
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

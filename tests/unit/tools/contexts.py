@@ -26,7 +26,7 @@ def context(**changes: Any) -> ToolContext:
     return replace(BLANK, **changes)
 
 
-def authorized(oauth: Any) -> AuthorizedToolContext:
+def authorized(oauth: Any) -> AuthorizedToolContext[Any]:
     blank = context()
     members = {name: getattr(blank, name) for name in blank.__dataclass_fields__}
     return AuthorizedToolContext(**members, oauth=oauth)
