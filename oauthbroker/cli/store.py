@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +16,7 @@ from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, table
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
-from oauthbroker.observability.logging import Log, json_log
+from oauthbroker.observability.logging import Log, logger_log
 
 if TYPE_CHECKING:
     from oauthbroker.model.settings import Settings
@@ -215,7 +214,7 @@ def _settings(config: Path) -> tuple[Settings, Log]:
     from oauthbroker.config import load
     from oauthbroker.wiring import with_keys
 
-    return with_keys(load(config).settings, os.environ), json_log(sys.stderr, SystemClock())
+    return with_keys(load(config).settings, os.environ), logger_log()
 
 
 def _kept_apart(config: Path) -> list[str]:

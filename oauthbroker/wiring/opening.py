@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.events.forwarding.jetstream import INSTALL
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.forwarders import Nats
-from oauthbroker.observability.logging import Log, json_log
+from oauthbroker.observability.logging import Log, logger_log
 from oauthbroker.observability.shared_metrics import MetricsFolder
 from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.store_age import StoreAge
@@ -54,12 +53,12 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
     """Run a broker over a configuration folder, or over a `Bundle` built in code.
 
     `store`, `clock`, `audit` and `log` default to the file store of the settings, the system's clock, a file of JSON
-    lines in the store, and JSON on stderr. `background=False` runs no relay and no sweeper, and does not say which
-    checks are off (for short commands); `only` are then the apps and plug-ins it knows, so that no other values are
-    needed, and events that are due are queued at its end. Several processes that share a `metrics_folder` answer
-    `/metrics` for all of them; each of `workers` processes of one store takes its part of the limits that hold for all.
-    Raises ConfigInvalidError with every problem, or a store code; nothing has been changed then. Leaving the block
-    waits for exchanges and commits under way.
+    lines in the store, and the logger `oauthbroker` of `logging`. `background=False` runs no relay and no sweeper, and
+    does not say which checks are off (for short commands); `only` are then the apps and plug-ins it knows, so that no
+    other values are needed, and events that are due are queued at its end. Several processes that share a
+    `metrics_folder` answer `/metrics` for all of them; each of `workers` processes of one store takes its part of the
+    limits that hold for all. Raises ConfigInvalidError with every problem, or a store code; nothing has been changed
+    then. Leaving the block waits for exchanges and commits under way.
     """
     async with open_running(
         config,
@@ -91,7 +90,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
     workers: int = 1,
 ) -> AsyncIterator[Running]:
     """Open a broker with all its parts, as `open_broker` does."""
-    log = log or json_log(sys.stderr, clock)
+    log = log or logger_log()
     async with AsyncExitStack() as stack:
         loaded = config if isinstance(config, Bundle) else _load(config)
         rotation: KeyRotation | None = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +20,7 @@ from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, shown, table
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.observability.logging import json_log
+from oauthbroker.observability.logging import logger_log
 
 if TYPE_CHECKING:
     from oauthbroker.cli.doctor.checks import Doctor
@@ -70,7 +69,7 @@ async def _examine(config: Path, counts: Progress, *, offline: bool) -> tuple[Do
     from oauthbroker.cli.doctor.checks import Doctor
 
     clock = SystemClock()
-    doctor = Doctor(config=config, env=os.environ, clock=clock, log=json_log(sys.stderr, clock), progress=counts)
+    doctor = Doctor(config=config, env=os.environ, clock=clock, log=logger_log(), progress=counts)
     try:
         findings = await doctor.here()
         if not offline:
