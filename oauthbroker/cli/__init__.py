@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import AbstractContextManager
 from functools import cached_property
 from importlib import import_module
 from typing import Annotated, Any
@@ -85,6 +86,7 @@ class Commands(TyperGroup):
         command = command_of(name) if name in COMMANDS else self._of_plugins.command(name)
         if command is not None:
             self.commands[name] = command
+            ctx.with_resource(_log_on_stderr())
         return super().resolve_command(ctx, args)
 
     @cached_property
@@ -94,6 +96,12 @@ class Commands(TyperGroup):
         for problem in () if COMPLETE in os.environ else found.problems:
             typer.echo(problem, err=True)
         return found
+
+
+def _log_on_stderr() -> AbstractContextManager[None]:
+    from oauthbroker.observability.library_log import shown_to_people  # needed by no list of commands
+
+    return shown_to_people(lambda line: typer.echo(line, err=True))
 
 
 app = typer.Typer(

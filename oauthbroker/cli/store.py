@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, table
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
-from oauthbroker.observability.logging import Log, json_log
+from oauthbroker.observability.logging import Log, logger_log
 
 if TYPE_CHECKING:
     from oauthbroker.model.settings import Settings
@@ -215,7 +214,7 @@ def _settings(config: Path) -> tuple[Settings, Mapping[str, str], Log]:
     from oauthbroker.wiring import with_keys
 
     loaded = load_here(config)
-    return with_keys(loaded.settings, loaded.env), loaded.env, json_log(sys.stderr, SystemClock())
+    return with_keys(loaded.settings, loaded.env), loaded.env, logger_log()
 
 
 def _kept_apart(config: Path) -> list[str]:

@@ -1,29 +1,35 @@
-"""The log records of libraries, without their texts, which may quote a request (case 92)."""
+"""Send the records of stdlib's logging to the process's log: ours whole, those of libraries without their texts, which
+may quote a request (case 92)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from oauthbroker.core.refused import described
-from oauthbroker.observability.logging import Log
+from oauthbroker.observability.logging import LOGGER, Log
 from oauthbroker.observability.sampled_lines import SampledLines
 
 _ours: ContextVar[bool] = ContextVar("oauthbroker_unlogged", default=False)
 
 
 class LibraryLog(logging.Handler):
-    """Logs the source and level of libraries' log records, sampled: a stranger can cause some of them at will."""
+    """Logs our records, and the source and level of libraries' warnings, sampled: a stranger can cause some at will."""
 
     def __init__(self, log: Log) -> None:
-        super().__init__(level=logging.WARNING)
+        super().__init__()
         self._log, self._sampled = log, SampledLines(log)
 
     def emit(self, record: logging.LogRecord) -> None:
-        place = f"{record.filename}:{record.lineno}"
+        is_ours, place = _is_ours(record), _place(record)
+        if record.levelno < (logging.INFO if is_ours else logging.WARNING):
+            return
         if not self._sampled.admits((("library", record.name), ("place", place)), record.created):
+            return
+        if is_ours:
+            self._write(record.levelno)("message", logger=record.name, text=record.getMessage())
             return
         crash = record.exc_info[1] if record.exc_info else None
         self._log.warning(
@@ -34,19 +40,61 @@ class LibraryLog(logging.Handler):
             **({"crash": described(crash)} if crash is not None else {}),
         )
 
+    def _write(self, level: int) -> Callable[..., object]:
+        if level >= logging.ERROR:
+            return self._log.error
+        return self._log.warning if level >= logging.WARNING else self._log.info
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] == LOGGER.name
+
+
+def _place(record: logging.LogRecord) -> str:
+    return f"{record.filename}:{record.lineno}"
+
 
 @contextmanager
 def calm_libraries(log: Log) -> Iterator[None]:
-    """Forward, inside the block, every library's warnings and errors to `log`, and drop lower levels."""
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    root.handlers[:] = [LibraryLog(log)]
-    root.setLevel(logging.WARNING)
+    """Forward, inside the block, our records from INFO on to `log`, and every library's warnings and errors."""
+    with _configured(LOGGER, logging.INFO, []), _configured(logging.getLogger(), logging.WARNING, [LibraryLog(log)]):
+        yield
+
+
+@contextmanager
+def shown_to_people(say: Callable[[str], None]) -> Iterator[None]:
+    """Give, inside the block, our warnings to `say`, a line each, and the sources of libraries' warnings."""
+    root, handler = logging.getLogger(), _SaidLog(say)
+    root.addHandler(handler)
     try:
         yield
     finally:
-        root.handlers[:] = before[0]
-        root.setLevel(before[1])
+        root.removeHandler(handler)
+
+
+class _SaidLog(logging.Handler):
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = record.levelname.lower()
+        if _is_ours(record):
+            self._say(f"{level}: {record.getMessage()}")
+        elif record.levelno >= logging.WARNING:
+            self._say(f"{level}: {record.name} at {_place(record)}")
+
+
+@contextmanager
+def _configured(logger: logging.Logger, level: int, handlers: list[logging.Handler]) -> Iterator[None]:
+    before = logger.handlers[:], logger.level
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.handlers[:] = before[0]
+        logger.setLevel(before[1])
 
 
 @contextmanager

@@ -1,13 +1,17 @@
-"""The log of the process: one JSON object a line. No secret reaches it: a `Secret` shows stars (core/secret), and the
-texts of libraries' log records are dropped, because they may quote a request (case 92)."""
+"""The log: records of the logger `oauthbroker`, quiet until an embedding program configures `logging`; or JSON lines,
+which `oauthbroker serve` chooses. No secret reaches it: a `Secret` shows stars (core/secret)."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from json import JSONEncoder, encoder
-from typing import Any, Protocol, Self, TextIO
+from typing import Any, Final, Protocol, Self, TextIO
 
 from oauthbroker.core.clock import Clock, Spelling
+
+LOGGER: Final = logging.getLogger("oauthbroker")
+LOGGER.addHandler(logging.NullHandler())  # without one, logging prints warnings itself
 
 
 class Log(Protocol):
@@ -22,6 +26,33 @@ class Log(Protocol):
     def warning(self, event: str, **fields: Any) -> Any: ...
 
     def error(self, event: str, **fields: Any) -> Any: ...
+
+
+class LoggerLog:
+    """Writes records of a logger: the event and its fields as text, and as the attributes `event` and `fields`."""
+
+    __slots__ = ("_fields", "_logger")
+
+    def __init__(self, logger: logging.Logger, fields: dict[str, Any]) -> None:
+        self._logger, self._fields = logger, fields
+
+    def bind(self, **fields: Any) -> Self:
+        return type(self)(self._logger, self._fields | fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._write(logging.ERROR, event, fields)
+
+    def _write(self, level: int, event: str, fields: dict[str, Any]) -> None:
+        if self._logger.isEnabledFor(level):
+            fields = self._fields | fields
+            text = " ".join([event, *(f"{name}={value!r}" for name, value in fields.items())])
+            self._logger.log(level, "%s", text, extra={"event": event, "fields": fields}, stacklevel=3)
 
 
 class JsonLog:
@@ -63,6 +94,10 @@ def _prepared() -> Callable[[dict[str, Any]], str]:
 
 
 _encode = _prepared()
+
+
+def logger_log() -> LoggerLog:
+    return LoggerLog(LOGGER, {})
 
 
 def json_log(stream: TextIO, clock: Clock) -> JsonLog:

@@ -72,7 +72,7 @@ def run(
     period of their swarm."""
     if (repository is None) != (changesets is None):
         raise BrokerError(Code.REQUEST_INVALID, note="--repository and --changesets belong together")
-    logging.basicConfig(level=logging.INFO)
+    logging.getLogger("oauthbroker").setLevel(logging.INFO)  # the command shows it on stderr
     bundle = None if repository is None or changesets is None else (repository, changesets)
     try:
         asyncio.run(_run(config, workspaces, bundle, None if user is None else user_named(user)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from oauthbroker.events.backends import queues_of
 from oauthbroker.events.dead_letters import DeadLetters
 from oauthbroker.grants.grants import GrantList, Secrets, SessionList, Vault
 from oauthbroker.model.settings import Settings
-from oauthbroker.observability.logging import json_log
+from oauthbroker.observability.logging import logger_log
 from oauthbroker.repository.repository import KINDS, Repository
 from oauthbroker.repository.store_age import StoreAge
 from oauthbroker.store.file.read_only import look_at
@@ -45,7 +44,7 @@ async def open_vault(
     """Open the store without a broker: secrets can be set while the configuration still lacks them, and grants be
     listed in a shell that has none of its values. Raises store codes."""
     clock, env = clock or SystemClock(), os.environ if env is None else env
-    log = json_log(sys.stderr, clock)
+    log = logger_log()
     async with AsyncExitStack() as stack:
         stack.enter_context(naming_store(settings, env))
         store, *_ = await open_store(with_keys(settings, env), env, clock, log)

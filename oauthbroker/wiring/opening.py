@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.events.forwarding.jetstream import INSTALL
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.forwarders import Nats
-from oauthbroker.observability.logging import Log, json_log
+from oauthbroker.observability.logging import Log, logger_log
 from oauthbroker.observability.shared_metrics import MetricsFolder
 from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.store_age import StoreAge
@@ -58,12 +57,12 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
 
     `env` defaults to the process's environment and, below it, a `.env` beside the folder. `store`, `clock`, `audit`
     and `log` default to the file store of the settings, the system's clock, a file of JSON lines in the store, and
-    JSON on stderr. `background=False` runs no relay and no sweeper, and does not say which checks are off (for
-    short commands); `only` are then the apps and plug-ins it knows, so that no other values are needed, and events
-    that are due are queued at its end. Several processes that share a `metrics_folder` answer `/metrics` for all of
-    them; each of `workers` processes of one store takes its part of the limits that hold for all.
-    Raises ConfigInvalidError with every problem, or a store code; nothing has been changed then. Leaving the block
-    waits for exchanges and commits under way.
+    the logger `oauthbroker` of `logging`. `background=False` runs no relay and no sweeper, and does not say which
+    checks are off (for short commands); `only` are then the apps and plug-ins it knows, so that no other values are
+    needed, and events that are due are queued at its end. Several processes that share a `metrics_folder` answer
+    `/metrics` for all of them; each of `workers` processes of one store takes its part of the limits that hold for
+    all. Raises ConfigInvalidError with every problem, or a store code; nothing has been changed then. Leaving the
+    block waits for exchanges and commits under way.
     """
     async with open_running(
         config,
@@ -97,7 +96,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
     apps: Sequence[AppResource] | None = None,
 ) -> AsyncIterator[Running]:
     """Open a broker with all its parts, as `open_broker` does."""
-    log = log or json_log(sys.stderr, clock)
+    log = log or logger_log()
     async with AsyncExitStack() as stack:
         loaded = config if isinstance(config, Bundle) else _load(config, env, apps)
         rotation: KeyRotation | None = None

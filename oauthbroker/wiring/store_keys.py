@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.progress import Progress, unseen
 from oauthbroker.model.settings import Settings
-from oauthbroker.observability.logging import json_log
+from oauthbroker.observability.logging import logger_log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.store.keys.rotation import GENTLE_SECONDS, KeyRotation, Resealed
 from oauthbroker.wiring.storage import audit_file, open_store
@@ -104,7 +103,7 @@ class StoreKeys:
 async def open_keys(settings: Settings, *, env: Mapping[str, str] | None = None) -> AsyncIterator[StoreKeys]:
     """Open the keys of a store without a broker. Raises store codes."""
     env, clock = os.environ if env is None else env, SystemClock()
-    log = json_log(sys.stderr, clock)
+    log = logger_log()
     async with AsyncExitStack() as stack:
         stack.enter_context(naming_store(settings, env))
         opened = await open_store(with_keys(settings, env), env, clock, log)

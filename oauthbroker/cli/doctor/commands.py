@@ -7,7 +7,6 @@ Exit status: 0 healthy, perhaps with warnings; 1 warnings, with --strict; 2 a fa
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +19,7 @@ from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, shown, table
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.observability.logging import json_log
+from oauthbroker.observability.logging import logger_log
 
 if TYPE_CHECKING:
     from oauthbroker.cli.doctor.checks import Doctor
@@ -71,7 +70,7 @@ async def _examine(config: Path, counts: Progress, *, offline: bool) -> tuple[Do
 
     clock = SystemClock()
     env = server_environment(config)
-    doctor = Doctor(config=config, env=env, clock=clock, log=json_log(sys.stderr, clock), progress=counts)
+    doctor = Doctor(config=config, env=env, clock=clock, log=logger_log(), progress=counts)
     try:
         findings = await doctor.here()
         if not offline:

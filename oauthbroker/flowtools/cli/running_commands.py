@@ -101,9 +101,7 @@ def runs(
     run_id: Annotated[str, typer.Argument(metavar="[RUN]", help="One run, with its steps. Left out: a list.")] = "",
     tool: Annotated[str, typer.Option(help="Runs of this tool.")] = "",
     state: Annotated[str, typer.Option(help="Runs in this state, such as failed, waiting, unknown or escalated.")] = "",
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many at most, newest first.")
-    ] = 30,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many, newest first.")] = 30,
     database: Database = "",
     config: Config = CONFIG,
     *,
