@@ -94,7 +94,7 @@ def verify_command(place: Place = "", as_json: AsJson = False, config: ConfigPat
     Brokers may work meanwhile, and nothing is changed. Status 1: a record has a fault. Leftovers are harmless.
     """
     from oauthbroker.wiring.migration import verify_store
-    from oauthbroker.wiring.storage import word_of
+    from oauthbroker.wiring.store_place import word_of
 
     settings, log = _settings(config)
     found = verify_store(place or word_of(settings), settings, env=os.environ, log=log)
@@ -179,7 +179,7 @@ def reopen_command(
     `store copy`. Only if the other store is lost, or no broker ever used it, use --abandon here.
     """
     from oauthbroker.wiring.migration import reopen_store
-    from oauthbroker.wiring.storage import word_of
+    from oauthbroker.wiring.store_place import word_of
 
     settings, _ = _settings(config)
     done = reopen_store(place or word_of(settings), os.environ, abandon=abandon)
@@ -194,11 +194,14 @@ def migrate_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> Non
     tables here, and nowhere else. `oauthbroker init` does this for a new store.
     """
     from oauthbroker.wiring import migrate_store, store_url
+    from oauthbroker.wiring.store_place import naming_store
 
-    url = store_url(_settings(config)[0], os.environ)
-    if url is None:
-        raise Refused("The store is in files. Only a store in PostgreSQL has migrations: write spec.store.url.")
-    done = migrate_store(url)
+    settings, _ = _settings(config)
+    with naming_store(settings, os.environ):
+        url = store_url(settings, os.environ)
+        if url is None:
+            raise Refused("The store is in files. Only a store in PostgreSQL has migrations: write spec.store.url.")
+        done = migrate_store(url)
     message = f"Done: {', '.join(map(str, done))}." if done else "Nothing to do."
     say(message, {"migrations": done}, as_json=as_json)
 

@@ -55,6 +55,19 @@ def _(at: Stage) -> Done:
     return at.desk.type("init")
 
 
+@row("a migration of a database that there is not", "no such database", "/nowhere", "createdb")
+def _(at: Stage) -> Done:
+    at.database(at.postgres.url("nowhere").reveal())
+    return at.desk.type("store", "migrate")
+
+
+@row("a copy to a database that there is not", "no such database", "/nowhere", "createdb")
+def _(at: Stage) -> Done:
+    at.ready()
+    at.patch.setenv(DATABASE, at.postgres.url("nowhere").reveal())
+    return at.desk.type("store", "copy", "store", f"env:{DATABASE}")
+
+
 @row("a user that the database does not know", "no such user", f"env:{DATABASE}", "createuser")
 def _(at: Stage) -> Done:
     at.database(at.postgres.url().reveal().replace("postgres@", "nobody@"))
