@@ -1,4 +1,4 @@
-"""The mistakes of first days, each made once: what is printed says the true cause, the place, and what to do next.
+"""The mistakes of first days, each made once: the printed text says the true cause, the place, and what to do next.
 
 A row is the mistake and three texts that have to be printed: cause, place, remedy. No answer holds a secret or a traceback
 of ours, and none is longer than a screen.
@@ -224,7 +224,7 @@ def _(at: Stage) -> Done:
     return at.desk.type("check", "empty")
 
 
-@row("a client secret that nobody stored", "not in the secret store", "mail.yaml:10:19", "oauthbroker secrets set mail client_secret")
+@row("a client secret that was never stored", "not in the secret store", "mail.yaml:10:19", "oauthbroker secrets set mail client_secret")
 def _(at: Stage) -> Done:
     at.ready()
     return at.desk.type("serve")
