@@ -162,6 +162,24 @@ extra("backups without their extra", "pyrage", "store export x.age --recipient a
 extra("flow tools without their database", "sqlalchemy", "flow runs --database sqlite:///x.db", "cannot run here", "needs", 'pip install "oauthbroker[flowtools]"')
 extra("flow tools without their expressions", "cel_expr_python", "flow check config", "flow tools", "need", 'pip install "oauthbroker[flowtools]"')
 
+TOOL = """\
+apiVersion: agents.example.io/v1alpha1
+kind: Tool
+metadata: {name: weather}
+spec: {entry: ./weather.py, exports: [{name: get, description: Weather., parameters: {type: object}}]}
+"""
+
+
+@row("tools without their extra", "Parameters need the extra", "tool.yaml:4:86 spec.exports[0].parameters", 'pip install "oauthbroker[tools]"')
+def _(at: Stage) -> Done:
+    at.patch.setitem(sys.modules, "jsonschema_rs", None)
+    assert 0 == at.desk.type("tools", "run", "--help").code
+    at.broker(more="  plugins: [tools]\n")
+    at.desk.write("tool", TOOL)
+    Path("config", "weather.py").write_text("handlers = {}\n")
+    return at.desk.type("tools", "check")
+
+
 # Typing
 typed("a typo of a command", "grnats list", "No such command 'grnats'", ANYTHING, "Did you mean 'grants'?")
 typed("a typo of a command in a group", "grants lits", "No such command 'lits'", "oauthbroker grants", "Did you mean 'list'?")
