@@ -201,6 +201,7 @@ typed("an empty secret", "secrets set mail client_secret", "The secret is empty"
 typed("a secret on the command line", f"secrets set mail client_secret {PASSWORD}", "never an argument", ANYTHING, "send it to stdin")
 typed("nothing to confirm with", "keys retire", "cannot be undone", ANYTHING, "--yes")
 typed("a file of tokens that there is not", "grants import nope.jsonl", "cannot be read", "nope.jsonl", "Name a file that you may read")
+typed("a typo of an app at an import", "grants import - --app mial", "no app mial", "Did you mean mail?", "Nothing was changed", stdin='{"subject": "idp:user:U1"}')
 typed("lines that are no tokens", "grants import - --app mail", "not one JSON object", "line 1", "nothing of this file was used", stdin="{bad")
 typed("a provider that there is not", "providers show gihtub", "no preset of that name", ANYTHING, "github")
 typed("a health check of no broker", "health", "No broker answers", "port {port}", "oauthbroker serve")
@@ -366,6 +367,18 @@ def called(at: Stage, key: str, work: Callable[[Runtime], Any]) -> Done:
 
     said = asyncio.run(call())
     return Done(int(bool(said)), "", said)
+
+
+@row("a second broker of one configuration", "another process listens there", "127.0.0.1 port", "Stop it, or change spec.listen")
+def _(at: Stage) -> Done:
+    at.patch.chdir(at.server.desk.folder)
+    return at.desk.type("serve")
+
+
+@row("a move of a store that a broker uses", "brokers use", "store", "stop")
+def _(at: Stage) -> Done:
+    at.patch.chdir(at.server.desk.folder)
+    return at.desk.type("store", "copy", "store", str(at.desk.folder / "moved"), "--cut-over")
 
 
 @row("no broker at the address", "does not answer", "http://127.0.0.1:", "start the broker there")
