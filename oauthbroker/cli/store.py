@@ -96,7 +96,7 @@ def verify_command(place: Place = "", as_json: AsJson = False, config: ConfigPat
     Brokers may work meanwhile, and nothing is changed. Status 1: a record has a fault. Leftovers are harmless.
     """
     from oauthbroker.wiring.migration import verify_store
-    from oauthbroker.wiring.storage import word_of
+    from oauthbroker.wiring.store_place import word_of
 
     settings, env, log = _settings(config)
     with progress(as_json=as_json) as shown:
@@ -184,7 +184,7 @@ def reopen_command(
     `store copy`. Only if the other store is lost, or no broker ever used it, use --abandon here.
     """
     from oauthbroker.wiring.migration import reopen_store
-    from oauthbroker.wiring.storage import word_of
+    from oauthbroker.wiring.store_place import word_of
 
     settings, env, _ = _settings(config)
     done = reopen_store(place or word_of(settings), env, abandon=abandon)
@@ -199,12 +199,14 @@ def migrate_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> Non
     tables here, and nowhere else. `oauthbroker init` does this for a new store.
     """
     from oauthbroker.wiring import migrate_store, store_url
+    from oauthbroker.wiring.store_place import naming_store
 
     settings, env, _ = _settings(config)
-    url = store_url(settings, env)
-    if url is None:
-        raise Refused("The store is in files. Only a store in PostgreSQL has migrations: write spec.store.url.")
-    done = migrate_store(url)
+    with naming_store(settings, env):
+        url = store_url(settings, env)
+        if url is None:
+            raise Refused("The store is in files. Only a store in PostgreSQL has migrations: write spec.store.url.")
+        done = migrate_store(url)
     message = f"Done: {', '.join(map(str, done))}." if done else "Nothing to do."
     say(message, {"migrations": done}, as_json=as_json)
 

@@ -24,7 +24,8 @@ from oauthbroker.store.posix.migration_marker import MigrationMarker, MigrationS
 from oauthbroker.store.posix.system_calls import Fs, at_border
 from oauthbroker.wiring.key_sources import key_providers
 from oauthbroker.wiring.migration import opened_ring, raw_store
-from oauthbroker.wiring.storage import audit_file, data_of, word_of
+from oauthbroker.wiring.storage import audit_file, data_of
+from oauthbroker.wiring.store_place import word_of
 
 
 def export_store(

@@ -22,7 +22,7 @@ from oauthbroker.store.migration.raw_files import RawFiles
 from oauthbroker.store.migration.verifying import VerifiedStore, verify
 from oauthbroker.wiring.key_sources import key_providers
 from oauthbroker.wiring.storage import check_driver, url_in
-from oauthbroker.wiring.store_place import VARIABLE, naming
+from oauthbroker.wiring.store_place import VARIABLE, naming, place_of
 
 _SCHEMES: Final = ("postgresql://", "postgres://")
 
@@ -31,7 +31,7 @@ def raw_store(word: str, env: Mapping[str, str], *, make: bool = False) -> RawSt
     """Open the store that a command's word names: a folder, `env:NAME`, or the URL of a database without a password.
 
     Raises Refused for a URL with a password, and store codes."""
-    with naming(lambda: f"store: {word}"):
+    with naming(lambda: place_of(word, env)):
         return _raw_store(word, env, make=make)
 
 

@@ -31,7 +31,7 @@ from oauthbroker.store.keys.rotation import LEASE_KIND, KeyRotation, SealedStore
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.posix.system_calls import Fs, at_border
 from oauthbroker.wiring.key_sources import key_free, key_origin, key_providers, provider_of
-from oauthbroker.wiring.store_place import VARIABLE, naming, naming_store, noted
+from oauthbroker.wiring.store_place import naming, naming_store, noted
 
 _LEASES = (*LEASES, LEASE_KIND)
 
@@ -93,11 +93,6 @@ def database_store(
         feed=Feed(direct_url, trusted=settings.store_consistency != "strict"),
         degraded_seconds=DEGRADED_SECONDS if settings.store_consistency == "available" else 0.0,
     )
-
-
-def word_of(settings: Settings) -> str:
-    """Return how commands name the store of the settings."""
-    return f"{VARIABLE}{settings.store_url_env}" if settings.store_url_env else settings.store_root
 
 
 def store_url(settings: Settings, env: Mapping[str, str]) -> Secret | None:

@@ -36,7 +36,7 @@ _FIXES: Final = {
 @contextmanager
 def naming_store(settings: Settings, env: Mapping[str, str]) -> Iterator[None]:
     """Add the place of the store, and what to do about an error of the system, to the note of what the block raises."""
-    with naming(lambda: f"store: {_place(settings, env)}"):
+    with naming(lambda: place_of(word_of(settings), env)):
         yield
 
 
@@ -53,7 +53,7 @@ def naming(place: Callable[[], str]) -> Iterator[None]:
 
 def noted(note: str, settings: Settings, env: Mapping[str, str]) -> str:
     """Return the note with what to do and the place of the store."""
-    return _noted(note, f"store: {_place(settings, env)}")
+    return _noted(note, place_of(word_of(settings), env))
 
 
 def _noted(note: str, place: str) -> str:
@@ -62,12 +62,16 @@ def _noted(note: str, place: str) -> str:
     return "; ".join(filter(None, (f"{first}, {fix}" if fix else first, rest.strip(), place)))
 
 
-def _place(settings: Settings, env: Mapping[str, str]) -> str:
-    name = settings.store_url_env
-    if not name:
-        return settings.store_root
-    address = _address(Secret(env[name])) if env.get(name) else ""
-    return f"{VARIABLE}{name}, the database {address}" if address else f"{VARIABLE}{name}"
+def word_of(settings: Settings) -> str:
+    """Return how commands name the store of the settings."""
+    return f"{VARIABLE}{settings.store_url_env}" if settings.store_url_env else settings.store_root
+
+
+def place_of(word: str, env: Mapping[str, str]) -> str:
+    """Return the place of the store that a command's word names: a database's variable with its address."""
+    url = env.get(word.removeprefix(VARIABLE)) if word.startswith(VARIABLE) else None
+    address = _address(Secret(url)) if url else ""
+    return f"store: {word}, the database {address}" if address else f"store: {word}"
 
 
 def _address(url: Secret) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyrage
 import pytest
 
+from oauthbroker.cli.output.error_output import see
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -15,6 +16,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.store.keys.keyring_document import FORMAT
 from oauthbroker.testing import Canaries
 from oauthbroker.wiring import init_store, migrate_store, open_vault
+from oauthbroker.wiring.store_place import place_of
 from tests.kit import postgres
 from tests.kit.cli import BROKER, Desk
 from tests.kit.running_broker import tree
@@ -58,7 +60,7 @@ def call_it(desk: Desk, found: str) -> dict[str, bytes]:
 def test_a_store_in_files_of_another_format_is_refused_with_what_to_do(desk: Desk, found: str) -> None:
     before = call_it(desk, found)
     refused = desk.type("secrets", "list")
-    said = f"{BrokerError(Code.STORE_FORMAT)} ({FORMATS[found]}; store: {desk.folder / 'store'})\n"
+    said = f"{BrokerError(Code.STORE_FORMAT)} ({FORMATS[found]}; store: {desk.folder / 'store'})\n  {see(Code.STORE_FORMAT)}\n"
     assert (2, said) == (refused.code, refused.err)
     assert before == tree(desk.folder / "store")
 
@@ -115,11 +117,12 @@ async def test_tables_of_a_development_version_are_refused_with_what_to_do(
     with pytest.raises(BrokerError) as refused:
         async with open_vault(here, env=env):
             pass
-    assert (Code.STORE_FORMAT, f"{note}; store: env:{ENV}") == (refused.value.code, refused.value.note)
-    for work in (lambda: migrate_store(empty), lambda: init_store(here, env, SystemClock())):
+    placed = f"{note}; {place_of(f'env:{ENV}', env)}"
+    assert (Code.STORE_FORMAT, placed) == (refused.value.code, refused.value.note)
+    for work, said in ((lambda: migrate_store(empty), note), (lambda: init_store(here, env, SystemClock()), placed)):
         with pytest.raises(BrokerError) as refused:
             work()
-        assert (Code.STORE_FORMAT, note) == (refused.value.code, refused.value.note)
+        assert (Code.STORE_FORMAT, said) == (refused.value.code, refused.value.note)
 
 
 async def test_a_keyring_of_another_format_in_a_database_is_refused(

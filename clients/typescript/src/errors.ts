@@ -33,22 +33,30 @@ export class BrokerError extends Error {
   readonly retryAfterSeconds: number | undefined;
   /** Of `requestInvalid`: the wrong members, as the API names them. */
   readonly errors: readonly RequestError[];
+  /** Of `brokerUnreachable`: the broker that did not answer. */
+  readonly address: string | undefined;
   readonly #said: string | undefined;
 
-  constructor(code: string, more: Partial<Pick<BrokerError, "message" | "retryable" | "status" | "retryAfterSeconds" | "errors">> = {}) {
-    super(more.message ?? SENTENCES.en[code] ?? code);
+  constructor(code: string, more: Partial<Pick<BrokerError, "message" | "retryable" | "status" | "retryAfterSeconds" | "errors" | "address">> = {}) {
+    super((more.message ?? SENTENCES.en[code] ?? code) + at(more.address));
     this.code = code;
     this.retryable = more.retryable ?? code === "brokerUnreachable";
     this.status = more.status;
     this.retryAfterSeconds = more.retryAfterSeconds;
+    this.address = more.address;
     this.errors = more.errors ?? [];
     this.#said = more.message;
   }
 
   /** The broker's sentence as it came, else this client's own in that language. */
   messageIn(locale: Locale): string {
-    return this.#said ?? SENTENCES[locale][this.code] ?? this.message;
+    const own = SENTENCES[locale][this.code];
+    return this.#said ?? (own === undefined ? this.message : own + at(this.address));
   }
+}
+
+function at(address: string | undefined): string {
+  return address === undefined ? "" : ` (${address})`;
 }
 
 /** The locale of that name; undefined for any other word. */

@@ -112,7 +112,7 @@ export class Wire {
       if (error instanceof BrokerError) throw error;
       sent = !NOT_SENT.has(systemCodeOf(error));
     }
-    return { lost: new BrokerError("brokerUnreachable"), sent };
+    return { lost: new BrokerError("brokerUnreachable", { address: this.#base }), sent };
   }
 }
 

@@ -222,6 +222,15 @@ test("what the broker says of a refusal is passed on as it came", () =>
     assert.equal(result.error.message, "Turn 이 종료되었습니다.");
   }));
 
+test("a broker that cannot be reached is named by its address", async () => {
+  const baseUrl = "http://127.0.0.1:9";
+  const oauth = createOAuth({ baseUrl, turnToken: TURN_TOKEN, timeoutMs: 200 });
+  const error: unknown = await oauth.apps().catch((thrown: unknown) => thrown);
+  assert(error instanceof BrokerError);
+  assert.deepEqual([error.code, error.address], ["brokerUnreachable", baseUrl]);
+  assert.ok([error.message, error.messageIn("ko")].every((text) => text.endsWith(`(${baseUrl})`)));
+});
+
 test("a refused request says which of its members are wrong", () => {
   const errors = [{ pointer: "/turn/agentName", problem: "missing" }];
   const body = { code: "requestInvalid", detail: "No.", errors: [...errors, 3, { pointer: 1, problem: "type" }] };

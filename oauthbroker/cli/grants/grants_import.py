@@ -19,6 +19,7 @@ import typer
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, facts, shown
+from oauthbroker.cli.stored_records import unknown
 from oauthbroker.config import Loaded
 from oauthbroker.config.bundle.server_environment import load_here
 from oauthbroker.core.clock import SystemClock
@@ -128,7 +129,7 @@ def _write(refused: TextIO, problems: Sequence[LineProblem]) -> None:
 def _validated(file: str, loaded: Loaded, wanted: Wanted) -> CheckedLines:
     apps: dict[str, App] = {name: draft.app for name, draft in loaded.apps.items()}
     if wanted.app is not None and wanted.app not in apps:
-        raise Refused(f"No OAuthApp is called {shown(wanted.app)}. Nothing was changed.")
+        raise Refused(f"{unknown('app', wanted.app, apps)} Nothing was changed.")
     most = MOST_PROBLEMS if wanted.refused is None else MOST_LINES
     with nullcontext(sys.stdin.buffer) if file == "-" else _opened(Path(file)) as stream:
         return validate(stream, apps, SystemClock().now(), app=wanted.app, most_problems=most)

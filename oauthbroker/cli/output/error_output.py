@@ -48,9 +48,10 @@ def tell(refusal: BrokerError | Refused) -> int:
         count = len(problems)
         typer.echo(f"{count} problem{'s' if count != 1 else ''}; nothing of this configuration was used.", err=True)
         return REFUSED
-    told_by_note = refusal.note and refusal.code in NAMED_BY_THEIR_NOTE
-    typer.echo(f"{refusal.code.value}: {refusal.note}" if told_by_note else str(refusal), err=True)
-    typer.echo(f"  {see(refusal.code)}", err=True)
+    if refusal.note and refusal.code in NAMED_BY_THEIR_NOTE:
+        typer.echo(f"{refusal.code.value}: {refusal.note}", err=True)
+        return REFUSED
+    typer.echo(f"{refusal}\n  {see(refusal.code)}", err=True)
     return REFUSED
 
 

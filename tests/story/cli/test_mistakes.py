@@ -1,4 +1,4 @@
-"""The mistakes of first days, each made once: what is printed says the true cause, the place, and what to do next.
+"""The mistakes of first days, each made once: the printed text says the true cause, the place, and what to do next.
 
 A row is the mistake and three texts that have to be printed: cause, place, remedy. No answer holds a secret or a traceback
 of ours, and none is longer than a screen.
@@ -53,6 +53,19 @@ database("a socket that there is not", "postgresql:///tokens?host=/nowhere", "no
 def _(at: Stage) -> Done:
     at.database(at.postgres.url("nowhere").reveal())
     return at.desk.type("init")
+
+
+@row("a migration of a database that there is not", "no such database", "/nowhere", "createdb")
+def _(at: Stage) -> Done:
+    at.database(at.postgres.url("nowhere").reveal())
+    return at.desk.type("store", "migrate")
+
+
+@row("a copy to a database that there is not", "no such database", "/nowhere", "createdb")
+def _(at: Stage) -> Done:
+    at.ready()
+    at.patch.setenv(DATABASE, at.postgres.url("nowhere").reveal())
+    return at.desk.type("store", "copy", "store", f"env:{DATABASE}")
 
 
 @row("a user that the database does not know", "no such user", f"env:{DATABASE}", "createuser")
@@ -149,6 +162,24 @@ extra("backups without their extra", "pyrage", "store export x.age --recipient a
 extra("flow tools without their database", "sqlalchemy", "flow runs --database sqlite:///x.db", "cannot run here", "needs", 'pip install "oauthbroker[flowtools]"')
 extra("flow tools without their expressions", "cel_expr_python", "flow check config", "flow tools", "need", 'pip install "oauthbroker[flowtools]"')
 
+TOOL = """\
+apiVersion: agents.example.io/v1alpha1
+kind: Tool
+metadata: {name: weather}
+spec: {entry: ./weather.py, exports: [{name: get, description: Weather., parameters: {type: object}}]}
+"""
+
+
+@row("tools without their extra", "Parameters need the extra", "tool.yaml:4:86 spec.exports[0].parameters", 'pip install "oauthbroker[tools]"')
+def _(at: Stage) -> Done:
+    at.patch.setitem(sys.modules, "jsonschema_rs", None)
+    assert 0 == at.desk.type("tools", "run", "--help").code
+    at.broker(more="  plugins: [tools]\n")
+    at.desk.write("tool", TOOL)
+    Path("config", "weather.py").write_text("handlers = {}\n")
+    return at.desk.type("tools", "check")
+
+
 # Typing
 typed("a typo of a command", "grnats list", "No such command 'grnats'", ANYTHING, "Did you mean 'grants'?")
 typed("a typo of a command in a group", "grants lits", "No such command 'lits'", "oauthbroker grants", "Did you mean 'list'?")
@@ -170,6 +201,7 @@ typed("an empty secret", "secrets set mail client_secret", "The secret is empty"
 typed("a secret on the command line", f"secrets set mail client_secret {PASSWORD}", "never an argument", ANYTHING, "send it to stdin")
 typed("nothing to confirm with", "keys retire", "cannot be undone", ANYTHING, "--yes")
 typed("a file of tokens that there is not", "grants import nope.jsonl", "cannot be read", "nope.jsonl", "Name a file that you may read")
+typed("a typo of an app at an import", "grants import - --app mial", "no app mial", "Did you mean mail?", "Nothing was changed", stdin='{"subject": "idp:user:U1"}')
 typed("lines that are no tokens", "grants import - --app mail", "not one JSON object", "line 1", "nothing of this file was used", stdin="{bad")
 typed("a provider that there is not", "providers show gihtub", "no preset of that name", ANYTHING, "github")
 typed("a health check of no broker", "health", "No broker answers", "port {port}", "oauthbroker serve")
@@ -211,7 +243,7 @@ def _(at: Stage) -> Done:
     return at.desk.type("check", "empty")
 
 
-@row("a client secret that nobody stored", "not in the secret store", "mail.yaml:10:19", "oauthbroker secrets set mail client_secret")
+@row("a client secret that was never stored", "not in the secret store", "mail.yaml:10:19", "oauthbroker secrets set mail client_secret")
 def _(at: Stage) -> Done:
     at.ready()
     return at.desk.type("serve")
@@ -335,6 +367,18 @@ def called(at: Stage, key: str, work: Callable[[Runtime], Any]) -> Done:
 
     said = asyncio.run(call())
     return Done(int(bool(said)), "", said)
+
+
+@row("a second broker of one configuration", "another process listens there", "127.0.0.1 port", "Stop it, or change spec.listen")
+def _(at: Stage) -> Done:
+    at.patch.chdir(at.server.desk.folder)
+    return at.desk.type("serve")
+
+
+@row("a move of a store that a broker uses", "brokers use", "store", "stop")
+def _(at: Stage) -> Done:
+    at.patch.chdir(at.server.desk.folder)
+    return at.desk.type("store", "copy", "store", str(at.desk.folder / "moved"), "--cut-over")
 
 
 @row("no broker at the address", "does not answer", "http://127.0.0.1:", "start the broker there")

@@ -64,7 +64,7 @@ def test_debug_shows_the_calls_of_a_crash_and_no_text_of_foreign_exceptions(
 
     def broken(*_: object, **__: object) -> None:
         try:
-            {}[secret]
+            dict[str, str]()[secret]
         except KeyError as error:
             if wrapped:
                 raise ValueError(secret) from error

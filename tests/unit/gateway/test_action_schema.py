@@ -179,7 +179,7 @@ def test_a_json_schema_reads_no_file_even_a_usable_schema(tmp_path: Path) -> Non
 
 def test_json_schema_without_its_extra_is_reported_at_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
-    with pytest.raises(ValueError, match="needs the extra `gateway`. Run `pip install"):
+    with pytest.raises(ValueError, match=r"needs the extra `gateway`\. Run `pip install"):
         rulebook({"actions": {"A": {"jsonSchema": {}}}})
     assert validate([CART])["valid_actions"]
 

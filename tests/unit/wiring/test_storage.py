@@ -19,8 +19,9 @@ from oauthbroker.store.keys.key_encryption_keys import FileKek
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
 from oauthbroker.wiring.offline_store import look_into, open_vault
-from oauthbroker.wiring.storage import data_of, default_audit, init_store, store_url, unlocked, url_in, word_of
+from oauthbroker.wiring.storage import data_of, default_audit, init_store, store_url, unlocked, url_in
 from oauthbroker.wiring.store_keys import open_keys
+from oauthbroker.wiring.store_place import word_of
 
 CLOCK = TestClock()
 URL = "postgresql://db.example/broker"
