@@ -1,4 +1,4 @@
-"""The JSON Schema of a bundle accepts what the broker reads, and refuses what it refuses by shape."""
+"""The JSON Schema of a bundle accepts the documents that the broker reads, and refuses wrong shapes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,14 @@ def test_the_schema_knows_all_kinds_and_lies_beside_the_bundle(tmp_path: Path) -
 
 
 def test_every_bundle_file_names_the_schema_beside_its_bundle() -> None:
-    listed = ["git", "ls-files", "*.yaml", ":!tests", ":(exclude,glob)deploy/kubernetes/*.yaml", ":!oauthbroker/tools/base"]
+    listed = [
+        "git",
+        "ls-files",
+        "*.yaml",
+        ":!tests",
+        ":(exclude,glob)deploy/kubernetes/*.yaml",
+        ":!oauthbroker/tools/base",
+    ]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     checked = 0
     for path in (ROOT / name for name in names):
