@@ -31,7 +31,7 @@ KINDS: Final = ("OAuthApp", "CredentialApp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewServer:
-    """What was made. `missing` are the secrets that the store still needs, `unset` the variables without a value."""
+    """A folder and its contents. `missing` are the secrets that the store still needs, `unset` the variables without a value."""
 
     folder: Path
     apps: tuple[str, ...]
@@ -156,7 +156,7 @@ def environment_of(source: Path | None) -> Mapping[str, str]:
 
 
 def lines_about(made: NewServer) -> list[str]:
-    """Return what was made and what to do next."""
+    """Return the contents of the folder, and the next steps."""
     apps = ", ".join(made.apps) or "none: put OAuthApps into config/apps"
     lines = [
         f"Made {made.folder}: config ({apps}), store, keys, {FILE_NAME}",

@@ -58,7 +58,7 @@ def bundle_schema() -> dict[str, Any]:
 
 
 def write_schema(bundle: Path) -> None:
-    """Write the schema beside a bundle. A folder that cannot be written keeps what it has."""
+    """Write the schema beside a bundle. A folder that cannot be written stays as it is."""
     with suppress(OSError):
         text = json.dumps(bundle_schema(), indent=1, ensure_ascii=False)
         bundle.absolute().parent.joinpath(FILE_NAME).write_text(text + "\n", "utf-8")

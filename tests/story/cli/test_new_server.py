@@ -73,7 +73,7 @@ async def test_the_folder_serves_the_same_apps_with_their_secrets_and_a_key_of_i
     assert key not in text
 
 
-def test_what_it_prints_has_no_secret_and_a_folder_with_files_is_refused(source: Desk) -> None:
+def test_the_output_has_no_secret_and_a_folder_with_files_is_refused(source: Desk) -> None:
     done = source.type("init", "--server", "team")
     assert (2, True) == (done.code, "has files already. Name a new folder." in done.err)
     done = source.type("init", "--server", "other", "--json")

@@ -1,4 +1,4 @@
-"""The JSON Schema of a bundle accepts what the broker reads, and refuses what it refuses by shape."""
+"""The JSON Schema of a bundle accepts the documents that the broker reads, and refuses wrong shapes."""
 
 from __future__ import annotations
 

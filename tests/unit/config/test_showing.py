@@ -15,7 +15,7 @@ ODD = ["on", "1e3", "0o17", "1:20", "2026-01-01", "", "~", "a: b", "# c", "two\n
 
 
 @pytest.mark.parametrize("name", ["the example", "a bundle of tests"])
-def test_what_is_shown_is_the_same_bundle(tmp_path: Path, name: str) -> None:
+def test_the_shown_bundle_is_the_same_bundle(tmp_path: Path, name: str) -> None:
     source = EXAMPLE if name == "the example" else bundle(tmp_path, f"{BROKER}---\n{APP}---\n{GLOBAL}---\n{TOOL}")
     again = tmp_path / "again" / "config"
     again.mkdir(parents=True)
