@@ -55,7 +55,7 @@ SHARED := -n $(WORKERS) --dist worksteal --durations=10
 # The stories that `make test` runs on PostgreSQL, beside the store in memory. One minute of CPU at most.
 POSTGRES_STORIES := $(addprefix tests/story/,test_main_story.py test_resume.py test_erasure.py test_revocation.py test_tool_calls.py \
 	test_refresh_concurrency.py api/test_events.py api/test_event_streams.py api/test_withdrawn_callers.py api/test_clients.py \
-	api/test_operator_reads.py)
+	api/test_operator_reads.py test_credential_forms.py::test_each_form_reaches_the_api_by_each_way)
 
 # Tests start hundreds of Pythons and several that rewrite every assert: none of them compiles what another one has
 # compiled, also where the environment asks for no byte code.

@@ -7,14 +7,18 @@ same link: no key is used up by being typed.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.testing import IdentityProvider
+from oauthbroker.model.token_results import AuthorizationRequired
+from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_keyring
 from tests.faults.cancel_drive import Driven, Plan
 from tests.faults.crash_kit import CrashAtChange
@@ -28,8 +32,8 @@ from tests.faults.key_stories import (
     wants_key,
     with_key,
 )
-from tests.kit.broker_process import Process
-from tests.kit.crashfs import Crash
+from tests.kit.broker_process import CHANGING, Process
+from tests.kit.crashfs import Crash, HookedFs
 from tests.kit.forms import swept
 
 MOST_CHANGES, MOST_AWAITS = 150, 200
@@ -156,3 +160,37 @@ async def test_cancelled_at_any_await_an_entry_is_stored_once_or_can_be_made_aga
 
 async def alone(driven: Driven) -> Any:
     return await driven
+
+
+class Refusing(HookedFs):
+    """A disk that takes no change while `error` is set."""
+
+    error = 0
+
+    def _step(self, call: str, _args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
+        if self.error and call in CHANGING:
+            raise OSError(self.error, os.strerror(self.error))
+        return run()
+
+
+@pytest.mark.case("49")
+@pytest.mark.parametrize("error", [errno.EROFS, errno.ENOSPC], ids=errno.errorcode.get)
+async def test_a_disk_that_takes_nothing_leaves_the_key_to_be_typed_again(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, error: int
+) -> None:
+    ring, disk = open_keyring(tmp_path), Refusing()
+    process = Process.start(tmp_path, ring, [key_app(identity_provider)], test_clock.now(), disk)
+    known = await before_key(process, identity_provider)
+    disk.error = error
+    with pytest.raises(BrokerError) as caught:
+        await typed(process, known)
+    assert Code.STORE_UNAVAILABLE is caught.value.code
+    assert known[1] not in str(caught.value)
+    disk.error = 0
+    assert isinstance(await wants_key(process), AuthorizationRequired)
+    await typed(process, known)
+    assert await has_key(process, known)
+    disk.error = error
+    assert 200 == await used(process, [identity_provider.url("/userinfo")]), "a stored key is used all the same"
+    disk.error = 0
+    await process.die()

@@ -18,11 +18,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from starlette.applications import Starlette
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.static_credential import Placement
 from oauthbroker.observability.tracing import _NOTHING, ERROR_TYPE, KEYS, Span, span
-from oauthbroker.testing import Canaries, TestClock
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.app import plain
-from tests.kit.running_broker import ALICE, BASE, BOB, Harness, turn
+from tests.kit.running_broker import ALICE, BASE, BOB, Harness, running, turn
 from tests.story.every_outcome import every_outcome
+from tests.story.keys_kit import GOOD, KeyApi, key_app, sent, with_key
 from tests.unit.web.kit import ask
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -221,3 +223,23 @@ async def test_what_others_did_to_starlette_does_not_reach_our_pages(test_clock:
         pass
 
     assert Starlette is plain(Again) is plain(Instrumented) is plain(Starlette)
+
+
+@pytest.mark.case("156")
+async def test_a_key_in_an_address_is_in_no_span(
+    api: KeyApi, spans: InMemorySpanExporter, test_clock: TestClock
+) -> None:
+    """Neither while it is checked, nor while it is used or refused."""
+    places = {"asked": ("query", {"key": "{apiKey}"}), "walked": ("path", {"path": "/bot{apiKey}"})}
+    apps = [key_app(api, name, placement=Placement(kind=kind, texts=texts)) for name, (kind, texts) in places.items()]  # type: ignore[arg-type]
+    async with IdentityProvider(clock=test_clock) as idp, running(idp, apps, clock=test_clock) as harness:
+        for name in places:
+            await with_key(harness, api, app=name)
+            assert 200 == (await sent(harness, api, app=name)).status_code
+        del api.keys[GOOD]
+        for name in places:
+            await sent(harness, api, app=name)
+    text = "".join(each.to_json() for each in spans.get_finished_spans())
+    assert "walked" in text, "requests are traced"
+    assert GOOD not in text
+    assert "/bot" not in text
