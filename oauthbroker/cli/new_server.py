@@ -31,7 +31,8 @@ KINDS: Final = ("OAuthApp", "CredentialApp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewServer:
-    """A folder and its contents. `missing` are the secrets that the store still needs, `unset` the variables without a value."""
+    """A folder and its contents. `missing` are the secrets that the store still needs, `unset` the variables without a
+    value."""
 
     folder: Path
     apps: tuple[str, ...]
