@@ -180,6 +180,13 @@ async def test_a_teams_connection_leads_to_no_page(harness: Harness) -> None:
     assert "ask for a link" in person.page.text
 
 
+async def test_a_direct_link_proves_no_browser(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
+    app = user_app(identity_provider)
+    app = replace(app, redirect=replace(app.redirect, link="direct"))
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        assert not offers((await connected(harness)).page)
+
+
 async def test_after_the_brokers_own_login_the_button_is_there(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
