@@ -35,7 +35,7 @@ class Refused(Exception):
 class AwsService:
     """One service in one region: `target` is its prefix in `X-Amz-Target`. Credentials are boto3's: environment,
     profile, or the machine's role. `endpoint` is a VPC endpoint or a stand-in, empty for the region's own; `ca` (PEM)
-    is trusted beside the system's. `about` names what is asked for, in errors."""
+    is trusted beside the system's. `about` names the key or secret, in errors."""
 
     name: str
     target: str

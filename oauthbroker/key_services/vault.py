@@ -46,7 +46,7 @@ class VaultClient:
     ) -> None:
         """`address` is https, or http to a literal loopback address (an agent on this machine). `token_file` is read at
         each request, because agents replace it; `token` is used without one. `ca` (PEM) is trusted beside the
-        system's; `proxy` leads out of the company's network. `about` names what is asked for, in errors."""
+        system's; `proxy` leads out of the company's network. `about` names the key or secret, in errors."""
         self._address, self._about = address.rstrip("/"), about
         self._namespace, self._token_file, self._token, self._ca = namespace, token_file, token, ca
         self._proxy = proxy

@@ -27,7 +27,7 @@ ReadOutside = Callable[[Iterable[OutsideValue]], Mapping[OutsideValue, Secret]]
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """What was read for a credential: its values, packed; or else why there are none."""
+    """The packed values that were read for a credential, and why the newest read failed."""
 
     credential: StaticCredential
     values: Secret | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -9,8 +10,13 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.static_credential import unpacked
 from oauthbroker.testing import IdentityProvider
+from oauthbroker.wiring.opening import open_running
 from tests.kit.cli import Desk
+from tests.story.test_backup import identity_file
 
 VALUE, NEXT = "key-of-the-meter-00017", "key-of-the-meter-00018"
 PAGE = "https://meter.example/keys"
@@ -43,6 +49,39 @@ def holding(folder: Path, *values: str) -> list[str]:
     sought = [value.encode() for value in values]
     files = [path for path in folder.rglob("*") if path.is_file()]
     return [str(path) for path in files if any(each in path.read_bytes() for each in sought)]
+
+
+def kept(desk: Desk) -> list[dict[str, str]]:
+    """The values of both slots, as a broker on this configuration reads them."""
+
+    async def read() -> list[dict[str, str]]:
+        async with open_running("config", env={}, clock=SystemClock(), background=False) as running:
+            versioned = await running.parts.repository.grant(GrantKey("meter", "team:1", ""))
+            assert versioned is not None
+            assert versioned.record.token is not None
+            slots = versioned.record.token.access_token, versioned.record.next_credential
+            return [unpacked(each) for each in slots if each is not None]
+
+    return asyncio.run(read())
+
+
+def test_a_key_survives_a_new_seed_a_move_and_a_backup(stocked: Desk) -> None:
+    """Both slots, and no file on the way has a value."""
+    both = [LINE["credential"], LINE["next"]]
+    for words in (("rotate", "--wait", "0"), ("reseal",), ("retire", "--yes")):
+        assert 0 == stocked.type("keys", *words).code
+    assert both == kept(stocked)
+    assert 0 == stocked.type("store", "copy", "store", "moved", "--cut-over").code
+    broker = (stocked.folder / "config" / "broker.yaml").read_text()
+    stocked.write("broker", broker.replace("../store", "../moved"))
+    assert both == kept(stocked)
+    identity, recipient = identity_file(stocked)
+    assert 0 == stocked.type("store", "export", "store.age", "--recipient", recipient).code
+    stocked.write("broker", broker.replace("../store", "../restored"))
+    assert 0 == stocked.type("store", "import", "store.age", "--identity", identity).code
+    assert 0 == stocked.type("store", "accept-restore", "--yes").code
+    assert both == kept(stocked)
+    assert [] == holding(stocked.folder, VALUE, NEXT)
 
 
 def test_the_check_lists_the_fields_their_place_and_the_check(desk: Desk, idp: IdentityProvider) -> None:
