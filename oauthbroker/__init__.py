@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from oauthbroker.model.turn import Turn, TurnAuth
     from oauthbroker.model.turn_token import narrow
     from oauthbroker.observability.metrics import Metric
+    from oauthbroker.personal.connection import LocalConnection, local
     from oauthbroker.wiring import open_broker
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "ConfigInvalidError",
     "Failed",
     "InjectionError",
+    "LocalConnection",
     "Metric",
     "OAuthCapability",
     "Ready",
@@ -53,6 +55,7 @@ __all__ = [
     "check_config",
     "credential_app",
     "errors_for_model",
+    "local",
     "narrow",
     "oauth_app",
     "open_broker",
@@ -75,6 +78,7 @@ __getattr__ = lazily(
         "model.turn": {"Turn", "TurnAuth"},
         "model.turn_token": {"narrow"},
         "observability.metrics": {"Metric"},
+        "personal.connection": {"LocalConnection", "local"},
         "wiring": {"open_broker"},
     },
 )

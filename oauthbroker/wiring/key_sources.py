@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -65,6 +66,16 @@ def key_origin(settings: Settings, env: Mapping[str, str]) -> str:
         return KEY_ENV
     credential = Path(env[CREDENTIALS_ENV], CREDENTIAL) if env.get(CREDENTIALS_ENV) else None
     return str(credential) if credential is not None and credential.exists() else settings.key_file
+
+
+def environment_without_keys() -> dict[str, str]:
+    """Return the environment of this process without the keys and settings of servers (OAUTHBROKER_*), for a store that
+    is none of theirs."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("OAUTHBROKER_") and name != CREDENTIALS_ENV
+    }
 
 
 def key_free(settings: Settings) -> tuple[Path, ...]:
