@@ -20,7 +20,7 @@ from oauthbroker.personal.places import Places
 from oauthbroker.tokens.context import OAuthContext
 
 if TYPE_CHECKING:
-    from oauthbroker.injection.http_clients import AsyncHttpClient, HttpClient
+    from oauthbroker.injection.http_libraries import AsyncHttpClient, HttpClient
 
 T = TypeVar("T")
 
