@@ -6,7 +6,7 @@ import base64
 from typing import Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.key_services.aws_service import AwsService, Refused
+from oauthbroker.key_services.aws_service import AwsService, ServiceRefused
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 
 _OTHER_KEY: Final = frozenset({"InvalidCiphertextException", "IncorrectKeyException"})
@@ -54,7 +54,7 @@ class AwsKms:
     def _call(self, operation: str, members: dict[str, Any], wanted: str) -> bytes:
         try:
             return base64.b64decode(self._kms.call(operation, members)[wanted], validate=True)
-        except Refused as refused:
+        except ServiceRefused as refused:
             failed = self._mismatch() if refused.code in _OTHER_KEY else self._kms.unusable(refused.code)
         except (KeyError, TypeError, ValueError):
             failed = self._kms.unusable("its answer cannot be read")

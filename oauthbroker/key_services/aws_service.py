@@ -23,7 +23,7 @@ _PAUSES: Final = (0.2, 0.8, 0.0)  # after each try but the last
 _BUSY: Final = frozenset({"ThrottlingException", "KMSInternalException", "DependencyTimeoutException"})
 
 
-class Refused(Exception):
+class ServiceRefused(Exception):
     """The service answered with an error. `code` is its word, such as `AccessDeniedException`."""
 
     def __init__(self, code: str) -> None:
@@ -47,7 +47,7 @@ class AwsService:
     _session: Any = field(default=None, init=False, repr=False)
 
     def call(self, operation: str, members: dict[str, Any]) -> dict[str, Any]:
-        """Return the members of the answer. Raises `Refused`, and `keyUnknown` for a service that cannot be used."""
+        """Return the members of the answer. Raises `ServiceRefused`, and as `asked` does."""
         request = self._signed(operation, members)
         status, body = asked(lambda transport: _tried(transport, request), self.proxy, self.about)
         try:
@@ -57,7 +57,7 @@ class AwsService:
         if not isinstance(said, dict):
             raise self.unusable(f"status {status}, and its answer cannot be read")
         if status != 200:
-            raise Refused(_code(said))
+            raise ServiceRefused(_code(said))
         return said
 
     def unusable(self, why: str) -> BrokerError:

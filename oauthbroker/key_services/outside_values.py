@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.key_services.aws_service import AwsService, Refused
+from oauthbroker.key_services.aws_service import AwsService, ServiceRefused
 from oauthbroker.key_services.vault import VaultClient
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.outside_values import OutsideValue, VaultLogin
@@ -69,7 +69,7 @@ class OutsideValues:
         )
         try:
             text = service.call("GetSecretValue", {"SecretId": value.path}).get("SecretString")
-        except Refused as refused:
+        except ServiceRefused as refused:
             failed = _gone(value) if refused.code in _GONE else service.unusable(refused.code)
         else:
             return {"": text, **_members(text)}

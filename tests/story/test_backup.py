@@ -29,6 +29,7 @@ from oauthbroker.store.migration.raw import RawRecord
 from oauthbroker.store.posix.migration_marker import MigrationState
 from oauthbroker.testing import Canaries, IdentityProvider
 from tests.kit import postgres
+from tests.kit.age_identity import identity_file
 from tests.kit.cli import BROKER, Desk, age_after_a_start, serving
 from tests.kit.raw_world import RECORDS, Dying, Killed, World
 
@@ -300,17 +301,6 @@ def desk(
     tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Desk:
     return Desk(tmp_path, canaries, monkeypatch, capsys)
-
-
-def identity_file(desk: Desk) -> tuple[str, str]:
-    """Write an identity for its owner alone. Return its path and its recipient."""
-    identity, path = pyrage.x25519.Identity.generate(), desk.folder / "keys" / "identity.txt"
-    desk.canaries.add(str(identity), "identity")
-    desk.canaries.excuse(path)
-    path.parent.mkdir(exist_ok=True)
-    with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
-        file.write(f"# made for this test\n{identity}\n")
-    return str(path), str(identity.to_public())
 
 
 @pytest.mark.slow

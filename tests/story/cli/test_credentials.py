@@ -15,8 +15,8 @@ from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.static_credential import unpacked
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.wiring.opening import open_running
+from tests.kit.age_identity import identity_file
 from tests.kit.cli import Desk
-from tests.story.test_backup import identity_file
 
 VALUE, NEXT = "key-of-the-meter-00017", "key-of-the-meter-00018"
 PAGE = "https://meter.example/keys"

@@ -9,9 +9,9 @@ import pytest
 from oauthbroker.config import load
 from oauthbroker.providers.credentials import CredentialPreset, credential_presets
 from tests.unit.config.bundles import HEAD, write
-from tests.unit.config.test_credential_mistakes import BROKER
 
 ALL = [pytest.param(preset, id=name) for name, preset in credential_presets().items()]
+BROKER = f'{HEAD}kind: Broker\nmetadata: {{name: broker}}\nspec: {{publicBaseUrl: "http://127.0.0.1:8484"}}\n'
 UNCHECKED = {"workday"}  # no request that every tenant answers
 
 
