@@ -32,6 +32,9 @@ from oauthbroker.serving.hardening import harden
 COMPLETE = "_OAUTHBROKER_COMPLETE"
 COMMANDS = {
     "demo": "Watch the whole story on this machine.",
+    "login": "Connect your own account at a provider, without a server.",
+    "status": "List your own connections.",
+    "logout": "End your own connection, here and at the provider.",
     "init": "Make the key and the keyring of a new store.",
     "check": "Check a configuration and list its contents.",
     "doctor": "Check keys, store, disk, clock, providers and grants, and say what to do.",
@@ -51,7 +54,7 @@ COMMANDS = {
     "providers": "Presets of providers: facts and their sources.",
 }
 
-FOLDERS = {"doctor", "grants"}  # their commands are in `commands.py`
+FOLDERS = {"doctor", "grants", "login"}  # their commands are in `commands.py`
 
 
 def command_of(name: str) -> Any:
