@@ -15,7 +15,7 @@ import typer
 import yaml
 
 from oauthbroker.cli import run
-from oauthbroker.personal import app_files
+from oauthbroker.personal import app_files, logins
 from oauthbroker.personal.places import Places
 from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, connect_through
 from oauthbroker.testing.browser import Page
@@ -44,6 +44,7 @@ class Person:
         patch.setenv("XDG_DATA_HOME", str(self.data))
         patch.setenv("DISPLAY", ":0")
         patch.chdir(folder)
+        patch.setattr(logins, "CONSENT_SECONDS", 15.0)  # a test that fails ends soon
         patch.setattr(webbrowser, "open", self._open)
         patch.setattr(typer, "prompt", self._prompt)
         patch.setattr(typer, "confirm", lambda question, **_: self._prompt(question) == "y")

@@ -72,11 +72,11 @@ async def test_a_second_login_asks_before_another_account_takes_the_place(
     assert (0, True) == (wider.code, "scope read write" in wider.out), wider
     beside, _ = await person.log_in(idp, "oidc", "--account", "work", who="bob")
     assert (0, True) == (beside.code, bob in beside.out), beside
-    replaced, _ = await person.log_in(idp, "oidc", who="carol", answers=["y"])
-    assert (0, True) == (replaced.code, identity(idp, "carol") in replaced.out), replaced
+    replaced, _ = await person.log_in(idp, "oidc", who="mallory", answers=["y"])
+    assert (0, True) == (replaced.code, identity(idp, "mallory") in replaced.out), replaced
 
     rows = (await asyncio.to_thread(person.type, "status")).out
-    assert [["oidc", identity(idp, "carol")], ["oidc@work", bob]] == sorted(row.split()[:2] for row in rows.splitlines())
+    assert [["oidc", identity(idp, "mallory")], ["oidc@work", bob]] == sorted(row.split()[:2] for row in rows.splitlines())
     work = oauthbroker.local("oidc", account="work")
     assert await asyncio.to_thread(work.token) != await asyncio.to_thread(oauthbroker.local("oidc").token)
 
