@@ -14,6 +14,7 @@ from oauthbroker.cli.output.completion_words import preset_names
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson, Yes
 from oauthbroker.cli.output.tables import shown
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.accounts import is_account
@@ -23,6 +24,7 @@ from oauthbroker.personal.local_broker import open_local_vault
 from oauthbroker.personal.places import Places
 from oauthbroker.providers import presets
 from oauthbroker.providers.credentials import credential_presets
+from oauthbroker.wiring.mcp_server_facts import McpServerFacts, look_at_mcp_server
 
 app = typer.Typer(add_completion=False)
 PROVIDER = typer.Argument(
@@ -70,7 +72,10 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
     )
     name = _app(places, provider, given)
     wanted = Wanted(name, account, browser and not given.remote, yes)
-    ended = asyncio.run(connect(places, wanted, given))
+    try:
+        ended = asyncio.run(connect(places, wanted, given))
+    except KeyboardInterrupt:
+        raise typer.Abort from None
     document: dict[str, Any] = {"app": name, "identity": ended.view.identity, "scopes": list(ended.view.scopes)}
     say(shown(ended.text), document | ({"account": account} if account else {}), as_json=as_json)
 
@@ -111,9 +116,16 @@ def _change(places: Places, name: str, given: Given) -> None:
 
 def _mcp_app(places: Places, url: str, given: Given) -> str:
     """Return the app of an MCP server, which says itself how users sign in."""
-    from oauthbroker.wiring.mcp_server_facts import look_at_mcp_server
+    try:
+        facts = asyncio.run(look_at_mcp_server(url, (), places.config))
+    except BrokerError as error:
+        refused = error
+    else:
+        return _app_of_server(places, url, facts, given)
+    raise Refused(f"{url} is no MCP server that can be used: {refused}")
 
-    facts = asyncio.run(look_at_mcp_server(url, (), places.config))
+
+def _app_of_server(places: Places, url: str, facts: McpServerFacts, given: Given) -> str:
     name, number = facts.app_name, 1
     while name in places.names():
         if app_files.read_app(places, name)["spec"].get("mcp", {}).get("url") == facts.url:

@@ -85,10 +85,11 @@ def unknown(provider: str, places: Places) -> Refused:
 def new_app(provider: str, given: Given, callback: str) -> Answers:
     """Ask what a new app of a preset needs. Raises Refused."""
     preset, key = presets().get(provider), credential_presets().get(provider)
+    if given.key and key is None:
+        raise Refused(f"{provider} has no preset for keys. Leave out --key.")
     if key is not None and (preset is None or given.key):
         return Answers(provider=provider, kind="CredentialApp", params=_params(key, given))
-    if preset is None:
-        raise Refused(f"{provider} has no preset for keys. Leave out --key.")
+    assert preset is not None  # noqa: S101  (it has one of the two)
     note(f"No app is configured for {preset.title} here. These answers make one.")
     is_device = _device(preset, given)
     if preset.register_at:

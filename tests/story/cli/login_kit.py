@@ -61,7 +61,7 @@ class Person:
     def _prompt(self, question: str, default: str = "", *, hide_input: bool = False, **_: Any) -> str:
         self.asked.append((question, not hide_input))
         if not self.answers:
-            raise KeyboardInterrupt
+            raise typer.Abort
         return self.answers.pop(0) or default
 
     @property
@@ -74,7 +74,7 @@ class Person:
     def type(self, *words: str, answers: list[str] | None = None, stdin: str = "") -> Done:
         """Type one command, at a terminal if there are answers."""
         self.answers, self.asked = list(answers or ()), []
-        given = _Stdin(io.BytesIO(stdin.encode()))
+        given = _Stdin(io.BytesIO(stdin.encode("utf-8", "surrogateescape")))
         given.terminal = answers is not None
         self._patch.setattr(sys, "stdin", given)
         self._capture.readouterr()

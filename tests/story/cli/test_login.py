@@ -12,7 +12,7 @@ import yaml
 
 import oauthbroker
 from oauthbroker import BrokerError, Code
-from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, connect_through, leave
+from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, leave
 from tests.story.cli.login_kit import Person
 from tests.story.keys_kit import GOOD, NEWER, OF_BOB, KeyApi, key_api
 from tests.story.mcp_apps_kit import mcp_site
@@ -60,7 +60,10 @@ async def test_a_second_login_asks_before_another_account_takes_the_place(
     assert 0 == first.code, first.err
 
     unasked, _ = await person.log_in(idp, "oidc")
-    assert (0, f"oidc is connected as {alice} already.") == (unasked.code, unasked.out[: unasked.out.index("already.") + 8])
+    assert (0, f"oidc is connected as {alice} already.") == (
+        unasked.code,
+        unasked.out[: unasked.out.index("already.") + 8],
+    )
     declined, _ = await person.log_in(idp, "oidc", answers=["n"])
     assert (2, "Nothing was changed.") == (declined.code, declined.err.strip())
     wider, page = await person.log_in(idp, "oidc", "--scopes", "read write", who="bob")
@@ -76,7 +79,9 @@ async def test_a_second_login_asks_before_another_account_takes_the_place(
     assert (0, True) == (replaced.code, identity(idp, "mallory") in replaced.out), replaced
 
     rows = (await asyncio.to_thread(person.type, "status")).out
-    assert [["oidc", identity(idp, "mallory")], ["oidc@work", bob]] == sorted(row.split()[:2] for row in rows.splitlines())
+    assert [["oidc", identity(idp, "mallory")], ["oidc@work", bob]] == sorted(
+        row.split()[:2] for row in rows.splitlines()
+    )
     work = oauthbroker.local("oidc", account="work")
     assert await asyncio.to_thread(work.token) != await asyncio.to_thread(oauthbroker.local("oidc").token)
 
@@ -108,7 +113,7 @@ GITHUB = {"apiVersion": "agents.example.io/v1alpha1", "kind": "OAuthApp", "metad
 
 def write_github(person: Person, idp: IdentityProvider, **changes: Any) -> str:
     """An app of the preset, at the scripted provider; the secret of its client."""
-    client = idp.register(Client("gh", redirect_uris=(person.callback("github"),), dialect="github"))
+    client = idp.register(Client("gh", redirect_uris=(person.callback("github"),), dialect="github", device_interval=1))
     source = {"valueFrom": {"secretRef": {"ref": "Secret/github", "key": "client_secret"}}}
     ours = idp.endpoints
     spec = {
@@ -150,7 +155,9 @@ async def test_over_ssh_a_code_is_typed_elsewhere_or_a_port_is_forwarded(
 ) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.7 22")
     secret = write_github(person, idp)
-    begun = asyncio.create_task(asyncio.to_thread(person.type, "login", "github", "--device", "--client-secret", "-", stdin=secret))
+    begun = asyncio.create_task(
+        asyncio.to_thread(person.type, "login", "github", "--device", "--client-secret", "-", stdin=secret)
+    )
     device = await until_device(idp, begun)
     await idp.device_agree(idp.url("/device"), device)
     done = await begun
@@ -191,7 +198,9 @@ async def test_a_key_is_typed_unseen_checked_and_never_handed_out(person: Person
         assert (2, True) == (unknown.code, "Nothing was stored." in unknown.err), unknown
         done = await asyncio.to_thread(person.type, "login", "meter", answers=["key-unknown", GOOD])
         assert 0 == done.code, done.err
-        assert "Connected as meter:user:U234567. The key is sealed here; Meter accepted it." in done.out.replace("meter accepted", "Meter accepted")
+        assert "Connected as meter:user:U234567. The key is sealed here; Meter accepted it." in done.out.replace(
+            "meter accepted", "Meter accepted"
+        )
         assert [False, False] == [echo for _, echo in person.asked]
         assert "Made at https://meter.example/keys" in done.err
 
@@ -205,7 +214,7 @@ async def test_a_key_is_typed_unseen_checked_and_never_handed_out(person: Person
         other = await asyncio.to_thread(person.type, "login", "meter", answers=["y", OF_BOB])
         assert (0, True) == (other.code, "meter:user:U345678" in other.out), other
         api.keys.clear()
-        with pytest.raises(BrokerError, match="The connection has ended for meter. Run: oauthbroker login meter"):
+        with pytest.raises(BrokerError, match=r"The connection has ended for meter\. Run: oauthbroker login meter"):
             await asyncio.to_thread(program)
         status = await asyncio.to_thread(person.type, "status")
         assert "key rejected" in status.out
