@@ -37,21 +37,21 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
     provider: Annotated[str, PROVIDER],
     account: Annotated[str, typer.Option(help="A name for one of several accounts.")] = "",
     client_id: Annotated[str, typer.Option(help="The client id that the provider shows.")] = "",
-    client_secret: Annotated[
-        str | None, typer.Option(metavar="-", help="Read the client secret, or the fields of a key, from stdin.")
-    ] = None,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", help="Read the client secret, or the fields of a key, a line each, from stdin.")
+    ] = False,
     scopes: Annotated[str | None, typer.Option(help='Scopes, such as "repo read:org".')] = None,
     param: Annotated[list[str] | None, typer.Option(help="A value of the preset, such as tenant=...")] = None,
     key: Annotated[bool, typer.Option("--key", help="A key, where the provider has OAuth, too.")] = False,
     device: Annotated[
         bool | None, typer.Option("--device/--no-device", help="Type a code on another device; over ssh by default.")
     ] = None,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link alone.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where the provider sends the browser back to.")] = 0,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Connect your own account at a provider.
+    """Connect your own account at a provider, without a server.
 
     Asks once for what is missing, and keeps it in your data folder: the app as YAML, its secret and the grant sealed.
     Each answer can be an option. Secrets are typed without echo, or read from stdin.
@@ -62,7 +62,7 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
     places.prepare()
     given = Given(
         client_id=client_id.strip(),
-        secrets=questions.read_secrets(client_secret),
+        secrets=questions.read_secrets() if stdin else None,
         scopes=None if scopes is None else questions.words(scopes),
         params=dict(_param(each) for each in param or ()),
         device=device,
@@ -71,7 +71,7 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
         port=port or app_files.port_of(places),
     )
     name = _app(places, provider, given)
-    wanted = Wanted(name, account, browser and not given.remote, yes)
+    wanted = Wanted(name, account, not (no_browser or given.remote), yes)
     try:
         ended = asyncio.run(connect(places, wanted, given))
     except KeyboardInterrupt:

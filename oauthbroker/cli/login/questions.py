@@ -56,15 +56,8 @@ def ask(question: str, default: str = "", *, hidden: bool = False) -> str:
     return said.strip()
 
 
-def read_secrets(marker: str | None) -> tuple[str, ...] | None:
-    """Return the lines of stdin if the option says `-`. Raises Refused for a value, which others could read."""
-    if marker is None:
-        return None
-    if marker != "-":
-        raise Refused(
-            "A secret is never an argument: other users see it in the list of processes, and the shell keeps it. Write "
-            "--client-secret - and send it to stdin. Replace this one at the provider."
-        )
+def read_secrets() -> tuple[str, ...]:
+    """Return the lines of stdin. Raises Refused."""
     data = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise Refused(f"The secret is longer than {MOST_BYTES // 1024} KiB. Nothing was changed.")
@@ -114,7 +107,7 @@ def client(preset: Preset, given: Given, *, is_device: bool) -> tuple[str, Secre
     wanted = "deviceCode" if is_device else "authorizationCode"
     if not is_asking():
         missing = [] if given.client_id else ["--client-id ID"]
-        missing += [] if given.secrets is not None or wanted in without else ["the secret on stdin: --client-secret -"]
+        missing += [] if given.secrets is not None or wanted in without else ["the secret on stdin: --stdin"]
         if missing:
             raise Refused(f"Nothing can be asked without a terminal. Missing: {', and '.join(missing)}.")
     client_id = given.client_id or (ask("  Client ID") if is_asking() else "")
@@ -150,9 +143,7 @@ def key_values(fields: tuple[CredentialField, ...], given: Given) -> dict[str, s
         return {each.name: line for each, line in zip(fields, lines, strict=True)}
     if not is_asking():
         names = ", ".join(each.title for each in fields)
-        raise Refused(
-            f"Nothing can be asked without a terminal. Send to stdin with --client-secret -, a line each: {names}."
-        )
+        raise Refused(f"Nothing can be asked without a terminal. Send to stdin with --stdin, a line each: {names}.")
     for page in dict.fromkeys(each.obtain for each in fields if each.obtain):
         note(f"  Made at {page}")
     return {each.name: ask(f"  {_titled(each)}", hidden=True) for each in fields}

@@ -56,7 +56,7 @@ async def test_a_second_login_asks_before_another_account_takes_the_place(
 ) -> None:
     words = person.has_oidc(idp)
     alice, bob = identity(idp, "alice"), identity(idp, "bob")
-    first, _ = await person.log_in(idp, *words, "--scopes", "read", "--client-secret", "-", stdin=person.secret)
+    first, _ = await person.log_in(idp, *words, "--scopes", "read", "--stdin", stdin=person.secret)
     assert 0 == first.code, first.err
 
     unasked, _ = await person.log_in(idp, "oidc")
@@ -88,7 +88,7 @@ async def test_a_second_login_asks_before_another_account_takes_the_place(
 
 async def test_logout_tells_the_provider_and_forget_leaves_nothing(person: Person, idp: IdentityProvider) -> None:
     words = person.has_oidc(idp)
-    done, _ = await person.log_in(idp, *words, "--client-secret", "-", stdin=person.secret)
+    done, _ = await person.log_in(idp, *words, "--stdin", stdin=person.secret)
     assert 0 == done.code, done.err
     ended = await asyncio.to_thread(person.type, "logout", "oidc")
     assert (0, "oidc: ended here and at the provider\n") == (ended.code, ended.out)
@@ -138,7 +138,7 @@ def write_github(person: Person, idp: IdentityProvider, **changes: Any) -> str:
 
 async def test_a_program_gets_clients_with_and_without_await(person: Person, idp: IdentityProvider) -> None:
     secret = write_github(person, idp)
-    done, _ = await person.log_in(idp, "github", "--client-secret", "-", stdin=secret)
+    done, _ = await person.log_in(idp, "github", "--stdin", stdin=secret)
     assert 0 == done.code, done.err
 
     def program() -> Any:
@@ -155,9 +155,7 @@ async def test_over_ssh_a_code_is_typed_elsewhere_or_a_port_is_forwarded(
 ) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.7 22")
     secret = write_github(person, idp)
-    begun = asyncio.create_task(
-        asyncio.to_thread(person.type, "login", "github", "--device", "--client-secret", "-", stdin=secret)
-    )
+    begun = asyncio.create_task(asyncio.to_thread(person.type, "login", "github", "--device", "--stdin", stdin=secret))
     device = await until_device(idp, begun)
     await idp.device_agree(idp.url("/device"), device)
     done = await begun
@@ -194,7 +192,7 @@ def write_meter(person: Person, api: KeyApi) -> None:
 async def test_a_key_is_typed_unseen_checked_and_never_handed_out(person: Person) -> None:
     async with key_api() as api:
         write_meter(person, api)
-        unknown = await asyncio.to_thread(person.type, "login", "meter", "--client-secret", "-", stdin="key-unknown\n")
+        unknown = await asyncio.to_thread(person.type, "login", "meter", "--stdin", stdin="key-unknown\n")
         assert (2, True) == (unknown.code, "Nothing was stored." in unknown.err), unknown
         done = await asyncio.to_thread(person.type, "login", "meter", answers=["key-unknown", GOOD])
         assert 0 == done.code, done.err
@@ -219,7 +217,7 @@ async def test_a_key_is_typed_unseen_checked_and_never_handed_out(person: Person
         status = await asyncio.to_thread(person.type, "status")
         assert "key rejected" in status.out
         api.keys[NEWER] = "U345678"
-        again = await asyncio.to_thread(person.type, "login", "meter", "--client-secret", "-", stdin=NEWER)
+        again = await asyncio.to_thread(person.type, "login", "meter", "--stdin", stdin=NEWER)
         assert 0 == again.code, again
         ended = await asyncio.to_thread(person.type, "logout", "meter")
         assert "still works at the provider until it is ended there: https://meter.example/keys" in ended.out
@@ -242,7 +240,7 @@ async def test_an_mcp_server_needs_its_address_and_no_answer(person: Person, idp
 
 async def test_cancel_at_the_provider_is_said_and_no_success(person: Person, idp: IdentityProvider) -> None:
     words = person.has_oidc(idp)
-    done, _ = await person.log_in(idp, *words, "--client-secret", "-", stdin=person.secret, deny=True)
+    done, _ = await person.log_in(idp, *words, "--stdin", stdin=person.secret, deny=True)
     assert 2 == done.code
     assert "You said no at oidc. Nothing was connected.\n" == done.err[done.err.index("You said") :]
     assert "oauthbroker login oidc" in (await asyncio.to_thread(person.type, "status")).out
@@ -250,7 +248,7 @@ async def test_cancel_at_the_provider_is_said_and_no_success(person: Person, idp
 
 async def test_another_browser_cannot_finish_a_login(person: Person, idp: IdentityProvider) -> None:
     words = person.has_oidc(idp)
-    begun, link = await person.started("login", *words, "--client-secret", "-", stdin=person.secret)
+    begun, link = await person.started("login", *words, "--stdin", stdin=person.secret)
     browser, stranger = Browser(canaries=person.canaries), Browser(canaries=person.canaries)
     to_provider = (await leave(browser, link)).next_url
     planted = await idp.agree(to_provider or "", "bob", browser=stranger)

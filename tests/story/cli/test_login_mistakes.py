@@ -35,21 +35,21 @@ def person(tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, 
 MISTAKES: dict[str, tuple[tuple[str, ...], list[str] | None, str, str]] = {
     "a misspelt provider": (("login", "githb"), None, "", "Did you mean github? Run: oauthbroker login github"),
     "a provider of which nothing is known": (("login", "qqqqqq"), None, "", "Presets: oauthbroker providers list"),
-    "no terminal": (("login", "github"), None, "", "Missing: --client-id ID, and the secret on stdin: --client-secret -."),
+    "no terminal": (("login", "github"), None, "", "Missing: --client-id ID, and the secret on stdin: --stdin."),
     "no terminal for a parameter": (("login", "oidc"), None, "", "Missing: --param issuer=..."),
     "no terminal for a key": (("login", "datadog"), None, "", "a line each: API key, Application key"),
     "an empty client id": (("login", "github"), [""], "", "The client ID is empty. GitHub shows it"),
     "an empty secret where one is needed": (("login", "google"), ["id", ""], "", "Google takes no client without one"),
-    "a secret as an argument": (("login", "github", "--client-secret", VALUE), None, "", "A secret is never an argument"),
+    "a secret as an argument, which other users would see": (("login", "github", "--client-secret", VALUE), None, "", "No such option: --client-secret"),
     "a parameter that does not exist": (("login", "github", "--param", "hos=x"), None, "", "The nearest is host."),
     "a parameter without a value": (("login", "github", "--param", "host"), None, "", "Write --param name=value."),
     "a value that the preset refuses": (
-        ("login", "github", "--param", "host=a b", "--client-id", "x", "--client-secret", "-"), None, "s", "spec.params.host",
+        ("login", "github", "--param", "host=a b", "--client-id", "x", "--stdin"), None, "s", "spec.params.host",
     ),
     "a device flow that does not exist": (("login", "slack", "--device"), ["id"], "", "Slack has no device flow"),
     "a key of a provider without keys": (("login", "google", "--key"), None, "", "google has no preset for keys"),
-    "too few fields of a key": (("login", "datadog", "--client-secret", "-"), None, "one", "Send 2, one for each of"),
-    "a secret that is no text": (("login", "github", "--client-secret", "-"), None, "\udcff", "not text in UTF-8"),
+    "too few fields of a key": (("login", "datadog", "--stdin"), None, "one", "Send 2, one for each of"),
+    "a secret that is no text": (("login", "github", "--stdin"), None, "\udcff", "not text in UTF-8"),
     "an account without a name": (("login", "github", "--account", "\x07"), None, "", "--account is a name"),
     "an end of what is not there": (("logout", "githb"), None, "", "Did you mean github?"),
     "an address of no MCP server": (("login", "http://127.0.0.1:9/mcp"), None, "", "http://127.0.0.1:9/mcp is no MCP server that can be used: "),
@@ -71,7 +71,7 @@ def test_a_mistake_is_refused_with_what_to_do(person: Person, mistake: str) -> N
 def test_a_taken_port_is_named_with_the_next_one(person: Person, idp: IdentityProvider) -> None:
     words = person.has_oidc(idp)
     with socket.create_server(("127.0.0.1", person.port)):
-        done = person.type("login", *words, "--client-secret", "-", stdin=person.secret)
+        done = person.type("login", *words, "--stdin", stdin=person.secret)
     assert 2 == done.code
     assert f"Cannot listen on 127.0.0.1 port {person.port}: another process listens there." in done.err
     assert (
@@ -90,7 +90,7 @@ ENDS = {
 
 async def test_each_end_of_a_request_is_said(person: Person, idp: IdentityProvider) -> None:
     words = person.has_oidc(idp)
-    denied, _ = await person.log_in(idp, *words, "--client-secret", "-", stdin=person.secret, deny=True)
+    denied, _ = await person.log_in(idp, *words, "--stdin", stdin=person.secret, deny=True)
     assert 2 == denied.code
     async with open_local(person.places, only={"oidc"}) as running:
         login = Login.of(running, "oidc")
@@ -142,7 +142,7 @@ def test_a_place_that_another_user_could_have_written_is_not_used(person: Person
 @pytest.mark.slow
 def test_ctrl_c_while_a_login_waits_ends_clean(person: Person, idp: IdentityProvider) -> None:
     words = person.has_oidc(idp)
-    command = [sys.executable, "-c", MAIN, "login", *words, "--client-secret", "-", "--no-browser"]
+    command = [sys.executable, "-c", MAIN, "login", *words, "--stdin", "--no-browser"]
     env = environment(XDG_DATA_HOME=str(person.data))
     with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
