@@ -148,16 +148,14 @@ def _app_of_server(places: Places, url: str, facts: McpServerFacts, given: Given
 
 
 def _write(places: Places, name: str, answers: Answers, given: Given) -> None:
+    """Write a new app, after its secret is sealed: an app without it would be of no use."""
     app_files.write_broker(places, host=app_files.host_for(answers.provider), port=given.port)
-    app_files.write_app(places, name, answers.resource(name))
-    if answers.secret is None:
-        return
-    try:
+    resource = answers.resource(name)
+    app_files.check_app(places, resource)
+    if answers.secret is not None:
         asyncio.run(_keep(places, name, answers.secret))
-    except BaseException:
-        app_files.remove_app(places, name)
-        raise
-    note(f"  The secret is sealed in {places.store}")
+        note(f"  The secret is sealed in {places.store}")
+    app_files.write_app(places, name, resource)
 
 
 async def _keep(places: Places, name: str, secret: Secret) -> None:
