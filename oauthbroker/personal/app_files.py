@@ -21,8 +21,7 @@ from oauthbroker.providers import presets
 API_VERSION = "agents.example.io/v1alpha1"
 SECRET_KEY = "client_secret"
 MCP = "mcp"
-NAMED_LOCALHOST = frozenset({"microsoft"})
-"""Providers that take a callback without https at the name `localhost` alone (docs/quickstart.md)."""
+NAMED_LOCALHOST = frozenset({"microsoft"})  # takes a callback without https at the name `localhost` alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

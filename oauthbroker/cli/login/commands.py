@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from oauthbroker.cli.login import questions
-from oauthbroker.cli.login.consent import Wanted, connect, is_remote
+from oauthbroker.cli.login.consent import LoginWish, is_remote, log_in
 from oauthbroker.cli.login.questions import Given, note
 from oauthbroker.cli.output.completion_words import preset_names
 from oauthbroker.cli.output.json_output import say
@@ -53,7 +53,7 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
 ) -> None:
     """Connect your own account at a provider, without a server.
 
-    Asks once for what is missing, and keeps it in your data folder: the app as YAML, its secret and the grant sealed.
+    Asks once for the missing values, and keeps them in your data folder: the app as YAML, secret and grant sealed.
     Each answer can be an option. Secrets are typed without echo, or read from stdin.
     """
     if account and not is_account(account):
@@ -71,9 +71,9 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
         port=port or app_files.port_of(places),
     )
     name = _app(places, provider, given)
-    wanted = Wanted(name, account, not (no_browser or given.remote), yes)
+    wanted = LoginWish(name, account, not (no_browser or given.remote), yes)
     try:
-        ended = asyncio.run(connect(places, wanted, given))
+        ended = asyncio.run(log_in(places, wanted, given))
     except KeyboardInterrupt:
         raise typer.Abort from None
     document: dict[str, Any] = {"app": name, "identity": ended.view.identity, "scopes": list(ended.view.scopes)}

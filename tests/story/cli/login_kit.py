@@ -97,7 +97,7 @@ class Person:
     async def log_in(
         self, idp: IdentityProvider, *words: str, who: str = "alice", deny: bool = False, **more: Any
     ) -> tuple[Done, Page | None]:
-        """Log in, with the browser of this person. Return what was printed, and the last page."""
+        """Log in, with the browser of this person. Return the output, and the last page."""
         task, link = await self.started("login", *words, **more)
         page = None
         if link:

@@ -18,7 +18,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.personal.local_broker import open_local
-from oauthbroker.personal.logins import Login
+from oauthbroker.personal.logins import LocalLogin
 from oauthbroker.testing import Canaries, IdentityProvider
 from tests.kit.cli import MAIN, environment
 from tests.story.cli.login_kit import Person
@@ -51,7 +51,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], list[str] | None, str, str]] = {
     "too few fields of a key": (("login", "datadog", "--stdin"), None, "one", "Send 2, one for each of"),
     "a secret that is no text": (("login", "github", "--stdin"), None, "\udcff", "not text in UTF-8"),
     "an account without a name": (("login", "github", "--account", "\x07"), None, "", "--account is a name"),
-    "an end of what is not there": (("logout", "githb"), None, "", "Did you mean github?"),
+    "a logout without an app": (("logout", "githb"), None, "", "Did you mean github?"),
     "an address of no MCP server": (("login", "http://127.0.0.1:9/mcp"), None, "", "http://127.0.0.1:9/mcp is no MCP server that can be used: "),
     "Ctrl-C at a question": (("login", "github"), [], "", "Stopped."),
 }  # fmt: skip
@@ -82,7 +82,7 @@ def test_a_taken_port_is_named_with_the_next_one(person: Person, idp: IdentityPr
 
 ENDS = {
     "declined": (SessionOutcome("failed", Code.PROVIDER_DENIED), "You said no at oidc. Nothing was connected."),
-    "expired": (SessionOutcome("expired"), "Nobody agreed at oidc in time, so the link has ended. Run again"),
+    "expired": (SessionOutcome("expired"), "The link has ended, because no consent came from oidc in time. Run again"),
     "another account": (SessionOutcome("failed", Code.SUBJECT_MISMATCH), "subjectMismatch"),
     "a provider that failed": (SessionOutcome("failed", Code.EXCHANGE_FAILED), "oidc: exchangeFailed: "),
 }
@@ -93,7 +93,7 @@ async def test_each_end_of_a_request_is_said(person: Person, idp: IdentityProvid
     denied, _ = await person.log_in(idp, *words, "--stdin", stdin=person.secret, deny=True)
     assert 2 == denied.code
     async with open_local(person.places, only={"oidc"}) as running:
-        login = Login.of(running, "oidc")
+        login = LocalLogin.of(running, "oidc")
         for outcome, said in ENDS.values():
             with pytest.raises(Refused) as refused:
                 consent._check(login, outcome, None)
