@@ -89,8 +89,8 @@ def new_app(provider: str, given: Given, callback: str) -> Answers:
         note(f"  Register it there: {preset.register_at}")
     if not is_device:
         note(f"  Its callback is   {callback}")
-    for each in preset.notes if is_device else ():
-        if "device flow" in each:
+    for each in preset.notes:
+        if any(word in each for word in (("device flow",) if is_device else ("redirect", "localhost"))):
             note(f"  {each}")
     params = _params(preset, given)
     issuer = params.pop(ISSUER, "") if ISSUER not in preset.params else ""

@@ -12,6 +12,7 @@ import yaml
 
 import oauthbroker
 from oauthbroker import BrokerError, Code
+from oauthbroker.personal import logins
 from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, leave
 from tests.story.cli.login_kit import Person
 from tests.story.keys_kit import GOOD, NEWER, OF_BOB, KeyApi, key_api
@@ -150,6 +151,7 @@ async def test_a_program_gets_clients_with_and_without_await(person: Person, idp
         assert 200 == (await github.get(idp.url("/user"))).status_code
 
 
+@pytest.mark.slow
 async def test_over_ssh_a_code_is_typed_elsewhere_or_a_port_is_forwarded(
     person: Person, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +165,9 @@ async def test_over_ssh_a_code_is_typed_elsewhere_or_a_port_is_forwarded(
     assert f"and type {device}" in done.err
     assert person.links.empty(), "no browser was opened"
 
+    monkeypatch.setattr(logins, "CONSENT_SECONDS", 0.1)
     forwarded, _ = await person.log_in(idp, "github", "--no-device", "--yes")
+    assert (2, True) == (forwarded.code, "The link has ended, because no consent came from" in forwarded.err), forwarded
     assert f"ssh -L {person.port}:127.0.0.1:{person.port} 192.0.2.7" in forwarded.err
 
 
