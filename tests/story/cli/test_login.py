@@ -161,7 +161,7 @@ async def test_over_ssh_a_code_is_typed_elsewhere_or_a_port_is_forwarded(
     device = await until_device(idp, begun)
     await idp.device_agree(idp.url("/device"), device)
     done = await begun
-    assert (0, True) == (done.code, "Connected as github:user:" in done.out), done
+    assert (0, True) == (done.code, "github:user:" in done.out), done
     assert f"and type {device}" in done.err
     assert person.links.empty(), "no browser was opened"
 
