@@ -87,6 +87,17 @@ async def test_a_second_login_asks_before_another_account_takes_the_place(
     assert await asyncio.to_thread(work.token) != await asyncio.to_thread(oauthbroker.local("oidc").token)
 
 
+async def test_the_settings_of_a_server_are_none_of_a_login(
+    person: Person, idp: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OAUTHBROKER_KEY", "OAUTHBROKER_KEY_FILE", "OAUTHBROKER_STORE_ROOT", "CREDENTIALS_DIRECTORY"):
+        monkeypatch.setenv(name, str(tmp_path / "server"))
+    done, _ = await person.log_in(idp, *person.has_oidc(idp), "--stdin", stdin=person.secret)
+    assert 0 == done.code, done.err
+    assert [person.data / "oauthbroker" / "keys"] == [key.parent for key in person.keys]
+    assert not (tmp_path / "server").exists()
+
+
 async def test_logout_tells_the_provider_and_forget_leaves_nothing(person: Person, idp: IdentityProvider) -> None:
     words = person.has_oidc(idp)
     done, _ = await person.log_in(idp, *words, "--stdin", stdin=person.secret)
