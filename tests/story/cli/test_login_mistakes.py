@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -159,5 +160,10 @@ def test_ctrl_c_while_a_login_waits_ends_clean(person: Person, idp: IdentityProv
     person.canaries.excuse(*person.keys)
     assert (130, "Stopped.") == (process.returncode, rest.strip().splitlines()[-1]), said + rest
     assert "Traceback" not in rest
-    status = person.type("status")
-    assert "oauthbroker login oidc" in status.out
+
+    async def requests() -> list[str]:
+        async with open_local(person.places, only={"oidc"}) as running:
+            return [session.status for session in await running.broker.sessions.list()]
+
+    assert "pending" not in asyncio.run(requests()), "the link is withdrawn"
+    assert "oauthbroker login oidc" in person.type("status").out
