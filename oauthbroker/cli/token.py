@@ -25,6 +25,6 @@ def token_command(
     token on a terminal.
     """
     if sys.stdout.isatty():
-        raise Refused("No token is printed on a terminal: use $(oauthbroker token ...) or `oauthbroker exec`.")
+        raise Refused("No token is printed on a terminal: use $(oauthbroker token ...) or `oauthbroker run`.")
     ready = token_for(app_name, scopes, min_ttl, as_json=as_json)
     say(ready.access_token.reveal(), ready.to_json(), as_json=as_json)

@@ -1,4 +1,4 @@
-"""Get a token by the turn token in the environment, for the shell commands `token` and `exec`."""
+"""Get a token by the turn token in the environment, for the shell commands `token` and `run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`oauthbroker exec`: become a command that finds a token in its environment, or at a file descriptor."""
+"""`oauthbroker run`: become a command that finds a token in its environment, or at a file descriptor."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class AppBeforeDashes(TyperCommand):
         return super().parse_args(ctx, args if isinstance(values.get("app_name"), str) else args[:end])
 
 
-@app.command("exec", cls=AppBeforeDashes)
-def exec_command(
+@app.command("run", cls=AppBeforeDashes)
+def run_command(
     app_name: AppArgument,
     words: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The command, after `--`.")],
     env: Annotated[
@@ -104,5 +104,5 @@ def _become(words: list[str], env: dict[str, str]) -> NoReturn:
         status, problem = NOT_FOUND, "there is no such command"
     except (OSError, ValueError):
         status, problem = NOT_RUN, "the command cannot be run"
-    typer.echo(f"oauthbroker exec: {problem}.", err=True)
+    typer.echo(f"oauthbroker run: {problem}.", err=True)
     raise typer.Exit(status)
