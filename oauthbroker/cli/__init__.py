@@ -51,12 +51,13 @@ COMMANDS = {
     "providers": "Presets of providers: facts and their sources.",
 }
 
-FOLDERS = {"doctor", "grants"}  # their commands are in `commands.py`
+# A module `cli.run` would replace the function of that name.
+PLACES = {"doctor": "doctor.commands", "grants": "grants.commands", "run": "run_with_token"}
 
 
 def command_of(name: str) -> Any:
     """Import a command when it is called. The help of a group of commands stands in the table above."""
-    place = f"{name}.commands" if name in FOLDERS else name.replace("-", "_")
+    place = PLACES.get(name, name.replace("-", "_"))
     found: typer.Typer = import_module(f"oauthbroker.cli.{place}").app
     found.info.help = COMMANDS[name]
     return plain_command(found)
