@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from oauthbroker.model.turn import Turn, TurnAuth
     from oauthbroker.model.turn_token import narrow
     from oauthbroker.observability.metrics import Metric
+    from oauthbroker.personal.connection import LocalConnection, local
     from oauthbroker.wiring import open_broker
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "ConfigInvalidError",
     "Failed",
     "InjectionError",
+    "LocalConnection",
     "Metric",
     "Ready",
     "RequestRefusedError",
@@ -47,6 +49,7 @@ __all__ = [
     "__version__",
     "check_config",
     "errors_for_model",
+    "local",
     "narrow",
     "open_broker",
 ]
@@ -66,6 +69,7 @@ __getattr__ = lazily(
         "model.turn": {"Turn", "TurnAuth"},
         "model.turn_token": {"narrow"},
         "observability.metrics": {"Metric"},
+        "personal.connection": {"LocalConnection", "local"},
         "wiring": {"open_broker"},
     },
 )

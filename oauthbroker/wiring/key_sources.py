@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from oauthbroker.config.key_file import CREDENTIALS_ENV
+from oauthbroker.config.key_file import CREDENTIALS_ENV, KEY_FILE_ENV
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.settings import KeySource, Settings
@@ -65,6 +66,12 @@ def key_origin(settings: Settings, env: Mapping[str, str]) -> str:
         return KEY_ENV
     credential = Path(env[CREDENTIALS_ENV], CREDENTIAL) if env.get(CREDENTIALS_ENV) else None
     return str(credential) if credential is not None and credential.exists() else settings.key_file
+
+
+def environment_without_keys() -> dict[str, str]:
+    """Return the environment of this process without the keys of servers, for a store that is none of theirs."""
+    keys = {KEY_ENV, KEY_FILE_ENV, CREDENTIALS_ENV}
+    return {name: value for name, value in os.environ.items() if name not in keys}
 
 
 def key_free(settings: Settings) -> tuple[Path, ...]:

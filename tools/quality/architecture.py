@@ -47,6 +47,7 @@ FOLDERS = {
     "broker": "the `Broker` object that embedders hold",
     "serving": "listeners and HTTP/1.1 connections",
     "wiring": "builds all parts, starts and stops them",
+    "personal": "one person's connections on one machine: `oauthbroker.local`, `login`, `status`, `logout`",
     "__init__": "the public names: `oauthbroker` for programs that run agents, `oauthbroker.plugins` for plug-ins",
     "tools": "a plug-in: the tool runtime, with tools, agents and turns",
     "gateway": "a plug-in: it checks the actions that a model proposes, before they run",

@@ -1,0 +1,154 @@
+"""The file of an app, made of a person's answers: the resource that a server reads, too. Its secret is in the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+from oauthbroker.config import ConfigInvalidError, load
+from oauthbroker.core.refused import Refused
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.sentences import two_sentences
+from oauthbroker.personal.places import PORT, Places
+from oauthbroker.providers import presets
+
+API_VERSION = "agents.example.io/v1alpha1"
+SECRET_KEY = "client_secret"
+MCP = "mcp"
+NAMED_LOCALHOST = frozenset({"microsoft"})
+"""Providers that take a callback without https at the name `localhost` alone (docs/quickstart.md)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What a person said of one app. `secret` is that of the client; None for a public one. `mcp` are the members of
+    an MCP server's app."""
+
+    provider: str
+    kind: str = "OAuthApp"
+    flow: str = "authorizationCode"
+    client_id: str = ""
+    secret: Secret | None = None
+    scopes: tuple[str, ...] = ()
+    params: Mapping[str, str] = field(default_factory=dict)
+    issuer: str = ""
+    mcp: Mapping[str, Any] = field(default_factory=dict)
+
+    def resource(self, name: str) -> dict[str, Any]:
+        """Return the resource, without the secret."""
+        spec: dict[str, Any] = {"provider": self.provider}
+        if self.params:
+            spec["params"] = dict(self.params)
+        if self.kind == "OAuthApp":
+            spec |= self._oauth_app(name)
+        spec |= {"subjectMode": "user", "accounts": "several"}
+        spec["owner"] = {"binding": "localOperator", **self._identity(name)}
+        return {"apiVersion": API_VERSION, "kind": self.kind, "metadata": {"name": name}, "spec": spec}
+
+    def _oauth_app(self, name: str) -> dict[str, Any]:
+        source = {"valueFrom": {"secretRef": {"ref": f"Secret/{name}", "key": SECRET_KEY}}}
+        proof = {"authMethod": "none"} if self.secret is None else {"clientSecret": source}
+        client = {"client": {"clientId": self.client_id, **proof}} if self.client_id else {}
+        issuer = {"endpoints": {"issuer": self.issuer}} if self.issuer else {}
+        return {"flow": self.flow, **client, **issuer, **self.mcp, "scopes": list(self.scopes)}
+
+    def _identity(self, name: str) -> dict[str, Any]:
+        """Return a spelling of accounts for a provider whose preset has none, so that one is told from another."""
+        preset = presets().get(self.provider)
+        rule = preset.identity.user if preset is not None else None
+        if self.kind != "OAuthApp" or rule is None or rule.template:
+            return {}
+        return {"identity": {"user": {"template": f"{name}:user:{{sub}}"}}}
+
+
+def read_app(places: Places, name: str) -> dict[str, Any]:
+    """Return the resource in an app's file. Raises Refused for a file that holds another thing."""
+    found = _read(places.app_file(name))
+    if not isinstance(found.get("spec"), dict):
+        raise Refused(f"{places.app_file(name)} holds no app. Move it away, then run: oauthbroker login {name}")
+    return found
+
+
+def write_app(places: Places, name: str, resource: Mapping[str, Any]) -> None:
+    """Check an app as a server does, then write its file in one step. Raises Refused with each problem."""
+    text = _text(resource)
+    _check(_broker(places), text)
+    _write(places.app_file(name), text)
+
+
+def remove_app(places: Places, name: str) -> None:
+    places.app_file(name).unlink(missing_ok=True)
+
+
+def write_broker(places: Places, *, host: str = "127.0.0.1", port: int = PORT) -> None:
+    """Say where callbacks come back to, if that is new. What a person wrote beside it stays."""
+    broker = _broker(places)
+    wanted = {"publicBaseUrl": f"http://{host}:{port}", "listen": {"host": host, "port": port}}
+    if wanted.items() <= broker["spec"].items():
+        return
+    broker["spec"] |= wanted
+    _write(places.broker_file, _text(broker))
+
+
+def port_of(places: Places) -> int:
+    """Return the port of the callbacks."""
+    listen = _broker(places)["spec"].get("listen")
+    port = listen.get("port") if isinstance(listen, dict) else None
+    return port if isinstance(port, int) else PORT
+
+
+def host_for(provider: str) -> str:
+    """Return the host of callbacks of this provider."""
+    return "localhost" if provider in NAMED_LOCALHOST else "127.0.0.1"
+
+
+def _broker(places: Places) -> dict[str, Any]:
+    broker = _read(places.broker_file)
+    head = {"apiVersion": API_VERSION, "kind": "Broker", "metadata": {"name": "broker"}}
+    spec = broker.get("spec")
+    return {**head, **broker, "spec": dict(spec) if isinstance(spec, dict) else {}}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (yaml.YAMLError, UnicodeDecodeError):
+        found = None
+    if isinstance(found, dict):
+        return found
+    raise Refused(f"{path} is no YAML of one resource. Mend it, or move it away.")
+
+
+def _check(broker: Mapping[str, Any], app: str) -> None:
+    with TemporaryDirectory() as folder:
+        Path(folder, "bundle.yaml").write_text(f"{_text(broker)}---\n{app}", "utf-8")
+        try:
+            load(folder)
+        except ConfigInvalidError as refused:
+            said = [f"{it.path}: {two_sentences(it.what, it.hint)}" for it in refused.problems]
+        else:
+            return
+    raise Refused("\n".join(said))
+
+
+def _text(resource: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(resource), sort_keys=False, allow_unicode=True)
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file in one step. Its folder is ours alone."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)

@@ -1,0 +1,158 @@
+"""`oauthbroker.local("github")`: a person's own connection, for a program that this person runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from threading import Thread
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import App
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
+from oauthbroker.personal.local_broker import local_turn, open_local
+from oauthbroker.personal.places import Places
+from oauthbroker.tokens.context import OAuthContext
+
+if TYPE_CHECKING:
+    from oauthbroker.injection.http_clients import AsyncHttpClient, HttpClient
+
+T = TypeVar("T")
+
+
+class LocalRefusedError(BrokerError):
+    """There is no such connection, or it cannot be used so. The message says what to do."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(code)
+        self._text = text
+
+    def message(self, locale: Locale = "en") -> str:  # noqa: ARG002  (commands are English)
+        return self._text
+
+
+class _Opened(NamedTuple):
+    """The person's `ctx.oauth`, and the app."""
+
+    oauth: OAuthContext
+    app: App
+
+
+def local(name: str, *, account: str | None = None) -> LocalConnection:
+    """Return the connection that `oauthbroker login NAME` made. `account` is one of several: `login --account`."""
+    return LocalConnection(name, account or "")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalConnection:
+    """One app of this person. Each method opens the store for itself, so that nothing has to be closed but clients.
+
+    Its methods raise a BrokerError: `grantNotFound` where nobody has logged in, with the command that does.
+    """
+
+    app: str
+    account: str = ""
+
+    @property
+    def ref(self) -> str:
+        return f"{self.app}@{self.account}" if self.account else self.app
+
+    @contextmanager
+    def client(self, *, library: ModuleType | None = None) -> Iterator[HttpClient]:
+        """Give an HTTP client whose requests to the app's API carry the token, for a `with` block. `library` as
+        `oauth.client` has it."""
+        with _on_a_thread(self.opened()) as (found, loop):
+            _wait(loop, self.check(found.oauth))
+            with found.oauth.sync.client(self.ref, library=library) as client:
+                yield client
+
+    @asynccontextmanager
+    async def async_client(self, *, library: ModuleType | None = None) -> AsyncIterator[AsyncHttpClient]:
+        """Give the same for an `async with` block."""
+        async with self.opened() as found:
+            await self.check(found.oauth)
+            async with found.oauth.client(self.ref, library=library) as client:
+                yield client
+
+    def token(self) -> Secret:
+        """Return an access token that works now."""
+        return self._ready()[0]
+
+    def headers(self) -> dict[str, str]:
+        """Return the header that carries the token at this provider."""
+        token, app = self._ready()
+        name, value = app.habits.token_proof(token)
+        return {name: value.reveal()}
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[_Opened]:
+        """Open the store for a block. Raises LocalRefusedError where there is no such app."""
+        places = Places.of_user()
+        places.check()
+        if self.app not in places.names():
+            raise LocalRefusedError(Code.OAUTH_APP_NOT_FOUND, self._advice("There is no app"))
+        async with open_local(places, only={self.app}) as running:
+            yield _Opened(running.broker.oauth(local_turn(self.app, self.account)), running.parts.apps[self.app])
+
+    async def check(self, oauth: OAuthContext) -> None:
+        """Raise LocalRefusedError if the person has to log in first."""
+        self._raise(await oauth.missing_consent(self.ref))
+
+    async def ready(self, found: _Opened) -> Ready:
+        """Return a token. Raises LocalRefusedError, also for an app whose credential is never handed out."""
+        if found.app.credential is not None:
+            text = f"The key of {self.app} is never handed out. Use oauthbroker.local({self.app!r}).client()."
+            raise LocalRefusedError(Code.REQUEST_INVALID, text)
+        result = await found.oauth.get_access_token(self.ref)
+        if not isinstance(result, Ready):
+            self._raise(result)
+        assert isinstance(result, Ready)  # noqa: S101  (the other two were raised)
+        return result
+
+    def _ready(self) -> tuple[Secret, App]:
+        with _on_a_thread(self.opened()) as (found, loop):
+            return _wait(loop, self.ready(found)).access_token, found.app
+
+    def _raise(self, result: AuthorizationRequired | Failed | None) -> None:
+        if isinstance(result, AuthorizationRequired):
+            raise LocalRefusedError(Code.GRANT_NOT_FOUND, self._advice("Nobody is logged in"))
+        if isinstance(result, Failed):
+            raise LocalRefusedError(result.code, result.message)
+
+    def _advice(self, what: str) -> str:
+        more = f" --account {self.account}" if self.account else ""
+        return f"{what} for {self.ref}. Run: oauthbroker login {self.app}{more}"
+
+
+@contextmanager
+def _on_a_thread(opening: AbstractAsyncContextManager[T]) -> Iterator[tuple[T, asyncio.AbstractEventLoop]]:
+    """Run an async context on an event loop of its own thread for the block, since the caller's may be running one."""
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever, name="oauthbroker-local", daemon=True)
+    thread.start()
+    try:
+        found = _wait(loop, _entered(opening))
+        try:
+            yield found, loop
+        finally:
+            _wait(loop, _left(opening))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _entered(opening: AbstractAsyncContextManager[T]) -> T:
+    return await opening.__aenter__()
+
+
+async def _left(opening: AbstractAsyncContextManager[Any]) -> None:
+    await opening.__aexit__(None, None, None)
+
+
+def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run_coroutine_threadsafe(work, loop).result()

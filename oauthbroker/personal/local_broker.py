@@ -1,0 +1,79 @@
+"""Open a broker over a person's own places, for one command or one program. Several processes may do so at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from oauthbroker.config import load
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.grants.grants import Vault
+from oauthbroker.model.settings import Settings
+from oauthbroker.model.turn import Turn, TurnAuth
+from oauthbroker.personal.places import Places
+from oauthbroker.wiring import init_store, open_vault, with_keys
+from oauthbroker.wiring.key_sources import environment_without_keys
+from oauthbroker.wiring.opening import open_running
+from oauthbroker.wiring.running import Running
+
+SUBJECT: Final = "local:user:me"
+AGENT: Final = "local"
+
+
+class QuietLog:
+    """Drops the lines of a broker in a command: what goes wrong is an error of the call that met it."""
+
+    def bind(self, **_fields: Any) -> QuietLog:
+        return self
+
+    def info(self, event: str, **fields: Any) -> None: ...
+
+    warning = error = info
+
+
+def local_turn(app: str, account: str = "") -> Turn:
+    """Return the one turn there is: the person's own, with this account of the app."""
+    accounts = {app: [account]} if account else {}
+    return Turn(AGENT, AGENT, auth=TurnAuth(subjects={"user": SUBJECT}, accounts=accounts))
+
+
+@asynccontextmanager
+async def open_local(
+    places: Places | None = None, *, only: Collection[str] | None = None, background: bool = False
+) -> AsyncIterator[Running]:
+    """Run a broker over the places for the block, its store made if it is new. `only`, `background` as `open_broker`
+    has them. Raises Refused for a place that another user could have written, and store codes."""
+    places = places or Places.of_user()
+    _made(places)
+    opened = open_running(
+        places.config,
+        env=environment_without_keys(),
+        clock=SystemClock(),
+        log=QuietLog(),
+        background=background,
+        only=only,
+    )
+    async with opened as running:
+        yield running
+
+
+@asynccontextmanager
+async def open_local_vault(places: Places) -> AsyncIterator[Vault]:
+    """Open the store alone, to keep secrets there."""
+    async with open_vault(_made(places), env=environment_without_keys()) as vault:
+        yield vault
+
+
+def _made(places: Places) -> Settings:
+    """Make the places and the store that are missing."""
+    places.prepare()
+    settings = with_keys(load(places.config).settings, environment_without_keys())
+    if not (places.store / "data" / "keyring").exists():
+        try:
+            init_store(settings, environment_without_keys(), SystemClock())
+        except BrokerError as error:
+            if error.code is not Code.KEY_EXISTS:  # another process has made it meanwhile
+                raise
+    return settings
