@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -52,6 +53,8 @@ async def _work(config: Path, post: str) -> None:
 async def _serve(config: Path, workers: int, *, as_json: bool) -> int:
     """Serve in this process, or as the parent of several. Return the exit status."""
     from oauthbroker.config import load
+    from oauthbroker.personal.places import Places
+    from oauthbroker.personal.serve_socket import local_listener
     from oauthbroker.serving.listeners import open_listeners
 
     clock = SystemClock()
@@ -62,7 +65,8 @@ async def _serve(config: Path, workers: int, *, as_json: bool) -> int:
         if as_json:
             answer({"url": settings.public_base_url, "pid": os.getpid(), "workers": workers})
 
-    with open_listeners(settings) as listeners:
+    with open_listeners(settings) as opened, local_listener(settings, Places.of_user()) as local:
+        listeners = replace(opened, local=local)
         if workers > 1:  # a parent loads neither broker nor server
             from oauthbroker.workers.parent import Parent
 

@@ -144,7 +144,8 @@ class App:
     is the app without their values, which are `params`. `provider_ca`: certificates (PEM) that are trusted for its
     provider, beside those of the system. `mcp`: the issuer, and the client where none is configured, are learnt from
     that server (`learnt`). `also`: the app of the second token that a consent brings. `environment`: the variables in
-    which programs look for its token.
+    which programs look for its token. `field_variables`: the variables of the fields of a credential that the person
+    whose own connection it is lets programs have.
     """
 
     name: str
@@ -172,6 +173,7 @@ class App:
     credential: StaticCredential | None = None
     also: App | None = None
     environment: tuple[str, ...] = ()
+    field_variables: Mapping[str, str] = field(default_factory=dict)
     scope_set: frozenset[str] = frozenset()
     registration: str = ""
     base: App | None = field(default=None, compare=False, repr=False)

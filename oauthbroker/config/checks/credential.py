@@ -102,11 +102,22 @@ def check_credential(written: Written[CredentialAppSpec], app: Merged, forms: Cr
         what = "a host that differs by account, where the credential has to be checked"
         written.refuse(("api", "hosts", 0), what, "write a host, or one with connectParams")
     _check_owner(written, app, forms)
+    _check_environment(written, app, forms)
     if spec.fallback is not None and app.mode != "user":
         hint = "remove it, or write subjectMode: user"
         written.refuse(("fallback",), "a team has no team to fall back to", hint, key=True)
     if spec.api is not None and spec.api.delivery is not None:
         written.refuse(("api", "delivery"), "a credential is always injected", "remove it", key=True)
+
+
+def _check_environment(written: Written[CredentialAppSpec], app: Merged, forms: CredentialForms) -> None:
+    """A server hands no key out. A person may take their own one into a program that they run."""
+    said = written.spec.environment or {}
+    if said and app.binding != "localOperator":
+        what = "a key for programs, where it is not one person's own"
+        written.refuse(("environment",), what, "remove it, or write owner: {binding: localOperator}", key=True)
+    for name in sorted(said.keys() - forms.fields.keys()):
+        written.refuse(("environment", name), "no field of this app", f"write {' or '.join(forms.fields)}", key=True)
 
 
 def _check_provider(written: Written[CredentialAppSpec]) -> None:
