@@ -24,8 +24,8 @@ _CHUNK = 65536
 
 
 class BlockingTransport:
-    """Safe for many threads: each exchange has a connection of its own. A forked child opens new ones. `check` sees each
-    new connection over a Unix socket, and raises to refuse it."""
+    """Safe for many threads: each exchange has a connection of its own. A forked child opens new ones. `check` sees
+    each new connection over a Unix socket, and raises to refuse it."""
 
     def __init__(self, address: Address, check: Callable[[socket.socket], None] = lambda _: None) -> None:
         self._address, self._check = address, check

@@ -11,6 +11,7 @@ from oauthbroker.model.apps import App
 from oauthbroker.model.local_turn import local_turn
 from oauthbroker.model.static_credential import unpacked
 from oauthbroker.model.token_results import Failed, Ready, TokenResult
+from oauthbroker.personal.app_files import read_app
 from oauthbroker.personal.connection import LocalConnection, LocalRefusedError
 from oauthbroker.personal.places import Places
 from oauthbroker.personal.serve_socket import serve_client
@@ -19,7 +20,9 @@ from oauthbroker.tokens.token_call import Caller
 
 Variables = tuple[str, ...]
 _TO_A_PROGRAM = Carrier("RUN", "environment")  # in the audit log, as the method and host of a request would be
-_OF_NO_USE = frozenset({Code.OAUTH_APP_NOT_FOUND, Code.BROKER_UNREACHABLE})  # an older configuration, or no longer there
+_OF_NO_USE = frozenset(
+    {Code.OAUTH_APP_NOT_FOUND, Code.BROKER_UNREACHABLE}
+)  # an older configuration, or no longer there
 
 
 def token_of(connection: LocalConnection, scopes: Sequence[str] | None, min_ttl: int | None) -> tuple[Ready, Variables]:
@@ -35,7 +38,10 @@ def token_of(connection: LocalConnection, scopes: Sequence[str] | None, min_ttl:
 def key_values(connection: LocalConnection) -> dict[str, Secret]:
     """Return the values of a key by the variables of its app. Empty for an app with tokens. Raises LocalRefusedError,
     also for a key that the person does not let programs have."""
-    return asyncio.run(_values(connection))
+    places = Places.of_user()
+    places.check()
+    is_key = connection.app in places.names() and read_app(places, connection.app).get("kind") == "CredentialApp"
+    return asyncio.run(_values(connection)) if is_key else {}
 
 
 def _of_serve(
@@ -62,8 +68,6 @@ async def _of_store(
 
 async def _values(connection: LocalConnection) -> dict[str, Secret]:
     async with connection.opened() as found:
-        if found.app.credential is None:
-            return {}
         if not found.app.field_variables:
             raise LocalRefusedError(Code.REQUEST_INVALID, _how_to_allow(connection, found.app))
         caller = Caller(local_turn(connection.app, connection.account))

@@ -17,6 +17,7 @@ from oauthbroker.wiring.key_sources import environment_without_keys
 from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.running import Running
 
+
 class QuietLog:
     """Drops the lines of a broker in a command: what goes wrong is an error of the call that met it."""
 

@@ -26,8 +26,8 @@ Sockets = tuple[socket.socket, ...]
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """The listening sockets: `localhost` is two addresses. The API has its own, or is served behind `pages` too. `local`
-    is for the commands of the person whose own connections are served."""
+    """The listening sockets: `localhost` is two addresses. The API has its own, or is served behind `pages` too.
+    `local` is for the commands of the person whose own connections are served."""
 
     pages: Sockets
     api: Sockets = ()

@@ -1,4 +1,4 @@
-"""`oauthbroker token` and `run`: a token for a shell, by the turn token alone, and never on a command line."""
+"""`oauthbroker token` and `run` in a turn: a token for a shell, by the turn token alone, and never on a command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -44,15 +44,24 @@ def failed(code: str, *, retryable: bool) -> dict[str, Any]:
 
 
 @contextmanager
-def answering(result: dict[str, Any]) -> Iterator[tuple[dict[str, str], list[Any]]]:
-    """A broker that gives this one answer: the environment of a tool, and the bodies of its requests."""
+def answering(result: dict[str, Any], variables: Sequence[str] = ()) -> Iterator[tuple[dict[str, str], list[Any]]]:
+    """A broker that gives this one answer, for an app with these variables: the environment of a tool, and the bodies
+    of its requests."""
     bodies: list[Any] = []
 
     class Answer(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             assert f"Bearer {TURN}" == self.headers["Authorization"]
             bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            body = json.dumps(result).encode()
+            self.answer(result)
+
+        def do_GET(self) -> None:
+            assert ("/v1/apps", f"Bearer {TURN}") == (self.path, self.headers["Authorization"])
+            app = {"name": "mail", "title": "", "provider": "", "flow": "", "subjectMode": "user", "scopes": []}
+            self.answer({"apps": [{**app, "environment": variables}]})
+
+        def answer(self, document: Any) -> None:
+            body = json.dumps(document).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -213,7 +222,8 @@ def test_a_token_that_no_pipe_holds_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("env", "says"),
     [
-        ({}, "OAUTHBROKER_URL is not set"),
+        ({"OAUTHBROKER_TURN_TOKEN": TURN}, "OAUTHBROKER_URL is not set"),
+        ({"OAUTHBROKER_TURN_TOKEN": ""}, "OAUTHBROKER_URL is not set"),
         ({"OAUTHBROKER_URL": "http://127.0.0.1:1"}, "OAUTHBROKER_TURN_TOKEN is not set"),
         ({"OAUTHBROKER_URL": "http://10.0.0.9", "OAUTHBROKER_TURN_TOKEN": TURN}, "use https"),
         ({"OAUTHBROKER_URL": "http://127.0.0.1:1", "OAUTHBROKER_TURN_TOKEN": "a secret?"}, "no token or key"),
