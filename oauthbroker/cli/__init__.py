@@ -32,6 +32,9 @@ from oauthbroker.serving.hardening import harden
 COMPLETE = "_OAUTHBROKER_COMPLETE"
 COMMANDS = {
     "demo": "Watch the whole story on this machine.",
+    "login": "Connect your own account at a provider, without a server.",
+    "status": "List your own connections.",
+    "logout": "End your own connection, here and at the provider.",
     "init": "Make the key and the keyring of a new store.",
     "check": "Check a configuration and list its contents.",
     "doctor": "Check keys, store, disk, clock, providers and grants, and say what to do.",
@@ -52,7 +55,7 @@ COMMANDS = {
 }
 
 # A module `cli.run` would replace the function of that name.
-PLACES = {"doctor": "doctor.commands", "grants": "grants.commands", "run": "run_with_token"}
+PLACES = {"run": "run_with_token"} | {name: f"{name}.commands" for name in ("doctor", "grants", "login")}
 
 
 def command_of(name: str) -> Any:

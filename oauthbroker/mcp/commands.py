@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from pathlib import Path
 from typing import Annotated, Final
-from urllib.parse import urlsplit
 
 import typer
 
@@ -16,9 +14,7 @@ from oauthbroker.mcp.sdk_version import UnfitSdk, check_sdk
 from oauthbroker.mcp.spec import LOOPBACK
 from oauthbroker.plugins import McpServerFacts, look_at_mcp_server
 
-MOST_SCOPES: Final = 100
 BY_HAND: Final = "register-it-there"
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3
 _NOTES: Final = {
     "document": "The broker serves its client as a document, if publicBaseUrl is an https address.",
     "dynamic": "The broker registers its client there by itself.",
@@ -38,34 +34,26 @@ def add(
 ) -> None:
     """Ask an MCP server how users sign in, and print the OAuthApp to paste. Nothing is stored or registered."""
     facts = asyncio.run(look_at_mcp_server(url, network or (), config))
-    name = name or _name_of(facts.url)
+    name = name or facts.app_name
     typer.echo(app_yaml(facts, name), nl=False)
     typer.echo(f"# {_NOTES[facts.registration].format(name=name)}", err=True)
 
 
 def app_yaml(facts: McpServerFacts, name: str) -> str:
     """Return the resource. The server's texts are quoted as JSON, which is YAML too."""
-    scopes = [each for each in facts.scopes if _SCOPE.fullmatch(each) and "," not in each][:MOST_SCOPES]
+    members = facts.app_members
     is_known = facts.registration != "byHand"
     lines = [
         "provider: mcp",
         "flow: authorizationCode",
         "subjectMode: user",
-        f"mcp: {json.dumps({'url': facts.url, 'issuer': facts.issuers[0]})}",
-        *([] if facts.resource == facts.url else [f"resource: {json.dumps(facts.resource)}"]),
+        *(f"{name}: {json.dumps(members[name])}" for name in ("mcp", "resource") if name in members),
         *([] if is_known else [f"client: {{clientId: {BY_HAND}, authMethod: none}}"]),
-        f"scopes: {json.dumps(scopes)}  # the ceiling: remove what no tool needs",
+        f"scopes: {json.dumps(members['scopes'])}  # the ceiling: remove what no tool needs",
         "owner: {binding: brokerLogin}  # or runtimeConfirm, channelCode; localOperator: one person, one machine",
     ]
     head = f"apiVersion: agents.example.io/v1alpha1\nkind: OAuthApp\nmetadata: {{name: {json.dumps(name)}}}\nspec:\n"
     return head + "".join(f"  {line}\n" for line in lines)
-
-
-def _name_of(url: str) -> str:
-    """Return a name made of the host without the labels that say nothing: `tickets` for mcp.tickets.example."""
-    host = urlsplit(url).hostname or ""
-    labels = [each for each in host.split(".")[:-1] if each not in {"mcp", "www", "api"}]
-    return (labels or ["mcp"])[-1] if re.search("[a-z]", host) else "mcp"
 
 
 @app.command("serve")

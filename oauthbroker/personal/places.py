@@ -52,7 +52,7 @@ class Places:
 
     @property
     def broker_file(self) -> Path:
-        return self.config / "broker.yaml"
+        return self.config / "_broker.yaml"  # no app can be called so
 
     def names(self) -> list[str]:
         """Return the names of the apps there are."""

@@ -116,7 +116,7 @@ class Preset(Quirks):
     used or not. A used one still works for `refresh_token_leeway_seconds`. An
     access token without an end of its own ends after `access_token_idle_days` without use.
     `register_at` says where a client is registered: an address, the way through its menus, the kind of client.
-    `sample_scopes` are for an app to start from; they claim nothing.
+    `sample_scopes` are for an app to start from; they claim nothing. `public_flows` work for a client without a secret.
 
     `api_hosts` are where the provider's API takes the token, the most used one first; `api_base_path` is the app's
     `api.basePath`. `no_api` says why a preset has no hosts. `environment`: the variables in which the provider's own
@@ -134,6 +134,7 @@ class Preset(Quirks):
     auth_method: AuthMethod = "client_secret_basic"
     assertion_audience: AssertionAudience = "issuer"
     flows: list[Flow] = Field(default=["authorizationCode"])
+    public_flows: list[Flow] = Field(default_factory=list)
     pkce: Literal["supported", "ignored", "unknown"] = "unknown"
     refresh_tokens: Literal["none", "keep", "rotate", "unknown"] = "unknown"
     refresh_token_idle_days: Annotated[int, Field(gt=0)] | None = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from oauthbroker.core.clock import SystemClock
@@ -18,6 +19,8 @@ from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.protocol.protected_resource import ProtectedResources
 from oauthbroker.wiring.outside_transport import asking_app, transport_to
 
+MOST_SCOPES: Final = 100
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3
 Registration = Literal["document", "dynamic", "byHand"]
 
 
@@ -31,6 +34,20 @@ class McpServerFacts:
     issuers: tuple[str, ...]
     scopes: tuple[str, ...]
     registration: Registration
+
+    @property
+    def app_name(self) -> str:
+        """Return a name made of the host without the labels that say nothing: `tickets` for mcp.tickets.example."""
+        host = urlsplit(self.url).hostname or ""
+        labels = [each for each in host.split(".")[:-1] if each not in {"mcp", "www", "api"}]
+        return (labels or ["mcp"])[-1] if re.search("[a-z]", host) else "mcp"
+
+    @property
+    def app_members(self) -> dict[str, Any]:
+        """Return the members of an OAuthApp that follow from the server: its address, its resource, its scopes."""
+        scopes = [each for each in self.scopes if _SCOPE.fullmatch(each) and "," not in each][:MOST_SCOPES]
+        resource = {} if self.resource == self.url else {"resource": self.resource}
+        return {"mcp": {"url": self.url, "issuer": self.issuers[0]}, **resource, "scopes": scopes}
 
 
 async def look_at_mcp_server(url: str, networks: Collection[str] = (), bundle: Path | None = None) -> McpServerFacts:

@@ -1,0 +1,153 @@
+"""`oauthbroker login`: connect your own account at a provider, without a server and without a configuration."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from oauthbroker.cli.login import questions
+from oauthbroker.cli.login.consent import Wanted, connect, is_remote
+from oauthbroker.cli.login.questions import Given, note
+from oauthbroker.cli.output.completion_words import preset_names
+from oauthbroker.cli.output.json_output import say
+from oauthbroker.cli.output.options import AsJson, Yes
+from oauthbroker.cli.output.tables import shown
+from oauthbroker.core.refused import Refused
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.accounts import is_account
+from oauthbroker.personal import app_files
+from oauthbroker.personal.app_files import MCP, SECRET_KEY, Answers
+from oauthbroker.personal.local_broker import open_local_vault
+from oauthbroker.personal.places import Places
+from oauthbroker.providers import presets
+from oauthbroker.providers.credentials import credential_presets
+
+app = typer.Typer(add_completion=False)
+PROVIDER = typer.Argument(
+    metavar="PROVIDER", help="A preset, such as github, or the address of an MCP server.", autocompletion=preset_names
+)
+
+
+@app.command("login")
+def login_command(  # noqa: PLR0913, PLR0917  (options)
+    provider: Annotated[str, PROVIDER],
+    account: Annotated[str, typer.Option(help="A name for one of several accounts.")] = "",
+    client_id: Annotated[str, typer.Option(help="The client id that the provider shows.")] = "",
+    client_secret: Annotated[
+        str | None, typer.Option(metavar="-", help="Read the client secret, or the fields of a key, from stdin.")
+    ] = None,
+    scopes: Annotated[str | None, typer.Option(help='Scopes, such as "repo read:org".')] = None,
+    param: Annotated[list[str] | None, typer.Option(help="A value of the preset, such as tenant=...")] = None,
+    key: Annotated[bool, typer.Option("--key", help="A key, where the provider has OAuth, too.")] = False,
+    device: Annotated[
+        bool | None, typer.Option("--device/--no-device", help="Type a code on another device; over ssh by default.")
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where the provider sends the browser back to.")] = 0,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Connect your own account at a provider.
+
+    Asks once for what is missing, and keeps it in your data folder: the app as YAML, its secret and the grant sealed.
+    Each answer can be an option. Secrets are typed without echo, or read from stdin.
+    """
+    if account and not is_account(account):
+        raise Refused("--account is a name of up to 128 printable characters.")
+    places = Places.of_user()
+    places.prepare()
+    given = Given(
+        client_id=client_id.strip(),
+        secrets=questions.read_secrets(client_secret),
+        scopes=None if scopes is None else questions.words(scopes),
+        params=dict(_param(each) for each in param or ()),
+        device=device,
+        remote=is_remote(),
+        key=key,
+        port=port or app_files.port_of(places),
+    )
+    name = _app(places, provider, given)
+    wanted = Wanted(name, account, browser and not given.remote, yes)
+    ended = asyncio.run(connect(places, wanted, given))
+    document: dict[str, Any] = {"app": name, "identity": ended.view.identity, "scopes": list(ended.view.scopes)}
+    say(shown(ended.text), document | ({"account": account} if account else {}), as_json=as_json)
+
+
+def _param(text: str) -> tuple[str, str]:
+    name, mark, value = text.partition("=")
+    if not mark:
+        raise Refused(f"{text} is no parameter. Write --param name=value.")
+    return name, value
+
+
+def _app(places: Places, provider: str, given: Given) -> str:
+    """Return the name of the app to connect, made or changed as the person says."""
+    if "://" in provider:
+        return _mcp_app(places, provider, given)
+    if provider in places.names():
+        _change(places, provider, given)
+        return provider
+    if provider not in {*presets(), *credential_presets()}:
+        raise questions.unknown(provider, places)
+    callback = questions.callback_of(provider, provider, given.port)
+    _write(places, provider, questions.new_app(provider, given, callback), given)
+    return provider
+
+
+def _change(places: Places, name: str, given: Given) -> None:
+    """Change what the command line says of an app that is there."""
+    resource = app_files.read_app(places, name)
+    app_files.write_broker(places, host=app_files.host_for(resource["spec"].get("provider", "")), port=given.port)
+    if resource["kind"] != "OAuthApp":
+        return
+    secret = Secret("".join(given.secrets)) if given.secrets else None
+    if secret is not None:
+        asyncio.run(_keep(places, name, secret))
+    if given.changes:
+        app_files.write_app(places, name, questions.changed(resource, given))
+
+
+def _mcp_app(places: Places, url: str, given: Given) -> str:
+    """Return the app of an MCP server, which says itself how users sign in."""
+    from oauthbroker.wiring.mcp_server_facts import look_at_mcp_server
+
+    facts = asyncio.run(look_at_mcp_server(url, (), places.config))
+    name, number = facts.app_name, 1
+    while name in places.names():
+        if app_files.read_app(places, name)["spec"].get("mcp", {}).get("url") == facts.url:
+            _change(places, name, given)
+            return name
+        number += 1
+        name = f"{facts.app_name}-{number}"
+    members = dict(facts.app_members)
+    scopes = given.scopes if given.scopes is not None else tuple(members.pop("scopes"))
+    members.pop("scopes", None)
+    answers = Answers(provider=MCP, scopes=scopes, mcp=members, client_id=given.client_id)
+    if facts.registration == "byHand" and not given.client_id:
+        callback = questions.callback_of(name, MCP, given.port)
+        raise Refused(
+            f"{facts.issuers[0]} registers no clients by itself. Register one there with the callback {callback}, then "
+            f"run: oauthbroker login {url} --client-id ID"
+        )
+    _write(places, name, answers, given)
+    return name
+
+
+def _write(places: Places, name: str, answers: Answers, given: Given) -> None:
+    app_files.write_broker(places, host=app_files.host_for(answers.provider), port=given.port)
+    app_files.write_app(places, name, answers.resource(name))
+    if answers.secret is None:
+        return
+    try:
+        asyncio.run(_keep(places, name, answers.secret))
+    except BaseException:
+        app_files.remove_app(places, name)
+        raise
+    note(f"  The secret is sealed in {places.store}")
+
+
+async def _keep(places: Places, name: str, secret: Secret) -> None:
+    async with open_local_vault(places) as vault:
+        await vault.secrets.put(name, SECRET_KEY, secret)

@@ -1,0 +1,183 @@
+"""Send the person to the provider, wait, and say how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import webbrowser
+from contextlib import AsyncExitStack
+from typing import Final, NamedTuple
+
+from oauthbroker.authorization.credential_entry import FieldsRefused
+from oauthbroker.cli.login.questions import Given, is_asking, key_values, note
+from oauthbroker.cli.output.error_output import confirm
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.refused import Refused
+from oauthbroker.model.token_results import SessionOutcome
+from oauthbroker.personal.local_broker import open_local
+from oauthbroker.personal.logins import Consent, Login, known_as
+from oauthbroker.personal.places import Places
+from oauthbroker.records.grant_view import GrantView
+
+TRIES: Final = 3  # of a key that is typed
+_AGAIN: Final = frozenset({Code.REQUEST_INVALID, Code.CREDENTIAL_REFUSED})
+
+
+class Wanted(NamedTuple):
+    """What to connect: an app, one of its accounts, whether a browser is opened, and whether nothing is asked."""
+
+    name: str
+    account: str
+    browser: bool
+    yes: bool
+
+
+class Ended(NamedTuple):
+    """How it ended: the connection, and the sentence that says so."""
+
+    view: GrantView
+    text: str
+
+
+def is_remote() -> bool:
+    """Return whether a browser that is opened here is none that the person sees."""
+    if "SSH_CONNECTION" in os.environ:
+        return True
+    has_display = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & os.environ.keys()
+    return sys.platform.startswith("linux") and not has_display
+
+
+async def connect(places: Places, wanted: Wanted, given: Given) -> Ended:
+    """Connect an app of these places. Raises Refused and BrokerError; nothing is connected then."""
+    async with open_local(places, only={wanted.name}, background=True) as running:
+        login = Login.of(running, wanted.name, wanted.account)
+        there = await login.there()
+        is_alive = there is not None and there.health != "again"
+        if there is not None and is_alive:
+            who = f"{login.ref} is connected as {known_as(there)}"
+            if not wanted.yes and not is_asking():
+                return Ended(there, f"{who} already. Another account in its place: --yes; beside it: --account NAME.")
+            confirm(f"{who}. Connect another account in its place?", yes=wanted.yes)
+        consent = await login.ask(replace=is_alive or wanted.yes)
+        if consent is not None and login.app.credential is not None:
+            await _type(login, consent, given)
+        elif consent is not None:
+            _check(login, await _agree(login, consent, wanted), there)
+        view = await login.there()
+        if view is None:
+            raise Refused(f"{login.ref} has ended meanwhile. Run: oauthbroker login {wanted.name}")
+        return Ended(view, _sentence(login, view))
+
+
+async def _agree(login: Login, consent: Consent, wanted: Wanted) -> SessionOutcome:
+    """Show where to agree, and wait."""
+    async with AsyncExitStack() as stack:
+        link = consent.link
+        if consent.device is not None:
+            link = consent.device.verification_uri_complete or consent.device.verification_uri
+            note(f"Open {consent.device.verification_uri} and type {consent.device.user_code}")
+        else:
+            await _serve(stack, login)
+        if wanted.browser and await asyncio.to_thread(_opens, link):
+            note(f"Opening your browser ... or open {link}")
+        elif consent.device is None:
+            note(f"Open {link}")
+            port = login.running.parts.settings.listen_port
+            if is_remote():
+                note(f"On another machine, first run there: ssh -L {port}:127.0.0.1:{port} {_host()}")
+        return await login.wait(consent)
+
+
+async def _serve(stack: AsyncExitStack, login: Login) -> None:
+    """Serve the pages of the request. Raises Refused where the port is not to be had."""
+    try:
+        await stack.enter_async_context(login.running.broker.serving())
+    except BrokerError as error:
+        refused = error
+    else:
+        return
+    port, path = login.running.parts.settings.listen_port, login.app.redirect.callback_path
+    advice = f"run again with --port {port + 1}, and register its callback: http://127.0.0.1:{port + 1}{path}"
+    raise Refused(refused.note.replace("change spec.listen", advice))
+
+
+def _opens(link: str) -> bool:
+    try:
+        return webbrowser.open(link)
+    except (webbrowser.Error, OSError):
+        return False
+
+
+def _host() -> str:
+    """Return the address by which the person came here, for the command that forwards the port."""
+    parts = os.environ.get("SSH_CONNECTION", "").split()
+    return parts[2] if len(parts) == 4 else "HOST"
+
+
+async def _type(login: Login, consent: Consent, given: Given) -> None:
+    """Ask for a key until the provider takes it. Raises Refused and BrokerError."""
+    assert login.app.credential is not None  # noqa: S101  (the caller has looked)
+    try:
+        for left in reversed(range(TRIES)):
+            values = key_values(login.app.credential.fields, given)
+            try:
+                return await login.enter(consent, values)
+            except BrokerError as error:
+                refused = error.with_traceback(None)  # its frames hold the key
+            if refused.code not in _AGAIN or not left or given.secrets is not None or not is_asking():
+                raise Refused(f"{_problem(login, refused)} Nothing was stored.")
+            note(_problem(login, refused))
+    finally:
+        await login.running.broker.cancel(consent.session)
+
+
+def _problem(login: Login, refused: BrokerError) -> str:
+    if not isinstance(refused, FieldsRefused) or login.app.credential is None:
+        return refused.message()
+    titles = {each.name: each.title for each in login.app.credential.fields}
+    return " ".join(f"{titles.get(name, name)}: {_FIELD[problem]}." for name, problem in refused.problems.items())
+
+
+_FIELD: Final = {
+    "missing": "it is empty",
+    "characters": "it has characters that no key has; copy it anew",
+    "long": "it is too long",
+    "pattern": "it does not look like one; copy it anew",
+    "colon": "it has a colon",
+    "unknown": "there is no such field",
+}
+
+
+def _check(login: Login, outcome: SessionOutcome, there: GrantView | None) -> None:
+    """Raise Refused for a request that came to nothing."""
+    if outcome.status == "completed":
+        return
+    title, again = login.app.display_name, f"Run again: oauthbroker login {login.app.name}"
+    if outcome.code is Code.PROVIDER_DENIED:
+        raise Refused(f"You said no at {title}. Nothing was connected.")
+    if outcome.code is Code.SUBJECT_MISMATCH and there is not None:
+        who = known_as(there)
+        raise Refused(
+            f"Another account came back than {who}, which is connected. Nothing was changed. Sign in at {title} as "
+            f"{who}, or run again with --yes to replace it, or with --account NAME to have both."
+        )
+    if outcome.code is not None:
+        raise Refused(f"{title}: {outcome.code.value}: {BrokerError(outcome.code).message()} {again}")
+    raise Refused(f"Nobody agreed at {title} in time, so the link has ended. {again}")
+
+
+def _sentence(login: Login, view: GrantView) -> str:
+    name = known_as(view)
+    who = f"{name} ({view.identity})" if view.identity and view.identity != name else name
+    if login.app.credential is not None:
+        checked = "accepted it" if not view.unverified else "was not asked: its preset knows no check"
+        return f"Connected as {who}. The key is sealed here; {login.app.display_name} {checked}."
+    scopes = f", scope {' '.join(view.scopes)}" if view.scopes else ""
+    if view.refreshable:
+        life = "The broker refreshes it."
+    elif view.expires_at is None:
+        life = "It has no end of its own."
+    else:
+        life = f"It ends at {view.expires_at:%Y-%m-%d %H:%M} UTC, and nothing refreshes it."
+    return f"Connected as {who}{scopes}. {life}"

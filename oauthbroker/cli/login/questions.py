@@ -1,0 +1,225 @@
+"""The questions of `oauthbroker login`: what an app needs that no preset knows. Each answer can be an option, too."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import typer
+
+from oauthbroker.config.problems.spelling import nearest
+from oauthbroker.core.refused import Refused
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.static_credential import CredentialField
+from oauthbroker.personal.app_files import Answers, host_for
+from oauthbroker.personal.places import Places
+from oauthbroker.providers import Preset, presets
+from oauthbroker.providers.credentials import CredentialPreset, credential_presets
+
+MOST_BYTES: Final = 64 * 1024
+ISSUER: Final = "issuer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the command line says. `secrets` are the lines of stdin, None where nothing is read there. `remote`: no
+    browser is at hand, so that the device flow is the better way."""
+
+    client_id: str = ""
+    secrets: tuple[str, ...] | None = None
+    scopes: tuple[str, ...] | None = None
+    params: Mapping[str, str] = field(default_factory=dict)
+    device: bool | None = None
+    remote: bool = False
+    key: bool = False
+    port: int = 0
+
+    @property
+    def changes(self) -> bool:
+        """Return whether it says anything of an app itself."""
+        return bool(self.client_id or self.params or self.device is not None or self.scopes is not None)
+
+
+def is_asking() -> bool:
+    return sys.stdin.isatty()
+
+
+def note(text: str) -> None:
+    """Print a line for the person, beside the answer on stdout."""
+    typer.echo(text, err=True)
+
+
+def ask(question: str, default: str = "", *, hidden: bool = False) -> str:
+    said: str = typer.prompt(question, default=default, hide_input=hidden, show_default=bool(default), err=True)
+    return said.strip()
+
+
+def read_secrets(marker: str | None) -> tuple[str, ...] | None:
+    """Return the lines of stdin if the option says `-`. Raises Refused for a value, which others could read."""
+    if marker is None:
+        return None
+    if marker != "-":
+        raise Refused(
+            "A secret is never an argument: other users see it in the list of processes, and the shell keeps it. Write "
+            "--client-secret - and send it to stdin. Replace this one at the provider."
+        )
+    data = sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise Refused(f"The secret is longer than {MOST_BYTES // 1024} KiB. Nothing was changed.")
+    try:
+        return tuple(line.strip() for line in data.decode("utf-8").splitlines())
+    except UnicodeDecodeError:
+        pass
+    raise Refused("The secret is not text in UTF-8. Nothing was changed.")
+
+
+def unknown(provider: str, places: Places) -> Refused:
+    """Return the refusal of a word that names no provider, with the nearest one that does."""
+    meant = nearest(provider, {*presets(), *credential_presets(), *places.names()})
+    hint = f"Did you mean {meant}? Run: oauthbroker login {meant}" if meant else "Presets: oauthbroker providers list"
+    return Refused(f"No provider is called {provider}. {hint}")
+
+
+def new_app(provider: str, given: Given, callback: str) -> Answers:
+    """Ask what a new app of a preset needs. Raises Refused."""
+    preset, key = presets().get(provider), credential_presets().get(provider)
+    if key is not None and (preset is None or given.key):
+        return Answers(provider=provider, kind="CredentialApp", params=_params(key, given))
+    if preset is None:
+        raise Refused(f"{provider} has no preset for keys. Leave out --key.")
+    note(f"No app is configured for {preset.title} here. These answers make one.")
+    is_device = _device(preset, given)
+    if preset.register_at:
+        note(f"  Register it there: {preset.register_at}")
+    if not is_device:
+        note(f"  Its callback is   {callback}")
+    for each in preset.notes if is_device else ():
+        if "device flow" in each:
+            note(f"  {each}")
+    params = _params(preset, given)
+    issuer = params.pop(ISSUER, "") if ISSUER not in preset.params else ""
+    client_id, secret, flow = client(preset, given, is_device=is_device)
+    scopes = _scopes(preset, given)
+    return Answers(
+        provider=provider, flow=flow, client_id=client_id, secret=secret, scopes=scopes, params=params, issuer=issuer
+    )
+
+
+def client(preset: Preset, given: Given, *, is_device: bool) -> tuple[str, Secret | None, str]:
+    """Ask for a client. Return its id, its secret if it has one, and the flow that it is for. Raises Refused."""
+    without = set(preset.flows if preset.auth_method == "none" else preset.public_flows)
+    wanted = "deviceCode" if is_device else "authorizationCode"
+    if not is_asking():
+        missing = [] if given.client_id else ["--client-id ID"]
+        missing += [] if given.secrets is not None or wanted in without else ["the secret on stdin: --client-secret -"]
+        if missing:
+            raise Refused(f"Nothing can be asked without a terminal. Missing: {', and '.join(missing)}.")
+    client_id = given.client_id or (ask("  Client ID") if is_asking() else "")
+    if not client_id:
+        raise Refused(
+            f"The client ID is empty. {preset.title} shows it where the app is registered. Nothing was changed."
+        )
+    typed = "".join(given.secrets or ())
+    if given.secrets is None and is_asking() and preset.auth_method != "none":
+        hint = " (empty: the device flow)" if "deviceCode" in without and not is_device else ""
+        hint = " (empty if it has none)" if wanted in without else hint
+        typed = ask(f"  Client secret{hint}", hidden=True)
+    if typed:
+        return client_id, Secret(typed), wanted
+    if wanted in without:
+        return client_id, None, wanted
+    if "deviceCode" in without:
+        return client_id, None, "deviceCode"
+    raise Refused(f"The client secret is empty, and {preset.title} takes no client without one. Nothing was changed.")
+
+
+def callback_of(name: str, provider: str, port: int) -> str:
+    return f"http://{host_for(provider)}:{port}/oauth/callback/{name}"
+
+
+def key_values(fields: tuple[CredentialField, ...], given: Given) -> dict[str, str]:
+    """Ask for the fields of a key, without echo, or take the lines of stdin in their order. Raises Refused."""
+    if given.secrets is not None:
+        lines = [line for line in given.secrets if line]
+        if len(lines) != len(fields):
+            names = ", ".join(each.title for each in fields)
+            raise Refused(f"stdin has {len(lines)} lines. Send {len(fields)}, one for each of: {names}.")
+        return {each.name: line for each, line in zip(fields, lines, strict=True)}
+    if not is_asking():
+        names = ", ".join(each.title for each in fields)
+        raise Refused(
+            f"Nothing can be asked without a terminal. Send to stdin with --client-secret -, a line each: {names}."
+        )
+    for page in dict.fromkeys(each.obtain for each in fields if each.obtain):
+        note(f"  Made at {page}")
+    return {each.name: ask(f"  {_titled(each)}", hidden=True) for each in fields}
+
+
+def _titled(each: CredentialField) -> str:
+    return f"{each.title} ({each.example})" if each.example else each.title
+
+
+def _device(preset: Preset, given: Given) -> bool:
+    if given.device and "deviceCode" not in preset.flows:
+        raise Refused(
+            f"{preset.title} has no device flow. Leave out --device: the link can be opened on another machine."
+        )
+    wanted = given.remote if given.device is None else given.device
+    return wanted and "deviceCode" in preset.flows
+
+
+def _params(preset: Preset | CredentialPreset, given: Given) -> dict[str, str]:
+    """Return the parameters of a preset: those that were given, and the answers for those without a usual value."""
+    known = dict(_known(preset))
+    for name in given.params:
+        if name not in known:
+            meant = nearest(name, known)
+            hint = f"The nearest is {meant}." if meant else "It has none of this name."
+            raise Refused(f"{preset.title} has no parameter {name}. {hint}")
+    found = dict(given.params)
+    for name, (words, usual) in known.items():
+        if name in found:
+            continue
+        if usual:
+            note(f"  {name} is {usual} (another one: --param {name}=...)")
+        elif is_asking():
+            found[name] = ask(f"  {name}: {words}")
+        else:
+            raise Refused(f"Nothing can be asked without a terminal. Missing: --param {name}=... ({words}).")
+    return found
+
+
+def _known(preset: Preset | CredentialPreset) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield each parameter with its meaning and its usual value. A preset without addresses needs an issuer."""
+    for name, param in preset.params.items():
+        yield name, (param.description, param.default)
+    if isinstance(preset, Preset) and not preset.endpoints.issuer and not preset.endpoints.token_url:
+        yield ISSUER, ("the address of the provider, such as https://login.example.com", "")
+
+
+def _scopes(preset: Preset, given: Given) -> tuple[str, ...]:
+    if given.scopes is not None or preset.scopeless:
+        return given.scopes or ()
+    usual = " ".join(preset.sample_scopes)
+    return words(ask("  Scopes", usual) if is_asking() else usual)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Return the words of a list that a person typed, with blanks or commas between them."""
+    return tuple(dict.fromkeys(text.replace(",", " ").split()))
+
+
+def changed(resource: Mapping[str, Any], given: Given) -> dict[str, Any]:
+    """Return the resource of an app with what the command line says anew."""
+    spec = dict(resource["spec"])
+    if given.client_id:
+        spec["client"] = {**spec.get("client", {}), "clientId": given.client_id}
+    if given.scopes is not None:
+        spec["scopes"] = list(given.scopes)
+    if given.params:
+        spec["params"] = {**spec.get("params", {}), **given.params}
+    if given.device is not None:
+        spec["flow"] = "deviceCode" if given.device else "authorizationCode"
+    return {**resource, "spec": spec}

@@ -1,0 +1,75 @@
+"""`oauthbroker status`: your own connections, and whether they work."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+import typer
+
+from oauthbroker.cli.output.json_output import answer
+from oauthbroker.cli.output.options import AsJson
+from oauthbroker.cli.output.tables import columns
+from oauthbroker.core.clock import SystemClock, printed
+from oauthbroker.personal.local_broker import open_local
+from oauthbroker.personal.logins import Connection, connections, known_as
+from oauthbroker.personal.places import Places
+from oauthbroker.web.html.readable_times import relative_time
+from oauthbroker.web.words import CONNECTIONS
+
+app = typer.Typer(add_completion=False)
+NONE = "Nothing is connected yet. Begin with: oauthbroker login github (or another of `oauthbroker providers list`)"
+
+
+@app.command("status")
+def status_command(as_json: AsJson = False) -> None:
+    """List your own connections.
+
+    Each line has the app, whose account it is, whether it works by what is known here, and its last use. No provider is
+    asked.
+    """
+    places = Places.of_user()
+    places.check()
+    found = asyncio.run(_found(places)) if places.names() else []
+    if as_json:
+        answer([_document(name, each) for name, each in found])
+    elif found:
+        rows = [_row(name, each) for name, each in found]
+        typer.echo(columns(("",) * 4, rows).partition("\n")[2])
+    else:
+        typer.echo(NONE, err=True)
+
+
+async def _found(places: Places) -> list[tuple[str, Connection | None]]:
+    """Return each app with each of its connections, or with None."""
+    found = list[tuple[str, Connection | None]]()
+    async with open_local(places, only=()) as running:
+        for name in places.names():
+            several = [(name, each) async for each in connections(running, name)]
+            found += several or [(name, None)]
+    return found
+
+
+def _row(name: str, found: Connection | None) -> tuple[str, str, str, str]:
+    login = f"oauthbroker login {name}"
+    if found is None:
+        return name, "-", login, ""
+    ref, who = found.view.key.connection, known_as(found.view)
+    account = f" --account {found.view.account}" if found.view.account else ""
+    if found.state != "works":
+        return ref, who, found.state, login + account
+    used = f"used {_ago(found.used_at)}" if found.used_at is not None else "not used yet"
+    return ref, who, found.state, used
+
+
+def _ago(moment: datetime) -> str:
+    return relative_time(moment, SystemClock().now(), CONNECTIONS["en"])
+
+
+def _document(name: str, found: Connection | None) -> dict[str, Any]:
+    if found is None:
+        return {"app": name, "state": "needs login"}
+    used = {} if found.used_at is None else {"usedAt": printed(found.used_at)}
+    account = {"account": found.view.account} if found.view.account else {}
+    return {"app": name, **account, "identity": found.view.identity, "state": found.state, **used}
