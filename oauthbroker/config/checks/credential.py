@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Final
 
 from oauthbroker.config.checks.api import api_of
@@ -21,6 +22,7 @@ from oauthbroker.providers.credentials import CredentialPreset, credential_prese
 
 NO_REVOCATION: Final = Revocation(kind="none", reach="none")
 _SHARED: Final = frozenset(OAuthAppSpec.model_fields) & frozenset(CredentialAppSpec.model_fields)
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PLANTED: Final = "otherwise a stranger who opens the link could plant a key, and read what the agent writes with it"
 
 
@@ -118,6 +120,8 @@ def _check_environment(written: Written[CredentialAppSpec], app: Merged, forms: 
         written.refuse(("environment",), what, "remove it, or write owner: {binding: localOperator}", key=True)
     for name in sorted(said.keys() - forms.fields.keys()):
         written.refuse(("environment", name), "no field of this app", f"write {' or '.join(forms.fields)}", key=True)
+    for name in sorted(name for name, variable in said.items() if not _VARIABLE.fullmatch(variable)):
+        written.refuse(("environment", name), "not the name of a variable", "use letters, digits and underscores")
 
 
 def _check_provider(written: Written[CredentialAppSpec]) -> None:

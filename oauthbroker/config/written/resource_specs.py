@@ -140,9 +140,6 @@ class OAuthAppSpec(Strict):
     options: Annotated[dict[str, Annotated[dict[str, Text], Field(max_length=50)]], Field(max_length=10)] | None = None
 
 
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
-
-
 class CredentialOwnerSpec(Strict):
     """Who may type a credential: the person that its check names, or the one that the broker knows."""
 
@@ -163,7 +160,7 @@ class CredentialAppSpec(Strict):
     inject: InjectForm | None = None
     verify: VerifyForm | None = None
     life: LifeForm | None = None
-    environment: Annotated[dict[str, Variable], Field(max_length=5)] | None = None
+    environment: Annotated[dict[str, Text], Field(max_length=5)] | None = None
     fallback: Literal["team"] | None = None
     owner: CredentialOwnerSpec | None = None
     api: ProviderApiSpec | None = None

@@ -156,4 +156,8 @@ async def test_a_key_goes_into_a_program_only_where_the_persons_app_says_so(
         assert (2, True) == (twice.code, "A key goes into the variables that its app names" in twice.err)
         assert (2, "") == ((token := await typed(person, "token", "meter")).code, token.out)
         audit = await typed(person, "audit", "tail", "-c", str(person.places.config), "--json")
-        assert ("RUN", "environment", False) == ("RUN" in audit.out and "RUN", "environment" in audit.out and "environment", GOOD in audit.out)
+        assert ("RUN", "environment", False) == (
+            "RUN" in audit.out and "RUN",
+            "environment" in audit.out and "environment",
+            GOOD in audit.out,
+        )

@@ -153,6 +153,19 @@ def test_the_command_has_the_token_and_not_the_turn_token(tmp_path: Path, way: t
     assert ({} if number else {way[1] if way else "OAUTHBROKER_ACCESS_TOKEN": TOKEN}) == ours
 
 
+@pytest.mark.case("112")
+def test_the_command_finds_the_token_where_it_looks_and_a_broker_elsewhere_names_no_other_variable(tmp_path: Path):
+    hostile = ("LD_PRELOAD", "PATH", "X=Y_TOKEN", "OAUTHBROKER_TURN_TOKEN", "OAUTHBROKER_API_KEY", "lower_TOKEN")
+    seen = ("sh", "-c", "env | grep -e TOKEN= -e KEY= -e LD_PRELOAD | sort")
+    for variables, expected in (
+        (("GH_TOKEN", "GITHUB_TOKEN", *hostile), f"GH_TOKEN={TOKEN}\nGITHUB_TOKEN={TOKEN}\n"),
+        (hostile, f"OAUTHBROKER_ACCESS_TOKEN={TOKEN}\n"),
+    ):
+        with answering(READY, variables) as (env, _):
+            done = shell("run", "mail", "--", *seen, cwd=tmp_path, env={**env, "OAUTHBROKER_API_KEY": "a key"})
+        assert Done(0, expected, "") == done
+
+
 @pytest.mark.parametrize(
     ("words", "status"),
     [
