@@ -24,7 +24,7 @@ class AppInfo:
     flow: str
     subject_mode: str
     scopes: tuple[str, ...]
-    environment: tuple[str, ...]
+    environment: tuple[str, ...] = ()
 
 
 def token(
@@ -93,7 +93,7 @@ def _app(said: dict[str, Any]) -> AppInfo:
             flow=said["flow"],
             subject_mode=said["subjectMode"],
             scopes=tuple(said["scopes"]),
-            environment=tuple(said["environment"]),
+            environment=tuple(said.get("environment", ())),
         )
     )
 

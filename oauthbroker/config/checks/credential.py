@@ -113,7 +113,7 @@ def check_credential(written: Written[CredentialAppSpec], app: Merged, forms: Cr
 
 
 def _check_environment(written: Written[CredentialAppSpec], app: Merged, forms: CredentialForms) -> None:
-    """A server hands no key out. A person may take their own one into a program that they run."""
+    """Check the variables of a key for programs. A server hands no key out: the key has to be one person's own."""
     said = written.spec.environment or {}
     if said and app.binding != "localOperator":
         what = "a key for programs, where it is not one person's own"

@@ -11,7 +11,7 @@ from oauthbroker.web.gate.request_limits import LOCAL
 
 @dataclass(frozen=True, slots=True)
 class LocalOnly:
-    """Marks each request of its listener, so that its caller is the person alone, whatever the request says."""
+    """Marks each request of its listener, so that its caller is the person alone, with any headers."""
 
     api: ASGIApp
 

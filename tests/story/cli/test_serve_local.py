@@ -1,4 +1,4 @@
-"""The socket between a person's commands and their own `serve`: what it answers, and whom each side refuses."""
+"""The socket between a person's commands and their own `serve`: its answers, and whom each side refuses."""
 
 from __future__ import annotations
 
