@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
+from oauthbroker.injection.errors import AuthorizationRequiredError
 from oauthbroker.model.apps import App
 from oauthbroker.model.local_turn import local_turn
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
@@ -70,7 +71,7 @@ class LocalConnection:
         `oauth.client` has it."""
         with _on_a_thread(self.opened()) as (found, loop):
             _wait(loop, self.check(found.oauth))
-            with found.oauth.sync.client(self.ref, library=library) as client:
+            with found.oauth.sync.client(self.ref, library=library) as client, self._ending():
                 yield client
 
     @asynccontextmanager
@@ -79,7 +80,8 @@ class LocalConnection:
         async with self.opened() as found:
             await self.check(found.oauth)
             async with found.oauth.client(self.ref, library=library) as client:
-                yield client
+                with self._ending():
+                    yield client
 
     def token(self) -> Secret:
         """Return an access token that works now."""
@@ -125,6 +127,18 @@ class LocalConnection:
     def _ready(self) -> tuple[Secret, App]:
         with _on_a_thread(self.opened()) as (found, loop):
             return _wait(loop, self.ready(found)).access_token, found.app
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Say of a connection that has ended meanwhile what `check` says: nothing serves the link of a request here."""
+        try:
+            yield
+        except AuthorizationRequiredError:
+            ended = True
+        else:
+            ended = False
+        if ended:
+            raise LocalRefusedError(Code.GRANT_NOT_FOUND, self._advice("The connection has ended"))
 
     def _raise(self, result: AuthorizationRequired | Failed | None) -> None:
         if isinstance(result, AuthorizationRequired):

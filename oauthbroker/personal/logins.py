@@ -13,7 +13,7 @@ from oauthbroker.model.apps import App
 from oauthbroker.model.connect_links import connect_link
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.local_turn import AGENT, SUBJECT, local_turn
-from oauthbroker.model.token_results import AuthorizationRequired, DevicePrompt, Failed, SessionOutcome
+from oauthbroker.model.token_results import AuthorizationRequired, DevicePrompt, Failed, SessionOutcome, TokenResult
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.revocation.pending_revocations import RevocationOutcome
 from oauthbroker.wiring.running import Running
@@ -67,20 +67,24 @@ class Login:
         return GrantView.of(found.record, self.app, self.running.parts.clock.now())
 
     async def ask(self, *, replace: bool) -> Consent | None:
-        """Open a request. None if the connection works already. `replace`: another account may take its place. Raises
-        BrokerError."""
+        """Open a request. None if the connection works already, with all scopes of the app. `replace`: ask in any case,
+        and another account may take its place. Raises BrokerError."""
         if self.app.credential is not None:
-            return await self._ask_for_key(replace=replace)
+            works = (there := await self.there()) is not None and there.health != "again"
+            return await self._ask_for_key(replace=replace) if replace or not works else None
         oauth = self.running.broker.oauth(local_turn(self.app.name, self.account))
-        result = await oauth.get_access_token(self.ref, switch_account=replace)
+        result: TokenResult | None
+        if replace:
+            result = await oauth.get_access_token(self.ref, switch_account=True)
+        else:
+            result = await oauth.missing_consent(self.ref, self.app.scopes)
         if isinstance(result, Failed):
-            raise BrokerError(result.code, note=result.message)
+            raise BrokerError(result.code)
         if not isinstance(result, AuthorizationRequired):
             return None
         return Consent(session=result.auth_session_id, link=result.authorization_url, device=result.device_code)
 
-    async def _ask_for_key(self, *, replace: bool) -> Consent | None:
-        """Open a request although the connection works: typing a key anew replaces it."""
+    async def _ask_for_key(self, *, replace: bool) -> Consent:
         parts = self.running.parts
         target = local_turn(self.app.name, self.account).resume_target
         wish = Wish(key=self.key, scopes=(), resume=target, switch_account=replace)

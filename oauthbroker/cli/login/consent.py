@@ -53,13 +53,13 @@ async def connect(places: Places, wanted: Wanted, given: Given) -> Ended:
     async with open_local(places, only={wanted.name}, background=True) as running:
         login = Login.of(running, wanted.name, wanted.account)
         there = await login.there()
-        is_alive = there is not None and there.health != "again"
-        if there is not None and is_alive:
+        consent = await login.ask(replace=wanted.yes)
+        if consent is None and there is not None:  # it works already
             who = f"{login.ref} is connected as {known_as(there)}"
-            if not wanted.yes and not is_asking():
+            if not is_asking():
                 return Ended(there, f"{who} already. Another account in its place: --yes; beside it: --account NAME.")
-            confirm(f"{who}. Connect another account in its place?", yes=wanted.yes)
-        consent = await login.ask(replace=is_alive or wanted.yes)
+            confirm(f"{who}. Connect another account in its place?", yes=False)
+            consent = await login.ask(replace=True)
         if consent is not None and login.app.credential is not None:
             await _type(login, consent, given)
         elif consent is not None:

@@ -34,7 +34,8 @@ def _check_quirks_of_callbacks(app: Merged) -> None:
 
 
 def _check_device_code(app: Merged) -> None:
-    """Check the device code flow. RFC 8628 has no browser to bind a session to, so the owner is always compared."""
+    """Check the device code flow. RFC 8628 has no browser to bind a session to, so the owner is compared, or it is the
+    person at this machine, to whom alone the code is shown (`localOperator`, on loopback)."""
     code = Code.DEVICE_CODE_UNSUPPORTED
     if app.spec.provider and not _may_have_device_endpoint(app):
         what = f"{code.value}: no device endpoint is known here"
@@ -43,9 +44,6 @@ def _check_device_code(app: Merged) -> None:
     hint = "write providerIdentity, or flow: authorizationCode"
     if app.binding in CONFIRMATIONS:
         what = f"{code.value}: no browser comes back with a device code, so no binding can confirm its user"
-        app.written.refuse(("owner", "binding"), what, hint, code)
-    elif app.mode == "user" and app.binding != "providerIdentity":
-        what = f"{code.value}: with a device code nothing but the provider's word tells whose account comes back"
         app.written.refuse(("owner", "binding"), what, hint, code)
     if app.redirect.link == "direct":
         what = "a device code has no direct link: the user would not see its purpose"

@@ -1,0 +1,254 @@
+"""`oauthbroker login`, `status`, `logout` and `oauthbroker.local`, for one person without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import oauthbroker
+from oauthbroker import BrokerError, Code
+from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, connect_through, leave
+from tests.story.cli.login_kit import Person
+from tests.story.keys_kit import GOOD, NEWER, OF_BOB, KeyApi, key_api
+from tests.story.mcp_apps_kit import mcp_site
+
+
+@pytest.fixture
+def person(tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Person:
+    return Person(tmp_path, canaries, monkeypatch, capsys)
+
+
+def identity(idp: IdentityProvider, who: str, app: str = "oidc") -> str:
+    return f"{app}:user:{idp.account(who).sub}"
+
+
+async def test_a_person_answers_once_agrees_and_has_the_token(person: Person, idp: IdentityProvider) -> None:
+    person.has_oidc(idp)
+    alice, secret = identity(idp, "alice"), person.secret
+    done, page = await person.log_in(idp, "oidc", answers=[idp.issuer, "client-oidc", secret, "read write"])
+    assert page is not None
+    assert (0, 200) == (done.code, page.status), done.err
+    assert f"Connected as {alice}, scope read write. The broker refreshes it.\n" == done.out
+    assert [True, True, False, True] == [echo for _, echo in person.asked], "the secret alone is typed unseen"
+    assert person.callback("oidc") in done.err
+    assert "Opening your browser ... or open http://127.0.0.1:" in done.err
+    resource = yaml.safe_load(person.places.app_file("oidc").read_text())
+    assert {"binding": "localOperator"}.items() <= resource["spec"]["owner"].items()
+    assert secret not in person.texts()
+
+    found = await asyncio.to_thread(oauthbroker.local("oidc").token)
+    assert "Secret(***)" == repr(found)
+    headers = await asyncio.to_thread(oauthbroker.local("oidc").headers)
+    assert {"Authorization": f"Bearer {found.reveal()}"} == headers
+    status = await asyncio.to_thread(person.type, "status")
+    assert ["oidc", alice, "works", "used", "just", "now"] == status.out.split()
+    [line] = json.loads((await asyncio.to_thread(person.type, "status", "--json")).out)
+    assert ("works", alice) == (line["state"], line["identity"])
+
+
+async def test_a_second_login_asks_before_another_account_takes_the_place(
+    person: Person, idp: IdentityProvider
+) -> None:
+    words = person.has_oidc(idp)
+    alice, bob = identity(idp, "alice"), identity(idp, "bob")
+    first, _ = await person.log_in(idp, *words, "--scopes", "read", "--client-secret", "-", stdin=person.secret)
+    assert 0 == first.code, first.err
+
+    unasked, _ = await person.log_in(idp, "oidc")
+    assert (0, f"oidc is connected as {alice} already.") == (unasked.code, unasked.out[: unasked.out.index("already.") + 8])
+    declined, _ = await person.log_in(idp, "oidc", answers=["n"])
+    assert (2, "Nothing was changed.") == (declined.code, declined.err.strip())
+    wider, page = await person.log_in(idp, "oidc", "--scopes", "read write", who="bob")
+    assert 2 == wider.code
+    assert f"Another account came back than {alice}, which is connected." in wider.err
+    assert page is not None
+    assert page.status >= 400
+    wider, _ = await person.log_in(idp, "oidc")
+    assert (0, True) == (wider.code, "scope read write" in wider.out), wider
+    beside, _ = await person.log_in(idp, "oidc", "--account", "work", who="bob")
+    assert (0, True) == (beside.code, bob in beside.out), beside
+    replaced, _ = await person.log_in(idp, "oidc", who="mallory", answers=["y"])
+    assert (0, True) == (replaced.code, identity(idp, "mallory") in replaced.out), replaced
+
+    rows = (await asyncio.to_thread(person.type, "status")).out
+    assert [["oidc", identity(idp, "mallory")], ["oidc@work", bob]] == sorted(row.split()[:2] for row in rows.splitlines())
+    work = oauthbroker.local("oidc", account="work")
+    assert await asyncio.to_thread(work.token) != await asyncio.to_thread(oauthbroker.local("oidc").token)
+
+
+async def test_logout_tells_the_provider_and_forget_leaves_nothing(person: Person, idp: IdentityProvider) -> None:
+    words = person.has_oidc(idp)
+    done, _ = await person.log_in(idp, *words, "--client-secret", "-", stdin=person.secret)
+    assert 0 == done.code, done.err
+    ended = await asyncio.to_thread(person.type, "logout", "oidc")
+    assert (0, "oidc: ended here and at the provider\n") == (ended.code, ended.out)
+    assert idp.count("revoke")
+    assert ["oidc", "-", "oauthbroker", "login", "oidc"] == (await asyncio.to_thread(person.type, "status")).out.split()
+    with pytest.raises(BrokerError, match="Run: oauthbroker login oidc") as refused:
+        await asyncio.to_thread(oauthbroker.local("oidc").token)
+    assert Code.GRANT_NOT_FOUND is refused.value.code
+    again, _ = await person.log_in(idp, "oidc")
+    assert (0, True) == (again.code, "Connected as" in again.out), "nothing was asked"
+
+    forgotten = await asyncio.to_thread(person.type, "logout", "oidc", "--forget")
+    assert 0 == forgotten.code, forgotten.err
+    assert not person.places.names()
+    assert "Nothing is connected yet" in (await asyncio.to_thread(person.type, "status")).err
+    with pytest.raises(BrokerError, match="There is no app for oidc"):
+        await asyncio.to_thread(oauthbroker.local("oidc").token)
+
+
+GITHUB = {"apiVersion": "agents.example.io/v1alpha1", "kind": "OAuthApp", "metadata": {"name": "github"}}
+
+
+def write_github(person: Person, idp: IdentityProvider, **changes: Any) -> str:
+    """An app of the preset, at the scripted provider; the secret of its client."""
+    client = idp.register(Client("gh", redirect_uris=(person.callback("github"),), dialect="github"))
+    source = {"valueFrom": {"secretRef": {"ref": "Secret/github", "key": "client_secret"}}}
+    ours = idp.endpoints
+    spec = {
+        "provider": "github",
+        "flow": "authorizationCode",
+        "subjectMode": "user",
+        "client": {"clientId": "gh", "clientSecret": source, "authMethod": "client_secret_basic"},
+        "endpoints": {
+            "authorizationUrl": ours["authorizationUrl"],
+            "tokenUrl": ours["tokenUrl"],
+            "deviceAuthorizationUrl": ours["deviceAuthorizationUrl"],
+            "userInfoUrl": idp.url("/user"),
+            "issuer": idp.issuer,
+        },
+        "scopes": ["repo"],
+        "owner": {"binding": "localOperator"},
+        "api": {"hosts": [idp.base_url]},
+    }
+    person.places.app_file("github").write_text(yaml.safe_dump({**GITHUB, "spec": {**spec, **changes}}))
+    return client.reveal_secret()
+
+
+async def test_a_program_gets_clients_with_and_without_await(person: Person, idp: IdentityProvider) -> None:
+    secret = write_github(person, idp)
+    done, _ = await person.log_in(idp, "github", "--client-secret", "-", stdin=secret)
+    assert 0 == done.code, done.err
+
+    def program() -> Any:
+        with oauthbroker.local("github").client() as github:
+            return github.get(idp.url("/user")).json()
+
+    assert (await asyncio.to_thread(program))["id"]
+    async with oauthbroker.local("github").async_client() as github:
+        assert 200 == (await github.get(idp.url("/user"))).status_code
+
+
+async def test_over_ssh_a_code_is_typed_elsewhere_or_a_port_is_forwarded(
+    person: Person, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.7 22")
+    secret = write_github(person, idp)
+    begun = asyncio.create_task(asyncio.to_thread(person.type, "login", "github", "--device", "--client-secret", "-", stdin=secret))
+    device = await until_device(idp, begun)
+    await idp.device_agree(idp.url("/device"), device)
+    done = await begun
+    assert (0, True) == (done.code, "Connected as github:user:" in done.out), done
+    assert f"and type {device}" in done.err
+    assert person.links.empty(), "no browser was opened"
+
+    forwarded, _ = await person.log_in(idp, "github", "--no-device", "--yes")
+    assert f"ssh -L {person.port}:127.0.0.1:{person.port} 192.0.2.7" in forwarded.err
+
+
+async def until_device(idp: IdentityProvider, begun: asyncio.Task[Any]) -> str:
+    while not begun.done():
+        if codes := list(idp._state.devices):
+            return codes[0]
+        await asyncio.sleep(0.01)
+    pytest.fail(begun.result().err)
+
+
+def write_meter(person: Person, api: KeyApi) -> None:
+    spec = {
+        "subjectMode": "user",
+        "accounts": "several",
+        "fields": {"apiKey": {"title": "API key", "obtain": "https://meter.example/keys"}},
+        "inject": {"headers": {"X-Api-Key": "{apiKey}"}},
+        "verify": {"path": "/me", "account": "meter:user:{id}"},
+        "owner": {"binding": "localOperator"},
+        "api": {"hosts": [f"http://127.0.0.1:{api.port}"]},
+    }
+    meter = {**GITHUB, "kind": "CredentialApp", "metadata": {"name": "meter"}, "spec": spec}
+    person.places.app_file("meter").write_text(yaml.safe_dump(meter))
+
+
+async def test_a_key_is_typed_unseen_checked_and_never_handed_out(person: Person) -> None:
+    async with key_api() as api:
+        write_meter(person, api)
+        unknown = await asyncio.to_thread(person.type, "login", "meter", "--client-secret", "-", stdin="key-unknown\n")
+        assert (2, True) == (unknown.code, "Nothing was stored." in unknown.err), unknown
+        done = await asyncio.to_thread(person.type, "login", "meter", answers=["key-unknown", GOOD])
+        assert 0 == done.code, done.err
+        assert "Connected as meter:user:U234567. The key is sealed here; Meter accepted it." in done.out.replace("meter accepted", "Meter accepted")
+        assert [False, False] == [echo for _, echo in person.asked]
+        assert "Made at https://meter.example/keys" in done.err
+
+        def program() -> int:
+            with oauthbroker.local("meter").client() as meter:
+                return meter.get(api.url("/data")).status_code
+
+        assert 200 == await asyncio.to_thread(program)
+        with pytest.raises(BrokerError, match=r"never handed out. Use oauthbroker.local\('meter'\).client\(\)"):
+            await asyncio.to_thread(oauthbroker.local("meter").headers)
+        other = await asyncio.to_thread(person.type, "login", "meter", answers=["y", OF_BOB])
+        assert (0, True) == (other.code, "meter:user:U345678" in other.out), other
+        api.keys.clear()
+        with pytest.raises(BrokerError, match="The connection has ended for meter. Run: oauthbroker login meter"):
+            await asyncio.to_thread(program)
+        status = await asyncio.to_thread(person.type, "status")
+        assert "key rejected" in status.out
+        api.keys[NEWER] = "U345678"
+        again = await asyncio.to_thread(person.type, "login", "meter", "--client-secret", "-", stdin=NEWER)
+        assert 0 == again.code, again
+        ended = await asyncio.to_thread(person.type, "logout", "meter")
+        assert "still works at the provider until it is ended there: https://meter.example/keys" in ended.out
+        assert not any(key in person.texts() for key in (GOOD, NEWER, OF_BOB))
+
+
+async def test_an_mcp_server_needs_its_address_and_no_answer(person: Person, idp: IdentityProvider) -> None:
+    idp.takes_clients = True
+    async with mcp_site(idp) as site:
+        done, _ = await person.log_in(idp, site.url)
+        assert (0, True) == (done.code, "Connected" in done.out), done
+        again, _ = await person.log_in(idp, site.url)
+        assert (0, True) == (again.code, "already" in again.out), again
+        assert "mcp" in (await asyncio.to_thread(person.type, "status")).out
+        assert isinstance(await asyncio.to_thread(oauthbroker.local("mcp").token), oauthbroker.Secret)
+        idp.takes_clients = False
+        site.publish(resource=site.server.url + "/other")
+    assert ["mcp"] == person.places.names()
+
+
+async def test_cancel_at_the_provider_is_said_and_no_success(person: Person, idp: IdentityProvider) -> None:
+    words = person.has_oidc(idp)
+    done, _ = await person.log_in(idp, *words, "--client-secret", "-", stdin=person.secret, deny=True)
+    assert 2 == done.code
+    assert "You said no at oidc. Nothing was connected.\n" == done.err[done.err.index("You said") :]
+    assert "oauthbroker login oidc" in (await asyncio.to_thread(person.type, "status")).out
+
+
+async def test_another_browser_cannot_finish_a_login(person: Person, idp: IdentityProvider) -> None:
+    words = person.has_oidc(idp)
+    begun, link = await person.started("login", *words, "--client-secret", "-", stdin=person.secret)
+    browser, stranger = Browser(canaries=person.canaries), Browser(canaries=person.canaries)
+    to_provider = (await leave(browser, link)).next_url
+    planted = await idp.agree(to_provider or "", "bob", browser=stranger)
+    assert (await stranger.open(planted)).status >= 400
+    done = await begun
+    assert 2 == done.code
+    assert "another browser" in done.err
+    assert "oauthbroker login oidc" in (await asyncio.to_thread(person.type, "status")).out
+    done, _ = await person.log_in(idp, "oidc")
+    assert (0, True) == (done.code, identity(idp, "alice") in done.out), done
