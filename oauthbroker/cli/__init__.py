@@ -3,7 +3,7 @@
 - stdout holds the answer, stderr everything else. With `--json`, which every command takes, stdout holds exactly one
   JSON document, also when the command refuses: `{"error": {"code", "message"}}`.
 - Exit status: 0 done; 1 begun, but not all of it could be done; 2 refused, nothing was changed; 3 done here, but a
-  provider has still to be told; 130 stopped by Ctrl-C. `token` and `exec` also have 69 and 75 (`turn_call`).
+  provider has still to be told; 130 stopped by Ctrl-C. `token` and `run` also have 69 and 75 (`turn_call`).
 - No secret is ever an argument, and none is ever printed but an API key, once, when it is made, and the token that a
   script asks for, never on a terminal.
 - A command's module is imported when the command is called: `oauthbroker --help` loads no cryptography and no server.
@@ -46,8 +46,8 @@ COMMANDS = {
     "keys": "Seeds and keys of the store: status, rotate, reseal, retire, rewrap.",
     "store": "The store: copy, verify, export, import, accept-restore, reopen, migrate.",
     "serve": "Serve the pages and the API until told to stop.",
-    "token": "Print an access token of this turn on stdout.",
-    "exec": "Run a command with an access token of this turn.",
+    "token": "Print an access token on stdout, for a script.",
+    "run": "Run a command with an access token in its environment.",
     "api-keys": "Keys for the API: create, list, rotate, remove.",
     "audit": "The audit log: verify it, show its newest lines.",
     "grants": "Manage grants: list, show, revoke, erase, import.",
@@ -57,12 +57,13 @@ COMMANDS = {
     "providers": "Presets of providers: facts and their sources.",
 }
 
-FOLDERS = {"doctor", "grants", "login"}  # their commands are in `commands.py`
+# A module `cli.run` would replace the function of that name.
+PLACES = {"run": "run_with_token"} | {name: f"{name}.commands" for name in ("doctor", "grants", "login")}
 
 
 def command_of(name: str) -> Any:
     """Import a command when it is called. The help of a group of commands stands in the table above."""
-    place = f"{name}.commands" if name in FOLDERS else name.replace("-", "_")
+    place = PLACES.get(name, name.replace("-", "_"))
     found: typer.Typer = import_module(f"oauthbroker.cli.{place}").app
     found.info.help = COMMANDS[name]
     return plain_command(found)

@@ -13,8 +13,9 @@ from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.local_turn import SUBJECT
 from oauthbroker.personal.app_files import remove_app
-from oauthbroker.personal.local_broker import SUBJECT, open_local, open_local_vault
+from oauthbroker.personal.local_broker import open_local, open_local_vault
 from oauthbroker.personal.logins import connections, end
 from oauthbroker.personal.places import Places
 

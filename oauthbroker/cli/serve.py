@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,6 +68,8 @@ async def _work(config: Path, post: str) -> None:
 async def _serve(config: Path, workers: int, *, as_json: bool) -> int:
     """Serve in this process, or as the parent of several. Return the exit status."""
     from oauthbroker.config.bundle.server_environment import load_here
+    from oauthbroker.personal.places import Places
+    from oauthbroker.personal.serve_socket import local_listener
     from oauthbroker.serving.listeners import open_listeners
 
     clock = SystemClock()
@@ -80,7 +83,8 @@ async def _serve(config: Path, workers: int, *, as_json: bool) -> int:
         elif sys.stdout.isatty():  # a collector of logs reads lines of JSON
             typer.echo(f"pages {places['url']}   operators {places['operators']}   API {places['api']}")
 
-    with open_listeners(settings) as listeners:
+    with open_listeners(settings) as opened, local_listener(settings, Places.of_user()) as local:
+        listeners = replace(opened, local=local)
         if workers > 1:  # a parent loads neither broker nor server
             from oauthbroker.workers.parent import Parent
 

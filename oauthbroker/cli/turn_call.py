@@ -1,42 +1,96 @@
-"""Get a token by the turn token in the environment, for the shell commands `token` and `exec`."""
+"""Get a token for the shell commands `token` and `run`: of the turn in the environment, else of the person's own
+connection."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oauthbroker.cli.output.error_output import see
+from oauthbroker.cli.output.error_output import in_json, see, tell
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.tables import shown
 from oauthbroker.client.address import TURN_TOKEN, URL
-from oauthbroker.core.errors import Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import REFUSED, Refused
+from oauthbroker.model.token_request import call_ref, split_ref
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 
+if TYPE_CHECKING:
+    from oauthbroker.personal.connection import LocalConnection
+
 UNAVAILABLE, ASK_A_PERSON = 69, 75  # EX_UNAVAILABLE and EX_TEMPFAIL of sysexits.h
-AppArgument = Annotated[str, typer.Argument(metavar="APP", help="The app: its name, or OAuthApp/NAME.")]
+AppArgument = Annotated[str, typer.Argument(metavar="APP", help="The app: its name, NAME@ACCOUNT, or OAuthApp/NAME.")]
 Scopes = Annotated[list[str] | None, typer.Option("--scope", help="Ask for this scope; repeat it for more.")]
 Lifetime = Annotated[int | None, typer.Option("--min-ttl", min=0, help="Seconds that the token must still be valid.")]
 
 
-def token_for(app: str, scopes: list[str] | None, min_ttl: int | None, *, as_json: bool) -> Ready:
-    """Return the token. Without one, say on stderr what to do and end the command.
+def is_of_turn() -> bool:
+    """Return whether a runtime has set the environment, even to less than is needed. A person's own connection is then
+    never used in its place."""
+    return TURN_TOKEN in os.environ or URL in os.environ
 
-    The turn token alone says whose token it is. Raises Refused for an environment without one.
+
+def own_connection(app: str) -> LocalConnection:
+    """Return the person's own connection: `APP`, or `APP@ACCOUNT`."""
+    from oauthbroker.personal.connection import local
+
+    name, account = split_ref(call_ref(app))
+    return local(name, account=account)
+
+
+def token_for(
+    app: str, scopes: list[str] | None, min_ttl: int | None, *, as_json: bool, named: bool = False
+) -> tuple[Ready, tuple[str, ...]]:
+    """Return the token and, if `named`, the variables in which programs look for it. Without a token, say on stderr
+    what to do and end the command.
+
+    The turn token alone says whose token it is. Raises Refused for an environment that has only a part of a turn.
     """
-    result = asyncio.run(_ask(app, scopes, min_ttl))
+    if not is_of_turn():
+        return _own_token(app, scopes, min_ttl, as_json=as_json)
+    result, variables = asyncio.run(_ask(app, scopes, min_ttl, named=named))
     if isinstance(result, Ready):
-        return result
+        return result, variables
     if as_json:
         document = result.to_json()  # of an error only the members that every refused command prints, and when to retry
         answer(document if isinstance(result, AuthorizationRequired) else {"error": document["error"]})
     raise typer.Exit(_tell(result))
 
 
-async def _ask(app: str, scopes: list[str] | None, min_ttl: int | None) -> TokenResult:
+@contextmanager
+def own_refusals(*, as_json: bool) -> Iterator[None]:
+    """Print why a person's own connection gives nothing, and end the command with the status that says what to do."""
+    try:
+        yield
+    except BrokerError as refusal:
+        error = refusal
+    else:
+        return
+    tell(error)
+    if as_json:
+        in_json(error)
+    if error.code is Code.GRANT_NOT_FOUND:
+        raise typer.Exit(ASK_A_PERSON)
+    raise typer.Exit(UNAVAILABLE if error.retryable else REFUSED)
+
+
+def _own_token(
+    app: str, scopes: list[str] | None, min_ttl: int | None, *, as_json: bool
+) -> tuple[Ready, tuple[str, ...]]:
+    from oauthbroker.personal.handed_out import token_of
+
+    with own_refusals(as_json=as_json):
+        return token_of(own_connection(app), scopes or None, min_ttl)
+
+
+async def _ask(
+    app: str, scopes: list[str] | None, min_ttl: int | None, *, named: bool
+) -> tuple[TokenResult, tuple[str, ...]]:
     from oauthbroker.client.tool import OAuth
 
     try:
@@ -45,9 +99,12 @@ async def _ask(app: str, scopes: list[str] | None, min_ttl: int | None) -> Token
         problem = str(wrong)
     else:
         async with client:
-            return await client.get_access_token(app, scopes or None, min_ttl)
+            result = await client.get_access_token(app, scopes or None, min_ttl)
+            apps = await client.apps() if named and isinstance(result, Ready) else []
+            return result, next((each.environment for each in apps if each.name == split_ref(call_ref(app))[0]), ())
     raise Refused(
-        f"The environment names no broker and turn: {problem}. The runtime sets {URL} and {TURN_TOKEN} for each tool."
+        f"The environment names no broker and turn: {problem}. The runtime sets {URL} and {TURN_TOKEN} for each tool. "
+        f"Without them this command uses your own connection."
     )
 
 

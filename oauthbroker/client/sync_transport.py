@@ -6,6 +6,7 @@ import os
 import selectors
 import socket
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
@@ -25,10 +26,11 @@ _CHUNK = 65536
 
 
 class BlockingTransport:
-    """Safe for many threads: each exchange has a connection of its own. A forked child opens new ones."""
+    """Safe for many threads: each exchange has a connection of its own. A forked child opens new ones. `check` sees
+    each new connection over a Unix socket, and raises to refuse it."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
+    def __init__(self, address: Address, check: Callable[[socket.socket], None] = lambda _: None) -> None:
+        self._address, self._check = address, check
         self._url = urlsplit(address.base)
         self._idle: list[_Connection] = []  # its `append` and `pop` are atomic, so that a fork meets no held lock
         self._tls: ssl.SSLContext | None = None
@@ -86,7 +88,7 @@ class BlockingTransport:
     def _connect(self, deadline: _Deadline) -> _Connection:
         deadline = deadline.at_most(CONNECT_SECONDS)
         if self._address.socket is not None:
-            return _Connection(_connected(socket.AF_UNIX, self._address.socket, deadline))
+            return self._checked(_connected(socket.AF_UNIX, self._address.socket, deadline))
         raw = _connected_to(self._url, deadline)
         if self._url.scheme != "https":
             return _Connection(raw)
@@ -96,6 +98,14 @@ class BlockingTransport:
         except BaseException:
             raw.close()
             raise
+
+    def _checked(self, made: socket.socket) -> _Connection:
+        try:
+            self._check(made)
+        except BaseException:
+            made.close()
+            raise
+        return _Connection(made)
 
     def _context(self) -> ssl.SSLContext:
         """Return the trust of the async client: the system's certificates, without the environment."""

@@ -16,7 +16,7 @@ Links = Literal["inline", "apart"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppInfo:
-    """An OAuthApp as its callers see it."""
+    """An OAuthApp as its callers see it. `environment`: the variables in which programs look for its token."""
 
     name: str
     title: str
@@ -24,6 +24,7 @@ class AppInfo:
     flow: str
     subject_mode: str
     scopes: tuple[str, ...]
+    environment: tuple[str, ...] = ()
 
 
 def token(
@@ -92,6 +93,7 @@ def _app(said: dict[str, Any]) -> AppInfo:
             flow=said["flow"],
             subject_mode=said["subjectMode"],
             scopes=tuple(said["scopes"]),
+            environment=tuple(said.get("environment", ())),
         )
     )
 

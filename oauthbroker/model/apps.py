@@ -145,7 +145,9 @@ class App:
     `several_accounts`: a subject may connect more than one. `connect_params` stand in its addresses as `{name}`; `base`
     is the app without their values, which are `params`. `provider_ca`: certificates (PEM) that are trusted for its
     provider, beside those of the system. `mcp`: the issuer, and the client where none is configured, are learnt from
-    that server (`learnt`). `also`: the app of the second token that a consent brings.
+    that server (`learnt`). `also`: the app of the second token that a consent brings. `environment`: the variables in
+    which programs look for its token. `field_variables`: the variables of the fields of a credential that the person
+    whose own connection it is lets programs have.
     """
 
     name: str
@@ -172,6 +174,8 @@ class App:
     mcp: McpServer | None = None
     credential: StaticCredential | None = None
     also: App | None = None
+    environment: tuple[str, ...] = ()
+    field_variables: Mapping[str, str] = field(default_factory=dict)
     scope_set: frozenset[str] = frozenset()
     registration: str = ""
     base: App | None = field(default=None, compare=False, repr=False)

@@ -53,8 +53,9 @@ Consistency = Literal["strict", "fast", "available"]
 """How a token call learns that a version is current: the database says so now, or the feed of changes does; `available`
 is `fast`, and an earlier check counts while the database is away."""
 Role = Literal["runtime", "operator"]
-Who = Literal["runtime", "operator", "turn", "wholeTurn"]
-"""`wholeTurn` is a turn token that nothing has narrowed, neither a tool nor apps nor a time: the runtime's own."""
+Who = Literal["runtime", "operator", "turn", "wholeTurn", "local"]
+"""`wholeTurn` is a turn token that nothing has narrowed, neither a tool nor apps nor a time: the runtime's own. `local`
+is a command of the person whose own connections are served (`oauthbroker login`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from threading import Thread
@@ -14,10 +14,12 @@ from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection.errors import AuthorizationRequiredError
 from oauthbroker.model.apps import App
-from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
-from oauthbroker.personal.local_broker import local_turn, open_local
+from oauthbroker.model.local_turn import local_turn
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.personal.local_broker import open_local
 from oauthbroker.personal.places import Places
 from oauthbroker.tokens.context import OAuthContext
+from oauthbroker.tokens.manager import OAuthManager
 
 if TYPE_CHECKING:
     from oauthbroker.injection.http_libraries import AsyncHttpClient, HttpClient
@@ -37,10 +39,11 @@ class LocalRefusedError(BrokerError):
 
 
 class _Opened(NamedTuple):
-    """The person's `ctx.oauth`, and the app."""
+    """The person's `ctx.oauth`, the app, and what answers for both."""
 
     oauth: OAuthContext
     app: App
+    manager: OAuthManager
 
 
 def local(name: str, *, account: str | None = None) -> LocalConnection:
@@ -98,18 +101,24 @@ class LocalConnection:
         if self.app not in places.names():
             raise LocalRefusedError(Code.OAUTH_APP_NOT_FOUND, self._advice("There is no app"))
         async with open_local(places, only={self.app}) as running:
-            yield _Opened(running.broker.oauth(local_turn(self.app, self.account)), running.parts.apps[self.app])
+            oauth, parts = running.broker.oauth(local_turn(self.app, self.account)), running.parts
+            yield _Opened(oauth, parts.apps[self.app], parts.manager)
 
     async def check(self, oauth: OAuthContext) -> None:
         """Raise LocalRefusedError if the person has to log in first."""
         self._raise(await oauth.missing_consent(self.ref))
 
-    async def ready(self, found: _Opened) -> Ready:
+    async def ready(
+        self, found: _Opened, scopes: Sequence[str] | None = None, min_ttl_seconds: int | None = None
+    ) -> Ready:
         """Return a token. Raises LocalRefusedError, also for an app whose credential is never handed out."""
         if found.app.credential is not None:
             text = f"The key of {self.app} is never handed out. Use oauthbroker.local({self.app!r}).client()."
             raise LocalRefusedError(Code.REQUEST_INVALID, text)
-        result = await found.oauth.get_access_token(self.ref)
+        return self.ready_of(await found.oauth.get_access_token(self.ref, scopes, min_ttl_seconds))
+
+    def ready_of(self, result: TokenResult) -> Ready:
+        """Return the token. Raises LocalRefusedError for the other results."""
         if not isinstance(result, Ready):
             self._raise(result)
         assert isinstance(result, Ready)  # noqa: S101  (the other two were raised)

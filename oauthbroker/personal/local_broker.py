@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any
 
 from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.grants import Vault
 from oauthbroker.model.settings import Settings
-from oauthbroker.model.turn import Turn, TurnAuth
 from oauthbroker.personal.places import Places
 from oauthbroker.wiring import init_store, open_vault, with_keys
 from oauthbroker.wiring.key_sources import environment_without_keys
 from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.running import Running
-
-SUBJECT: Final = "local:user:me"
-AGENT: Final = "local"
 
 
 class QuietLog:
@@ -31,12 +27,6 @@ class QuietLog:
     def info(self, event: str, **fields: Any) -> None: ...
 
     warning = error = info
-
-
-def local_turn(app: str, account: str = "") -> Turn:
-    """Return the one turn there is: the person's own, with this account of the app."""
-    accounts = {app: [account]} if account else {}
-    return Turn(AGENT, AGENT, auth=TurnAuth(subjects={"user": SUBJECT}, accounts=accounts))
 
 
 @asynccontextmanager

@@ -12,8 +12,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App
 from oauthbroker.model.connect_links import connect_link
 from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.local_turn import AGENT, SUBJECT, local_turn
 from oauthbroker.model.token_results import AuthorizationRequired, DevicePrompt, Failed, SessionOutcome, TokenResult
-from oauthbroker.personal.local_broker import AGENT, SUBJECT, local_turn
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.revocation.pending_revocations import RevocationOutcome
 from oauthbroker.wiring.running import Running

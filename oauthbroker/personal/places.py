@@ -37,6 +37,16 @@ class Places:
     def store(self) -> Path:
         return self.root / "store"
 
+    @property
+    def socket(self) -> Path:
+        """Where a `serve` over this store takes the calls of this user's commands."""
+        return self.root / "serve.sock"
+
+    @property
+    def socket_lock(self) -> Path:
+        """Held by the `serve` that listens there, so that a second one does not take its place."""
+        return self.root / "serve.lock"
+
     def app_file(self, name: str) -> Path:
         return self.config / f"{name}.yaml"
 

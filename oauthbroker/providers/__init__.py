@@ -29,6 +29,9 @@ Evidence = Annotated[str, Field(pattern=rf"^({_READ}|package \S+ \S+ \(.+\)|unve
 """The source of a fact. A page that was read is named in full, with the date: no "the same page", no "as above"."""
 
 Parameters = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")], str], Field(max_length=20)]
+Variable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,60}_(TOKEN|KEY)$")]
+"""An environment variable in which programs of the provider look for a token."""
+
 _NO_FACTS: Final = {"name", "title", "documentation", "sampleScopes", "modes", "noApi", "evidence"}
 _NESTED: Final = {
     "params", "derived", "endpoints", "identity", "global", "user", "revoke", "authorizeParams", "tokenParams",
@@ -118,7 +121,8 @@ class Preset(Quirks):
     `sample_scopes` are for an app to start from; they claim nothing. `public_flows` work for a client without a secret.
 
     `api_hosts` are where the provider's API takes the token, the most used one first; `api_base_path` is the app's
-    `api.basePath`. `no_api` says why a preset has no hosts.
+    `api.basePath`. `no_api` says why a preset has no hosts. `environment`: the variables in which the provider's own
+    programs look for a token of its usual host.
     """
 
     name: str
@@ -147,6 +151,7 @@ class Preset(Quirks):
     api_hosts: Annotated[list[str | AccountHostForm], Field(max_length=30)] = Field(default_factory=list)
     api_base_path: str = ""
     no_api: str = ""
+    environment: Annotated[list[Variable], Field(max_length=4)] = Field(default_factory=list)
     notes: list[Annotated[str, Field(min_length=10, max_length=400)]] = Field(default_factory=list)
     modes: Modes | None = None
     evidence: dict[str, Evidence]

@@ -7,12 +7,12 @@ import errno
 import os
 import socket
 import stat
-import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from oauthbroker.core.peers import uid_at
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.settings import ApiSocket, Settings
 
@@ -20,22 +20,23 @@ LONGEST_PATH = 107  # bytes of sun_path without its terminator: unix(7)
 LAST_PORT = 65535
 _PRIVATE = 0o600
 _PORTS_TRIED = 8  # where the system chooses one for two addresses
-_UCRED = struct.Struct("iII")  # pid, uid, gid: unix(7), SO_PEERCRED
 
 Sockets = tuple[socket.socket, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """The listening sockets: `localhost` is two addresses. The API has its own, or is served behind `pages` too."""
+    """The listening sockets: `localhost` is two addresses. The API has its own, or is served behind `pages` too.
+    `local` is for the commands of the person whose own connections are served."""
 
     pages: Sockets
     api: Sockets = ()
     unix: Sockets = ()
+    local: Sockets = ()
 
     def to_fds(self) -> dict[str, list[int]]:
         """Return the descriptors for another process that inherits them."""
-        named = {"pages": self.pages, "api": self.api, "unix": self.unix}
+        named = {"pages": self.pages, "api": self.api, "unix": self.unix, "local": self.local}
         return {name: [each.fileno() for each in sockets] for name, sockets in named.items()}
 
     @classmethod
@@ -43,7 +44,7 @@ class Listeners:
         return cls(**{name: tuple(socket.socket(fileno=fd) for fd in each) for name, each in fds.items()})
 
     def close(self) -> None:
-        for listener in (*self.pages, *self.api, *self.unix):
+        for listener in (*self.pages, *self.api, *self.unix, *self.local):
             listener.close()
 
 
@@ -184,9 +185,6 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def peer_uid(transport: asyncio.BaseTransport) -> int | None:
-    """Return the user at the other end of a Unix socket, as the kernel saw it at connect time; None elsewhere."""
+    """Return the user at the other end of a connection over a Unix socket; None elsewhere."""
     line = transport.get_extra_info("socket")
-    if line is None or line.family != socket.AF_UNIX:
-        return None
-    _, uid, _ = _UCRED.unpack(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return int(uid)
+    return None if line is None else uid_at(line)

@@ -17,6 +17,7 @@ from oauthbroker.serving.connection_slots import Terms
 from oauthbroker.serving.http1.connection import ListenerConfig
 from oauthbroker.serving.http1.warm_connection import WarmConnection
 from oauthbroker.serving.listeners import Listeners
+from oauthbroker.web.api.local_socket import LocalOnly
 from oauthbroker.web.middleware.forwarded import Proxies
 
 GRACE_SECONDS = 15  # for requests under way; longer where a provider call may take longer
@@ -72,10 +73,11 @@ async def broker_served(
     place of the broker's own application for the pages."""
     settings, web = broker.bundle.settings, broker.asgi
     limits = settings.limits
-    behind = [
+    behind: list[tuple[ASGIApp, Sequence[socket.socket]]] = [
         (pages or (web.pages if settings.api_apart else web.app), listeners.pages),
         (web.api, listeners.api),
         (web.api, listeners.unix),
+        (LocalOnly(web.api), listeners.local),
     ]
     async with AsyncExitStack() as stack:
         servers = []

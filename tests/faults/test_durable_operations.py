@@ -120,7 +120,7 @@ COMMANDS_TO = {
     "queues retry": "DeadLetters.retry",
     "queues drop": "DeadLetters.drop",
     "token": "OAuthContext.get_access_token",
-    "exec": "OAuthContext.get_access_token",
+    "run": "OAuthContext.get_access_token",
 }
 CHANGE_NOTHING = frozenset({
     "check", "doctor", "health", "secrets list", "serve", "api-keys list", "audit verify", "audit tail", "audit name", "grants list",

@@ -1,8 +1,10 @@
-/** For Node alone: a fetch that speaks over a Unix socket, which the platform's own cannot. */
+/** For Node alone: a fetch that speaks over a Unix socket, which the platform's own cannot, and a person's own tokens. */
 
 import { request } from "node:http";
 import { Readable } from "node:stream";
 import type { Fetch } from "./wire.js";
+
+export { localToken, type LocalTokenOptions } from "./local.js";
 
 const WITHOUT_BODY = new Set([204, 205, 304]);
 

@@ -167,6 +167,8 @@ export interface AppInfo {
   flow: string;
   subjectMode: "global" | "user";
   scopes: string[];
+  /** The environment variables in which programs look for its token. */
+  environment: string[];
 }
 
 /** One grant without its tokens. */

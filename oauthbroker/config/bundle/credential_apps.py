@@ -137,6 +137,7 @@ def _app(app: Merged, forms: CredentialForms, written: Written[CredentialAppSpec
         revocation=NO_REVOCATION,
         habits=Habits(),
         api=dataclasses.replace(api_of(app), injected=True),
+        field_variables=dict(written.spec.environment or {}),
         credential=StaticCredential(
             fields=tuple(form.field(name) for name, form in forms.fields.items()),
             placement=placement,

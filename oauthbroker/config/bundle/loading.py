@@ -316,7 +316,17 @@ def _app(app: Merged, ca: str) -> App:
         mcp=server_of(app),
         refresh_ahead_seconds=(app.spec.refresh and app.spec.refresh.ahead_seconds) or 0,
         pushed_authorization=app.spec.pushed_authorization or "auto",
+        environment=_environment(app),
     )
+
+
+def _environment(app: Merged) -> tuple[str, ...]:
+    """Return the variables of the preset. None for an app at another host than the usual one: programs that look there
+    send the token to the usual one."""
+    if app.preset is None or app.spec.endpoints is not None or app.spec.connect_params:
+        return ()
+    usual = app.preset.usual_values()
+    return tuple(app.preset.environment) if usual.items() >= (app.spec.params or {}).items() else ()
 
 
 def _title_of(app: Merged) -> str:

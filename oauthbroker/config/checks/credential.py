@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Final
 
 from oauthbroker.config.checks.api import api_of
@@ -21,6 +22,7 @@ from oauthbroker.providers.credentials import CredentialPreset, credential_prese
 
 NO_REVOCATION: Final = Revocation(kind="none", reach="none")
 _SHARED: Final = frozenset(OAuthAppSpec.model_fields) & frozenset(CredentialAppSpec.model_fields)
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PLANTED: Final = "otherwise a stranger who opens the link could plant a key, and read what the agent writes with it"
 
 
@@ -107,11 +109,24 @@ def check_credential(written: Written[CredentialAppSpec], app: Merged, forms: Cr
         what = "a host that differs by account, where the credential has to be checked"
         written.refuse(("api", "hosts", 0), what, "write a host, or one with connectParams")
     _check_owner(written, app, forms)
+    _check_environment(written, app, forms)
     if spec.fallback is not None and app.mode != "user":
         hint = "remove it, or write subjectMode: user"
         written.refuse(("fallback",), "a team has no team to fall back to", hint, key=True)
     if spec.api is not None and spec.api.delivery is not None:
         written.refuse(("api", "delivery"), "a credential is always injected", "remove it", key=True)
+
+
+def _check_environment(written: Written[CredentialAppSpec], app: Merged, forms: CredentialForms) -> None:
+    """Check the variables of a key for programs. A server hands no key out: the key has to be one person's own."""
+    said = written.spec.environment or {}
+    if said and app.binding != "localOperator":
+        what = "a key for programs, where it is not one person's own"
+        written.refuse(("environment",), what, "remove it, or write owner: {binding: localOperator}", key=True)
+    for name in sorted(said.keys() - forms.fields.keys()):
+        written.refuse(("environment", name), "no field of this app", f"write {' or '.join(forms.fields)}", key=True)
+    for name in sorted(name for name, variable in said.items() if not _VARIABLE.fullmatch(variable)):
+        written.refuse(("environment", name), "not the name of a variable", "use letters, digits and underscores")
 
 
 def _check_provider(written: Written[CredentialAppSpec]) -> None:

@@ -169,6 +169,7 @@ class CredentialAppSpec(Strict):
     inject: InjectForm | None = None
     verify: VerifyForm | None = None
     life: LifeForm | None = None
+    environment: Annotated[dict[str, Text], Field(max_length=5)] | None = None
     fallback: Literal["team"] | None = None
     owner: CredentialOwnerSpec | None = None
     api: ProviderApiSpec | None = None

@@ -1,7 +1,8 @@
-"""Who calls, and what may they: a turn token, an API key, or a user of this machine behind the Unix socket."""
+"""Who calls, and what may they: a turn token, an API key, or a user of this machine behind a Unix socket."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -10,6 +11,7 @@ from starlette.requests import Request
 
 from oauthbroker.access.api_keys import PREFIX as KEY_PREFIX
 from oauthbroker.access.api_keys import ApiKeys
+from oauthbroker.access.local_caller import LOCAL_CALLER, LocalCaller
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.access.turns import Turns
 from oauthbroker.core.errors import BrokerError, Code
@@ -17,7 +19,7 @@ from oauthbroker.model.settings import Role, Settings, Who
 from oauthbroker.model.turn_token import PREFIX as TURN_PREFIX
 from oauthbroker.model.turn_token import TurnToken
 from oauthbroker.plugins.running_plugin import Authenticates
-from oauthbroker.web.gate.request_limits import PEER
+from oauthbroker.web.gate.request_limits import LOCAL, PEER
 from oauthbroker.web.middleware.access_log import note_known
 from oauthbroker.web.middleware.rate_limits import RequestLimits
 
@@ -46,9 +48,11 @@ class Callers:
 
     async def who(self, request: Request) -> Caller:
         """Raises `unauthenticated` for all unknown callers alike; `turnEnded` for a token of an ended turn."""
-        sent = _credentials(request)
+        sent, extensions = _credentials(request), request.scope.get("extensions") or {}
+        if LOCAL in extensions:
+            return _person(sent, extensions)
         if not sent:
-            return self._peer(request.scope.get("extensions") or {})
+            return self._peer(extensions)
         text = bearer_of(sent)
         if text.startswith(TURN_BEARER):
             return await self._turns.admit(text)
@@ -63,6 +67,14 @@ class Callers:
         if found is None:
             raise BrokerError(Code.UNAUTHENTICATED)
         return found
+
+
+def _person(sent: list[bytes], extensions: Mapping[str, Mapping[str, int]]) -> LocalCaller:
+    """Return the person whose own connections these are. The kernel says who is at the other end; where it cannot, only
+    this user could enter the socket's folder. A key or a token adds nothing here, and is refused."""
+    if sent or extensions.get(PEER, {}).get("uid", os.geteuid()) != os.geteuid():
+        raise BrokerError(Code.UNAUTHENTICATED)
+    return LOCAL_CALLER
 
 
 def bearer(request: Request) -> str:
@@ -92,6 +104,8 @@ def id_of(caller: Caller) -> str:
 
 def may(caller: Caller, allowed: Collection[Who]) -> bool:
     """Return whether this caller has one of the rights."""
+    if isinstance(caller, LocalCaller):
+        return "local" in allowed
     if isinstance(caller, TurnTokenHolder):
         return "turn" in allowed or ("wholeTurn" in allowed and caller.speaks_for_person)
     return not caller.roles.isdisjoint(allowed)

@@ -65,7 +65,7 @@ OPERATIONS = (
     ),
     Operation("getLinks", "GET", "/v1/turn/links", handler=turns.links_of_turn, who=("wholeTurn",)),
     Operation(
-        "getAccessToken", "POST", "/v1/tokens", handler=tokens.get_token, who=("turn",),
+        "getAccessToken", "POST", "/v1/tokens", handler=tokens.get_token, who=("turn", "local"),
         bodies={"turn": m.TokenRequest},
     ),
     Operation(
@@ -139,7 +139,7 @@ OPERATIONS = (
         "eraseSubject", "POST", "/v1/subjects/erase", handler=grants.erase_subject, who=("operator",),
         bodies={"operator": m.EraseSubject},
     ),
-    Operation("listApps", "GET", "/v1/apps", handler=tokens.list_apps, who=_ANY_KEY),
+    Operation("listApps", "GET", "/v1/apps", handler=tokens.list_apps, who=(*_ANY_KEY, "local")),
 )  # fmt: skip
 
 PROBES = (

@@ -73,4 +73,5 @@ def _app(app: App, allowed: tuple[str, ...] | None) -> dict[str, Any]:
         "flow": app.flow,
         "subjectMode": app.subject_mode,
         "scopes": list(scopes),
+        "environment": list(app.environment),
     }

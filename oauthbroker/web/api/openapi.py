@@ -150,7 +150,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     made: dict[str, Any] = {
         "operationId": operation.id,
         "summary": words["summary"],
-        "security": [{scheme: []} for scheme in dict.fromkeys(_SCHEMES[who] for who in operation.who)],
+        "security": [{name: []} for name in dict.fromkeys(_SCHEMES[who] for who in operation.who if who in _SCHEMES)],
         "responses": _responses(operation, words["answers"]),
     }
     if "description" in words:

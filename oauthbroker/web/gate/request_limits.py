@@ -26,6 +26,7 @@ PROXIED = "/v1/proxy/"
 IMPORTED = ("POST", "/v1/grants")
 STREAM_LIMIT = 64 * 1024 * 1024  # of a body that is passed on or read as it comes; nothing of it is read for a stranger
 PEER = "oauthbroker.peer"  # in scope["extensions"] of what came over our Unix socket: {"uid": 1000}
+LOCAL = "oauthbroker.local"  # in scope["extensions"] of what came over the socket of a person's own connections
 PROBES = frozenset({"/healthz", "/readyz"})
 _DEADLINE = "deadline"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

@@ -1,4 +1,4 @@
-"""`oauthbroker token` and `exec`: a token for a shell, by the turn token alone, and never on a command line."""
+"""`oauthbroker token` and `run` in a turn: a token for a shell, by the turn token alone, and never on a command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -44,15 +44,24 @@ def failed(code: str, *, retryable: bool) -> dict[str, Any]:
 
 
 @contextmanager
-def answering(result: dict[str, Any]) -> Iterator[tuple[dict[str, str], list[Any]]]:
-    """A broker that gives this one answer: the environment of a tool, and the bodies of its requests."""
+def answering(result: dict[str, Any], variables: Sequence[str] = ()) -> Iterator[tuple[dict[str, str], list[Any]]]:
+    """A broker that gives this one answer, for an app with these variables: the environment of a tool, and the bodies
+    of its requests."""
     bodies: list[Any] = []
 
     class Answer(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             assert f"Bearer {TURN}" == self.headers["Authorization"]
             bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            body = json.dumps(result).encode()
+            self.answer(result)
+
+        def do_GET(self) -> None:
+            assert ("/v1/apps", f"Bearer {TURN}") == (self.path, self.headers["Authorization"])
+            app = {"name": "mail", "title": "", "provider": "", "flow": "", "subjectMode": "user", "scopes": []}
+            self.answer({"apps": [{**app, "environment": variables}]})
+
+        def answer(self, document: Any) -> None:
+            body = json.dumps(document).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -115,8 +124,8 @@ def test_without_a_token_nothing_runs_and_the_status_says_why(tmp_path: Path, re
     ran = tmp_path / "ran"
     with answering(result) as (env, _):
         token = shell("token", "mail", cwd=tmp_path, env=env)
-        run = shell("exec", "mail", "--", "touch", str(ran), cwd=tmp_path, env=env)
-        document = shell("exec", "mail", "--json", "--", "touch", str(ran), cwd=tmp_path, env=env)
+        run = shell("run", "mail", "--", "touch", str(ran), cwd=tmp_path, env=env)
+        document = shell("run", "mail", "--json", "--", "touch", str(ran), cwd=tmp_path, env=env)
     assert token == run
     assert (status, "", True) == (token.code, token.out, token.err.startswith(err))
     said = json.loads(document.out)
@@ -131,7 +140,7 @@ def test_the_command_has_the_token_and_not_the_turn_token(tmp_path: Path, way: t
     number = way[1:] if way[:1] == ("--fd",) else ()
     with answering(READY) as (env, _):
         process = subprocess.Popen(
-            [sys.executable, "-c", MAIN, "exec", "mail", *way, "--", sys.executable, "-c", SEEN, *number],
+            [sys.executable, "-c", MAIN, "run", "mail", *way, "--", sys.executable, "-c", SEEN, *number],
             cwd=tmp_path, env=environment(**env), text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
@@ -142,6 +151,19 @@ def test_the_command_has_the_token_and_not_the_turn_token(tmp_path: Path, way: t
     assert TOKEN not in arguments
     assert (TOKEN if number else None) == at_descriptor
     assert ({} if number else {way[1] if way else "OAUTHBROKER_ACCESS_TOKEN": TOKEN}) == ours
+
+
+@pytest.mark.case("112")
+def test_the_command_finds_the_token_where_it_looks_and_a_broker_elsewhere_names_no_other_variable(tmp_path: Path):
+    hostile = ("LD_PRELOAD", "PATH", "X=Y_TOKEN", "OAUTHBROKER_TURN_TOKEN", "OAUTHBROKER_API_KEY", "lower_TOKEN")
+    seen = ("sh", "-c", "env | grep -e TOKEN= -e KEY= -e LD_PRELOAD | sort")
+    for variables, expected in (
+        (("GH_TOKEN", "GITHUB_TOKEN", *hostile), f"GH_TOKEN={TOKEN}\nGITHUB_TOKEN={TOKEN}\n"),
+        (hostile, f"OAUTHBROKER_ACCESS_TOKEN={TOKEN}\n"),
+    ):
+        with answering(READY, variables) as (env, _):
+            done = shell("run", "mail", "--", *seen, cwd=tmp_path, env={**env, "OAUTHBROKER_API_KEY": "a key"})
+        assert Done(0, expected, "") == done
 
 
 @pytest.mark.parametrize(
@@ -157,7 +179,7 @@ def test_the_command_has_the_token_and_not_the_turn_token(tmp_path: Path, way: t
 )
 def test_the_commands_end_is_its_own(tmp_path: Path, words: tuple[str, ...], status: int):
     with answering(READY) as (env, _):
-        done = shell("exec", "mail", "--", *words, cwd=tmp_path, env=env)
+        done = shell("run", "mail", "--", *words, cwd=tmp_path, env=env)
     assert (status, "") == (done.code, done.out)
     assert (status in {126, 127}) is bool(done.err), "nothing is said about an end of its own"
 
@@ -176,7 +198,7 @@ def test_the_commands_end_is_its_own(tmp_path: Path, words: tuple[str, ...], sta
 )
 def test_a_way_that_cannot_be_is_refused_before_anything_runs(tmp_path: Path, words: tuple[str, ...], says: str):
     with answering(READY) as (env, _):
-        done = shell("exec", "mail", *words, "--", "touch", "ran", cwd=tmp_path, env=env)
+        done = shell("run", "mail", *words, "--", "touch", "ran", cwd=tmp_path, env=env)
     assert (2, "", True) == (done.code, done.out, says in done.err)
     assert not (tmp_path / "ran").exists()
 
@@ -195,16 +217,16 @@ def test_a_way_that_cannot_be_is_refused_before_anything_runs(tmp_path: Path, wo
 )
 def test_a_line_without_app_or_command_says_which_is_missing(tmp_path: Path, words: tuple[str, ...], says: str):
     with answering(READY) as (env, _):
-        done = shell("exec", *words, cwd=tmp_path, env=env)
+        done = shell("run", *words, cwd=tmp_path, env=env)
     assert (2, "", True) == (done.code, done.out, says in done.err), done.err
-    assert "oauthbroker exec [OPTIONS] APP -- COMMAND...\n" in done.err
+    assert "oauthbroker run [OPTIONS] APP -- COMMAND...\n" in done.err
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.case("114")
 def test_a_token_that_no_pipe_holds_is_refused(tmp_path: Path):
     with answering({**READY, "accessToken": "t" * 70_000}) as (env, _):
-        done = shell("exec", "mail", "--fd", "7", "--", "touch", "ran", cwd=tmp_path, env=env)
+        done = shell("run", "mail", "--fd", "7", "--", "touch", "ran", cwd=tmp_path, env=env)
     assert (2, "", True) == (done.code, done.out, "--env" in done.err)
     assert not (tmp_path / "ran").exists()
 
@@ -213,7 +235,8 @@ def test_a_token_that_no_pipe_holds_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("env", "says"),
     [
-        ({}, "OAUTHBROKER_URL is not set"),
+        ({"OAUTHBROKER_TURN_TOKEN": TURN}, "OAUTHBROKER_URL is not set"),
+        ({"OAUTHBROKER_TURN_TOKEN": ""}, "OAUTHBROKER_URL is not set"),
         ({"OAUTHBROKER_URL": "http://127.0.0.1:1"}, "OAUTHBROKER_TURN_TOKEN is not set"),
         ({"OAUTHBROKER_URL": "http://10.0.0.9", "OAUTHBROKER_TURN_TOKEN": TURN}, "use https"),
         ({"OAUTHBROKER_URL": "http://127.0.0.1:1", "OAUTHBROKER_TURN_TOKEN": "a secret?"}, "no token or key"),
@@ -238,7 +261,7 @@ def test_a_terminal_is_shown_no_token(tmp_path: Path):
         finally:
             os.close(theirs)
             os.close(ours)
-    assert (2, True, []) == (process.returncode, "oauthbroker exec" in err, bodies)
+    assert (2, True, []) == (process.returncode, "oauthbroker run" in err, bodies)
 
 
 @pytest.mark.case("113")
@@ -263,7 +286,7 @@ def test_a_real_turn_gets_its_link_then_its_token_and_nothing_of_another_app(
             assert 200 == page.status
             token = await type_in("token", "mail", env=env)
             assert 0 == token.code
-            run = await type_in("exec", "mail", "--env", "T", "--", "printenv", "T", env=env)
+            run = await type_in("run", "mail", "--env", "T", "--", "printenv", "T", env=env)
             assert (0, token.out) == (run.code, run.out)
             wider = await type_in("token", "mail", "--scope", "write", env=env)
             assert (2, "", True) == (wider.code, wider.out, wider.err.startswith("scopeNotAllowed: "))

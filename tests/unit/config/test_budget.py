@@ -17,7 +17,7 @@ from oauthbroker.config.written.resource_specs import models_in
 PLUGINS = ("flowtools", "gateway", "integrations", "mcp", "tools")
 MOST = {
     ("OAuthApp", ""): 132,  # 51 of them quirks, 9 endpoints, 13 facts of a connection, 5 connectParams and accounts
-    ("CredentialApp", ""): 52,  # 22 of them forms of inject
+    ("CredentialApp", ""): 53,  # 22 of them forms of inject
     ("Broker", ""): 95,  # 5 of them the outgoing proxy
     ("Forwarder", ""): 8,
     ("Tool", ""): 5,

@@ -44,6 +44,13 @@ HOST = "hosts: [api.example.com]}"
             "nothing tells whose",
         ),
         (edited(APP, ("{apiKey}", "{apikey}")), "spec.inject", "{apikey} is no field"),
+        (APP + "  environment: {apiKee: METER_KEY}\n", "spec.environment.apiKee", "no field of this app"),
+        (APP + "  environment: {apiKey: METER KEY}\n", "spec.environment.apiKey", "not the name of a variable"),
+        (
+            edited(APP, ("localOperator", "brokerLogin")) + "  environment: {apiKey: METER_KEY}\n",
+            "spec.environment",
+            "a key for programs",
+        ),
     ],
 )
 def test_it_is_refused(tmp_path: Path, app: str, place: str, words: str) -> None:

@@ -408,3 +408,41 @@ def test_the_hosts_of_a_mode_are_those_of_its_own_region(preset: Preset):
 def test_a_host_of_a_preset_that_differs_by_account_is_one_that_tools_are_told(preset: Preset):
     told = {*preset.tool_data, *preset.connection_facts.names}
     assert {host.provider_data for host in preset.api_hosts if not isinstance(host, str)} <= told
+
+
+GITLAB = """\
+apiVersion: agents.example.io/v1alpha1
+kind: OAuthApp
+metadata: {name: gitlab}
+spec:
+  provider: gitlab
+  flow: authorizationCode
+  subjectMode: user
+  client: {clientId: {value: an-id}, clientSecret: {valueFrom: {env: GITLAB_SECRET}}}
+  scopes: [read_api]
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "variables"),
+    [
+        ("", ("GITLAB_TOKEN",)),
+        ("  params: {host: gitlab.com}\n", ("GITLAB_TOKEN",)),
+        ("  params: {host: git.example}\n", ()),
+        ("  connectParams: {host: {within: .git.example}}\n", ()),
+        (ENDPOINTS + "    userInfoUrl: https://acme.example/me\n", ()),
+    ],
+)
+def test_programs_find_a_token_in_their_variable_only_at_the_usual_host(
+    tmp_path: Path, more: str, variables: tuple[str, ...]
+) -> None:
+    """`glab` in a clone of gitlab.com would send the token of another host there."""
+    provider = "  provider: gitlab\n"
+    assert variables == app_of(tmp_path, ("  provider: gitlab\n", provider + more), base=GITLAB).environment
+
+
+@pytest.mark.parametrize(("mode", "variables"), [("global", ("SLACK_BOT_TOKEN",)), ("user", ("SLACK_USER_TOKEN",))])
+def test_the_variable_is_that_of_the_kind_of_token(mode: str, variables: tuple[str, ...]) -> None:
+    slack = presets()["slack"]
+    assert slack.modes is not None
+    assert list(variables) == slack.in_mode(slack.modes.default[mode]).environment  # type: ignore[index]

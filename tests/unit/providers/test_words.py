@@ -66,7 +66,7 @@ def test_two_sources_of_one_fact_are_told_apart():
 
 def test_a_mode_lists_its_changes():
     slack = presets()["slack"]
-    assert {"scopeParam", "tokenPath", "refreshTokenPath", "tokenTypeAliases"} == {
+    assert {"environment", "scopeParam", "tokenPath", "refreshTokenPath", "tokenTypeAliases"} == {
         fact.path for fact in own_facts(slack, "user")
     }
 

@@ -1,4 +1,4 @@
-"""`oauthbroker exec`: become a command that finds a token in its environment, or at a file descriptor."""
+"""`oauthbroker run`: become a command that finds a token in its environment, or at a file descriptor."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import typer
 from typer.core import TyperCommand
 
 from oauthbroker.cli.output.options import AsJson
-from oauthbroker.cli.turn_call import AppArgument, Lifetime, Scopes, token_for
-from oauthbroker.client.address import TURN_TOKEN
+from oauthbroker.cli.turn_call import AppArgument, Lifetime, Scopes, is_of_turn, own_connection, own_refusals, token_for
+from oauthbroker.client.address import KEY, TURN_TOKEN
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 
 NAME, DEFAULT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*"), "OAUTHBROKER_ACCESS_TOKEN"
+USUAL = re.compile(r"[A-Z][A-Z0-9_]*_(TOKEN|KEY)")
+OURS = frozenset({TURN_TOKEN, KEY, "OAUTHBROKER_KEY"})  # what opens more than the one token
 NOT_RUN, NOT_FOUND = 126, 127  # as a shell, env and nohup have it (POSIX, 2.8.2)
 CHANGED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # ignored in this process, and so after exec
 
@@ -37,12 +39,13 @@ class AppBeforeDashes(TyperCommand):
         return super().parse_args(ctx, args if isinstance(values.get("app_name"), str) else args[:end])
 
 
-@app.command("exec", cls=AppBeforeDashes)
-def exec_command(
+@app.command("run", cls=AppBeforeDashes)
+def run_command(
     app_name: AppArgument,
     words: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The command, after `--`.")],
     env: Annotated[
-        str | None, typer.Option("--env", help=f"The variable with the token; {DEFAULT_NAME} by default.")
+        str | None,
+        typer.Option("--env", help=f"The variable with the token, in place of the usual ones; else {DEFAULT_NAME}."),
     ] = None,
     descriptor: Annotated[
         int | None, typer.Option("--fd", help="Give the token by this file descriptor instead.")
@@ -51,12 +54,14 @@ def exec_command(
     min_ttl: Lifetime = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a command with an access token of this turn.
+    """Run a command with an access token in its environment.
 
-    The token is in the environment, or at a file descriptor, never in arguments.
-    The command replaces this process: its exit status and its signals are its own. It does not get the turn token.
-    Exit status 75: the user must agree first, and stderr has the link. 69: try again later. 2: refused. 126: the
-    command cannot be run. 127: there is no such command.
+    It is that of your own connection, which `oauthbroker login APP` makes. With OAUTHBROKER_URL and
+    OAUTHBROKER_TURN_TOKEN, which a runtime sets for a tool, it is that of the turn, and only that.
+    The token is never in arguments. The command replaces this process: its exit status and its signals are its own. It
+    gets no turn token and no key of ours.
+    Exit status 75: the user must agree first, and stderr says how. 69: try again later. 2: refused. 126: the command
+    cannot be run. 127: there is no such command.
     """
     if env is not None and descriptor is not None:
         raise Refused("Say --env or --fd, not both: the command gets the token once.")
@@ -64,13 +69,35 @@ def exec_command(
         raise Refused("--env takes the name of a variable: letters, digits and underscores.")
     if descriptor is not None and descriptor < 3:
         raise Refused("--fd takes a number above 2: 0 to 2 are the command's own input and output.")
-    token = token_for(app_name, scopes, min_ttl, as_json=as_json).access_token
-    variables = {name: value for name, value in os.environ.items() if name != TURN_TOKEN}
-    if descriptor is not None:
-        _put(token, descriptor)
-    else:
-        variables[env or DEFAULT_NAME] = token.reveal()
-    _become(words, variables)
+    variables = {name: value for name, value in os.environ.items() if name not in OURS}
+    values = _key_values(app_name, as_json=as_json)
+    if values and (env is not None or descriptor is not None):
+        raise Refused("A key goes into the variables that its app names, and not by --env or --fd.")
+    if not values:
+        wanted = env is None and descriptor is None
+        ready, names = token_for(app_name, scopes, min_ttl, as_json=as_json, named=wanted)
+        if descriptor is not None:
+            _put(ready.access_token, descriptor)
+        else:
+            values = dict.fromkeys(_variables(env, names), ready.access_token)
+    _become(words, variables | {name: value.reveal() for name, value in values.items()})
+
+
+def _key_values(app_name: str, *, as_json: bool) -> dict[str, Secret]:
+    """Return the values of the person's own key by their variables. Empty for an app with tokens."""
+    if is_of_turn():  # a turn is never handed a key
+        return {}
+    from oauthbroker.personal.handed_out import key_values
+
+    with own_refusals(as_json=as_json):
+        return key_values(own_connection(app_name))
+
+
+def _variables(env: str | None, names: tuple[str, ...]) -> list[str]:
+    """Return the variables for a token. A broker elsewhere names only those that look like one."""
+    if env is not None:
+        return [env]
+    return [name for name in names if USUAL.fullmatch(name) and name not in OURS] or [DEFAULT_NAME]
 
 
 def _put(token: Secret, descriptor: int) -> None:
@@ -104,5 +131,5 @@ def _become(words: list[str], env: dict[str, str]) -> NoReturn:
         status, problem = NOT_FOUND, "there is no such command"
     except (OSError, ValueError):
         status, problem = NOT_RUN, "the command cannot be run"
-    typer.echo(f"oauthbroker exec: {problem}.", err=True)
+    typer.echo(f"oauthbroker run: {problem}.", err=True)
     raise typer.Exit(status)
