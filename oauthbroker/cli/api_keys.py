@@ -83,7 +83,7 @@ def list_command(limit: Limit = LIMIT, as_json: AsJson = False, config: ConfigPa
     def document(key: ApiKey) -> dict[str, Any]:
         return key.to_json() | {"state": _state(key, now)}
 
-    listing = Listing(head, lambda key: _row(key, now), document, none)
+    listing = Listing(head, lambda key: _row(key, now), document, none=none)
     listing.show(_keys(config), as_json=as_json, limit=limit)
 
 

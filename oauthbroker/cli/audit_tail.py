@@ -56,7 +56,7 @@ def tail_command(
     found, people = in_vault(config, lambda vault: _newest(vault, limit + 1, which))
     if not found:
         check_app(config, app_name)
-    listing = Listing(TITLES, lambda line: _row(line, people), people.to_json, "There are no such lines.")
+    listing = Listing(TITLES, lambda line: _row(line, people), people.to_json, none="There are no such lines.")
     listing.show(found[max(len(found) - limit, 0) :], as_json=as_json)
     if len(found) > limit:
         typer.echo(f"There are older lines: --limit {2 * limit or LIMIT} shows more.", err=True)

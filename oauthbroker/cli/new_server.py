@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
-import secrets
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
@@ -66,7 +65,7 @@ def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServe
     loaded = load(config)
     kept = asyncio.run(_fill(loaded, source, env, folder / "api-key"))
     found = {name: env.get(name, "") for name in sorted(loaded.env_names)}
-    variables = {"POSTGRES_PASSWORD": secrets.token_hex(24), **found}
+    variables = {"POSTGRES_PASSWORD": SystemClock().random_bytes(24).hex(), **found}
     _write_secret(folder / ".env", "".join(f"{name}={_quoted(value)}\n" for name, value in variables.items()))
     (folder / "compose.yaml").write_text(COMPOSE.format(version=VERSION, uid=os.getuid(), gid=os.getgid()), "utf-8")
     (folder / "oauthbroker.service").write_text(_unit(folder), "utf-8")

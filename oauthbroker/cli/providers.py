@@ -41,11 +41,11 @@ def list_command(
     """List the presets."""
     none = "There are no presets."
     if credentials:
-        keys = Listing(credential_words.HEAD, credential_words.row, credential_words.everything, none)
+        keys = Listing(credential_words.HEAD, credential_words.row, credential_words.everything, none=none)
         keys.show([*credential_presets().values()], as_json=as_json, limit=limit)
         return
     head = ("name", "provider", "account, user", "account, global", "flows", "unverified")
-    Listing(head, _row, _summary, none).show([*presets().values()], as_json=as_json, limit=limit)
+    Listing(head, _row, _summary, none=none).show([*presets().values()], as_json=as_json, limit=limit)
 
 
 @app.command("show")

@@ -31,7 +31,7 @@ def list_command(limit: Limit = LIMIT, as_json: AsJson = False, config: ConfigPa
     """List the queues that have something in them, by agent."""
     found = in_vault(config, lambda vault: vault.dead_letters.states())
     head = ("agent", "waiting", "leased", "dead", "oldest")
-    listing = Listing(head, _state_row, lambda state: state.to_json(), "All queues are empty.")
+    listing = Listing(head, _state_row, lambda state: state.to_json(), none="All queues are empty.")
     listing.show(found, as_json=as_json, limit=limit)
 
 
@@ -46,7 +46,7 @@ def dead_command(
     if agent and not found:
         queues = {state.agent for state in in_vault(config, lambda vault: vault.dead_letters.states())}
         none = none if agent in queues else unknown("queue with something in it of", agent, queues)
-    listing = Listing(head, _letter_row, lambda letter: letter.to_json(), none)
+    listing = Listing(head, _letter_row, lambda letter: letter.to_json(), none=none)
     listing.show(found, as_json=as_json, limit=limit)
 
 

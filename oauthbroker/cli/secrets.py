@@ -67,7 +67,7 @@ def list_command(limit: Limit = LIMIT, config: ConfigPath = CONFIG, as_json: AsJ
     loaded = _load(config)
     found = _rows(loaded, set(in_vault(loaded, lambda vault: vault.secrets.names())))
     none = f"There are no secrets, and {config} needs none."
-    listing = Listing(("secret", "key", ""), _row, lambda it: dict(zip(MEMBERS, it, strict=True)), none)
+    listing = Listing(("secret", "key", ""), _row, lambda it: dict(zip(MEMBERS, it, strict=True)), none=none)
     listing.show(found, as_json=as_json, limit=limit)
 
 

@@ -38,7 +38,7 @@ def list_command(
     found = in_vault(config, lambda vault: vault.sessions.list(app=app_name, subject=subject))
     if not found:
         check_app(config, app_name)
-    listing = Listing(HEAD, row_of, session_record, "There are no such sessions.")
+    listing = Listing(HEAD, row_of, session_record, none="There are no such sessions.")
     listing.show(found, as_json=as_json, limit=limit)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -96,6 +96,7 @@ class Listing(Generic[T]):
     head: Sequence[str]
     row: Callable[[T], Sequence[str]]
     document: Callable[[T], Any]
+    _: KW_ONLY
     none: str
 
     def show(self, found: Sequence[T], *, as_json: bool, limit: int | None = None) -> None:

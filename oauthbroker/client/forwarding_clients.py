@@ -18,7 +18,6 @@ from oauthbroker.client.async_transport import AsyncTransport
 from oauthbroker.client.client_call import ORIGIN, Reply, reply_of, segment
 from oauthbroker.client.forwarding import OURS, consent
 from oauthbroker.client.retries import PAUSES, Wire, pause_of
-from oauthbroker.client.sync import run
 from oauthbroker.client.sync_transport import BlockingTransport
 from oauthbroker.client.transport import CONNECT_SECONDS, check_length
 from oauthbroker.core.errors import BrokerError, Code, Locale
@@ -41,7 +40,7 @@ LONGEST_STALL_SECONDS = 300.0
 NETWORK = "oauthbroker-network"  # the library's exception for the broker's own network
 
 
-class Answer:
+class OpenReply:
     """An open answer of the broker's."""
 
     def __init__(self, response: httpx2.Response) -> None:
@@ -67,7 +66,7 @@ class Answer:
         return reply_of(self.response.status_code, bytes(body), self.response.headers)
 
 
-class BlockingAnswer(Answer):
+class BlockingReply(OpenReply):
     """An open answer whose pieces block the thread."""
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -83,16 +82,16 @@ class ForwardedRequests:
     """The requests of one client to an app's API."""
 
     wire: Wire
-    opened: Callable[[httpx2.Request], Coroutine[Any, Any, Answer]]
+    opened: Callable[[httpx2.Request], Coroutine[Any, Any, OpenReply]]
     bearer: Secret
     app: str
     scopes: Sequence[str] | None
     locale: Locale
     lib: Any
 
-    async def send(self, request: Any, body: bytes | AsyncIterable[bytes], stream: Callable[[Answer], Any]) -> Any:
-        """Send a request as `http_libraries.Requests` says. A body of bytes is sent again after a 401 that the broker
-        could not repeat it for, after 429, and where it never reached the broker."""
+    async def send(self, request: Any, body: bytes | AsyncIterable[bytes], stream: Callable[[OpenReply], Any]) -> Any:
+        """Send a request as `RequestSender` says. A body of bytes is sent again after a 401 for which the broker could
+        not repeat it, after 429, and where it never reached the broker."""
         failed: Exception
         try:
             answer = await self._settled(request, body)
@@ -106,7 +105,7 @@ class ForwardedRequests:
             failed = error
         raise failed.with_traceback(None)  # its frames had the turn token
 
-    async def pieces(self, answer: Answer, request: Any) -> AsyncIterator[bytes]:
+    async def pieces(self, answer: OpenReply, request: Any) -> AsyncIterator[bytes]:
         """Yield the pieces of an answer's body. Raises as `send`."""
         failed: Exception | None = None
         try:
@@ -124,8 +123,8 @@ class ForwardedRequests:
             return lost
         return raised(Failed.from_error(error, self.locale))
 
-    async def _settled(self, request: Any, body: bytes | AsyncIterable[bytes]) -> Answer:
-        """Return the provider's answer; after a 401, what it answers to the next token. The broker repeats a short body
+    async def _settled(self, request: Any, body: bytes | AsyncIterable[bytes]) -> OpenReply:
+        """Return the provider's answer; after a 401, the answer to the next token. The broker repeats a short body
         itself. Raises as `_answer`, and `bodyNotRepeatable`."""
         answer = await self._answer(request, body)
         if answer.response.status_code != HTTPStatus.UNAUTHORIZED or (
@@ -137,7 +136,7 @@ class ForwardedRequests:
             raise BrokerError(Code.BODY_NOT_REPEATABLE)
         return await self._answer(request, body)
 
-    async def _answer(self, request: Any, body: bytes | AsyncIterable[bytes]) -> Answer:
+    async def _answer(self, request: Any, body: bytes | AsyncIterable[bytes]) -> OpenReply:
         """Return the provider's answer. Raises `AuthorizationRequiredError`, BrokerError and httpx2's exceptions."""
         pauses = iter(PAUSES if isinstance(body, bytes) else ())
         while True:
@@ -216,8 +215,8 @@ def async_client(
     assert isinstance(wire.transport, AsyncTransport)  # noqa: S101  (else it is `SyncOAuth`)
     network = wire.transport
 
-    async def opened(request: httpx2.Request) -> Answer:
-        return Answer(await network.http().send(request, stream=True))
+    async def opened(request: httpx2.Request) -> OpenReply:
+        return OpenReply(await network.http().send(request, stream=True))
 
     requests = ForwardedRequests(
         wire=wire, opened=opened, bearer=bearer, app=app, scopes=scopes, locale=locale, lib=library_of(library)
@@ -226,19 +225,25 @@ def async_client(
 
 
 def sync_client(
-    wire: Wire, bearer: Secret, locale: Locale, app: str, scopes: Sequence[str] | None, library: ModuleType | None
+    wire: Wire,
+    bearer: Secret,
+    locale: Locale,
+    app: str,
+    scopes: Sequence[str] | None,
+    library: ModuleType | None,
+    wait: http_libraries.Wait,
 ) -> HttpClient:
     """Return the same without `await`."""
     assert isinstance(wire.transport, BlockingTransport)  # noqa: S101  (else it is `OAuth`)
     network = wire.transport
 
-    async def opened(request: httpx2.Request) -> Answer:
-        return BlockingAnswer(network.http().send(request, stream=True))
+    async def opened(request: httpx2.Request) -> OpenReply:
+        return BlockingReply(network.http().send(request, stream=True))
 
     requests = ForwardedRequests(
         wire=wire, opened=opened, bearer=bearer, app=app, scopes=scopes, locale=locale, lib=library_of(library)
     )
-    return http_libraries.sync_client(requests, ANY_HOST, run)
+    return http_libraries.sync_client(requests, ANY_HOST, wait)
 
 
 def _is_dropped(name: bytes) -> bool:

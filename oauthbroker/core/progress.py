@@ -1,12 +1,12 @@
-"""How far long work is. The work reports counts, and its caller decides what is shown of them."""
+"""How far long work is. The work reports counts, and its caller decides how they are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 Progress = Callable[[str, int, int | None], None]
-"""Take what is counted, such as `records copied`, how many are done, and of how many; None where that is unknown."""
+"""Take the name of a count, such as `records copied`, how many are done, and of how many (None: unknown)."""
 
 
 def unseen(_what: str, _done: int, _total: int | None) -> None:
@@ -20,6 +20,7 @@ class Count:
     what: str
     total: int | None
     report: Progress = unseen
+    _: KW_ONLY
     done: int = 0
 
     def add(self, more: int = 1) -> None:

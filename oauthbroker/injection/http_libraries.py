@@ -1,5 +1,5 @@
-"""The clients of httpx2 and httpx, as tools hold them: their transports pass each request to `Requests`, which sends it
-and builds the answer. One set for the broker's own process and for the client over HTTP."""
+"""The clients of httpx2 and httpx, as tools hold them: their transports pass each request to `RequestSender`, which
+sends it and builds the answer. One set for the broker's own process and for the client over HTTP."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MOST_COLLECTED = 16 * 1024 * 1024  # bytes of a body of the sync client, which i
 T = TypeVar("T")
 
 
-class Answer(Protocol):
+class OpenAnswer(Protocol):
     """An answer that is open until it is closed."""
 
     async def aclose(self) -> None: ...
 
 
-class Requests(Protocol):
+class RequestSender(Protocol):
     """Sends the requests of one client of `lib`, which is httpx2 or httpx."""
 
     @property
@@ -56,7 +56,7 @@ class Wait(Protocol):
 class InjectingTransport:
     """The transport of a library's `AsyncClient`. Its connections are those of `requests`."""
 
-    def __init__(self, requests: Requests) -> None:
+    def __init__(self, requests: RequestSender) -> None:
         self._requests = requests
 
     async def __aenter__(self) -> Self:
@@ -75,7 +75,7 @@ class InjectingTransport:
 class InjectingSyncTransport:
     """The transport of a library's `Client`. `wait` runs what sends the request and returns its result."""
 
-    def __init__(self, requests: Requests, wait: Wait) -> None:
+    def __init__(self, requests: RequestSender, wait: Wait) -> None:
         self._requests, self._wait = requests, wait
 
     def __enter__(self) -> Self:
@@ -91,14 +91,14 @@ class InjectingSyncTransport:
 
     def close(self) -> None: ...
 
-    def pieces(self, answer: Answer, request: Any) -> Iterator[bytes]:
-        """Yield the pieces of an answer's body. Raises as `Requests.send`."""
+    def pieces(self, answer: OpenAnswer, request: Any) -> Iterator[bytes]:
+        """Yield the pieces of an answer's body. Raises as `RequestSender.send`."""
         pieces = self._requests.pieces(answer, request)
         while (piece := self.wait(request, _next(pieces))) is not None:
             yield piece
 
     def wait(self, request: Any, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for work of the requests. Raises as `Requests.send`."""
+        """Wait for work of the requests. Raises as `RequestSender.send`."""
         try:
             return self._wait(work)
         except BrokerError as error:
@@ -115,7 +115,7 @@ class InjectingSyncTransport:
 
 
 class _AsyncBody:
-    def __init__(self, requests: Requests, answer: Answer, request: Any) -> None:
+    def __init__(self, requests: RequestSender, answer: OpenAnswer, request: Any) -> None:
         self._requests, self._answer, self._request = requests, answer, request
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -127,7 +127,7 @@ class _AsyncBody:
 
 
 class _SyncBody:
-    def __init__(self, transport: InjectingSyncTransport, answer: Answer, request: Any) -> None:
+    def __init__(self, transport: InjectingSyncTransport, answer: OpenAnswer, request: Any) -> None:
         self._transport, self._answer, self._request = transport, answer, request
 
     def __iter__(self) -> Iterator[bytes]:
@@ -137,7 +137,7 @@ class _SyncBody:
         self._transport.wait(self._request, self._answer.aclose())
 
 
-def async_client(requests: Requests, base_url: str) -> AsyncHttpClient:
+def async_client(requests: RequestSender, base_url: str) -> AsyncHttpClient:
     """Return an async client of the library, whose relative addresses begin at `base_url`."""
     client: AsyncHttpClient = requests.lib.AsyncClient(
         transport=InjectingTransport(requests), base_url=base_url, trust_env=False, timeout=None
@@ -145,7 +145,7 @@ def async_client(requests: Requests, base_url: str) -> AsyncHttpClient:
     return client
 
 
-def sync_client(requests: Requests, base_url: str, wait: Wait) -> HttpClient:
+def sync_client(requests: RequestSender, base_url: str, wait: Wait) -> HttpClient:
     """Return the same without `await`."""
     client: HttpClient = requests.lib.Client(
         transport=InjectingSyncTransport(requests, wait), base_url=base_url, trust_env=False, timeout=None

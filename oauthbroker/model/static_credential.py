@@ -169,7 +169,8 @@ class StaticCredential:
             return known[1]
         values = unpacked(packed)
         beside = {name: filled(text, values) for name, text in self.placement.beside.items()}
-        found = OpenedCredential(self, values, self.placement.filled(values), beside, self._masked(values))
+        texts, masked = self.placement.filled(values), self._masked(values)
+        found = OpenedCredential(credential=self, values=values, texts=texts, beside=beside, masked=masked)
         _opened[id(packed)] = (weakref.ref(packed, partial(_forget, _opened, id(packed))), found)
         return found
 
@@ -183,7 +184,7 @@ class StaticCredential:
         return tuple(Secret(text) for text in dict.fromkeys(texts))
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class OpenedCredential:
     """A credential in the clear: its values, the texts of its placement with them, and what an answer must not
     repeat."""

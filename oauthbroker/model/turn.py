@@ -118,7 +118,7 @@ class Turn:
     auth: TurnAuth | None = None
     locale: Locale | None = None
 
-    if TYPE_CHECKING:  # a field has one type for what is given and what is read
+    if TYPE_CHECKING:  # the types that a caller may give are wider than those that a reader gets
 
         def __init__(
             self,

@@ -84,7 +84,7 @@ def _of_pyright(folder: Path, checked: list[Path]) -> Iterator[str]:
         "pythonVersion": "3.11",
         "typeCheckingMode": "standard",
         "extraPaths": [str(path) for path in paths],
-        "reportMissingImports": False,  # frameworks are in environments of their own; mypy finds what is misspelled
+        "reportMissingImports": False,  # frameworks are in environments of their own; mypy finds misspelt names
         "reportMissingModuleSource": False,
         "useLibraryCodeForTypes": False,  # a package without types is Any, as to mypy
     }

@@ -47,7 +47,10 @@ ONLY = {
         "protocol/network/transport.py",
         "client/async_transport.py",
         "client/sync_transport.py",
+        "client/forwarding_clients.py",
+        "capability.py",  # the types of its clients
         "injection/http_clients.py",
+        "injection/http_libraries.py",
         "injection/bounded_answers.py",
         "integrations/mcp_servers.py",
         "mcp/client_transport.py",

@@ -184,7 +184,7 @@ def import_command(
 
 
 def _listing(none: str) -> Listing[GrantSummary]:
-    return Listing(HEAD, _row, lambda grant: grant.to_json(), none)
+    return Listing(HEAD, _row, lambda grant: grant.to_json(), none=none)
 
 
 def _one(grants: list[GrantSummary], grant_id: str) -> GrantSummary:

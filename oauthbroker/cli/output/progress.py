@@ -75,7 +75,7 @@ class ShownProgress:
 
 
 def described(what: str, done: int, total: int | None, rate: float) -> str:
-    """Return `1,200 of 5,000 records copied (24 %), 400 a second, 0:00:10 left`, without what is unknown."""
+    """Return `1,200 of 5,000 records copied (24 %), 400 a second, 0:00:10 left`, without the unknown parts."""
     total = None if total is None else max(total, done)  # a running broker adds records meanwhile
     parts = [f"{done:,} {what}" if total is None else f"{done:,} of {total:,} {what}"]
     if total:

@@ -1,4 +1,4 @@
-"""Every long command counts what it does on stderr, and its answer on stdout stays whole."""
+"""Every long command counts its work on stderr, and its answer on stdout stays whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists are short unless asked, say what they leave out, and are shown in a pager where they are longer than the screen."""
+"""Lists are short unless asked, say how many entries are left out, and are shown in a pager where they are longer than the screen."""
 
 from __future__ import annotations
 

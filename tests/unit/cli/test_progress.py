@@ -44,7 +44,7 @@ def written(steps: Sequence[Step], *, in_place: bool) -> str:
         (("bytes read", 10**9, 10**11, 1e7), "1,000,000,000 of 100,000,000,000 bytes read (1 %), 10,000,000 a second, 2:45:00 left"),
     ],
 )  # fmt: skip
-def test_a_count_says_what_is_known(given: tuple[str, int, int | None, float], text: str):
+def test_a_count_says_the_known_parts(given: tuple[str, int, int | None, float], text: str):
     assert text == described(*given)
 
 
