@@ -17,7 +17,9 @@ from oauthbroker.cli.output.pager import page
 from oauthbroker.cli.output.tables import table
 from oauthbroker.cli.stored_records import Listing
 
-NUMBERS = Listing[int](("number", "twice"), lambda it: (f"n{it}", str(2 * it)), lambda it: {"n": it}, none="There are none.")
+NUMBERS = Listing[int](
+    ("number", "twice"), lambda it: (f"n{it}", str(2 * it)), lambda it: {"n": it}, none="There are none."
+)
 LISTS = {
     "api-keys list", "audit tail", "grants list", "providers list", "queues dead", "queues list", "secrets list",
     "sessions list",
