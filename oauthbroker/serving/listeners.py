@@ -9,7 +9,7 @@ import socket
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from oauthbroker.core.peers import uid_at
@@ -32,6 +32,7 @@ class Listeners:
     pages: Sockets
     api: Sockets = ()
     unix: Sockets = ()
+    _: KW_ONLY
     local: Sockets = ()
 
     def to_fds(self) -> dict[str, list[int]]:

@@ -56,6 +56,7 @@ KNOWN = {
     "mcp/upstream_sessions.py": "MCP's client on a transport that injects",
     "cli/health.py": "the broker on this machine",
     "cli/demo/agent.py": "the broker of the demonstration, on this machine",
+    "personal/serve_socket.py": "tries whether the person's own broker has the Unix socket",
     "serving/listeners.py": "tries whether another broker has the Unix socket",
     "tools/orchestration": "a Unix socket between an agent's process and the broker",
     "testing/browser.py": "a browser for tests",

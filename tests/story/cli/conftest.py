@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from oauthbroker.cli import run_with_token
 from oauthbroker.testing import Canaries, IdentityProvider
 from tests.kit.cli import Desk
+from tests.story.cli.login_kit import Person
+from tests.story.cli.run_kit import Became
 
 
 @pytest.fixture
@@ -21,3 +25,23 @@ def idp(canaries: Canaries) -> Iterator[IdentityProvider]:
 @pytest.fixture
 def desk(tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Desk:
     return Desk(tmp_path, canaries, monkeypatch, capsys)
+
+
+@pytest.fixture
+def person(tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Person:
+    for name in ("OAUTHBROKER_URL", "OAUTHBROKER_TURN_TOKEN", "OAUTHBROKER_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    return Person(tmp_path, canaries, monkeypatch, capsys)
+
+
+@pytest.fixture
+def became(monkeypatch: pytest.MonkeyPatch) -> list[Became]:
+    """The commands that `run` becomes, noted in place of this process."""
+    found: list[Became] = []
+
+    def become(words: list[str], env: dict[str, str]) -> None:
+        found.append(Became(words, env))
+        raise typer.Exit
+
+    monkeypatch.setattr(run_with_token, "_become", become)
+    return found

@@ -5,60 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
-import typer
 import yaml
 
-import oauthbroker
-from oauthbroker.cli import run_with_token
-from oauthbroker.testing import Canaries, IdentityProvider
+from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import Done
 from tests.story.cli.login_kit import Person
+from tests.story.cli.run_kit import Became, logged_in, typed
 from tests.story.keys_kit import GOOD, key_api
 
 TURN = {"OAUTHBROKER_URL": "http://127.0.0.1:1", "OAUTHBROKER_TURN_TOKEN": "oabt." + "l" * 22 + "." + "s" * 43}
-
-
-class Became(NamedTuple):
-    """The command that `run` became."""
-
-    words: list[str]
-    env: dict[str, str]
-
-
-@pytest.fixture
-def person(tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Person:
-    for name in ("OAUTHBROKER_URL", "OAUTHBROKER_TURN_TOKEN", "OAUTHBROKER_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    return Person(tmp_path, canaries, monkeypatch, capsys)
-
-
-@pytest.fixture
-def became(monkeypatch: pytest.MonkeyPatch) -> list[Became]:
-    """What `run` becomes is noted in place of this process."""
-    found: list[Became] = []
-
-    def become(words: list[str], env: dict[str, str]) -> None:
-        found.append(Became(words, env))
-        raise typer.Exit
-
-    monkeypatch.setattr(run_with_token, "_become", become)
-    return found
-
-
-async def typed(person: Person, *words: str) -> Done:
-    return await asyncio.to_thread(person.type, *words)
-
-
-async def logged_in(person: Person, idp: IdentityProvider) -> str:
-    """Log in, and return the token."""
-    words = person.has_oidc(idp)
-    done, _ = await person.log_in(idp, *words, "--scopes", "read write", "--client-secret", "-", stdin=person.secret)
-    assert 0 == done.code, done.err
-    return (await asyncio.to_thread(oauthbroker.local("oidc").token)).reveal()
 
 
 async def test_a_program_gets_the_token_of_the_persons_own_connection_and_nothing_more(

@@ -39,9 +39,8 @@ from oauthbroker.wiring.running import Running
 from tests.kit.cli import MAIN, command, environment, wait_until_up
 from tests.kit.running_broker import turn
 from tests.story.cli.login_kit import Person
-from tests.story.cli.test_run import Became, became, logged_in, person, typed
+from tests.story.cli.run_kit import Became, logged_in, typed
 
-__all__ = ["became", "person"]
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can play another user")
 
