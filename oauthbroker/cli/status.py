@@ -26,7 +26,7 @@ NONE = "Nothing is connected yet. Begin with: oauthbroker login github (or anoth
 def status_command(as_json: AsJson = False) -> None:
     """List your own connections.
 
-    Each line has the app, whose account it is, whether it works by what is known here, and its last use. No provider is
+    Each line has the app, the account, whether it works as far as the store knows, and its last use. No provider is
     asked.
     """
     places = Places.of_user()

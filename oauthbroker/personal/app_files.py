@@ -21,8 +21,7 @@ from oauthbroker.providers import presets
 API_VERSION = "agents.example.io/v1alpha1"
 SECRET_KEY = "client_secret"
 MCP = "mcp"
-NAMED_LOCALHOST = frozenset({"microsoft"})
-"""Providers that take a callback without https at the name `localhost` alone (docs/quickstart.md)."""
+NAMED_LOCALHOST = frozenset({"microsoft"})  # takes a callback without https at the name `localhost` alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +75,22 @@ def read_app(places: Places, name: str) -> dict[str, Any]:
 
 
 def write_app(places: Places, name: str, resource: Mapping[str, Any]) -> None:
-    """Check an app as a server does, then write its file in one step. Raises Refused with each problem."""
-    text = _text(resource)
-    _check(_broker(places), text)
-    _write(places.app_file(name), text)
+    """Check an app, then write its file in one step. Raises Refused as `check_app`."""
+    check_app(places, resource)
+    _write(places.app_file(name), _text(resource))
+
+
+def check_app(places: Places, resource: Mapping[str, Any]) -> None:
+    """Check an app as a server does. Raises Refused with each problem."""
+    with TemporaryDirectory() as folder:
+        Path(folder, "bundle.yaml").write_text(f"{_text(_broker(places))}---\n{_text(resource)}", "utf-8")
+        try:
+            load(folder)
+        except ConfigInvalidError as refused:
+            said = [f"{it.path}: {two_sentences(it.what, it.hint)}" for it in refused.problems]
+        else:
+            return
+    raise Refused("\n".join(said))
 
 
 def remove_app(places: Places, name: str) -> None:
@@ -125,18 +136,6 @@ def _read(path: Path) -> dict[str, Any]:
     if isinstance(found, dict):
         return found
     raise Refused(f"{path} is no YAML of one resource. Mend it, or move it away.")
-
-
-def _check(broker: Mapping[str, Any], app: str) -> None:
-    with TemporaryDirectory() as folder:
-        Path(folder, "bundle.yaml").write_text(f"{_text(broker)}---\n{app}", "utf-8")
-        try:
-            load(folder)
-        except ConfigInvalidError as refused:
-            said = [f"{it.path}: {two_sentences(it.what, it.hint)}" for it in refused.problems]
-        else:
-            return
-    raise Refused("\n".join(said))
 
 
 def _text(resource: Mapping[str, Any]) -> str:

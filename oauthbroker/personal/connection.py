@@ -55,7 +55,7 @@ def local(name: str, *, account: str | None = None) -> LocalConnection:
 class LocalConnection:
     """One app of this person. Each method opens the store for itself, so that nothing has to be closed but clients.
 
-    Its methods raise a BrokerError: `grantNotFound` where nobody has logged in, with the command that does.
+    Its methods raise a BrokerError: `grantNotFound` where the person has to log in, with the command.
     """
 
     app: str
@@ -142,7 +142,7 @@ class LocalConnection:
 
     def _raise(self, result: AuthorizationRequired | Failed | None) -> None:
         if isinstance(result, AuthorizationRequired):
-            raise LocalRefusedError(Code.GRANT_NOT_FOUND, self._advice("Nobody is logged in"))
+            raise LocalRefusedError(Code.GRANT_NOT_FOUND, self._advice("A login is missing"))
         if isinstance(result, Failed):
             raise LocalRefusedError(result.code, result.message)
 

@@ -1,4 +1,4 @@
-"""Connect an app of this person, show what is connected, and end it. Nothing here prints or asks."""
+"""Connect an app of this person, show the connections, and end one. Nothing here prints or asks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Connection(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
+class LocalLogin:
     """The connection of one app in a running broker."""
 
     running: Running
@@ -48,7 +48,7 @@ class Login:
     account: str = ""
 
     @classmethod
-    def of(cls, running: Running, name: str, account: str = "") -> Login:
+    def of(cls, running: Running, name: str, account: str = "") -> LocalLogin:
         return cls(running=running, app=running.parts.apps[name], account=account)
 
     @property
@@ -94,7 +94,7 @@ class Login:
         return Consent(session=session.id, link=connect_link(parts.settings.public_base_url, session.ticket))
 
     async def wait(self, consent: Consent) -> SessionOutcome:
-        """Wait until the person has agreed or declined. A request that nobody answered is withdrawn."""
+        """Wait until the person has agreed or declined. A request without an answer is withdrawn."""
         broker = self.running.broker
         try:
             return await broker.wait(consent.session, CONSENT_SECONDS)

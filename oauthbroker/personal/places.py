@@ -81,7 +81,7 @@ class Places:
 
 
 def _problem(path: Path, *, folder: bool) -> str:
-    """Return what is wrong with a path, and what to do; empty for one that is missing or ours alone."""
+    """Return the problem of a path, and the way to mend it; empty for one that is missing or ours alone."""
     try:
         found = path.lstat()
     except FileNotFoundError:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from oauthbroker.config.key_file import CREDENTIALS_ENV, KEY_FILE_ENV
+from oauthbroker.config.key_file import CREDENTIALS_ENV
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.settings import KeySource, Settings
@@ -69,9 +69,13 @@ def key_origin(settings: Settings, env: Mapping[str, str]) -> str:
 
 
 def environment_without_keys() -> dict[str, str]:
-    """Return the environment of this process without the keys of servers, for a store that is none of theirs."""
-    keys = {KEY_ENV, KEY_FILE_ENV, CREDENTIALS_ENV}
-    return {name: value for name, value in os.environ.items() if name not in keys}
+    """Return the environment of this process without the keys and settings of servers (OAUTHBROKER_*), for a store that
+    is none of theirs."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("OAUTHBROKER_") and name != CREDENTIALS_ENV
+    }
 
 
 def key_free(settings: Settings) -> tuple[Path, ...]:

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from oauthbroker.cli.login import questions
-from oauthbroker.cli.login.consent import Wanted, connect, is_remote
+from oauthbroker.cli.login.consent import LoginWish, is_remote, log_in
 from oauthbroker.cli.login.questions import Given, note
 from oauthbroker.cli.output.completion_words import preset_names
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson, Yes
 from oauthbroker.cli.output.tables import shown
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.accounts import is_account
@@ -23,6 +24,7 @@ from oauthbroker.personal.local_broker import open_local_vault
 from oauthbroker.personal.places import Places
 from oauthbroker.providers import presets
 from oauthbroker.providers.credentials import credential_presets
+from oauthbroker.wiring.mcp_server_facts import McpServerFacts, look_at_mcp_server
 
 app = typer.Typer(add_completion=False)
 PROVIDER = typer.Argument(
@@ -35,23 +37,23 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
     provider: Annotated[str, PROVIDER],
     account: Annotated[str, typer.Option(help="A name for one of several accounts.")] = "",
     client_id: Annotated[str, typer.Option(help="The client id that the provider shows.")] = "",
-    client_secret: Annotated[
-        str | None, typer.Option(metavar="-", help="Read the client secret, or the fields of a key, from stdin.")
-    ] = None,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", help="Read the client secret, or the fields of a key, a line each, from stdin.")
+    ] = False,
     scopes: Annotated[str | None, typer.Option(help='Scopes, such as "repo read:org".')] = None,
     param: Annotated[list[str] | None, typer.Option(help="A value of the preset, such as tenant=...")] = None,
     key: Annotated[bool, typer.Option("--key", help="A key, where the provider has OAuth, too.")] = False,
     device: Annotated[
         bool | None, typer.Option("--device/--no-device", help="Type a code on another device; over ssh by default.")
     ] = None,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link alone.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where the provider sends the browser back to.")] = 0,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Connect your own account at a provider.
+    """Connect your own account at a provider, without a server.
 
-    Asks once for what is missing, and keeps it in your data folder: the app as YAML, its secret and the grant sealed.
+    Asks once for the missing values, and keeps them in your data folder: the app as YAML, secret and grant sealed.
     Each answer can be an option. Secrets are typed without echo, or read from stdin.
     """
     if account and not is_account(account):
@@ -60,7 +62,7 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
     places.prepare()
     given = Given(
         client_id=client_id.strip(),
-        secrets=questions.read_secrets(client_secret),
+        secrets=questions.read_secrets() if stdin else None,
         scopes=None if scopes is None else questions.words(scopes),
         params=dict(_param(each) for each in param or ()),
         device=device,
@@ -69,8 +71,11 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
         port=port or app_files.port_of(places),
     )
     name = _app(places, provider, given)
-    wanted = Wanted(name, account, browser and not given.remote, yes)
-    ended = asyncio.run(connect(places, wanted, given))
+    wanted = LoginWish(name, account, not (no_browser or given.remote), yes)
+    try:
+        ended = asyncio.run(log_in(places, wanted, given))
+    except KeyboardInterrupt:
+        raise typer.Abort from None
     document: dict[str, Any] = {"app": name, "identity": ended.view.identity, "scopes": list(ended.view.scopes)}
     say(shown(ended.text), document | ({"account": account} if account else {}), as_json=as_json)
 
@@ -111,9 +116,16 @@ def _change(places: Places, name: str, given: Given) -> None:
 
 def _mcp_app(places: Places, url: str, given: Given) -> str:
     """Return the app of an MCP server, which says itself how users sign in."""
-    from oauthbroker.wiring.mcp_server_facts import look_at_mcp_server
+    try:
+        facts = asyncio.run(look_at_mcp_server(url, (), places.config))
+    except BrokerError as error:
+        refused = error
+    else:
+        return _app_of_server(places, url, facts, given)
+    raise Refused(f"{url} is no MCP server that can be used: {refused}")
 
-    facts = asyncio.run(look_at_mcp_server(url, (), places.config))
+
+def _app_of_server(places: Places, url: str, facts: McpServerFacts, given: Given) -> str:
     name, number = facts.app_name, 1
     while name in places.names():
         if app_files.read_app(places, name)["spec"].get("mcp", {}).get("url") == facts.url:
@@ -136,16 +148,14 @@ def _mcp_app(places: Places, url: str, given: Given) -> str:
 
 
 def _write(places: Places, name: str, answers: Answers, given: Given) -> None:
+    """Write a new app, after its secret is sealed: an app without it would be of no use."""
     app_files.write_broker(places, host=app_files.host_for(answers.provider), port=given.port)
-    app_files.write_app(places, name, answers.resource(name))
-    if answers.secret is None:
-        return
-    try:
+    resource = answers.resource(name)
+    app_files.check_app(places, resource)
+    if answers.secret is not None:
         asyncio.run(_keep(places, name, answers.secret))
-    except BaseException:
-        app_files.remove_app(places, name)
-        raise
-    note(f"  The secret is sealed in {places.store}")
+        note(f"  The secret is sealed in {places.store}")
+    app_files.write_app(places, name, resource)
 
 
 async def _keep(places: Places, name: str, secret: Secret) -> None:

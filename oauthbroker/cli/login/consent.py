@@ -16,7 +16,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.personal.local_broker import open_local
-from oauthbroker.personal.logins import Consent, Login, known_as
+from oauthbroker.personal.logins import Consent, LocalLogin, known_as
 from oauthbroker.personal.places import Places
 from oauthbroker.records.grant_view import GrantView
 
@@ -24,7 +24,7 @@ TRIES: Final = 3  # of a key that is typed
 _AGAIN: Final = frozenset({Code.REQUEST_INVALID, Code.CREDENTIAL_REFUSED})
 
 
-class Wanted(NamedTuple):
+class LoginWish(NamedTuple):
     """What to connect: an app, one of its accounts, whether a browser is opened, and whether nothing is asked."""
 
     name: str
@@ -48,10 +48,10 @@ def is_remote() -> bool:
     return sys.platform.startswith("linux") and not has_display
 
 
-async def connect(places: Places, wanted: Wanted, given: Given) -> Ended:
+async def log_in(places: Places, wanted: LoginWish, given: Given) -> Ended:
     """Connect an app of these places. Raises Refused and BrokerError; nothing is connected then."""
     async with open_local(places, only={wanted.name}, background=True) as running:
-        login = Login.of(running, wanted.name, wanted.account)
+        login = LocalLogin.of(running, wanted.name, wanted.account)
         there = await login.there()
         consent = await login.ask(replace=wanted.yes)
         if consent is None and there is not None:  # it works already
@@ -70,7 +70,7 @@ async def connect(places: Places, wanted: Wanted, given: Given) -> Ended:
         return Ended(view, _sentence(login, view))
 
 
-async def _agree(login: Login, consent: Consent, wanted: Wanted) -> SessionOutcome:
+async def _agree(login: LocalLogin, consent: Consent, wanted: LoginWish) -> SessionOutcome:
     """Show where to agree, and wait."""
     async with AsyncExitStack() as stack:
         link = consent.link
@@ -89,7 +89,7 @@ async def _agree(login: Login, consent: Consent, wanted: Wanted) -> SessionOutco
         return await login.wait(consent)
 
 
-async def _serve(stack: AsyncExitStack, login: Login) -> None:
+async def _serve(stack: AsyncExitStack, login: LocalLogin) -> None:
     """Serve the pages of the request. Raises Refused where the port is not to be had."""
     try:
         await stack.enter_async_context(login.running.broker.serving())
@@ -115,7 +115,7 @@ def _host() -> str:
     return parts[2] if len(parts) == 4 else "HOST"
 
 
-async def _type(login: Login, consent: Consent, given: Given) -> None:
+async def _type(login: LocalLogin, consent: Consent, given: Given) -> None:
     """Ask for a key until the provider takes it. Raises Refused and BrokerError."""
     assert login.app.credential is not None  # noqa: S101  (the caller has looked)
     try:
@@ -132,7 +132,7 @@ async def _type(login: Login, consent: Consent, given: Given) -> None:
         await login.running.broker.cancel(consent.session)
 
 
-def _problem(login: Login, refused: BrokerError) -> str:
+def _problem(login: LocalLogin, refused: BrokerError) -> str:
     if not isinstance(refused, FieldsRefused) or login.app.credential is None:
         return refused.message()
     titles = {each.name: each.title for each in login.app.credential.fields}
@@ -149,7 +149,7 @@ _FIELD: Final = {
 }
 
 
-def _check(login: Login, outcome: SessionOutcome, there: GrantView | None) -> None:
+def _check(login: LocalLogin, outcome: SessionOutcome, there: GrantView | None) -> None:
     """Raise Refused for a request that came to nothing."""
     if outcome.status == "completed":
         return
@@ -164,10 +164,10 @@ def _check(login: Login, outcome: SessionOutcome, there: GrantView | None) -> No
         )
     if outcome.code is not None:
         raise Refused(f"{title}: {outcome.code.value}: {BrokerError(outcome.code).message()} {again}")
-    raise Refused(f"Nobody agreed at {title} in time, so the link has ended. {again}")
+    raise Refused(f"The link has ended, because no consent came from {title} in time. {again}")
 
 
-def _sentence(login: Login, view: GrantView) -> str:
+def _sentence(login: LocalLogin, view: GrantView) -> str:
     name = known_as(view)
     who = f"{name} ({view.identity})" if view.identity and view.identity != name else name
     if login.app.credential is not None:

@@ -56,15 +56,8 @@ def ask(question: str, default: str = "", *, hidden: bool = False) -> str:
     return said.strip()
 
 
-def read_secrets(marker: str | None) -> tuple[str, ...] | None:
-    """Return the lines of stdin if the option says `-`. Raises Refused for a value, which others could read."""
-    if marker is None:
-        return None
-    if marker != "-":
-        raise Refused(
-            "A secret is never an argument: other users see it in the list of processes, and the shell keeps it. Write "
-            "--client-secret - and send it to stdin. Replace this one at the provider."
-        )
+def read_secrets() -> tuple[str, ...]:
+    """Return the lines of stdin. Raises Refused."""
     data = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise Refused(f"The secret is longer than {MOST_BYTES // 1024} KiB. Nothing was changed.")
@@ -85,18 +78,19 @@ def unknown(provider: str, places: Places) -> Refused:
 def new_app(provider: str, given: Given, callback: str) -> Answers:
     """Ask what a new app of a preset needs. Raises Refused."""
     preset, key = presets().get(provider), credential_presets().get(provider)
+    if given.key and key is None:
+        raise Refused(f"{provider} has no preset for keys. Leave out --key.")
     if key is not None and (preset is None or given.key):
         return Answers(provider=provider, kind="CredentialApp", params=_params(key, given))
-    if preset is None:
-        raise Refused(f"{provider} has no preset for keys. Leave out --key.")
+    assert preset is not None  # noqa: S101  (it has one of the two)
     note(f"No app is configured for {preset.title} here. These answers make one.")
     is_device = _device(preset, given)
     if preset.register_at:
         note(f"  Register it there: {preset.register_at}")
     if not is_device:
         note(f"  Its callback is   {callback}")
-    for each in preset.notes if is_device else ():
-        if "device flow" in each:
+    for each in preset.notes:
+        if any(word in each for word in (("device flow",) if is_device else ("redirect", "localhost"))):
             note(f"  {each}")
     params = _params(preset, given)
     issuer = params.pop(ISSUER, "") if ISSUER not in preset.params else ""
@@ -113,7 +107,7 @@ def client(preset: Preset, given: Given, *, is_device: bool) -> tuple[str, Secre
     wanted = "deviceCode" if is_device else "authorizationCode"
     if not is_asking():
         missing = [] if given.client_id else ["--client-id ID"]
-        missing += [] if given.secrets is not None or wanted in without else ["the secret on stdin: --client-secret -"]
+        missing += [] if given.secrets is not None or wanted in without else ["the secret on stdin: --stdin"]
         if missing:
             raise Refused(f"Nothing can be asked without a terminal. Missing: {', and '.join(missing)}.")
     client_id = given.client_id or (ask("  Client ID") if is_asking() else "")
@@ -149,9 +143,7 @@ def key_values(fields: tuple[CredentialField, ...], given: Given) -> dict[str, s
         return {each.name: line for each, line in zip(fields, lines, strict=True)}
     if not is_asking():
         names = ", ".join(each.title for each in fields)
-        raise Refused(
-            f"Nothing can be asked without a terminal. Send to stdin with --client-secret -, a line each: {names}."
-        )
+        raise Refused(f"Nothing can be asked without a terminal. Send to stdin with --stdin, a line each: {names}.")
     for page in dict.fromkeys(each.obtain for each in fields if each.obtain):
         note(f"  Made at {page}")
     return {each.name: ask(f"  {_titled(each)}", hidden=True) for each in fields}

@@ -61,7 +61,7 @@ class Person:
     def _prompt(self, question: str, default: str = "", *, hide_input: bool = False, **_: Any) -> str:
         self.asked.append((question, not hide_input))
         if not self.answers:
-            raise KeyboardInterrupt
+            raise typer.Abort
         return self.answers.pop(0) or default
 
     @property
@@ -74,7 +74,7 @@ class Person:
     def type(self, *words: str, answers: list[str] | None = None, stdin: str = "") -> Done:
         """Type one command, at a terminal if there are answers."""
         self.answers, self.asked = list(answers or ()), []
-        given = _Stdin(io.BytesIO(stdin.encode()))
+        given = _Stdin(io.BytesIO(stdin.encode("utf-8", "surrogateescape")))
         given.terminal = answers is not None
         self._patch.setattr(sys, "stdin", given)
         self._capture.readouterr()
@@ -97,7 +97,7 @@ class Person:
     async def log_in(
         self, idp: IdentityProvider, *words: str, who: str = "alice", deny: bool = False, **more: Any
     ) -> tuple[Done, Page | None]:
-        """Log in, with the browser of this person. Return what was printed, and the last page."""
+        """Log in, with the browser of this person. Return the output, and the last page."""
         task, link = await self.started("login", *words, **more)
         page = None
         if link:

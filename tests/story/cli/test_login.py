@@ -12,7 +12,8 @@ import yaml
 
 import oauthbroker
 from oauthbroker import BrokerError, Code
-from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, connect_through, leave
+from oauthbroker.personal import logins
+from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, leave
 from tests.story.cli.login_kit import Person
 from tests.story.keys_kit import GOOD, NEWER, OF_BOB, KeyApi, key_api
 from tests.story.mcp_apps_kit import mcp_site
@@ -56,11 +57,14 @@ async def test_a_second_login_asks_before_another_account_takes_the_place(
 ) -> None:
     words = person.has_oidc(idp)
     alice, bob = identity(idp, "alice"), identity(idp, "bob")
-    first, _ = await person.log_in(idp, *words, "--scopes", "read", "--client-secret", "-", stdin=person.secret)
+    first, _ = await person.log_in(idp, *words, "--scopes", "read", "--stdin", stdin=person.secret)
     assert 0 == first.code, first.err
 
     unasked, _ = await person.log_in(idp, "oidc")
-    assert (0, f"oidc is connected as {alice} already.") == (unasked.code, unasked.out[: unasked.out.index("already.") + 8])
+    assert (0, f"oidc is connected as {alice} already.") == (
+        unasked.code,
+        unasked.out[: unasked.out.index("already.") + 8],
+    )
     declined, _ = await person.log_in(idp, "oidc", answers=["n"])
     assert (2, "Nothing was changed.") == (declined.code, declined.err.strip())
     wider, page = await person.log_in(idp, "oidc", "--scopes", "read write", who="bob")
@@ -76,14 +80,27 @@ async def test_a_second_login_asks_before_another_account_takes_the_place(
     assert (0, True) == (replaced.code, identity(idp, "mallory") in replaced.out), replaced
 
     rows = (await asyncio.to_thread(person.type, "status")).out
-    assert [["oidc", identity(idp, "mallory")], ["oidc@work", bob]] == sorted(row.split()[:2] for row in rows.splitlines())
+    assert [["oidc", identity(idp, "mallory")], ["oidc@work", bob]] == sorted(
+        row.split()[:2] for row in rows.splitlines()
+    )
     work = oauthbroker.local("oidc", account="work")
     assert await asyncio.to_thread(work.token) != await asyncio.to_thread(oauthbroker.local("oidc").token)
 
 
+async def test_the_settings_of_a_server_are_none_of_a_login(
+    person: Person, idp: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OAUTHBROKER_KEY", "OAUTHBROKER_KEY_FILE", "OAUTHBROKER_STORE_ROOT", "CREDENTIALS_DIRECTORY"):
+        monkeypatch.setenv(name, str(tmp_path / "server"))
+    done, _ = await person.log_in(idp, *person.has_oidc(idp), "--stdin", stdin=person.secret)
+    assert 0 == done.code, done.err
+    assert [person.data / "oauthbroker" / "keys"] == [key.parent for key in person.keys]
+    assert not (tmp_path / "server").exists()
+
+
 async def test_logout_tells_the_provider_and_forget_leaves_nothing(person: Person, idp: IdentityProvider) -> None:
     words = person.has_oidc(idp)
-    done, _ = await person.log_in(idp, *words, "--client-secret", "-", stdin=person.secret)
+    done, _ = await person.log_in(idp, *words, "--stdin", stdin=person.secret)
     assert 0 == done.code, done.err
     ended = await asyncio.to_thread(person.type, "logout", "oidc")
     assert (0, "oidc: ended here and at the provider\n") == (ended.code, ended.out)
@@ -108,7 +125,7 @@ GITHUB = {"apiVersion": "agents.example.io/v1alpha1", "kind": "OAuthApp", "metad
 
 def write_github(person: Person, idp: IdentityProvider, **changes: Any) -> str:
     """An app of the preset, at the scripted provider; the secret of its client."""
-    client = idp.register(Client("gh", redirect_uris=(person.callback("github"),), dialect="github"))
+    client = idp.register(Client("gh", redirect_uris=(person.callback("github"),), dialect="github", device_interval=1))
     source = {"valueFrom": {"secretRef": {"ref": "Secret/github", "key": "client_secret"}}}
     ours = idp.endpoints
     spec = {
@@ -133,7 +150,7 @@ def write_github(person: Person, idp: IdentityProvider, **changes: Any) -> str:
 
 async def test_a_program_gets_clients_with_and_without_await(person: Person, idp: IdentityProvider) -> None:
     secret = write_github(person, idp)
-    done, _ = await person.log_in(idp, "github", "--client-secret", "-", stdin=secret)
+    done, _ = await person.log_in(idp, "github", "--stdin", stdin=secret)
     assert 0 == done.code, done.err
 
     def program() -> Any:
@@ -145,20 +162,23 @@ async def test_a_program_gets_clients_with_and_without_await(person: Person, idp
         assert 200 == (await github.get(idp.url("/user"))).status_code
 
 
+@pytest.mark.slow
 async def test_over_ssh_a_code_is_typed_elsewhere_or_a_port_is_forwarded(
     person: Person, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.7 22")
     secret = write_github(person, idp)
-    begun = asyncio.create_task(asyncio.to_thread(person.type, "login", "github", "--device", "--client-secret", "-", stdin=secret))
+    begun = asyncio.create_task(asyncio.to_thread(person.type, "login", "github", "--device", "--stdin", stdin=secret))
     device = await until_device(idp, begun)
     await idp.device_agree(idp.url("/device"), device)
     done = await begun
-    assert (0, True) == (done.code, "Connected as github:user:" in done.out), done
+    assert (0, True) == (done.code, "github:user:" in done.out), done
     assert f"and type {device}" in done.err
     assert person.links.empty(), "no browser was opened"
 
+    monkeypatch.setattr(logins, "CONSENT_SECONDS", 0.1)
     forwarded, _ = await person.log_in(idp, "github", "--no-device", "--yes")
+    assert (2, True) == (forwarded.code, "The link has ended, because no consent came from" in forwarded.err), forwarded
     assert f"ssh -L {person.port}:127.0.0.1:{person.port} 192.0.2.7" in forwarded.err
 
 
@@ -187,11 +207,13 @@ def write_meter(person: Person, api: KeyApi) -> None:
 async def test_a_key_is_typed_unseen_checked_and_never_handed_out(person: Person) -> None:
     async with key_api() as api:
         write_meter(person, api)
-        unknown = await asyncio.to_thread(person.type, "login", "meter", "--client-secret", "-", stdin="key-unknown\n")
+        unknown = await asyncio.to_thread(person.type, "login", "meter", "--stdin", stdin="key-unknown\n")
         assert (2, True) == (unknown.code, "Nothing was stored." in unknown.err), unknown
         done = await asyncio.to_thread(person.type, "login", "meter", answers=["key-unknown", GOOD])
         assert 0 == done.code, done.err
-        assert "Connected as meter:user:U234567. The key is sealed here; Meter accepted it." in done.out.replace("meter accepted", "Meter accepted")
+        assert "Connected as meter:user:U234567. The key is sealed here; Meter accepted it." in done.out.replace(
+            "meter accepted", "Meter accepted"
+        )
         assert [False, False] == [echo for _, echo in person.asked]
         assert "Made at https://meter.example/keys" in done.err
 
@@ -205,12 +227,12 @@ async def test_a_key_is_typed_unseen_checked_and_never_handed_out(person: Person
         other = await asyncio.to_thread(person.type, "login", "meter", answers=["y", OF_BOB])
         assert (0, True) == (other.code, "meter:user:U345678" in other.out), other
         api.keys.clear()
-        with pytest.raises(BrokerError, match="The connection has ended for meter. Run: oauthbroker login meter"):
+        with pytest.raises(BrokerError, match=r"The connection has ended for meter\. Run: oauthbroker login meter"):
             await asyncio.to_thread(program)
         status = await asyncio.to_thread(person.type, "status")
         assert "key rejected" in status.out
         api.keys[NEWER] = "U345678"
-        again = await asyncio.to_thread(person.type, "login", "meter", "--client-secret", "-", stdin=NEWER)
+        again = await asyncio.to_thread(person.type, "login", "meter", "--stdin", stdin=NEWER)
         assert 0 == again.code, again
         ended = await asyncio.to_thread(person.type, "logout", "meter")
         assert "still works at the provider until it is ended there: https://meter.example/keys" in ended.out
@@ -233,7 +255,7 @@ async def test_an_mcp_server_needs_its_address_and_no_answer(person: Person, idp
 
 async def test_cancel_at_the_provider_is_said_and_no_success(person: Person, idp: IdentityProvider) -> None:
     words = person.has_oidc(idp)
-    done, _ = await person.log_in(idp, *words, "--client-secret", "-", stdin=person.secret, deny=True)
+    done, _ = await person.log_in(idp, *words, "--stdin", stdin=person.secret, deny=True)
     assert 2 == done.code
     assert "You said no at oidc. Nothing was connected.\n" == done.err[done.err.index("You said") :]
     assert "oauthbroker login oidc" in (await asyncio.to_thread(person.type, "status")).out
@@ -241,7 +263,7 @@ async def test_cancel_at_the_provider_is_said_and_no_success(person: Person, idp
 
 async def test_another_browser_cannot_finish_a_login(person: Person, idp: IdentityProvider) -> None:
     words = person.has_oidc(idp)
-    begun, link = await person.started("login", *words, "--client-secret", "-", stdin=person.secret)
+    begun, link = await person.started("login", *words, "--stdin", stdin=person.secret)
     browser, stranger = Browser(canaries=person.canaries), Browser(canaries=person.canaries)
     to_provider = (await leave(browser, link)).next_url
     planted = await idp.agree(to_provider or "", "bob", browser=stranger)

@@ -1,0 +1,169 @@
+"""What `oauthbroker login` answers to mistakes, and to another user of the machine: the cause, and what to do next."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.cli.login import consent
+from oauthbroker.core.errors import Code
+from oauthbroker.core.refused import Refused
+from oauthbroker.model.token_results import SessionOutcome
+from oauthbroker.personal.local_broker import open_local
+from oauthbroker.personal.logins import LocalLogin
+from oauthbroker.testing import Canaries, IdentityProvider
+from tests.kit.cli import MAIN, environment
+from tests.story.cli.login_kit import Person
+
+OIDC = ("--client-id", "client-oidc", "--param", "issuer=http://127.0.0.1:9")
+VALUE = "a-secret-in-the-process-list"
+
+
+@pytest.fixture
+def person(tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Person:
+    return Person(tmp_path, canaries, monkeypatch, capsys)
+
+
+MISTAKES: dict[str, tuple[tuple[str, ...], list[str] | None, str, str]] = {
+    "a misspelt provider": (("login", "githb"), None, "", "Did you mean github? Run: oauthbroker login github"),
+    "a provider of which nothing is known": (("login", "qqqqqq"), None, "", "Presets: oauthbroker providers list"),
+    "no terminal": (("login", "github"), None, "", "Missing: --client-id ID, and the secret on stdin: --stdin."),
+    "no terminal for a parameter": (("login", "oidc"), None, "", "Missing: --param issuer=..."),
+    "no terminal for a key": (("login", "datadog"), None, "", "a line each: API key, Application key"),
+    "an empty client id": (("login", "github"), [""], "", "The client ID is empty. GitHub shows it"),
+    "an empty secret where one is needed": (("login", "google"), ["id", ""], "", "Google takes no client without one"),
+    "a secret as an argument, which other users would see": (("login", "github", "--client-secret", VALUE), None, "", "No such option: --client-secret"),
+    "a parameter that does not exist": (("login", "github", "--param", "hos=x"), None, "", "The nearest is host."),
+    "a parameter without a value": (("login", "github", "--param", "host"), None, "", "Write --param name=value."),
+    "a value that the preset refuses": (
+        ("login", "github", "--param", "host=a b", "--client-id", "x", "--stdin"), None, "s", "spec.params.host",
+    ),
+    "a device flow that does not exist": (("login", "slack", "--device"), ["id"], "", "Slack has no device flow"),
+    "a key of a provider without keys": (("login", "google", "--key"), None, "", "google has no preset for keys"),
+    "too few fields of a key": (("login", "datadog", "--stdin"), None, "one", "Send 2, one for each of"),
+    "a secret that is no text": (("login", "github", "--stdin"), None, "\udcff", "not text in UTF-8"),
+    "an account without a name": (("login", "github", "--account", "\x07"), None, "", "--account is a name"),
+    "a logout without an app": (("logout", "githb"), None, "", "Did you mean github?"),
+    "an address of no MCP server": (("login", "http://127.0.0.1:9/mcp"), None, "", "http://127.0.0.1:9/mcp is no MCP server that can be used: "),
+    "Ctrl-C at a question": (("login", "github"), [], "", "Stopped."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_refused_with_what_to_do(person: Person, mistake: str) -> None:
+    words, answers, stdin, said = MISTAKES[mistake]
+    done = person.type(*words, answers=answers, stdin=stdin)
+    assert done.code in {2, 130}, done
+    assert said in done.err
+    assert not done.out
+    assert VALUE not in done.err
+    assert "Internal error" not in done.err
+
+
+def test_a_taken_port_is_named_with_the_next_one(person: Person, idp: IdentityProvider) -> None:
+    words = person.has_oidc(idp)
+    with socket.create_server(("127.0.0.1", person.port)):
+        done = person.type("login", *words, "--stdin", stdin=person.secret)
+    assert 2 == done.code
+    assert f"Cannot listen on 127.0.0.1 port {person.port}: another process listens there." in done.err
+    assert (
+        f"--port {person.port + 1}, and register its callback: http://127.0.0.1:{person.port + 1}/oauth/callback/oidc"
+        in done.err
+    )
+
+
+ENDS = {
+    "declined": (SessionOutcome("failed", Code.PROVIDER_DENIED), "You said no at oidc. Nothing was connected."),
+    "expired": (SessionOutcome("expired"), "The link has ended, because no consent came from oidc in time. Run again"),
+    "another account": (SessionOutcome("failed", Code.SUBJECT_MISMATCH), "subjectMismatch"),
+    "a provider that failed": (SessionOutcome("failed", Code.EXCHANGE_FAILED), "oidc: exchangeFailed: "),
+}
+
+
+async def test_each_end_of_a_request_is_said(person: Person, idp: IdentityProvider) -> None:
+    words = person.has_oidc(idp)
+    denied, _ = await person.log_in(idp, *words, "--stdin", stdin=person.secret, deny=True)
+    assert 2 == denied.code
+    async with open_local(person.places, only={"oidc"}) as running:
+        login = LocalLogin.of(running, "oidc")
+        for outcome, said in ENDS.values():
+            with pytest.raises(Refused) as refused:
+                consent._check(login, outcome, None)
+            assert said in str(refused.value)
+
+
+def writable(path: Path) -> None:
+    path.chmod(0o770)
+
+
+def of_another_user(path: Path) -> None:
+    os.chown(path, 65534, 65534)
+
+
+def a_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+PLANTED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "writable by others": (writable, "other users may write to it"),
+    "of another user": (of_another_user, "it belongs to another user"),
+    "a link": (a_link, "but a link or another kind of file"),
+}
+
+
+@pytest.mark.parametrize("place", ["data", "root", "config", "app"])
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_place_that_another_user_could_have_written_is_not_used(person: Person, planted: str, place: str) -> None:
+    plant, said = PLANTED[planted]
+    if os.geteuid() and planted == "of another user":
+        pytest.skip("only root can give a file away")
+    app = person.places.app_file("github")
+    app.write_text("{}")
+    plant(
+        {"data": person.places.root.parent, "root": person.places.root, "config": person.places.config, "app": app}[
+            place
+        ]
+    )
+    for words in (("login", "github"), ("status",), ("logout", "github")):
+        done = person.type(*words)
+        assert (2, True) == (done.code, said in done.err), done
+    assert not person.keys
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_a_login_waits_ends_clean(person: Person, idp: IdentityProvider) -> None:
+    words = person.has_oidc(idp)
+    command = [sys.executable, "-c", MAIN, "login", *words, "--stdin", "--no-browser"]
+    env = environment(XDG_DATA_HOME=str(person.data))
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(person.secret)
+        process.stdin.close()
+        said = ""
+        while "/connect/" not in said and (line := process.stderr.readline()):
+            said += line
+        argv = Path(f"/proc/{process.pid}/cmdline").read_text()
+        assert person.secret not in argv
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    person.canaries.excuse(*person.keys)
+    assert (130, "Stopped.") == (process.returncode, rest.strip().splitlines()[-1]), said + rest
+    assert "Traceback" not in rest
+
+    async def requests() -> list[str]:
+        async with open_local(person.places, only={"oidc"}) as running:
+            return [session.status for session in await running.broker.sessions.list()]
+
+    assert "pending" not in asyncio.run(requests()), "the link is withdrawn"
+    assert "oauthbroker login oidc" in person.type("status").out
