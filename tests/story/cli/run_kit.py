@@ -25,6 +25,6 @@ async def typed(person: Person, *words: str) -> Done:
 async def logged_in(person: Person, idp: IdentityProvider) -> str:
     """Log in, and return the token."""
     words = person.has_oidc(idp)
-    done, _ = await person.log_in(idp, *words, "--scopes", "read write", "--client-secret", "-", stdin=person.secret)
+    done, _ = await person.log_in(idp, *words, "--scopes", "read write", "--stdin", stdin=person.secret)
     assert 0 == done.code, done.err
     return (await asyncio.to_thread(oauthbroker.local("oidc").token)).reveal()

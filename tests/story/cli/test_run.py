@@ -95,7 +95,7 @@ async def test_a_key_goes_into_a_program_only_where_the_persons_app_says_so(
         }  # fmt: skip
         meter = {"apiVersion": "agents.example.io/v1alpha1", "kind": "CredentialApp", "metadata": {"name": "meter"}}
         person.places.app_file("meter").write_text(yaml.safe_dump({**meter, "spec": spec}))
-        done = await asyncio.to_thread(person.type, "login", "meter", "--client-secret", "-", stdin=GOOD)
+        done = await asyncio.to_thread(person.type, "login", "meter", "--stdin", stdin=GOOD)
         assert 0 == done.code, done.err
         for words in (("run", "meter", "--", "true"), ("token", "meter")):
             refused = await typed(person, *words)

@@ -1,6 +1,6 @@
 """How many fields a user can write: each is something to read about, so their number has a bound for each kind.
 
-A field is a path of names to a value. A value source and a reference are one value each. Sum: 291 in the broker's own kinds, 400
+A field is a path of names to a value. A value source and a reference are one value each. Sum: 292 in the broker's own kinds, 401
 with those of the plug-ins of this package.
 """
 
