@@ -16,7 +16,6 @@ from typing import Any, Final
 from oauthbroker.cli.server_files import BROKER, COMPOSE, UNIT
 from oauthbroker.config import ConfigInvalidError, Loaded, load
 from oauthbroker.config.bundle.schema import FILE_NAME, SCHEMA_LINE, write_schema
-from oauthbroker.config.bundle.server_environment import server_environment
 from oauthbroker.config.bundle.showing import as_yaml, resources_of
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError
@@ -30,11 +29,12 @@ KINDS: Final = ("OAuthApp", "CredentialApp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewServer:
-    """A folder and its contents. `missing` are the secrets that the store still needs, `unset` the variables without a
-    value."""
+    """A folder and its contents. `weaken` are checks that its source has turned off, `missing` the secrets that the
+    store still needs, `unset` the variables without a value."""
 
     folder: Path
     apps: tuple[str, ...]
+    weaken: tuple[str, ...]
     missing: tuple[tuple[str, str], ...]
     unset: tuple[str, ...]
 
@@ -55,12 +55,13 @@ def make_server(folder: Path, source: Path | None, env: Mapping[str, str]) -> Ne
 def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServer:
     for each in (folder, folder / "config" / "apps", folder / "keys"):
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
-    config, names = folder / "config", []
-    (config / "broker.yaml").write_text(SCHEMA_LINE + BROKER, "utf-8")
-    for resource in resources_of(source, env) if source is not None else ():
-        if resource["kind"] in KINDS:
-            names.append(resource["metadata"]["name"])
-            _write_app(config / "apps" / f"{names[-1]}.yaml", resource)
+    config, resources = folder / "config", resources_of(source, env) if source is not None else []
+    weaken = [word for each in resources if each["kind"] == "Broker" for word in each["spec"].get("weaken", ())]
+    off = f"  weaken: [{', '.join(weaken)}]\n" if weaken else ""  # the apps may not load without it
+    (config / "broker.yaml").write_text(SCHEMA_LINE + BROKER + off, "utf-8")
+    apps = {each["metadata"]["name"]: each for each in resources if each["kind"] in KINDS}
+    for name, resource in apps.items():
+        _write_app(config, config / "apps" / f"{name}.yaml", resource)
     write_schema(config)
     loaded = load(config)
     kept = asyncio.run(_fill(loaded, source, env, folder / "api-key"))
@@ -71,19 +72,20 @@ def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServe
     (folder / "oauthbroker.service").write_text(_unit(folder), "utf-8")
     return NewServer(
         folder=folder,
-        apps=tuple(names),
+        apps=tuple(apps),
+        weaken=tuple(weaken),
         missing=tuple(sorted(loaded.secret_keys - kept)),
         unset=tuple(name for name, value in found.items() if not value),
     )
 
 
-def _write_app(path: Path, resource: dict[str, Any]) -> None:
+def _write_app(config: Path, path: Path, resource: dict[str, Any]) -> None:
     """Write an app for many users: the person at this machine no longer confirms its owners, if something else can."""
     line = SCHEMA_LINE.replace("../", "../../")
     for each in (_for_users(resource), resource):
         path.write_text(line + as_yaml([each]), "utf-8")
         try:
-            load(path)
+            load(config)
         except ConfigInvalidError:
             continue
         return
@@ -146,15 +148,6 @@ def _unit(folder: Path) -> str:
     return UNIT.format(user=getpass.getuser(), python=python, folder=place)
 
 
-def source_of_apps(config: Path) -> Path | None:
-    """Return the bundle whose apps a new server takes over: this one, if it is there."""
-    return config if config.exists() else None
-
-
-def environment_of(source: Path | None) -> Mapping[str, str]:
-    return server_environment(source) if source is not None else os.environ
-
-
 def lines_about(made: NewServer) -> list[str]:
     """Return the contents of the folder, and the next steps."""
     apps = ", ".join(made.apps) or "none: put OAuthApps into config/apps"
@@ -165,6 +158,8 @@ def lines_about(made: NewServer) -> list[str]:
         "  oauthbroker.service   for systemd",
         "  compose.yaml          the broker and PostgreSQL; its first lines say how to begin",
     ]
+    if made.weaken:
+        lines.append(f"Checks are off, as in the configuration before: spec.weaken: {', '.join(made.weaken)}")
     lines += [f"Fill in {name} in {made.folder / '.env'}." for name in made.unset]
     lines += [
         f"Run: oauthbroker secrets set {name} {key} --config {made.folder / 'config'}" for name, key in made.missing

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oauthbroker.cli.bundle_here import bundle_here
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.core.clock import SystemClock
@@ -40,7 +41,7 @@ def serve_command(
     if worker:
         run_serving(_work(config, worker))
         return
-    serving = _serve(config, workers, as_json=as_json)
+    serving = _serve(bundle_here(config), workers, as_json=as_json)
     if status := run_serving(serving) if workers == 1 else asyncio.run(serving):  # a parent only waits
         raise typer.Exit(status)
 

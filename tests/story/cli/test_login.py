@@ -51,6 +51,14 @@ async def test_a_person_answers_once_agrees_and_has_the_token(person: Person, id
     [line] = json.loads((await asyncio.to_thread(person.type, "status", "--json")).out)
     assert ("works", alice) == (line["state"], line["identity"])
 
+    shown = await asyncio.to_thread(person.type, "config", "show")
+    assert resource in [*yaml.safe_load_all(shown.out)], "as a server reads it"
+    made = await asyncio.to_thread(person.type, "init", "--server", "team")
+    assert 0 == made.code, made.err
+    assert "secrets set" not in made.out, "its store has the client secret"
+    for file in Path("team").rglob("*"):
+        assert file.is_dir() or secret.encode() not in file.read_bytes(), file
+
 
 async def test_a_second_login_asks_before_another_account_takes_the_place(
     person: Person, idp: IdentityProvider
