@@ -19,15 +19,16 @@ def show_command(env: Env = False, as_json: AsJson = False, config: ConfigPath =
     """Print the configuration as the YAML that a server reads.
 
     Fields of the Broker resource have the values of their OAUTHBROKER_* variables. Values that come from elsewhere stay
-    references, and a secret in plain YAML is hidden. With --env: the variables, and how each is written.
+    references, and a secret in plain YAML is hidden. Without a bundle here it shows the apps of `login`. With --env:
+    the variables, and how each is written.
     """
     if env:
         _show_variables(as_json=as_json)
         return
-    from oauthbroker.config.bundle.server_environment import server_environment
+    from oauthbroker.cli.bundle_here import bundle_here
     from oauthbroker.config.bundle.showing import as_yaml, resources_of
 
-    resources = resources_of(config, server_environment(config))
+    resources = resources_of(*bundle_here(config))
     if as_json:
         answer(resources)
     else:

@@ -57,10 +57,11 @@ def init_command(
 
 
 def _make_server(folder: Path, config: Path, *, as_json: bool) -> None:
-    from oauthbroker.cli.new_server import environment_of, lines_about, make_server, source_of_apps
+    from oauthbroker.cli.bundle_here import bundle_here
+    from oauthbroker.cli.new_server import lines_about, make_server
 
-    source = source_of_apps(config)
-    made = make_server(folder, source, environment_of(source))
+    source, env = bundle_here(config)
+    made = make_server(folder, source if source.exists() or source != CONFIG else None, env)
     document = {
         "folder": str(made.folder),
         "apps": made.apps,

@@ -16,7 +16,6 @@ from typing import Any, Final
 from oauthbroker.cli.server_files import BROKER, COMPOSE, UNIT
 from oauthbroker.config import ConfigInvalidError, Loaded, load
 from oauthbroker.config.bundle.schema import FILE_NAME, SCHEMA_LINE, write_schema
-from oauthbroker.config.bundle.server_environment import server_environment
 from oauthbroker.config.bundle.showing import as_yaml, resources_of
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError
@@ -144,15 +143,6 @@ def _unit(folder: Path) -> str:
     place = str(folder).replace("%", "%%")
     python = sys.executable.replace("%", "%%")
     return UNIT.format(user=getpass.getuser(), python=python, folder=place)
-
-
-def source_of_apps(config: Path) -> Path | None:
-    """Return the bundle whose apps a new server takes over: this one, if it is there."""
-    return config if config.exists() else None
-
-
-def environment_of(source: Path | None) -> Mapping[str, str]:
-    return server_environment(source) if source is not None else os.environ
 
 
 def lines_about(made: NewServer) -> list[str]:
