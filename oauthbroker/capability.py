@@ -52,7 +52,7 @@ class OAuthCapability(Protocol):
     ) -> httpx2.AsyncClient:
         """Return an HTTP client whose requests to the app's hosts carry the token, which the tool never gets.
 
-        They raise `AuthorizationRequiredError` and `RequestRefusedError`. `library`: the module `httpx`, in place of
+        It raises `AuthorizationRequiredError` and `RequestRefusedError`. `library`: the module `httpx`, in place of
         httpx2."""
         ...
 

@@ -18,6 +18,7 @@ from filelock import unlock_descriptor
 
 from oauthbroker.audit.chain import START, AuditKeys, ChainHead, Mac, members
 from oauthbroker.audit.folder import lock, open_to_change, open_to_read, slots_with_lines, sync_names
+from oauthbroker.core.durable_sync import sync
 
 NAME = "audit.anchor"
 HALF = 16 * 1024  # bytes: the text of all slots fits
@@ -105,7 +106,7 @@ def _put(descriptor: int, text: bytes) -> None:
     for offset in (HALF, 0):
         if os.pread(descriptor, len(text), offset) != text and os.pwrite(descriptor, text, offset) != len(text):
             raise OSError("the checkpoint was not written whole")
-        os.fsync(descriptor)  # also an existing text: the sync of the process that wrote it may have failed
+        sync(descriptor)  # also an existing text: the sync of the process that wrote it may have failed
 
 
 def _text(keys: AuditKeys, checkpoint: LogCheckpoint) -> bytes:

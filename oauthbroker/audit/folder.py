@@ -14,6 +14,7 @@ from pathlib import Path
 from filelock import lock_descriptor
 
 from oauthbroker.audit.chain import AuditKeys, Tail, last_genuine
+from oauthbroker.core.durable_sync import sync
 
 NAME = "audit.jsonl"
 SLOTS = 128  # 64 workers are the most of one server, and its successor may start before it has ended
@@ -131,7 +132,7 @@ def sync_names(root: Path, slot: int) -> None:
     for folder in dict.fromkeys((folder_of(root, slot), folder_of(root, slot).parent, root) if slot else (root,)):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            sync(descriptor)
         finally:
             os.close(descriptor)
 

@@ -38,6 +38,7 @@ from oauthbroker.audit.checkpoint import (
 from oauthbroker.audit.folder import NAME, folder_of, is_named, named, numbers, open_locked, open_to_read, read, tail_of
 from oauthbroker.audit.formatting import rest_of
 from oauthbroker.core.clock import Spelling
+from oauthbroker.core.durable_sync import sync
 
 _UNKNOWN = -1
 Tell = Callable[..., None]
@@ -92,7 +93,7 @@ class Slot:
 
     def keep(self, descriptor: int, now: ChainCheckpoint, *, patient: bool) -> None:
         """Sync the log, then write the checkpoint. May run on a thread. Raises OSError."""
-        os.fsync(descriptor)
+        sync(descriptor)
         known = {**self.chains, self.number: now}
         self.chains = write_checkpoint(self.root, self._root_keys, known, slot=self.number, patient=patient).chains
 
@@ -167,7 +168,7 @@ class Slot:
     def _step_aside(self, tail: Tail) -> None:
         """Rotate a full file: write its last line and rename it. Sync it here, since no later write will."""
         number = int(tail.words["to"])
-        os.fsync(self.descriptor)
+        sync(self.descriptor)
         if number in numbers(self.folder):
             number = self._next_number()
         (self.folder / NAME).rename(self.folder / named(number))

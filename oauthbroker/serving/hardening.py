@@ -6,6 +6,7 @@ import ctypes
 import os
 import resource
 import signal
+import threading
 
 from oauthbroker.core.refused import Refused
 
@@ -39,5 +40,15 @@ def end_with_parent(parent: int) -> None:
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_PDEATHSIG, ORPHANED, 0, 0, 0)
+    else:
+        threading.Thread(target=_look_for_parent, args=(parent,), name="oauthbroker-parent", daemon=True).start()
     if os.getppid() != parent:
         raise Refused("The process that started this worker has ended. Start `oauthbroker serve --workers` instead.")
+
+
+def _look_for_parent(parent: int) -> None:
+    """Send ORPHANED once the parent has died, where the kernel does not."""
+    pause = threading.Event()
+    while os.getppid() == parent:
+        pause.wait(1)
+    os.kill(os.getpid(), ORPHANED)

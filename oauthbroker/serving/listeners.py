@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
@@ -16,9 +17,8 @@ from oauthbroker.core.peers import uid_at
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.settings import ApiSocket, Settings
 
-LONGEST_PATH = 107  # bytes of sun_path without its terminator: unix(7)
+LONGEST_PATH = 103 if sys.platform == "darwin" else 107  # bytes of sun_path without its terminator: unix(4), unix(7)
 LAST_PORT = 65535
-_PRIVATE = 0o600
 _PORTS_TRIED = 8  # where the system chooses one for two addresses
 
 Sockets = tuple[socket.socket, ...]
@@ -121,11 +121,11 @@ def listen(host: str, port: int, setting: str = "spec.listen") -> socket.socket:
 def listen_unix(wanted: ApiSocket) -> Iterator[socket.socket]:
     """Open a listening Unix socket, and remove it at the end if it is still ours. Raises Refused.
 
-    Only its owner can reach it until it has the configured rights. A dead process's socket is replaced.
+    It takes no connection until it has the configured rights. A dead process's socket is replaced.
     """
     path = Path(wanted.path)
     _check_place(path)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as listener:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         identity = _bind(listener, path, wanted.mode)
         try:
             yield listener
@@ -136,12 +136,11 @@ def listen_unix(wanted: ApiSocket) -> Iterator[socket.socket]:
 
 
 def _bind(listener: socket.socket, path: Path, mode: int) -> tuple[int, int]:
-    """Bind, listen, and return the identity of the new file, which bind() creates with the descriptor's mode."""
+    """Bind, listen, and return the identity of the new file. None can connect to it before it listens."""
     try:
-        os.fchmod(listener.fileno(), _PRIVATE)
         listener.bind(str(path))
-        listener.listen()
         path.chmod(mode)
+        listener.listen()
         return _identity(path)
     except OSError as error:
         why = "the user we run as may not write there" if error.errno == errno.EACCES else "the system refuses"
@@ -176,7 +175,8 @@ def _check_place(path: Path) -> None:
 
 def _is_alive(path: Path) -> bool:
     """Tell whether a process listens. True also if it is too busy or refuses us."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.setblocking(False)
         return caller.connect_ex(str(path)) != errno.ECONNREFUSED
 
 

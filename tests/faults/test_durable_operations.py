@@ -57,6 +57,8 @@ SAME = {
     "Admin.enter": "BrowserSessions.enter",
     "Admin.enter_from_here": "BrowserSessions.enter",
     "Admin.enter_as": "BrowserSessions.enter",
+    "BrowserSessions.enter_once": "BrowserSessions.enter",
+    "Connections.enter_once": "BrowserSessions.enter",
     "Admin.revoke": "Grants.revoke",
     "Admin.cancel": "Broker.cancel",
     "Admin.retry": "DeadLetters.retry",
@@ -121,11 +123,13 @@ COMMANDS_TO = {
     "queues drop": "DeadLetters.drop",
     "token": "OAuthContext.get_access_token",
     "run": "OAuthContext.get_access_token",
+    "login": "OAuthContext.get_access_token",
+    "logout": "Grants.revoke",
 }
 CHANGE_NOTHING = frozenset({
     "check", "doctor", "health", "secrets list", "serve", "api-keys list", "audit verify", "audit tail", "audit name", "grants list",
     "grants show", "sessions list", "sessions show", "queues list", "queues dead", "completion", "providers list",
-    "providers show", "store verify", "keys status",
+    "providers show", "store verify", "keys status", "config show", "config schema", "status",
 })  # fmt: skip
 ELSEWHERE = {
     "init": "tests/faults/test_failing_first_sync.py makes a key and a keyring",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 import sys
@@ -24,6 +25,7 @@ from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.observability import tracing
+from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.format.entry_names import labelled_mac
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -54,7 +56,8 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
     grant = grant_with(registration=app.registration, scopes=app.scopes, token=token_with(None, None))
     await Repository(store).save_grant(grant, expect=0)
     bundle = Bundle(Settings(store_root=str(tmp_path / "store")), {"mail": app})
-    async with open_running(bundle, env={}, clock=SystemClock(), store=store, background=False) as running:
+    log = json_log(io.StringIO(), SystemClock())  # as `serve` has it
+    async with open_running(bundle, env={}, clock=SystemClock(), store=store, log=log, background=False) as running:
         yield running
 
 

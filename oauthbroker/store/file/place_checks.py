@@ -115,6 +115,8 @@ def locks_exclude(folder: Path) -> bool | None:
     Touches no lock of the store. Raises OSError if locking itself fails.
     """
     fs = Fs()
+    if not hasattr(os, "O_TMPFILE"):
+        return None
     try:
         first = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError:

@@ -17,6 +17,7 @@ from typing import TypeVar
 from filelock import lock_descriptor, unlock_descriptor
 
 from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.durable_sync import sync
 from oauthbroker.core.errors import BrokerError, Code
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | _SAFE  # O_NONBLOCK: a planted FIFO must n
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | _SAFE
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_FSYNC: Callable[[int], None] = os.fsync  # which takes file objects, too
+_RESERVE: Callable[[int, int, int], None] | None = getattr(os, "posix_fallocate", None)  # not on macOS
 _NO_RESERVE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # unsupported; the write reports a full disk
 
 # The errors of a planted link, FIFO or folder, or of a foreign owner. Other errors mean a failing disk.
@@ -54,7 +55,7 @@ class Fs:
     def _sync_folder(self, path: Path) -> None:
         fd = os.open(path, _FOLDER)
         try:
-            os.fsync(fd)
+            sync(fd)
         finally:
             os.close(fd)
 
@@ -75,7 +76,7 @@ class Fs:
     read = staticmethod(os.read)
     write = staticmethod(os.write)
     truncate = staticmethod(os.ftruncate)
-    fsync = staticmethod(_FSYNC)
+    fsync = staticmethod(sync)
     fstat = staticmethod(os.fstat)
     # flock, exclusive, without waiting; released by `unlock`, or when the last duplicate of the descriptor closes
     try_lock = staticmethod(partial(lock_descriptor, blocking=False))
@@ -85,9 +86,11 @@ class Fs:
     )  # real seconds to compare file times with, also under a test's clock
 
     def reserve(self, fd: int, size: int) -> None:
-        """Allocate the disk space, so that a full disk is noticed early."""
+        """Allocate the disk space where the system can, so that a full disk is noticed early."""
+        if _RESERVE is None:
+            return
         try:
-            os.posix_fallocate(fd, 0, size)
+            _RESERVE(fd, 0, size)
         except OSError as exc:
             if exc.errno not in _NO_RESERVE:
                 raise

@@ -186,7 +186,7 @@ def _end_with(descriptor: int) -> None:
     """End the process group when the orchestrator's end of the socket is closed. A tool that blocks the event loop
     cannot delay it."""
     poll = select.poll()
-    poll.register(descriptor, select.POLLRDHUP)
+    poll.register(descriptor, getattr(select, "POLLRDHUP", select.POLLHUP))
     poll.poll()
     os.killpg(0, signal.SIGKILL)
 
