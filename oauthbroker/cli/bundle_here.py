@@ -1,4 +1,4 @@
-"""Which bundle a command without `--config` reads: `config/` here, or else the person's own."""
+"""The bundle whose apps a command shows or copies: that of `--config`, or one person's own, made by `login`."""
 
 from __future__ import annotations
 
@@ -6,25 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from oauthbroker.cli.output.options import CONFIG
+from oauthbroker.config.bundle.server_environment import server_environment
+from oauthbroker.personal.places import Places
+from oauthbroker.wiring.key_sources import environment_without_keys
 
 
-def bundle_here(config: Path) -> Path:
-    """Return the bundle. Raises Refused for a place of the person's own that another user could have written."""
-    if config != CONFIG or config.exists():
-        return config
-    from oauthbroker.personal.places import Places
-
-    places = Places.of_user()
-    places.check()
-    return places.config if places.names() else config
-
-
-def environment_of(config: Path, bundle: Path) -> Mapping[str, str]:
-    """Return the environment with which a bundle is read: a server's, but not for the person's own."""
-    if bundle != config:
-        from oauthbroker.wiring.key_sources import environment_without_keys
-
-        return environment_without_keys()
-    from oauthbroker.config.bundle.server_environment import server_environment
-
-    return server_environment(config)
+def bundle_here(config: Path) -> tuple[Path, Mapping[str, str]]:
+    """Return a bundle and the environment that it is read with. Where no `--config` is named and no `config` is here,
+    it is the person's own. Raises Refused for a folder of theirs that another user could have written."""
+    own = Places.of_user()
+    if config != CONFIG or config.exists() or not own.names():
+        return config, server_environment(config)
+    own.check()
+    return own.config, environment_without_keys()

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from oauthbroker.cli.bundle_here import bundle_here, environment_of
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.output.tables import table
@@ -17,18 +16,19 @@ Env = Annotated[bool, typer.Option("--env", help="List the variables that set th
 
 @app.command("show")
 def show_command(env: Env = False, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
-    """Print the configuration as the YAML that a server reads: config/ here, else that of your own connections.
+    """Print the configuration as the YAML that a server reads.
 
     Fields of the Broker resource have the values of their OAUTHBROKER_* variables. Values that come from elsewhere stay
-    references, and a secret in plain YAML is hidden. With --env: the variables, and how each is written.
+    references, and a secret in plain YAML is hidden. Without a bundle here it shows the apps of `login`. With --env:
+    the variables, and how each is written.
     """
     if env:
         _show_variables(as_json=as_json)
         return
+    from oauthbroker.cli.bundle_here import bundle_here
     from oauthbroker.config.bundle.showing import as_yaml, resources_of
 
-    bundle = bundle_here(config)
-    resources = resources_of(bundle, environment_of(config, bundle))
+    resources = resources_of(*bundle_here(config))
     if as_json:
         answer(resources)
     else:

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from oauthbroker.cli.bundle_here import bundle_here, environment_of
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.core.clock import SystemClock
@@ -33,8 +32,8 @@ def init_command(
     The key is a file of its own, outside the store, that only you can read. An existing key file is used, an existing
     keyring is refused, or with --if-missing left as it is. Tables of a database are brought up to this version.
 
-    With --server: a new folder with the apps of this configuration (without one, of your own connections) as a bundle,
-    their secrets in a store of its own, an API key, a unit for systemd and a compose file with PostgreSQL.
+    With --server: a new folder with the apps of this configuration as a bundle, their secrets in a store of its own, an
+    API key, a unit for systemd and a compose file with PostgreSQL.
     """
     if server is not None:
         _make_server(server, config, as_json=as_json)
@@ -58,11 +57,11 @@ def init_command(
 
 
 def _make_server(folder: Path, config: Path, *, as_json: bool) -> None:
+    from oauthbroker.cli.bundle_here import bundle_here
     from oauthbroker.cli.new_server import lines_about, make_server
 
-    source = bundle_here(config)
-    env = environment_of(config, source)
-    made = make_server(folder, source if source.exists() else None, env)
+    source, env = bundle_here(config)
+    made = make_server(folder, source if source.exists() or source != CONFIG else None, env)
     document = {
         "folder": str(made.folder),
         "apps": made.apps,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oauthbroker.cli.bundle_here import bundle_here
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.core.clock import SystemClock
@@ -36,12 +35,13 @@ def serve_command(
     keeps the old one if the new one is invalid. A terminal gets a line with the addresses of the pages, the operators'
     pages and the API as soon as the broker serves; with --json stdout holds one document with them.
     """
+    from oauthbroker.cli.bundle_here import bundle_here
     from oauthbroker.serving.event_loop import run_serving
 
     if worker:
         run_serving(_work(config, worker))
         return
-    serving = _serve(bundle_here(config), workers, as_json=as_json)
+    serving = _serve(bundle_here(config)[0], workers, as_json=as_json)
     if status := run_serving(serving) if workers == 1 else asyncio.run(serving):  # a parent only waits
         raise typer.Exit(status)
 

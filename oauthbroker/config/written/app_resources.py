@@ -60,6 +60,7 @@ class CredentialAppFields(_AppFields, total=False):
     verify: _Mapping
     life: _Mapping
     fallback: Literal["team"]
+    environment: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import configparser
+import io
 import json
 import re
 import stat
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,13 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from oauthbroker import open_broker
+from oauthbroker import Secret, open_broker
+from oauthbroker.cli import run
 from oauthbroker.config import load
+from oauthbroker.personal.app_files import SECRET_KEY, Answers, write_app, write_broker
+from oauthbroker.personal.local_broker import open_local_vault
+from oauthbroker.personal.places import Places
+from oauthbroker.testing import Canaries
 from tests.kit import postgres
 from tests.kit.cli import Desk
 
@@ -82,6 +89,34 @@ def test_the_output_has_no_secret_and_a_folder_with_files_is_refused(source: Des
         source.canaries.excuse(source.folder / "other" / file)
     key = (source.folder / "other" / "api-key").read_text("ascii").strip()
     assert key not in done.out + done.err
+
+
+async def test_without_a_bundle_here_it_takes_the_apps_of_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, canaries: Canaries
+) -> None:
+    places = Places.of_user()
+    places.prepare()
+    answers = Answers(provider="github", client_id="an-id", secret=Secret("the-secret-of-github"), scopes=("repo",))
+    write_broker(places)
+    write_app(places, "github", answers.resource("github"))
+    async with open_local_vault(places) as vault:
+        await vault.secrets.put("github", SECRET_KEY, Secret("the-secret-of-github"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OAUTHBROKER_STORE_ROOT", str(tmp_path / "of a server"))
+    said = io.StringIO()
+    with redirect_stdout(said):
+        assert 0 == await asyncio.to_thread(run, ["config", "show"])
+    assert "binding: localOperator" in said.getvalue()
+    with redirect_stdout(io.StringIO()):
+        assert 0 == await asyncio.to_thread(run, ["init", "--server", "team"])
+        assert 2 == await asyncio.to_thread(run, ["init", "--server", "other", "--config", "confg"])
+    for file in ("keys/broker.kek", "api-key", ".env"):
+        canaries.excuse(tmp_path / "team" / file)
+    assert not (tmp_path / "other").exists()
+    monkeypatch.delenv("OAUTHBROKER_STORE_ROOT")
+    async with open_broker(tmp_path / "team" / "config", background=False) as broker:
+        app = broker.bundle.apps["github"]
+    assert ("providerIdentity", Secret("the-secret-of-github")) == (app.owner.binding, app.client.client_secret)
 
 
 def test_a_source_that_is_refused_leaves_no_folder(desk: Desk) -> None:
