@@ -19,6 +19,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.grant_key import GrantKey, grant_id
+from oauthbroker.model.local_turn import SUBJECT as LOCAL_SUBJECT
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import Reason
@@ -116,7 +117,11 @@ class Opening:
         self, app: App, wish: Wish, still_needed: Callable[[Grant | None], bool]
     ) -> AuthSession | None:
         """Open a session of the device code flow. The provider is called outside the pair's write lease. The provider
-        lease limits this to one request across processes; later callers find the session."""
+        lease limits this to one request across processes; later callers find the session. A code that nobody's account
+        is compared with is for the person at this machine alone: a runtime's conversation may have other readers."""
+        if app.owner.binding == "localOperator" and wish.key.subject != LOCAL_SUBJECT:
+            note = "localOperator: only `oauthbroker login` shows its code"
+            raise BrokerError(Code.DEVICE_CODE_UNSUPPORTED, note=note)
         async with self.repository.provider_lease(wish.key):
             grant = await self.repository.grant(wish.key)
             if not still_needed(grant.record if grant is not None else None):

@@ -12,7 +12,9 @@ import pytest
 
 from oauthbroker.config import load
 from oauthbroker.core.errors import Code
-from oauthbroker.model.token_results import AuthorizationRequired, Ready
+from oauthbroker.model.apps import IdentityRule, Owner
+from oauthbroker.model.local_turn import local_turn
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, Harness, device_app, running, turn, user_app
 from tests.unit.config.bundles import APP, BROKER, GLOBAL, edited, problems_in, write
@@ -50,12 +52,28 @@ def test_must_an_app_that_cannot_have_the_flow_does_not_load(bundle: str, tmp_pa
 @pytest.mark.rule("12.5.7")
 @pytest.mark.case("95")
 def test_must_an_app_whose_owner_is_not_checked_does_not_load(tmp_path: Path) -> None:
-    """A code is typed in a browser that we never see: only the account that comes back tells who did it."""
-    fine = write(tmp_path / "a", app=edited(APP, NOBODY), broker=LOCAL)
-    assert "localOperator" == load(fine).apps["acme"].app.owner.binding
-    [problem] = problems_in(write(tmp_path / "b", app=edited(APP, NOBODY, FLOW, ENDPOINT), broker=LOCAL))
-    assert (Code.DEVICE_CODE_UNSUPPORTED, "spec.owner.binding") == (problem.code, problem.path)
-    assert "providerIdentity" in problem.hint
+    """A code is typed in a browser that we never see: only the account that comes back tells who did it, or the code is
+    shown to nobody but the person at this machine (`localOperator`, on loopback)."""
+    local = edited(APP, NOBODY, FLOW, ENDPOINT)
+    assert "localOperator" == load(write(tmp_path / "a", app=local, broker=LOCAL)).apps["acme"].app.owner.binding
+    [problem] = problems_in(write(tmp_path / "b", app=local, broker=BROKER))
+    assert "spec.owner.binding" == problem.path
+    assert "away from loopback" in problem.what
+
+
+@pytest.mark.rule("12.5.7")
+async def test_must_a_code_whose_account_is_not_compared_is_not_shown_in_a_conversation(
+    identity_provider: IdentityProvider,
+) -> None:
+    """Its other readers could type it. Only the turn of the person at this machine gets one."""
+    owner = Owner(binding="localOperator", user_identity=IdentityRule("idToken", "idp:user:{sub}"))
+    app = device_app(identity_provider, owner=owner)
+    async with running(identity_provider, [app]) as harness:
+        refused = await harness.ask("tv")
+        assert isinstance(refused, Failed), refused
+        assert Code.DEVICE_CODE_UNSUPPORTED is refused.code
+        own = await harness.ask("tv", of=local_turn())
+        assert isinstance(own, AuthorizationRequired), own
 
 
 @pytest.mark.rule("12.5.7")
