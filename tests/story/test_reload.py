@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,12 +17,14 @@ from oauthbroker import open_broker
 from oauthbroker.config.problems.problems import ConfigInvalidError
 from oauthbroker.config.reload import WRITTEN_AS
 from oauthbroker.config.written.broker_spec import BrokerSpec
+from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App, Bundle, ToolAuth
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.settings import ApiSocket, Branding, Limits, Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
+from oauthbroker.observability.logging import json_log
 from oauthbroker.testing import Canaries, Client, IdentityProvider
 from oauthbroker.testing.browser import Page
 from tests.kit.cli import Desk
@@ -378,7 +381,8 @@ def test_a_broken_file_keeps_the_old_configuration_and_its_fix_is_taken(
     ]
 
     async def story() -> None:
-        async with open_broker("config", env={}, background=False) as broker:
+        log = json_log(sys.stderr, SystemClock())
+        async with open_broker("config", env={}, log=log, background=False) as broker:
             for text in broken:
                 files.write("mail", text)
                 with pytest.raises(ConfigInvalidError) as refused:
