@@ -387,7 +387,7 @@ def _(at: Stage) -> Done:
     return at.desk.type("token", "mail")
 
 
-@row("no variables of a turn", "OAUTHBROKER_URL is not set", "OAUTHBROKER_TURN_TOKEN", "The runtime sets")
+@row("no login, and no turn", "no app for mail", "mail", "oauthbroker login mail")
 def _(at: Stage) -> Done:
     return at.desk.type("token", "mail")
 
