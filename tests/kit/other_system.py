@@ -1,6 +1,6 @@
 """A Python on Linux that lacks what macOS lacks: `take_away()` before the first import of ours.
 
-What it cannot show is how the system's own calls behave there: locks, `F_FULLFSYNC` itself, the loop's kqueue.
+It cannot show how the system's own calls behave there: locks, `F_FULLFSYNC` itself, the loop's kqueue.
 """
 
 from __future__ import annotations
