@@ -71,8 +71,6 @@ def test_a_consent_by_a_server_without_the_calls_of_linux(desk: Desk, idp: Ident
     broker = (desk.folder / "config" / "broker.yaml").read_text("utf-8")
     desk.write("broker", broker + "  api: {socket: {path: ../api.sock}}\n")
     key = desk.type("api-keys", "create", "runtime", "--role", "runtime").out.strip()
-    desk.canaries.add(key, "API key")
-    desk.canaries.may_show("API key")  # that the command printed
     of = turn(user=f"idp:user:{idp.account('alice').sub}")
     with cold_starts(), serving(desk, prelude=PRELUDE) as process:
         with SyncRuntime(f"unix:{desk.folder / 'api.sock'}", key) as runtime, runtime.turn(of) as begun:
