@@ -210,8 +210,12 @@ def changed(resource: Mapping[str, Any], given: Given) -> dict[str, Any]:
         spec["client"] = {**spec.get("client", {}), "clientId": given.client_id}
     if given.scopes is not None:
         spec["scopes"] = list(given.scopes)
-    if given.params:
-        spec["params"] = {**spec.get("params", {}), **given.params}
+    params = dict(given.params)
+    preset = presets().get(spec.get("provider", ""))
+    if preset is not None and ISSUER in params and ISSUER not in preset.params:
+        spec["endpoints"] = {**spec.get("endpoints", {}), ISSUER: params.pop(ISSUER)}  # as `new_app` wrote it
+    if params:
+        spec["params"] = {**spec.get("params", {}), **params}
     if given.device is not None:
         spec["flow"] = "deviceCode" if given.device else "authorizationCode"
     return {**resource, "spec": spec}

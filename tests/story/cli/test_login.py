@@ -73,6 +73,9 @@ async def test_a_second_login_asks_before_another_account_takes_the_place(
         unasked.code,
         unasked.out[: unasked.out.index("already.") + 8],
     )
+    again, _ = await person.log_in(idp, *words, "--scopes", "read", "--stdin", stdin=person.secret)
+    assert (0, True) == (again.code, alice in again.out), again  # the same command, with the address as a parameter
+    assert {"issuer": idp.issuer} == yaml.safe_load(person.places.app_file("oidc").read_text())["spec"]["endpoints"]
     declined, _ = await person.log_in(idp, "oidc", answers=["n"])
     assert (2, "Nothing was changed.") == (declined.code, declined.err.strip())
     wider, page = await person.log_in(idp, "oidc", "--scopes", "read write", who="bob")
