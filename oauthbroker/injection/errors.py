@@ -52,6 +52,9 @@ class RequestRefusedError(InjectionError):
     def __repr__(self) -> str:
         return f"RequestRefusedError({self.result.code.value})"
 
+    def __str__(self) -> str:
+        return f"{self.result.code.value}: {self.result.message}"
+
 
 def raised(result: AuthorizationRequired | Failed) -> InjectionError:
     """Return the exception that carries a result."""
