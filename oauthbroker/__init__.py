@@ -62,23 +62,30 @@ __all__ = [
 ]
 
 __version__ = VERSION
-__getattr__ = lazily(
-    __name__,
-    {
-        "broker": {"Broker"},
-        "capability": {"OAuthCapability", "SyncOAuthCapability"},
-        "config.check": {"check_config"},
-        "config.problems.problems": {"ConfigInvalidError"},
-        "config.written.app_resources": {"AppResource", "credential_app", "oauth_app"},
-        "core.errors": {"BrokerError", "Code"},
-        "core.secret": {"Secret"},
-        "injection.errors": {"AuthorizationRequiredError", "InjectionError", "RequestRefusedError", "errors_for_model"},
-        "model.apps": {"Bundle"},
-        "model.token_results": {"AuthorizationRequired", "Failed", "Ready", "TokenResult"},
-        "model.turn": {"Turn", "TurnAuth"},
-        "model.turn_token": {"narrow"},
-        "observability.metrics": {"Metric"},
-        "personal.connection": {"LocalConnection", "local"},
-        "wiring": {"open_broker"},
-    },
-)
+
+if not TYPE_CHECKING:  # with it, a type checker would accept every name
+    __getattr__ = lazily(
+        __name__,
+        {
+            "broker": {"Broker"},
+            "capability": {"OAuthCapability", "SyncOAuthCapability"},
+            "config.check": {"check_config"},
+            "config.problems.problems": {"ConfigInvalidError"},
+            "config.written.app_resources": {"AppResource", "credential_app", "oauth_app"},
+            "core.errors": {"BrokerError", "Code"},
+            "core.secret": {"Secret"},
+            "injection.errors": {
+                "AuthorizationRequiredError",
+                "InjectionError",
+                "RequestRefusedError",
+                "errors_for_model",
+            },
+            "model.apps": {"Bundle"},
+            "model.token_results": {"AuthorizationRequired", "Failed", "Ready", "TokenResult"},
+            "model.turn": {"Turn", "TurnAuth"},
+            "model.turn_token": {"narrow"},
+            "observability.metrics": {"Metric"},
+            "personal.connection": {"LocalConnection", "local"},
+            "wiring": {"open_broker"},
+        },
+    )

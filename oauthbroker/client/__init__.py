@@ -60,28 +60,29 @@ __all__ = [
     "TurnAuth",
 ]
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "client.forwarding": {"ApiAnswer"},
-        "client.runtime": {"Delivery", "RunningTurn", "Runtime"},
-        "client.sync": {"SyncOAuth"},
-        "client.sync_runtime": {"SyncDelivery", "SyncRunningTurn", "SyncRuntime"},
-        "client.tool": {"OAuth", "Options"},
-        "client.tool_requests": {"AppInfo"},
-        "core.errors": {"BrokerError", "Code"},
-        "core.secret": {"Secret"},
-        "model.apps": {"ToolAuth"},
-        "model.token_results": {
-            "AuthorizationRequired",
-            "DevicePrompt",
-            "Failed",
-            "Ready",
-            "SessionOutcome",
-            "TokenResult",
+if not TYPE_CHECKING:  # with it, a type checker would accept every name
+    __getattr__ = lazily(
+        __name__,
+        {
+            "client.forwarding": {"ApiAnswer"},
+            "client.runtime": {"Delivery", "RunningTurn", "Runtime"},
+            "client.sync": {"SyncOAuth"},
+            "client.sync_runtime": {"SyncDelivery", "SyncRunningTurn", "SyncRuntime"},
+            "client.tool": {"OAuth", "Options"},
+            "client.tool_requests": {"AppInfo"},
+            "core.errors": {"BrokerError", "Code"},
+            "core.secret": {"Secret"},
+            "model.apps": {"ToolAuth"},
+            "model.token_results": {
+                "AuthorizationRequired",
+                "DevicePrompt",
+                "Failed",
+                "Ready",
+                "SessionOutcome",
+                "TokenResult",
+            },
+            "model.turn": {"Turn", "TurnAuth"},
+            "records.event": {"AgentEvent"},
+            "records.grant_summary": {"GrantSummary"},
         },
-        "model.turn": {"Turn", "TurnAuth"},
-        "records.event": {"AgentEvent"},
-        "records.grant_summary": {"GrantSummary"},
-    },
-)
+    )

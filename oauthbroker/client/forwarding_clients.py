@@ -140,18 +140,18 @@ class ForwardedRequests:
         """Return the provider's answer. Raises `AuthorizationRequiredError`, BrokerError and httpx2's exceptions."""
         pauses = iter(PAUSES if isinstance(body, bytes) else ())
         while True:
-            outgoing, lost, reply = self._outgoing(request, body), None, None
+            outgoing, reply = self._outgoing(request, body), None
             try:
                 answer = await self.opened(outgoing)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                lost = error
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                pass  # the request never left this machine
             else:
                 if answer.is_forwarded:
                     return answer
                 reply = await answer.reply()
             wait = self._wait(pauses, reply)
             if wait is None:
-                raise lost or _refused(reply)
+                raise _refused(reply)
             await self.wire.clock.sleep(wait)
 
     def _wait(self, pauses: Iterator[float], reply: Reply | None) -> float | None:

@@ -14,7 +14,7 @@ from oauthbroker.client.retries import OnWire, Wire
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import BrokerError, Locale, known_locale
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.token_request import AppRef, call_ref, concealed, parse_request
+from oauthbroker.model.token_request import AppRef, call_ref, concealed, kind_of, parse_request
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, SessionOutcome, TokenResult
 from oauthbroker.model.turn_token import AllowedApps, narrow
 
@@ -94,15 +94,18 @@ class OAuth(OnWire):
         narrowed one it is `notAllowed`.
         """
         try:
-            call = tool_requests.token(call_ref(app, account), scopes, min_ttl_seconds, switch_account=switch_account)
-            return await self._send(call)
+            name = call_ref(app, account)
+            return await self._send(
+                tool_requests.token(name, scopes, min_ttl_seconds, switch_account=switch_account, kind=kind_of(app))
+            )
         except BrokerError as error:
             return self._failed(error)
 
     async def getAccessToken(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Call `get_access_token` in the specification's own form: JSON in, JSON out. The token in it is in clear."""
         try:
-            return (await self._send(tool_requests.token(*parse_request(request), switch_account=False))).to_json()
+            words, kind = parse_request(request), kind_of(request["oauthAppRef"])
+            return (await self._send(tool_requests.token(*words, switch_account=False, kind=kind))).to_json()
         except BrokerError as error:
             return self._failed(error).to_json()
 
@@ -116,7 +119,8 @@ class OAuth(OnWire):
         """Report that the provider's API answered 401 to this token. Returns a newer token if possible, else the
         same results as `get_access_token`. `claims`: the text of that name in its challenge `insufficient_claims`."""
         try:
-            return await self._send(tool_requests.rejected(call_ref(app), concealed(access_token), scopes, claims))
+            name, token = call_ref(app), concealed(access_token)
+            return await self._send(tool_requests.rejected(name, token, scopes, claims, kind=kind_of(app)))
         except BrokerError as error:
             return self._failed(error)
 

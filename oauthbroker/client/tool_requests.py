@@ -28,10 +28,15 @@ class AppInfo:
 
 
 def token(
-    app: str, scopes: Sequence[str] | None, min_ttl_seconds: int | None, *, switch_account: bool
+    app: str,
+    scopes: Sequence[str] | None,
+    min_ttl_seconds: int | None,
+    *,
+    switch_account: bool,
+    kind: str = "OAuthApp",
 ) -> ClientCall[TokenResult]:
     """Repeatable: the second call finds the token or the session of the first one."""
-    body = _asked(app, scopes)
+    body = _asked(ref(app, kind), scopes)
     if min_ttl_seconds is not None:
         body["minTtlSeconds"] = min_ttl_seconds
     if switch_account is not False:
@@ -40,10 +45,19 @@ def token(
 
 
 def rejected(
-    app: str, access_token: Secret, scopes: Sequence[str] | None, claims: str | None = None
+    app: str,
+    access_token: Secret,
+    scopes: Sequence[str] | None,
+    claims: str | None = None,
+    *,
+    kind: str = "OAuthApp",
 ) -> ClientCall[TokenResult]:
     """Repeatable: a reported token is refreshed once."""
-    body = {**_asked(app, scopes), "accessToken": access_token, **({} if claims is None else {"claims": claims})}
+    body = {
+        **_asked(ref(app, kind), scopes),
+        "accessToken": access_token,
+        **({} if claims is None else {"claims": claims}),
+    }
     return ClientCall("POST", "/v1/tokens/rejected", _result, body=body)
 
 
@@ -98,14 +112,14 @@ def _app(said: dict[str, Any]) -> AppInfo:
     )
 
 
-def ref(app: str) -> dict[str, str]:
-    return {"kind": "OAuthApp", "name": app}
+def ref(app: str, kind: str = "OAuthApp") -> dict[str, str]:
+    return {"kind": kind, "name": app}
 
 
-def _asked(app: str, scopes: object) -> dict[str, Any]:
+def _asked(named: dict[str, str], scopes: object) -> dict[str, Any]:
     """Return the body. Raises `scopeNotAllowed` unless scopes are a collection of scopes, as the broker does."""
     if scopes is None:
-        return {"oauthAppRef": ref(app)}
+        return {"oauthAppRef": named}
     if not isinstance(scopes, (list, tuple, set, frozenset)):
         raise BrokerError(Code.SCOPE_NOT_ALLOWED)
-    return {"oauthAppRef": ref(app), "scopes": list(scopes)}
+    return {"oauthAppRef": named, "scopes": list(scopes)}

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfigInvalidError", "ConfigProblem", "Loaded", "Source", "SourcePlace", "load", "load_settings", "resolve"]
 
-__getattr__ = lazily(  # a broker over a `Bundle` built in code reads no YAML and loads no models of it
-    __name__,
-    {
-        "config.bundle.loading": {"load", "load_settings"},
-        "config.problems.problems": {"ConfigProblem", "ConfigInvalidError", "SourcePlace"},
-        "config.bundle.resolving": {"resolve"},
-        "config.bundle.unresolved_bundle": {"Loaded"},
-        "config.values.value_sources": {"Source"},
-    },
-)
+if not TYPE_CHECKING:  # with it, a type checker would accept every name
+    __getattr__ = lazily(  # a broker over a `Bundle` built in code reads no YAML and loads no models of it
+        __name__,
+        {
+            "config.bundle.loading": {"load", "load_settings"},
+            "config.problems.problems": {"ConfigProblem", "ConfigInvalidError", "SourcePlace"},
+            "config.bundle.resolving": {"resolve"},
+            "config.bundle.unresolved_bundle": {"Loaded"},
+            "config.values.value_sources": {"Source"},
+        },
+    )

@@ -61,22 +61,24 @@ PLUGIN = Plugin(
     backup="The database of flows is apart: oauthbroker flow backup FILE copies it, or says what to dump.",
     secret_places="oauthbroker.flowtools.serving.data:secret_places",
 )
-__getattr__ = lazily(  # `oauthbroker --help` imports only the declaration
-    __name__,
-    {
-        "flowtools.as_tools": {"FlowTools"},
-        "flowtools.deployment.versions": {"DeployedFlow", "FlowVersions"},
-        "flowtools.entities.database": {"Database"},
-        "flowtools.entities.definition": {"load_entity"},
-        "flowtools.entities.tables": {"apply"},
-        "flowtools.risk.assessment": {"RiskAssessment", "assess"},
-        "flowtools.running.auditing": {"audit_from_threads"},
-        "flowtools.running.contract": {"FlowRuns"},
-        "flowtools.running.ports": {"Adapter", "AnswerLost", "Effect", "EffectRefused", "NotSent"},
-        "flowtools.running.resuming": {"resuming"},
-        "flowtools.specification.failures": {"Actor"},
-        "flowtools.specification.policies": {"load_policy"},
-        "flowtools.specification.source": {"FlowRefused"},
-        "flowtools.specification.spec": {"load_tool", "refuse_changed"},
-    },
-)
+
+if not TYPE_CHECKING:  # with it, a type checker would accept every name
+    __getattr__ = lazily(  # `oauthbroker --help` imports only the declaration
+        __name__,
+        {
+            "flowtools.as_tools": {"FlowTools"},
+            "flowtools.deployment.versions": {"DeployedFlow", "FlowVersions"},
+            "flowtools.entities.database": {"Database"},
+            "flowtools.entities.definition": {"load_entity"},
+            "flowtools.entities.tables": {"apply"},
+            "flowtools.risk.assessment": {"RiskAssessment", "assess"},
+            "flowtools.running.auditing": {"audit_from_threads"},
+            "flowtools.running.contract": {"FlowRuns"},
+            "flowtools.running.ports": {"Adapter", "AnswerLost", "Effect", "EffectRefused", "NotSent"},
+            "flowtools.running.resuming": {"resuming"},
+            "flowtools.specification.failures": {"Actor"},
+            "flowtools.specification.policies": {"load_policy"},
+            "flowtools.specification.source": {"FlowRefused"},
+            "flowtools.specification.spec": {"load_tool", "refuse_changed"},
+        },
+    )

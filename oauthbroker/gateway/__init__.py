@@ -19,10 +19,12 @@ PLUGIN = Plugin(
 )
 
 
-def __getattr__(name: str) -> Any:
-    """Import the validation when it is first used: `oauthbroker --help` imports only the declaration."""
-    if name not in __all__:
-        raise AttributeError(name)
-    from oauthbroker.gateway import validation
+if not TYPE_CHECKING:  # with it, a type checker would accept every name
 
-    return getattr(validation, name)
+    def __getattr__(name: str) -> Any:
+        """Import the validation when it is first used: `oauthbroker --help` imports only the declaration."""
+        if name not in __all__:
+            raise AttributeError(name)
+        from oauthbroker.gateway import validation
+
+        return getattr(validation, name)

@@ -34,11 +34,13 @@ PLUGIN = Plugin(
 )
 
 
-def __getattr__(name: str) -> Any:
-    """Import the rest when it is first used: `oauthbroker --help` imports only the declaration. Raises UnfitSdk if the
-    SDK is missing, or has a version out of range. The transports need none: they are below older ones, too."""
-    if name not in _HOMES:
-        raise AttributeError(name)
-    if name not in {"httpx_client", "McpTransport", "UnfitSdk"}:
-        import_module("oauthbroker.mcp.sdk_version").check_sdk()
-    return getattr(import_module(f"oauthbroker.mcp.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:  # with it, a type checker would accept every name
+
+    def __getattr__(name: str) -> Any:
+        """Import the rest when it is first used: `oauthbroker --help` imports only the declaration. Raises UnfitSdk if
+        the SDK is missing, or has a version out of range. The transports need none: they are below older ones, too."""
+        if name not in _HOMES:
+            raise AttributeError(name)
+        if name not in {"httpx_client", "McpTransport", "UnfitSdk"}:
+            import_module("oauthbroker.mcp.sdk_version").check_sdk()
+        return getattr(import_module(f"oauthbroker.mcp.{_HOMES[name]}"), name)

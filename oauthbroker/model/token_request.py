@@ -79,6 +79,14 @@ def call_ref(app: AppRef, account: str | None = None, apps: Mapping[str, Kinded]
     return f"{name}@{account}"
 
 
+def kind_of(app: AppRef) -> str:
+    """Return the kind that a reference names, OAuthApp if it names none. `call_ref` refuses one that does not exist."""
+    if not isinstance(app, str):
+        return app.get("kind", "OAuthApp")
+    kind, slash, _ = app.partition("@")[0].partition("/")
+    return kind if slash else "OAuthApp"
+
+
 def split_ref(ref: str) -> tuple[str, str | None]:
     """Return the app's name in what a token call names, and the account if one is named."""
     name, at, account = ref.partition("@")

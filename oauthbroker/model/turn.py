@@ -175,7 +175,7 @@ def whole_turn(given: object) -> Turn:
     """Return the turn that a call is made in: a Turn, or the JSON of one. Raises `requestInvalid` for anything else,
     and `accountsInvalid`."""
     turn = given_turn(given)
-    if not isinstance(turn, Turn) or not _is_whole(turn):
+    if not isinstance(turn, Turn) or _wrong_member(turn):
         raise _problem_of(turn)
     return turn
 
@@ -198,7 +198,7 @@ def _problem_of(given: object) -> BrokerError:
             return error
         except Exception:  # noqa: BLE001, S110  (its own code may raise)
             pass
-    return _refused("turn")
+    return _refused(_wrong_member(given) if isinstance(given, Turn) else "turn")
 
 
 def locale_of(given: object, default: Locale) -> Locale:
@@ -206,20 +206,27 @@ def locale_of(given: object, default: Locale) -> Locale:
     return given.locale_or(default) if isinstance(given, Turn) else default
 
 
-def _is_whole(turn: Turn) -> bool:
-    agent: object = turn.agent_name
-    instance: object = turn.instance_key
-    swarm: object = turn.swarm_ref
+def _wrong_member(turn: Turn) -> str:
+    """Return the member, as JSON names it, that no call can use; empty if there is none."""
     auth: object = TurnAuth() if turn.auth is None else turn.auth
-    if not (isinstance(agent, str) and isinstance(instance, str) and isinstance(swarm, str)):
-        return False
-    if not (agent and instance and swarm and isinstance(auth, TurnAuth)):
-        return False
+    for name, word in (
+        ("agentName", turn.agent_name),
+        ("instanceKey", turn.instance_key),
+        ("swarmRef", turn.swarm_ref),
+    ):
+        if not (word and isinstance(word, str)):
+            return name
+    if not isinstance(auth, TurnAuth):
+        return "auth"
     if turn.locale is not None and known_locale(turn.locale) is None:
-        return False
+        return "locale"
     if auth.accounts:
         check_accounts(auth.accounts)
-    return is_mapping(turn.origin) and is_mapping(auth.actor) and is_mapping(auth.subjects)
+    if not is_mapping(turn.origin):
+        return "origin"
+    if not is_mapping(auth.actor):
+        return "actor"
+    return "" if is_mapping(auth.subjects) else "subjects"
 
 
 def is_mapping(given: object) -> bool:
@@ -262,7 +269,13 @@ def _swarm_ref(ref: object) -> str:
 
 
 def _refused(name: str) -> BrokerError:
-    return BrokerError(Code.REQUEST_INVALID, note=name)
+    """Return the error of a member, with its place in a request of the API."""
+    pointer = {"turn": "/turn", "actor": "/turn/auth/actor", "subjects": "/turn/auth/subjects"}.get(
+        name, f"/turn/{name}"
+    )
+    error = BrokerError(Code.REQUEST_INVALID, note=name)
+    error.errors = ({"pointer": pointer, "problem": "value"},)
+    return error
 
 
 def checked_target(target: ResumeTarget) -> ResumeTarget:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -47,6 +48,18 @@ def test_each_name_of_a_face_exists_and_stands_once_in_order(face: Any) -> None:
     assert all(getattr(face, name) is not None for name in face.__all__)
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
         face.nothing_of_the_kind  # noqa: B018 - the access is under test
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "oauthbroker").rglob("__init__.py")), ids=lambda it: it.parent.name)
+def test_no_package_lets_a_type_checker_accept_every_name(file: Path) -> None:
+    """A module's `__getattr__` does, unless it is below `if not TYPE_CHECKING:`."""
+    seen = [it for it in ast.parse(file.read_text("utf-8")).body if not isinstance(it, ast.If)]
+    assert not [it for it in seen if "__getattr__" in {getattr(it, "name", None), *_assigned(it)}]
+
+
+def _assigned(statement: ast.stmt) -> set[str]:
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return {it.id for it in targets if isinstance(it, ast.Name)}
 
 
 def test_no_name_is_on_both_faces() -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.client import ApiAnswer, AuthorizationRequired, Failed, OAuth, SyncOAuth
-from tests.unit.client.kit import TURN_TOKEN, FakeBroker, fake_broker
+from oauthbroker import RequestRefusedError, errors_for_model
+from oauthbroker.client import ApiAnswer, AuthorizationRequired, Code, Failed, OAuth, Options, SyncOAuth
+from oauthbroker.testing import TestClock
+from tests.unit.client.kit import TURN_TOKEN, FakeBroker, fake_broker, says
 
 URL = "https://api.acme.example/a%2Fb?c=d%20e"
 REQUIRED = {
@@ -102,3 +104,30 @@ def test_the_sync_client_has_it_too() -> None:
     failed = SyncOAuth("unix:/nowhere.sock", TURN_TOKEN).fetch("acme", "GET", "https://a.example/../x")
     assert isinstance(failed, Failed)
     assert "requestInvalid" == failed.code
+
+
+AWAY = "http://127.0.0.1:1"
+UNREACHABLE = "The token broker does not answer right now. Ask again later."
+
+
+async def test_a_client_says_of_a_broker_that_is_away_what_a_token_call_says() -> None:
+    async with OAuth(AWAY, TURN_TOKEN, Options(clock=TestClock())) as oauth, oauth.client("acme") as acme:
+        with pytest.raises(RequestRefusedError, match=f"brokerUnreachable: {UNREACHABLE}") as refused:
+            await acme.get(URL)
+        assert (Code.BROKER_UNREACHABLE, True) == (refused.value.result.code, refused.value.result.retryable)
+        assert UNREACHABLE == str(await errors_for_model(acme.get)(URL))
+
+
+def test_the_sync_client_says_so_too() -> None:
+    with SyncOAuth(AWAY, TURN_TOKEN, Options(clock=TestClock())) as oauth, oauth.client("acme") as acme:
+        assert UNREACHABLE == str(errors_for_model(acme.get)(URL))
+
+
+@pytest.mark.parametrize("ref", ["CredentialApp/key", {"kind": "CredentialApp", "name": "key"}])
+async def test_the_broker_is_told_the_kind_that_a_tool_names(ref: Any) -> None:
+    """It then says that a key is for requests alone, as it does in its own process."""
+    async with fake_broker(says(400, {"code": "requestInvalid"})) as fake, OAuth(fake.url, TURN_TOKEN) as oauth:
+        await oauth.get_access_token(ref)
+        await oauth.report_rejected(ref, "token")
+        await oauth.getAccessToken({"oauthAppRef": ref})
+    assert [{"kind": "CredentialApp", "name": "key"}] * 3 == [asked.body["oauthAppRef"] for asked in fake.asked]

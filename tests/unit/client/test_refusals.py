@@ -49,3 +49,26 @@ async def test_a_broker_that_cannot_be_reached_is_named_by_its_address(client: s
     url = f"http://127.0.0.1:{free_port()}"
     error = await refusal(url, client)
     assert (Code.BROKER_UNREACHABLE, True) == (error.code, f"{url}: no answer" in str(error))
+
+
+@pytest.mark.parametrize(
+    ("turn", "pointer"),
+    [
+        (Turn("", "i"), "/turn/agentName"),
+        (Turn("planner", 3), "/turn/instanceKey"),  # type: ignore[arg-type]
+        (Turn("planner", "i", locale="xx"), "/turn/locale"),
+        (Turn("planner", "i", origin=3), "/turn/origin"),  # type: ignore[arg-type]
+        (Turn("planner", "i", auth=3), "/turn/auth"),  # type: ignore[arg-type]
+        (Turn("planner", "i", auth={"subject": {}}), "/turn/auth"),
+        (Turn("planner", "i", auth={"subjects": {"usr": "x"}}), "/turn/auth/subjects"),
+        ({"agentName": "planner"}, "/turn"),
+        ({"agentName": "planner", "instanceKey": "i", "swarmRef": "one"}, "/turn/swarmRef"),
+        ({"agentName": "", "instanceKey": "i"}, "/turn/agentName"),
+    ],
+)
+async def test_a_turn_that_is_refused_here_names_its_wrong_member_as_the_broker_does(turn: Any, pointer: str) -> None:
+    async with Runtime("http://127.0.0.1:1", KEY) as runtime:
+        with pytest.raises(BrokerError) as refused:
+            await runtime.begin(turn)
+    assert ({"pointer": pointer, "problem": "value"},) == refused.value.errors
+    assert f"({pointer.rpartition('/')[2]})" in str(refused.value)
