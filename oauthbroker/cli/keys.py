@@ -109,7 +109,7 @@ def _run(config: Path, work: Callable[[StoreKeys], Awaitable[T]]) -> T:
 
 def _advice(found: dict[str, Any]) -> str:
     if found["processesBehind"]:
-        return f"{counted(found['processesBehind'], 'process')} have not opened this keyring yet."
+        return f"Processes that have not opened this keyring yet: {found['processesBehind']}."
     old = [seed for seed in found["seeds"] if seed["state"] == "decryptOnly"]
     if any(seed["records"] for seed in old):
         return "Records are being sealed anew; `oauthbroker keys reseal` does it now."

@@ -29,6 +29,7 @@ MOST_LINES = 200_000
 MOST_PROBLEMS = 500
 MOST_SCOPES = 1000
 SLACK = timedelta(minutes=5)
+_ALONE = ": write the account alone, such as slack:user:T111:U1"
 _TEXTS = (
     "app", "subject", "refreshToken", "accessToken", "expiresAt", "account", "connection", "grantedAt",
     "refreshTokenExpiresAt",
@@ -162,7 +163,8 @@ def _problems_of_form(members: Mapping[str, Any]) -> list[str]:
         problems.append(f"a field that is not known. Use {', '.join((*_TEXTS, *_OTHERS))}.")
     problems += [f"{name} is missing" for name in sorted(_NEEDED - set(members))]
     problems += form_problems(members)
-    problems += [f"{name} is not text" for name in _TEXTS if name in members and not isinstance(members[name], str)]
+    not_text = [name for name in _TEXTS if name in members and not isinstance(members[name], str)]
+    problems += [f"{name} is not text{_ALONE if name == 'subject' else ''}" for name in not_text]
     scopes = members.get("scopes", [])
     if not (isinstance(scopes, list) and len(scopes) <= MOST_SCOPES and all(isinstance(it, str) for it in scopes)):
         problems.append("scopes is not a list of texts")

@@ -55,7 +55,7 @@ class Source:
 
         Only a private key (`lines`) may have line breaks. A login is `user:password`.
         """
-        value = self.plain
+        value, named = self.plain, f"the value of {self.described}" if self.described else "the value"
         if self.env:
             value = Secret(env[self.env]) if self.env in env else None
         elif self.secret is not None:
@@ -63,11 +63,11 @@ class Source:
         if value is None:
             self.report_missing(problems)
         elif not value.reveal().strip():
-            problems.add(self.place, self.path, "the value is empty", "give it one")
+            problems.add(self.place, self.path, f"{named} is empty", "give it one")
         elif not self.lines and any(ord(it) < 32 or ord(it) == 127 for it in value.reveal()):
-            problems.add(self.place, self.path, "the value has a line break or control character", "remove it")
+            problems.add(self.place, self.path, f"{named} has a line break or control character", "remove it")
         elif self.is_login and ":" not in value.reveal():
-            problems.add(self.place, self.path, "the value has no colon", "set the variable to user:password")
+            problems.add(self.place, self.path, f"{named} has no colon", "set the variable to user:password")
         else:
             return value
         return None

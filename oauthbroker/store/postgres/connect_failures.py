@@ -13,10 +13,13 @@ from psycopg.conninfo import conninfo_to_dict
 
 from oauthbroker.core.secret import Secret
 
-NOT_A_URL: Final = "not a database's URL: write postgresql://USER:PASSWORD@HOST:5432/NAME"
+_ENCODED: Final = "in its password write @ as %40 and / as %2F"
+NOT_A_URL: Final = (
+    f"not a database's URL: write postgresql://USER:PASSWORD@HOST:5432/NAME, with libpq's parameters; {_ENCODED}"
+)
 _REASONS: Final = (
     ("refused", "it refuses connections: start PostgreSQL there, or correct the host and port"),
-    ("(resolve|translate) host", "no such host: correct its name"),
+    ("(resolve|translate) host", f"no such host: correct its name; {_ENCODED}"),
     ("No such file", "no server has its socket there: start PostgreSQL, or correct the host"),
     ("password authentication failed", "it refuses the user or password: correct them in the URL"),
     ("no password supplied", "it asks for a password: write it into the URL"),
@@ -36,10 +39,14 @@ def connect_failure(error: psycopg.Error) -> str:
 
 
 def shown_address(url: Secret) -> str:
-    """Return `user@host:port/name` of a URL, or an empty text where it is none."""
+    """Return `user@host:port/name` of a URL, or an empty text where it is none, or where a part may be of the password.
+
+    A password whose @ or / is not percent-encoded goes on in the host, the port or the name of the database.
+    """
     try:
         parts = conninfo_to_dict(url.reveal())
     except psycopg.ProgrammingError:
         return ""
     user = f"{parts['user']}@" if parts.get("user") else ""
-    return f"{user}{parts.get('host') or 'localhost'}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
+    place = f"{parts.get('host') or 'localhost'}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
+    return "" if "@" in place or re.search("[^0-9,]", str(parts.get("port") or "")) else user + place

@@ -45,7 +45,10 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 def main(given: Sequence[str] | None = None) -> None:
     """Serve until a signal."""
     options = arguments(given)
-    idp = IdentityProvider(port=options.port, auto_consent=options.auto_consent)
+    try:
+        idp = IdentityProvider(port=options.port, auto_consent=options.auto_consent)
+    except OSError as error:
+        sys.exit(f"Cannot listen on 127.0.0.1 port {options.port}: {error.strerror}. Choose another --port.")
     client = idp.register(
         Client(
             options.client_id,

@@ -36,7 +36,11 @@ class HttpServer:
         self._tls = tls
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind(("127.0.0.1", port))
+        try:
+            self._socket.bind(("127.0.0.1", port))
+        except OSError:
+            self._socket.close()
+            raise
         self.port: int = self._socket.getsockname()[1]
         self._server: asyncio.Server | None = None
         self.config = uvicorn.Config(handler, http="h11", ws="none", lifespan="off", log_config=None)

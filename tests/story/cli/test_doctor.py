@@ -550,7 +550,8 @@ def test_a_proxy_that_looks_names_up_is_reported_in_place_of_the_environments(
 
 
 @pytest.mark.parametrize(
-    "value, told", [(None, "Environment PROXY_LOGIN is not set."), ("corp", "The value has no colon.")]
+    "value, told",
+    [(None, "Environment PROXY_LOGIN is not set."), ("corp", "The value of environment PROXY_LOGIN has no colon.")],
 )
 def test_a_login_at_the_proxy_is_a_matter_of_the_proxy_and_of_no_app(
     value: str | None, told: str, harness: Desk, monkeypatch: pytest.MonkeyPatch

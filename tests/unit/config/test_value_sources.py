@@ -71,9 +71,9 @@ def test_everything_missing_is_reported_at_once_with_its_place(tmp_path: Any):
 @pytest.mark.parametrize(
     "value, what",
     [
-        ("", "the value is empty"),
-        ("  \n", "the value is empty"),
-        (f"{CANARY}\n", "a line break"),
+        ("", "the value of environment ACME_SECRET is empty"),
+        ("  \n", "the value of environment ACME_SECRET is empty"),
+        (f"{CANARY}\n", "the value of environment ACME_SECRET has a line break"),
         (f"a\x00{CANARY}", "control character"),
     ],
 )

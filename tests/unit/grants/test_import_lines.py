@@ -138,6 +138,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "an end alone": ({"app": "mail", "subject": "idp:user:U1", "expiresAt": "2026-02-01T11:00:00Z"}, "are missing"),
     "no app": ({"subject": "idp:user:U1", "refreshToken": "r"}, "app is missing"),
     "a number": (GOOD | {"subject": 1}, "subject is not text"),
+    "a subject as a turn has it": (GOOD | {"subject": {"user": "idp:user:U1"}}, "write the account alone"),
     "null": (GOOD | {"accessToken": None}, "accessToken is not text"),
     "an unknown app": (GOOD | {"app": "other"}, "no app of that name"),
     "an app without people": (GOOD | {"app": "robot"}, "the app asks for itself"),

@@ -1,0 +1,37 @@
+"""What a refusal says of a database: its address, and never a part of the password."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from oauthbroker.core.secret import Secret
+from oauthbroker.store.postgres.connect_failures import NOT_A_URL, connect_failure, shown_address
+
+LEFT, RIGHT = "Zq7Left", "Zq7Right"
+
+
+@pytest.mark.parametrize("sign", ["@", "/", "?", "#", ":", "%", "@/", "/@", "/?", "@:", "#@", "[", "/1?"])
+def test_a_password_that_is_not_percent_encoded_is_not_shown(sign: str) -> None:
+    shown = shown_address(Secret(f"postgresql://me:{LEFT}{sign}{RIGHT}@db.example/tokens"))
+    assert LEFT not in shown
+    assert RIGHT not in shown
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:p%40ss@db.example/tokens", "me@db.example:5432/tokens"),
+        ("postgresql://me:p@[::1]:5433/tokens", "me@::1:5433/tokens"),
+        ("postgresql://me@one:1,two:2/tokens", "me@one,two:1,2/tokens"),
+        ("postgresql:///tokens", "localhost:5432/tokens"),
+    ],
+)
+def test_an_address_is_shown_without_the_password(url: str, shown: str) -> None:
+    assert shown == shown_address(Secret(url))
+
+
+def test_what_is_said_of_such_a_url_names_the_encoding() -> None:
+    unknown = psycopg.OperationalError("[Errno -2] Name or service not known: failed to resolve host 'x'")
+    assert "@ as %40" in connect_failure(unknown)
+    assert "@ as %40" in NOT_A_URL
