@@ -161,6 +161,7 @@ LOCKING = {
     "store/file/read_only.py": "takes none",
     "tools/changesets/git.py": "one for each repository; tests/unit/tools/changesets/test_crashes.py",
     "tools/changesets/revisions.py": "a revision in use; tests/unit/tools/changesets/test_crashes.py",
+    "personal/serve_socket.py": "one `serve` at a person's socket, tried once",
     "cli/demo/demo_folder.py": "the demo's own folder, tried once",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,14 @@ def desk(tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, ca
 
 
 @pytest.fixture
-def person(tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Person:
+def person(tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Iterator[Person]:
     for name in ("OAUTHBROKER_URL", "OAUTHBROKER_TURN_TOKEN", "OAUTHBROKER_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    return Person(tmp_path, canaries, monkeypatch, capsys)
+    with tempfile.TemporaryDirectory(prefix="p") as short:  # the path of a socket has a limit
+        home = Path(short, "h")
+        Path(short).chmod(0o711)  # what keeps other users out are the product's own folders
+        home.symlink_to(tmp_path)
+        yield Person(home, canaries, monkeypatch, capsys)
 
 
 @pytest.fixture
