@@ -31,7 +31,7 @@ def test_an_address_is_shown_without_the_password(url: str, shown: str) -> None:
     assert shown == shown_address(Secret(url))
 
 
-def test_what_is_said_of_such_a_url_names_the_encoding() -> None:
+def test_a_refusal_of_such_a_url_names_the_encoding() -> None:
     unknown = psycopg.OperationalError("[Errno -2] Name or service not known: failed to resolve host 'x'")
     assert "@ as %40" in connect_failure(unknown)
     assert "@ as %40" in NOT_A_URL
