@@ -55,7 +55,9 @@ class Answers:
         source = {"valueFrom": {"secretRef": {"ref": f"Secret/{name}", "key": SECRET_KEY}}}
         proof = {"authMethod": "none"} if self.secret is None else {"clientSecret": source}
         client = {"client": {"clientId": self.client_id, **proof}} if self.client_id else {}
-        issuer = {"endpoints": {"issuer": self.issuer}} if self.issuer else {}
+        issuer: dict[str, Any] = {"endpoints": {"issuer": self.issuer}} if self.issuer else {}
+        if self.issuer and not presets()[self.provider].api_hosts:  # `.client()` sends the token nowhere else
+            issuer["api"] = {"hosts": [_host_of(self.issuer)]}
         return {"flow": self.flow, **client, **issuer, **self.mcp, "scopes": list(self.scopes)}
 
     def _identity(self, name: str) -> dict[str, Any]:
@@ -65,6 +67,13 @@ class Answers:
         if self.kind != "OAuthApp" or rule is None or rule.template:
             return {}
         return {"identity": {"user": {"template": f"{name}:user:{{sub}}"}}}
+
+
+def _host_of(issuer: str) -> str:
+    """Return the host of an address as `api.hosts` has it: without `https://`."""
+    scheme, _, rest = issuer.partition("://")
+    host = rest.partition("/")[0]
+    return host if scheme == "https" else f"{scheme}://{host}"
 
 
 def read_app(places: Places, name: str) -> dict[str, Any]:

@@ -46,6 +46,8 @@ async def test_a_person_answers_once_agrees_and_has_the_token(person: Person, id
     assert "Secret(***)" == repr(found)
     headers = await asyncio.to_thread(oauthbroker.local("oidc").headers)
     assert {"Authorization": f"Bearer {found.reveal()}"} == headers
+    with oauthbroker.local("oidc").client() as oidc:  # the issuer's host is the one that may get the token
+        assert 200 == (await asyncio.to_thread(oidc.get, idp.url("/user"))).status_code
     status = await asyncio.to_thread(person.type, "status")
     assert ["oidc", alice, "works", "used", "just", "now"] == status.out.split()
     [line] = json.loads((await asyncio.to_thread(person.type, "status", "--json")).out)

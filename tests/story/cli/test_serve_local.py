@@ -200,7 +200,11 @@ async def test_another_users_process_gets_nothing_even_where_it_can_connect(
 def opened_wide(path: Path) -> Iterator[None]:
     """Let every user come to the socket."""
     path.chmod(0o666)
-    before = {folder: folder.stat().st_mode for folder in path.parents if not folder.stat().st_mode & 0o001}
+    before = {
+        folder: folder.stat().st_mode
+        for folder in {*path.parents, *path.resolve().parents}
+        if not folder.stat().st_mode & 0o001
+    }
     for folder, mode in before.items():
         folder.chmod(mode | 0o001)
     try:
