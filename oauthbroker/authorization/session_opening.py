@@ -117,8 +117,8 @@ class Opening:
         self, app: App, wish: Wish, still_needed: Callable[[Grant | None], bool]
     ) -> AuthSession | None:
         """Open a session of the device code flow. The provider is called outside the pair's write lease. The provider
-        lease limits this to one request across processes; later callers find the session. A code that nobody's account
-        is compared with is for the person at this machine alone: a runtime's conversation may have other readers."""
+        lease limits this to one request across processes; later callers find the session. A code whose account is
+        not compared is for the person at this machine alone: a runtime's conversation may have other readers."""
         if app.owner.binding == "localOperator" and wish.key.subject != LOCAL_SUBJECT:
             note = "localOperator: only `oauthbroker login` shows its code"
             raise BrokerError(Code.DEVICE_CODE_UNSUPPORTED, note=note)

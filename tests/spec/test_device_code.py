@@ -53,7 +53,7 @@ def test_must_an_app_that_cannot_have_the_flow_does_not_load(bundle: str, tmp_pa
 @pytest.mark.case("95")
 def test_must_an_app_whose_owner_is_not_checked_does_not_load(tmp_path: Path) -> None:
     """A code is typed in a browser that we never see: only the account that comes back tells who did it, or the code is
-    shown to nobody but the person at this machine (`localOperator`, on loopback)."""
+    shown to the person at this machine alone (`localOperator`, on loopback)."""
     local = edited(APP, NOBODY, FLOW, ENDPOINT)
     assert "localOperator" == load(write(tmp_path / "a", app=local, broker=LOCAL)).apps["acme"].app.owner.binding
     [problem] = problems_in(write(tmp_path / "b", app=local, broker=BROKER))

@@ -786,7 +786,10 @@ async def test_a_full_disk_is_named_and_nothing_is_lost(prepared: postgres.Serve
                 async with open_vault(here, env=env) as vault:
                     for number in range(2_000):
                         await vault.secrets.put(f"n{number}", "client_secret", Secret("s" * 2_000))
-            assert (Code.STORE_UNAVAILABLE, True) == (refused.value.code, "disk is full" in str(refused.value))
+            assert (Code.STORE_UNAVAILABLE, True) == (
+                refused.value.code,
+                "disk of the database is full" in str(refused.value),
+            )
             assert "before" in await known(here, env)
         finally:
             prepared.run("alter table oauthbroker.entry set tablespace pg_default", DATABASE)
