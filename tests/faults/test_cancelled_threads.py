@@ -37,6 +37,10 @@ OWNING = {
     "store/file/locked_writes.py": "`Writer.run`, which waits as `on_thread` does",
 }
 OWNING_NOTHING = {
+    "cli/doctor/values_outside.py": "a read of Vault or AWS, whose answer is looked at",
+    "cli/login/consent.py": "opens a browser",
+    "cli/new_server.py": "makes a store in a folder that a stopped command removes",
+    "tokens/team_values.py": "a read of Vault or AWS, for all callers; the next one reads again",
     "flowtools/serving/data.py": "erases a user to the end on the thread, and closes the database there; an erasure can be repeated",
     "flowtools/serving/pages.py": "reads files and rows; its connection is closed on the thread",
     "flowtools/serving/service.py": "waits for the runs that are under way when the service ends; `on_thread` for all else",
