@@ -13,9 +13,10 @@ import pytest
 from oauthbroker import Turn
 from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.local_turn import SUBJECT, local_turn
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import Harness, device_app, running, turn
+from tests.kit.running_broker import Harness, device_app, running
 from tests.story.binding_kit import (
     broker_login,
     came_back,
@@ -103,7 +104,7 @@ async def test_a_device_code_is_for_the_account_that_was_asked_for(
     owner = replace(device_app(identity_provider).owner, binding="localOperator")
     app = device_app(identity_provider, several_accounts=True, owner=owner)
     here = world(identity_provider, test_clock, tmp_path, app)
-    broker, of = here.start(), listing(turn(), "tv")
+    broker, of = here.start(), listing(local_turn(), "tv")
     codes = {}
     for account in BOTH:
         asked = await broker.broker.oauth(of).get_access_token(f"tv@{account}")
@@ -116,6 +117,6 @@ async def test_a_device_code_is_for_the_account_that_was_asked_for(
         assert "connected" in said
         await here.poll()
         assert isinstance(await broker.broker.oauth(of).get_access_token(f"tv@{account}"), Ready)
-        versioned = await broker.parts.repository.grant(GrantKey("tv", "idp:user:U234567", account))
+        versioned = await broker.parts.repository.grant(GrantKey("tv", SUBJECT, account))
         assert versioned is not None
         assert versioned.record.identity == {"alice": "idp:user:U234567", "bob": "idp:user:U345678"}[person]
