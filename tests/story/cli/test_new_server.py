@@ -94,6 +94,7 @@ def test_the_output_has_no_secret_and_a_folder_with_files_is_refused(source: Des
 async def test_without_a_bundle_here_it_takes_the_apps_of_login(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, canaries: Canaries
 ) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))  # never the data folder of who runs the tests
     places = Places.of_user()
     places.prepare()
     answers = Answers(provider="github", client_id="an-id", secret=Secret("the-secret-of-github"), scopes=("repo",))

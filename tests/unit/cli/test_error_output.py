@@ -81,6 +81,7 @@ def test_debug_shows_the_calls_of_a_refusal_too_and_only_when_asked(
     monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Any
 ):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))  # without a bundle here, `serve` looks there
     for words, shows in ((["--debug", "serve"], True), (["serve"], False), (["serve", "--debug"], False)):
         assert 2 == cli.run(words)
         assert shows is ("in serve_command" in capsys.readouterr().err)
