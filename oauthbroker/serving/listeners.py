@@ -19,6 +19,7 @@ from oauthbroker.model.settings import ApiSocket, Settings
 
 LONGEST_PATH = 103 if sys.platform == "darwin" else 107  # bytes of sun_path without its terminator: unix(4), unix(7)
 LAST_PORT = 65535
+_PRIVATE = 0o600
 _PORTS_TRIED = 8  # where the system chooses one for two addresses
 
 Sockets = tuple[socket.socket, ...]
@@ -138,6 +139,8 @@ def listen_unix(wanted: ApiSocket) -> Iterator[socket.socket]:
 def _bind(listener: socket.socket, path: Path, mode: int) -> tuple[int, int]:
     """Bind, listen, and return the identity of the new file. None can connect to it before it listens."""
     try:
+        with suppress(OSError):  # Linux creates the file with the descriptor's mode; macOS refuses to set it
+            os.fchmod(listener.fileno(), _PRIVATE)
         listener.bind(str(path))
         path.chmod(mode)
         listener.listen()

@@ -95,6 +95,27 @@ def test_its_rights_are_never_wider_than_its_owners_until_they_are_as_asked(fold
     assert seen
 
 
+def test_none_can_connect_before_the_rights_are_as_asked_where_a_descriptor_has_no_mode(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, chmod, tried = folder / "api", Path.chmod, list[int]()
+
+    def refuse(descriptor: int, mode: int) -> None:
+        raise OSError(errno.EINVAL, "as on macOS")
+
+    def try_first(file: Path, mode: int) -> None:
+        with socket.socket(socket.AF_UNIX) as caller:
+            tried.append(caller.connect_ex(str(file)))
+        chmod(file, mode)
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    monkeypatch.setattr(Path, "chmod", try_first)
+    with listen_unix(ApiSocket(str(path), 0o640)), socket.socket(socket.AF_UNIX) as caller:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        caller.connect(str(path))
+    assert tried == [errno.ECONNREFUSED]
+
+
 def test_what_a_dead_process_left_is_replaced(folder: Path) -> None:
     path = folder / "api"
     dead = socket.socket(socket.AF_UNIX)
