@@ -56,12 +56,13 @@ SHARED := -n $(WORKERS) --dist worksteal --durations=10
 POSTGRES_STORIES := $(addprefix tests/story/,test_main_story.py test_resume.py test_erasure.py test_revocation.py test_tool_calls.py \
 	test_refresh_concurrency.py api/test_events.py api/test_event_streams.py api/test_withdrawn_callers.py api/test_clients.py \
 	api/test_operator_reads.py test_credential_forms.py::test_each_form_reaches_the_api_by_each_way)
+STORIES_ON_POSTGRES = $(PYTEST) -q -n $(WORKERS) --dist worksteal --store postgres -m "not slow and not e2e" $(POSTGRES_STORIES)
 
 # Tests start hundreds of Pythons and several that rewrite every assert: none of them compiles what another one has
 # compiled, also where the environment asks for no byte code.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-postgres test-fast test-slow test-e2e node conformance docs docs-serve check fix bench peers frameworks performance soak kills storm hosts cases prose mutants folders providers wheel pins
+.PHONY: help demo test test-again test-postgres test-fast test-slow test-e2e node conformance docs docs-serve check fix bench peers frameworks performance soak kills storm hosts cases prose mutants folders providers wheel pins
 .PHONY: $(FRAMEWORKS:%=.venv-%) dist audit image release clean
 .DEFAULT_GOAL := help
 
@@ -79,7 +80,14 @@ CHOSEN := $(filter -k% -m% --case% --rule% --lf tests/%,$(ARGS))
 test: $(DEV) $(if $(CHOSEN),,node peers)
 	@$(BIN)/python -m tests.kit.compiled
 	$(PYTEST) $(SHARED) -n $$(($(WORKERS) + 2)) $(ARGS)
-	$(if $(ARGS),,$(PYTEST) -q -n $(WORKERS) --dist worksteal --store postgres -m "not slow and not e2e" $(POSTGRES_STORIES))
+	$(if $(ARGS),,$(STORIES_ON_POSTGRES))
+
+# After a `make test` that failed: the same tests alone. One that passes now failed by load or by a race; its name is
+# printed, and it is a fault to mend. More than three are no chance.
+test-again: $(DEV)
+	@$(BIN)/python -m tests.kit.failed_tests --most 3
+	$(PYTEST) --lf --lfnf=none -n 0
+	$(STORIES_ON_POSTGRES)
 
 test-postgres: $(DEV)
 	$(PYTEST) $(SHARED) --store postgres -m "not e2e" tests/story $(ARGS)
