@@ -21,6 +21,7 @@ from oauthbroker.repository.repository import Repository
 from oauthbroker.testing.stores import open_file_store
 
 AGENT = "planner"
+AT_ONCE = 16
 
 
 def an_event(number: int, agent: str = AGENT) -> AgentEvent:
@@ -49,10 +50,15 @@ async def measure(queues: StoreQueues, rounds: int, depth: int) -> None:
     async def enqueue(number: int) -> None:
         await queues.enqueue(an_event(1_000_000 + number))
 
+    async def whole(number: int) -> None:
+        await queues.enqueue(an_event(2_000_000 + number))
+        await take(queues)
+
     for number in range(depth):
         await queues.enqueue(an_event(number))
     await measured(f"enqueue, {depth} others wait", rounds, enqueue)
     await measured(f"lease and ack, {depth} others wait", rounds, lambda _: take(queues))
+    await measured_together(f"enqueue, lease and ack, 16 at once, {depth} others wait", rounds, whole)
     await measured(f"enqueue a known event, {depth} others wait", rounds, enqueue)
 
 
@@ -64,6 +70,14 @@ async def take(queues: StoreQueues) -> None:
 
 async def measured(name: str, rounds: int, work: Callable[[int], Awaitable[Any]]) -> None:
     show(name, [await timed(work(number)) for number in range(rounds)], "us")
+
+
+async def measured_together(name: str, rounds: int, work: Callable[[int], Awaitable[Any]]) -> None:
+    """Measure the share of one event in the time that 16 take together."""
+    took = list[float]()
+    for first in range(0, rounds, AT_ONCE):
+        took.append(await timed(asyncio.gather(*map(work, range(first, first + AT_ONCE)))) / AT_ONCE)
+    show(name, took, "us")
 
 
 if __name__ == "__main__":

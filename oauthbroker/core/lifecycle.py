@@ -115,6 +115,11 @@ class Pass:
 _pass: ContextVar[Pass | None] = ContextVar("pass", default=None)
 
 
+def current_pass() -> Pass | None:
+    """Return the pass whose lock budget holds here."""
+    return _pass.get()
+
+
 def seconds_to_wait(lock: str, most: float) -> float:
     """Return how long to wait for a lock of the store: `most`, or less in a pass. Raises `storeLocked` for a lock that
     has stayed held in this pass."""

@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import to_its_end
+from oauthbroker.core.lifecycle import current_pass, to_its_end
 from oauthbroker.events.port import address_of
 from oauthbroker.events.queue_index import Index, Plan
+from oauthbroker.events.shared_changes import SharedChanges
 from oauthbroker.records import AgentEvent
 from oauthbroker.records.event_queue import Head, Item, Segment
 from oauthbroker.repository.queue_parts import HEAD
@@ -30,6 +32,7 @@ CACHED = 20_000  # parsed parts
 CACHED_BYTES = 8 * 1024 * 1024  # as stored; parsed they take up to three times as much memory
 TRIES = 4  # readings without the lock, of a queue that changes meanwhile
 
+T = TypeVar("T")
 P = TypeVar("P", Head, Segment)
 
 
@@ -60,11 +63,17 @@ class QueueStorage:
         self._cache = Bounded[tuple[str, int], _ParsedPart](CACHED, most_bytes=CACHED_BYTES, size_of=attrgetter("size"))
         self._begun: set[str] = set()  # agents that have parts: no head is ever deleted, a missing one is damage
         self._looked, self._looking = False, asyncio.Lock()
+        self._changes = SharedChanges[Index]()
+
+    def changing(self, agent: str, *, has_events: bool = False) -> AbstractAsyncContextManager[Index]:
+        """Change the index under the queue's lock, and write it once for all changes that wait at the same time.
+        `has_events`: events of the agent are stored, so that a missing head is rebuilt."""
+        key = (agent, has_events, current_pass())
+        return self._changes.change(key, partial(self._locked, agent, has_events=has_events))
 
     @asynccontextmanager
-    async def changing(self, agent: str, *, has_events: bool = False) -> AsyncIterator[Index]:
-        """Open the index under the queue's lock. Write new bodies and the changed parts, and delete unneeded bodies.
-        `has_events`: events of the agent are stored, so that a missing head is rebuilt."""
+    async def _locked(self, agent: str, *, has_events: bool) -> AsyncIterator[Index]:
+        """Open the index under the queue's lock. Write new bodies and the changed parts, and delete unneeded bodies."""
         async with self._parts.lock(agent):
             yield (index := await self._found_or_rebuilt(agent, has_events=has_events))
             plan = index.plan()
@@ -77,8 +86,7 @@ class QueueStorage:
     async def _write(self, agent: str, plan: Plan, bodies: Iterable[AgentEvent], gone: Iterable[str]) -> None:
         """Write the new bodies and the parts, then delete the events that have left. A caller that is cancelled in
         between waits for all of it: else bodies without a place would stay until the next start."""
-        for event in bodies:
-            await self._repository.events.keep(event)
+        await _each(self._repository.events.keep, bodies)
         lost = True
         with suppress(Conflict):
             if plan.first is not None or plan.last is not None:
@@ -93,8 +101,7 @@ class QueueStorage:
         if lost:
             raise BrokerError(Code.STORE_LOCKED, note="the queue was changed without its lock")
         await self._drop(agent, plan.after)
-        for event_id in gone:
-            await self._repository.events.drop(event_id)
+        await _each(self._repository.events.drop, gone)
 
     async def _drop(self, agent: str, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -239,6 +246,13 @@ class QueueStorage:
                 with suppress(BrokerError):
                     found.append(opened(Segment.from_plaintext, entry))
         return sorted((each for each in found if each.agent == agent), key=lambda each: each.number)
+
+
+async def _each(work: Callable[[T], Awaitable[None]], all_of: Iterable[T]) -> None:
+    """Do the work on each at the same time, so that they share syncs. All end before the first error is raised."""
+    for error in await asyncio.gather(*map(work, all_of), return_exceptions=True):
+        if error is not None:
+            raise error
 
 
 def _in_order(segments: Sequence[Segment | None], kept: Mapping[str, AgentEvent], lost: list[AgentEvent]) -> list[Item]:

@@ -326,6 +326,25 @@ async def fill(queues: StoreQueues) -> int:
     raise AssertionError
 
 
+async def test_sixteen_events_at_once_are_written_leased_and_acknowledged_by_one_write_of_their_segment_each(
+    queues: StoreQueues, store: MemoryStore, monkeypatch
+) -> None:
+    put, written = store.put, list[Key]()
+
+    async def counted(key: Key, body: bytes, **given: Any) -> Entry:
+        written.extend([key] if key.kind == "queues" else [])
+        return await put(key, body, **given)
+
+    monkeypatch.setattr(store, "put", counted)
+    assert all(await asyncio.gather(*(queues.enqueue(event(number, f"instance {number}")) for number in range(16))))
+    assert len(written) == 2, "the list of segments, and one segment"
+    leases = await asyncio.gather(*(queues.lease("planner") for _ in range(16)))
+    assert sorted(ids(*range(16))) == sorted(lease.event.id for lease in leases if lease)
+    assert len(written) == 3
+    assert all(await asyncio.gather(*(lease.ack() for lease in leases if lease)))
+    assert len(written) == 4
+
+
 async def test_an_event_that_was_refused_as_full_is_refused_again_without_a_lock_and_without_parsing(
     queues: StoreQueues, store: MemoryStore, clock: TestClock, metrics: Metrics, monkeypatch
 ) -> None:
