@@ -47,7 +47,10 @@ def init_command(
     try:
         new = init_store(with_keys(loaded.settings, loaded.env), loaded.env, SystemClock())
     except BrokerError as error:
-        if not if_missing or error.code is not Code.KEY_EXISTS:
+        if error.code is not Code.KEY_EXISTS:
+            raise
+        if not if_missing:
+            error.note = f"{error.note}; a job that may run twice says --if-missing".removeprefix("; ")
             raise
         say("The store is there. Nothing was made.", {"isThere": True}, as_json=as_json)
         return

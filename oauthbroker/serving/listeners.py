@@ -20,6 +20,7 @@ from oauthbroker.model.settings import ApiSocket, Settings
 LONGEST_PATH = 103 if sys.platform == "darwin" else 107  # bytes of sun_path without its terminator: unix(4), unix(7)
 LAST_PORT = 65535
 _PRIVATE = 0o600
+_PAGES, _API = "spec.listen (OAUTHBROKER_LISTEN_PORT)", "spec.api.listen (OAUTHBROKER_API_LISTEN_PORT)"
 _PORTS_TRIED = 8  # where the system chooses one for two addresses
 
 Sockets = tuple[socket.socket, ...]
@@ -51,14 +52,14 @@ class Listeners:
 
 
 @contextmanager
-def open_listeners(settings: Settings, setting: str = "spec.listen") -> Iterator[Listeners]:
+def open_listeners(settings: Settings, setting: str = _PAGES) -> Iterator[Listeners]:
     """Open every listener in the settings for the block. `setting` is where the address of the pages comes from. Raises
     Refused, and leaves none open then."""
     with ExitStack() as stack:
         pages = stack.enter_context(_listen_at(settings.listen_host, settings.listen_port, setting))
         api, unix = Sockets(), Sockets()
         if settings.api_port:
-            api = stack.enter_context(_listen_at(settings.api_host, settings.api_port, "spec.api.listen"))
+            api = stack.enter_context(_listen_at(settings.api_host, settings.api_port, _API))
         if settings.api_socket is not None:
             unix = (stack.enter_context(listen_unix(settings.api_socket)),)
         yield Listeners(pages, api, unix)
@@ -99,7 +100,7 @@ def _has_ipv6() -> bool:
     return True
 
 
-def listen(host: str, port: int, setting: str = "spec.listen") -> socket.socket:
+def listen(host: str, port: int, setting: str = _PAGES) -> socket.socket:
     """Open a listening socket. Raises Refused with the reason, which names `setting`."""
     if type(port) is not int or not 0 <= port <= LAST_PORT:
         whole = f"a port is a whole number from 0 to {LAST_PORT}"

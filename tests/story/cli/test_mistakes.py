@@ -134,7 +134,7 @@ key("a key folder that all may write to", lambda desk: desk.key_file.parent.chmo
 key("a store's folder that others may read", lambda _: at_store().chmod(0o755), "data is open to others", "store: {store}", "Correct its owner and mode")
 key("a folder of records that others may read", lambda _: at_store("locks").mkdir(0o755), "locks is open to others", "store: {store}", "Correct its owner and mode")
 key("a keyring that others may read", lambda _: at_store("keyring").chmod(0o644), "keyring is open to others", "store: {store}", "Correct its owner and mode")
-key("a second init", lambda _: None, "already exists", "store: {store}", "remove it yourself", words="init")
+key("a second init", lambda _: None, "already exists", "store: {store}", "--if-missing", words="init")
 key("a keyring that is none", lambda _: at_store("keyring").write_text("{}"), "the keyring is damaged", "store: {store}", "restore it from a backup")
 settings("a key in the store", "../keys/broker.kek", "../store/broker.kek", "lie in the store", "broker.yaml:8:16", "Name a file outside")
 settings("a key in the bundle", "../keys/broker.kek", "broker.kek", "lie in the bundle", "broker.yaml:8:16", "Name a file outside")
@@ -265,7 +265,7 @@ def _(at: Stage) -> Done:
 
 
 # Ports, disks, other stores
-@row("a port that is taken", "another process listens there", "127.0.0.1 port {port}", "Stop it, or change spec.listen")
+@row("a port that is taken", "another process listens there", "127.0.0.1 port {port}", "Stop it, or change spec.listen (OAUTHBROKER_LISTEN_PORT)")
 def _(at: Stage) -> Done:
     at.ready()
     with socket.create_server(("127.0.0.1", at.desk.port)):
