@@ -112,10 +112,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
         audit = audit or default_audit(bundle.settings, store, log)
         stack.callback(audit.close)
         if background:
-            _say_what_is_off(bundle, log)
-            for unknown in loaded.unknown_variables if not isinstance(loaded, Bundle) else ():
-                log.warning("a variable is no setting of the broker", setting=unknown.file, hint=unknown.hint)
-            await _say_what_a_failover_loses(repository, log)
+            await _say_what_is_odd(bundle, loaded, repository, log)
         shared = await _shared_metrics(stack, metrics_folder, clock)
         parts = Parts(
             bundle=bundle,
@@ -210,6 +207,14 @@ def _say_what_is_off(bundle: Bundle, log: Log) -> None:
     for caller in settings.api_socket.callers if settings.api_socket is not None else ():
         setting, roles = "api.socket.callers", sorted(caller.roles)
         log.warning("a user of this machine needs no key", setting=setting, uid=caller.uid, roles=roles)
+
+
+async def _say_what_is_odd(bundle: Bundle, loaded: Loaded | Bundle, repository: Repository, log: Log) -> None:
+    """Log which checks are off, variables that set nothing, and a standby that may lose changes."""
+    _say_what_is_off(bundle, log)
+    for unknown in loaded.unknown_variables if not isinstance(loaded, Bundle) else ():
+        log.warning("a variable is no setting of the broker", setting=unknown.file, hint=unknown.hint)
+    await _say_what_a_failover_loses(repository, log)
 
 
 async def _say_what_a_failover_loses(repository: Repository, log: Log) -> None:
