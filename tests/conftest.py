@@ -9,7 +9,7 @@ import signal
 import ssl
 import sys
 from collections.abc import Generator, Hashable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from httpx2._config import create_ssl_context
 from oauthbroker.protocol.network import transport
 from oauthbroker.protocol.network.tls_contexts import tls_context
 from tests.kit import default_store, forms, installed, longest, postgres
-from tests.kit import warm_python as warm_python_kit
+from tests.kit.warm_python import warm_starts
 
 sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]  # httpx2 looks for it on every disk path at each request
 
@@ -61,30 +61,36 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def chosen_store(request: pytest.FixtureRequest) -> Iterator[None]:
+def whole_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Set up what all tests share. This is one fixture, since pytest looks for each one anew at each test."""
+    with (
+        chosen_store(in_postgres=request.config.getoption("--store") == "postgres"),
+        data_folder(tmp_path_factory.mktemp("data")),
+        warm_starts(),  # fresh interpreters took a quarter of a run
+        one_trust_store(),
+        compiled_paths(),
+    ):
+        yield
+
+
+@contextmanager
+def chosen_store(*, in_postgres: bool) -> Iterator[None]:
     """Open the store that `--store` names, for tests that name none."""
-    if in_postgres := request.config.getoption("--store") == "postgres":
+    if in_postgres:
         installed.demand([] if postgres.binaries() else [postgres.LACKS])
     with default_store.in_postgres() if in_postgres else nullcontext():
         yield
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[postgres.Server]:
-    """A private server. A test makes databases of its own in it."""
-    installed.demand([] if postgres.binaries() else [postgres.LACKS])
-    with postgres.server() as running:
-        yield running
-
-
-@pytest.fixture(scope="session", autouse=True)
-def warm_python() -> Iterator[None]:
-    """The broker's processes are forked from one that has imported it: fresh interpreters took a quarter of a run."""
-    with warm_python_kit.warm_starts():
+@contextmanager
+def data_folder(empty: Path) -> Iterator[None]:
+    """Let a test that names no data folder of the user find this one, never that of who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(empty))
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@contextmanager
 def one_trust_store() -> Iterator[None]:
     """The machine's certificates are read once, not by each of thousands of brokers and clients: that took an eighth of
     a run."""
@@ -101,13 +107,21 @@ def one_trust_store() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@contextmanager
 def compiled_paths() -> Iterator[None]:
     """The paths of the pages and the API are compiled once, not for each of thousands of brokers: that took a twelfth of
     a story."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("starlette.routing.compile_path", functools.cache(starlette.routing.compile_path))
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """A private server. A test makes databases of its own in it."""
+    installed.demand([] if postgres.binaries() else [postgres.LACKS])
+    with postgres.server() as running:
+        yield running
 
 
 @pytest.hookimpl(wrapper=True)

@@ -44,10 +44,10 @@ def entry_file(data: Path, key: Key) -> Path:
 
 
 async def refused(call: Awaitable[object]) -> None:
-    """Answers `storePermissions`, and soon."""
+    """Answers `storePermissions`, and does not hang."""
     failed: BrokerError | None = None
     try:
-        await asyncio.wait_for(call, 5)
+        await asyncio.wait_for(call, 30)
     except BrokerError as exc:
         failed = exc
     assert failed

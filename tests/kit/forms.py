@@ -50,11 +50,12 @@ def chosen(rows: Sequence[Sequence[Hashable]], count: int, seed: str) -> set[int
     order, taken = _shuffled(len(rows), seed), set[int]()
     columns = range(len(rows[0]) if rows else 0)
     crossed = [column for column in columns if len({row[column] for row in rows}) < len(rows)]
-    missing = {(column, row[column]) for row in rows for column in crossed}
+    values = [{(column, row[column]) for column in crossed} for row in rows]
+    missing = set[tuple[int, Hashable]]().union(*values)
     while missing:
-        most = max(order, key=lambda place: sum((column, rows[place][column]) in missing for column in crossed))
+        most = max(order, key=lambda place: len(values[place] & missing))
         taken.add(most)
-        missing -= {(column, rows[most][column]) for column in crossed}
+        missing -= values[most]
     for place in (*spread(len(rows), count, seed), *order):
         if len(taken) < count:
             taken.add(place)

@@ -66,14 +66,17 @@ def test_commands_and_an_embedded_broker_run_without_the_calls_of_linux(desk: De
         desk.canaries.add(key, "API key")
 
 
-def test_a_consent_by_a_server_without_the_calls_of_linux(desk: Desk, idp: IdentityProvider) -> None:
+def test_a_consent_by_a_server_without_the_calls_of_linux(
+    desk: Desk, idp: IdentityProvider, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("s") / "api"  # short enough for a socket
     desk.ready_to_serve(idp)
     broker = (desk.folder / "config" / "broker.yaml").read_text("utf-8")
-    desk.write("broker", broker + "  api: {socket: {path: ../api.sock}}\n")
+    desk.write("broker", broker + f"  api: {{socket: {{path: {path}}}}}\n")
     key = desk.type("api-keys", "create", "runtime", "--role", "runtime").out.strip()
     of = turn(user=f"idp:user:{idp.account('alice').sub}")
     with cold_starts(), serving(desk, prelude=PRELUDE) as process:
-        with SyncRuntime(f"unix:{desk.folder / 'api.sock'}", key) as runtime, runtime.turn(of) as begun:
+        with SyncRuntime(f"unix:{path}", key) as runtime, runtime.turn(of) as begun:
             asked = begun.oauth().get_access_token("mail")
             assert isinstance(asked, AuthorizationRequired), asked
             page = asyncio.run(connect_through(Browser(canaries=desk.canaries), idp, asked.authorization_url, "alice"))

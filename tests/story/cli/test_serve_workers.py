@@ -146,10 +146,10 @@ def test_when_no_worker_can_run_the_parent_gives_up(desk: Desk, idp: IdentityPro
 
 
 @slow
-def test_workers_do_not_outlive_a_parent_that_was_killed(desk: Desk, idp: IdentityProvider):
+def test_workers_do_not_outlive_a_parent_that_was_killed(desk: Desk, idp: IdentityProvider, path: Path):
     """The Unix socket that it left is replaced by the next one."""
     desk.ready_to_serve(idp)
-    path = with_listeners(desk)
+    write_listeners(desk, path)
     with serving(desk, "--workers", "2") as process:
         wait_until_all_serve(desk, 2)
         children = children_of(process.pid)
@@ -187,12 +187,16 @@ def test_the_parent_removes_the_folder_of_the_workers_figures(desk: Desk, idp: I
     assert [] == list(temporary.iterdir())
 
 
-def with_listeners(desk: Desk) -> Path:
-    """The configuration with listeners of the API's own; the path of its socket."""
-    socket_ = f"socket: {{path: ../api.sock, callers: [{{uid: {os.getuid()}}}]}}"
+@pytest.fixture
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("s") / "api"  # short enough for a socket
+
+
+def write_listeners(desk: Desk, path: Path) -> None:
+    """Configure listeners of the API's own, one of them at the socket `path`."""
+    socket_ = f"socket: {{path: {path}, callers: [{{uid: {os.getuid()}}}]}}"
     listeners = f"  api: {{listen: {{port: {free_port()}}}, {socket_}}}\n"
     desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + listeners)
-    return desk.folder / "api.sock"
 
 
 def over(path: Path, request: str = "GET /healthz HTTP/1.1\r\nHost: x") -> bytes:
@@ -206,10 +210,10 @@ def over(path: Path, request: str = "GET /healthz HTTP/1.1\r\nHost: x") -> bytes
 @slow
 @pytest.mark.case("79", "83")
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_each_listener_has_behind_it_what_belongs_there(desk: Desk, idp: IdentityProvider, workers: str):
+def test_each_listener_has_behind_it_what_belongs_there(desk: Desk, idp: IdentityProvider, path: Path, workers: str):
     """Pages and callbacks for people; the API for programs; over the socket a user of this machine needs no key."""
     desk.ready_to_serve(idp)
-    path = with_listeners(desk)
+    write_listeners(desk, path)
     api = int((desk.folder / "config" / "broker.yaml").read_text().partition("api: {listen: {port: ")[2].split("}")[0])
     with serving(desk, "--workers", workers):
         assert 404 == status(desk.port, "/v1/apps")
@@ -248,9 +252,9 @@ def status(port: int, path: str, host: str | None = None) -> int:
 
 
 @slow
-def test_a_socket_that_cannot_be_made_refuses_the_start(desk: Desk, idp: IdentityProvider):
+def test_a_socket_that_cannot_be_made_refuses_the_start(desk: Desk, idp: IdentityProvider, path: Path):
     desk.ready_to_serve(idp)
-    path = with_listeners(desk)
+    write_listeners(desk, path)
     path.write_text("mine")
     for workers in ("1", "2"):
         done = command("serve", "--workers", workers, cwd=desk.folder)

@@ -130,14 +130,16 @@ def _interrupted(*_: object) -> Any:
     raise KeyboardInterrupt
 
 
-async def test_a_sync_client_works_on_the_thread_of_a_running_event_loop(tmp_path: Path) -> None:
+async def test_a_sync_client_works_on_the_thread_of_a_running_event_loop(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     """As in a notebook. It blocks the loop; the broker is elsewhere."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(tmp_path / "api.sock"))
+    listener, path = socket.socket(socket.AF_UNIX), tmp_path_factory.mktemp("s") / "api.sock"
+    listener.bind(str(path))
     listener.listen()
     broker = threading.Thread(target=_answer_once, args=(listener,))
     broker.start()
-    with SyncOAuth(f"unix:{tmp_path}/api.sock", TURN_TOKEN, PATIENT) as oauth:
+    with SyncOAuth(f"unix:{path}", TURN_TOKEN, PATIENT) as oauth:
         assert isinstance(oauth.get_access_token("mail"), Ready)
     broker.join(60)
     listener.close()

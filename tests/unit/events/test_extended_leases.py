@@ -53,7 +53,7 @@ async def test_work_whose_lease_is_lost_is_cancelled_and_has_ended() -> None:
             await asyncio.sleep(0)
             ends.append("cleaned up")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert not await leased(Extensions(True, False)).extended_during(work(), EVERY)
     assert ends == ["cleaned up"]
 

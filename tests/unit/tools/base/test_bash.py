@@ -82,7 +82,7 @@ async def test_a_command_that_does_not_end_is_ended_with_all_its_processes(ctx):
     began = time.monotonic()
     with pytest.raises(ToolFailure, match="did not end in 1 seconds"):
         await shell.exec(ctx, {"command": "setsid sleep 98761 & trap '' TERM; sleep 98762"})
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 60
     assert not running_here("98761")
     assert not running_here("98762")
 
