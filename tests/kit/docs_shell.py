@@ -16,19 +16,18 @@ from tests.kit.cli import REPOSITORY, Desk
 
 PATIENCE = 240.0
 LINK = r"(http://127\.0\.0\.1\S+/connect/\S+)"
+IN_PROCESSES = "docs/tutorials/tools-in-processes.md"
 
 
-def section(title: str, page: str = "docs/agent-runtime.md") -> str:
+def section(title: str, page: str) -> str:
+    """Return a section of a page, or the whole page without a title."""
     text = (REPOSITORY / page).read_text("utf-8")
+    if not title:
+        return text
     return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def page_blocks(page: str, language: str) -> list[str]:
-    """Every block of a page."""
-    return re.findall(rf"```{language}\n(.*?)```", (REPOSITORY / page).read_text("utf-8"), re.DOTALL)
-
-
-def blocks(language: str, title: str = "From another process", page: str = "docs/agent-runtime.md") -> list[str]:
+def blocks(language: str, title: str = "", page: str = IN_PROCESSES) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", section(title, page), re.DOTALL)
 
 

@@ -114,7 +114,7 @@ class Hit(NamedTuple):
 def files() -> Iterator[Path]:
     for pattern in (
         "*.md",
-        "docs/*.md",
+        "docs/**/*.md",
         "store/README.md",
         "clients/*/README.md",
         "clients/*/src/*.ts",

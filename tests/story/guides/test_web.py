@@ -1,4 +1,4 @@
-"""docs/recipes.md, "Flask, Django and Celery": each program in a process of its own, beside a broker that is served."""
+"""docs/how-to/web-applications.md: each program in a process of its own, beside a broker that is served."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from oauthbroker.testing import Canaries, IdentityProvider
 from tests.kit.cli import Desk, environment, free_port, serving
 from tests.kit.docs_shell import LINK, Program, agree, program
-from tests.story.recipes.recipe import put_programs
+from tests.story.guides.guide import put_programs
 
 pytestmark = pytest.mark.slow
 ALICE = "idp:user:U234567"
@@ -66,7 +66,7 @@ def desk(tmp_path: Any, idp: IdentityProvider, canaries: Canaries, monkeypatch: 
     desk.ready_to_serve(idp)
     put_programs(
         tmp_path,
-        "Flask, Django and Celery",
+        "how-to/web-applications",
         **{"https://mail.example.com": idp.base_url, "redis://127.0.0.1:6379/0": "memory://"},
     )
     return desk

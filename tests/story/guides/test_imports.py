@@ -1,4 +1,4 @@
-"""docs/recipes.md: grants of Nango, of Auth0 and of a table, exported as they document it, become grants here."""
+"""docs/how-to/import-grants.md: grants of Nango, of Auth0 and of a table, exported as they document it, become grants here."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from oauthbroker import Ready, open_broker
 from oauthbroker.testing import Canaries, IdentityProvider
 from tests.kit.cli import APP, CLIENT_ID, SECRET, Desk
 from tests.kit.running_broker import turn
-from tests.story.recipes.recipe import of, put_programs, typed
+from tests.story.guides.guide import of, put_programs, typed
 
 pytestmark = pytest.mark.slow
+PAGE = "how-to/import-grants"
 GRANTED = "2025-03-08T09:43:03.725Z"
 KEY = "nango-secret-key"
 
@@ -157,13 +158,13 @@ def test_connections_of_nango_are_exported_checked_and_taken(
     desk: Desk, idp: IdentityProvider, people: list[Elsewhere], nango: str
 ) -> None:
     title = "Coming from Nango"
-    export, take = of(title, "sh")
+    export, take = of(PAGE, "sh", title)
     assert "https://api.nango.dev" in export
     said = asyncio.run(typed(desk.folder, export.replace("https://api.nango.dev", nango), NANGO_SECRET_KEY=KEY))
     assert "not exported: exhausted" in said
     exported = desk.folder / "nango.jsonl"
     assert (6, 0o600) == (len(exported.read_text().splitlines()), exported.stat().st_mode & 0o777)
-    put_programs(desk.folder, title)
+    put_programs(desk.folder, PAGE, title)
     names = {"5f0c-1": people[0].account, "5f0c/2 &": people[1].account, "no-refresh-token": "x", "a-key": "y"}
     subjects = {name: f"google:user:{account}" for name, account in names.items()}
     (desk.folder / "subjects.json").write_text(json.dumps(subjects))
@@ -205,8 +206,8 @@ def test_identities_of_auth0_are_taken_where_they_have_a_refresh_token(
     ]  # fmt: skip
     title = "Coming from Auth0"
     (desk.folder / "users.json").write_text(json.dumps(users))
-    put_programs(desk.folder, title)
-    [take] = of(title, "sh")
+    put_programs(desk.folder, PAGE, title)
+    [take] = of(PAGE, "sh", title)
     said = asyncio.run(typed(desk.folder, take))
     assert ["left out, it has no refresh token: google-oauth2|9"] == [
         it for it in said.splitlines() if "left out" in it
@@ -237,9 +238,9 @@ def test_rows_of_a_table_are_taken(desk: Desk, idp: IdentityProvider, people: li
         table.execute("create table oauth_tokens (provider, google_id, refresh_token, scope, created_at)")
         table.executemany("insert into oauth_tokens values (?, ?, ?, ?, ?)", rows)
         table.commit()
-    [query], [take] = of(title, "sql"), of(title, "sh")
+    [query], [take] = of(PAGE, "sql", title), of(PAGE, "sh", title)
     (desk.folder / "tokens.sql").write_text(query)
-    put_programs(desk.folder, title)
+    put_programs(desk.folder, PAGE, title)
     (desk.folder / "bin").mkdir()
     psql = desk.folder / "bin" / "psql"
     psql.write_text(PSQL.format(python=sys.executable))

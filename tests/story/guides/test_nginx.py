@@ -1,4 +1,4 @@
-"""docs/recipes.md, "nginx with TLS": both blocks, run by a real nginx. Only addresses, ports and paths are other ones."""
+"""docs/how-to/nginx.md: both blocks, run by a real nginx. Only addresses, ports and paths are other ones."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from oauthbroker.testing import Authority, Browser, Canaries, IdentityProvider, 
 from oauthbroker.web.api.request_models import EventsQuery
 from tests.kit import installed
 from tests.kit.cli import Desk, free_port, serving
-from tests.story.recipes.recipe import changed, of
+from tests.story.guides.guide import changed, of
 
 pytestmark = pytest.mark.slow
-TITLE = "nginx with TLS"
+PAGE = "how-to/nginx"
 PATIENCE = 60
 WRAPPER = """\
 daemon off; master_process off; pid {folder}/nginx.pid;
@@ -67,7 +67,7 @@ class Proxy:
     @contextmanager
     def running(self, *, api: bool = False) -> Iterator[None]:
         """With `api`, its second block takes the place of the first one's `location /v1/`."""
-        site, location = of(TITLE, "nginx")
+        site, location = of(PAGE, "nginx")
         assert all(each in site + location for each in self._changes)
         if api:
             site, count = re.subn(r"    location /v1/ \{.*?\n    \}\n", lambda _: location, site, flags=re.DOTALL)
@@ -156,7 +156,7 @@ def stage(tmp_path: Path, idp: IdentityProvider, canaries: Canaries, monkeypatch
     proxy = Proxy(tmp_path / "nginx", desk.port, api)
     secret = desk.serve_app_of(idp)
     idp.change("client-mail", redirect_uris=(f"{proxy.base}/oauth/callback/mail",))
-    [bundle] = of(TITLE, "yaml")
+    [bundle] = of(PAGE, "yaml")
     addresses = {
         "https://agents.example.com": proxy.base,
         "port: 8420": f"port: {desk.port}",
@@ -242,7 +242,7 @@ async def test_where_the_api_is_wanted_its_events_are_not_held_back(
 
 
 def test_nginx_waits_longer_than_a_poll_may_take() -> None:
-    _, location = of(TITLE, "nginx")
+    _, location = of(PAGE, "nginx")
     [seconds] = re.findall(r"proxy_read_timeout (\d+)s;", location)
     [longest] = [limit.le for limit in EventsQuery.model_fields["wait"].metadata if hasattr(limit, "le")]
     assert int(seconds) >= longest + 15

@@ -1,4 +1,4 @@
-"""docs/agent-bundle.md: its files make two agents that answer as the page says."""
+"""docs/tutorials/two-agents.md: its files make two agents that answer as the page says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kit.docs import code_blocks
 from tests.story.agent_world import agent_world, turn_of
 from tests.story.agents_here import REMEMBERING, AgentHere
 
-PAGE = "docs/agent-bundle.md"
+PAGE = "docs/tutorials/two-agents.md"
 
 
 def test_the_agents_of_the_page_answer_with_results_in_the_order_of_the_calls(tmp_path: Path):

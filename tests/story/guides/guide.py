@@ -1,4 +1,4 @@
-"""What the recipes' tests share: the page's blocks as files and commands in a folder."""
+"""What the tests of guides share: the blocks of a page as files and commands in a folder."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from pathlib import Path
 from tests.kit.cli import environment
 from tests.kit.docs_shell import blocks, program, with_shims
 
-PAGE = "docs/recipes.md"
+
+def of(page: str, language: str, title: str = "") -> list[str]:
+    """Return the blocks of a page, or of one section, in one language."""
+    return blocks(language, title, f"docs/{page}.md")
 
 
-def of(title: str, language: str) -> list[str]:
-    """A section's blocks in one language."""
-    return blocks(language, title, PAGE)
-
-
-def put_programs(folder: Path, title: str, **changes: str) -> None:
-    """A section's programs under the names that they say themselves; `changes` are texts that a test replaces."""
-    for block in of(title, "python"):
+def put_programs(folder: Path, page: str, title: str = "", **changes: str) -> None:
+    """Write programs under the names that they say themselves; `changes` are texts that a test replaces."""
+    for block in of(page, "python", title):
         [name] = re.findall(r"^# (\w+\.py)\b", block, re.MULTILINE)
         (folder / name).write_text(changed(block, changes), "utf-8")
 

@@ -1,4 +1,4 @@
-"""docs/quickstart.md, block by block, from the built wheel alone. Only addresses are other ones, and GitHub is scripted."""
+"""docs/tutorials/one-script.md, block by block, from the built wheel alone. Only addresses are other ones, and GitHub is scripted."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import yaml
 
 from oauthbroker.testing import Canaries, Client, IdentityProvider
 from tests.kit.cli import Desk, environment
-from tests.kit.docs_shell import LINK, agree, page_blocks, program
+from tests.kit.docs_shell import LINK, agree, blocks, program
 from tests.kit.packages import bare_environment, built, dist_folder, shared_folder
 
-PAGE = "docs/quickstart.md"
+PAGE = "docs/tutorials/one-script.md"
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ async def test_a_script_asks_once_and_finds_the_token_ready_from_then_on(
     (tmp_path / "config" / "broker.yaml").unlink()
     uris = (f"{desk.base}/oauth/callback/github",)
     client = idp.register(Client("gh", redirect_uris=uris, dialect="github"))
-    [bundle], [script] = page_blocks(PAGE, "yaml"), page_blocks(PAGE, "python")
-    install, once = page_blocks(PAGE, "sh")
+    [bundle], [script] = blocks("yaml", page=PAGE), blocks("python", page=PAGE)
+    install, once = blocks("sh", page=PAGE)
     desk.write("github", at(idp, desk, bundle))
     (tmp_path / "script.py").write_text(script, "utf-8")
     programs = bare_environment(tmp_path / "env")

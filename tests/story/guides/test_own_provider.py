@@ -1,4 +1,4 @@
-"""docs/recipes.md, "A provider of your own": from its documentation to a token, against a provider that does as it says."""
+"""docs/how-to/own-provider.md: from its documentation to a token, against a provider that does as it says."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from oauthbroker.core.errors import Code
 from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, connect_through
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.cli import Desk, environment, serving
-from tests.kit.docs_shell import LINK, agree, program, section
-from tests.story.recipes.recipe import PAGE, changed, of, put_programs, typed
+from tests.kit.docs import page_text
+from tests.kit.docs_shell import LINK, agree, program
+from tests.story.guides.guide import changed, of, put_programs, typed
 
 pytestmark = pytest.mark.slow
-TITLE = "A provider of your own"
+PAGE = "how-to/own-provider"
 ME = Turn("trying", "1", auth=TurnAuth(subjects={"user": "lumen:user:U234567"}))
 
 
@@ -48,10 +49,10 @@ def desk(tmp_path: Path, lumen: IdentityProvider, canaries: Canaries, monkeypatc
         "https://lumen.example.com/oauth/revoke": lumen.url("/revoke"),
         "https://lumen.example.com/api/me": lumen.url("/userinfo"),
     }
-    [app] = of(TITLE, "yaml")
+    [app] = of(PAGE, "yaml")
     assert all(each in app for each in addresses)
     desk.write("lumen", changed(app, addresses))
-    put_programs(tmp_path, TITLE)
+    put_programs(tmp_path, PAGE)
     return desk
 
 
@@ -65,7 +66,7 @@ def registered(desk: Desk, lumen: IdentityProvider) -> str:
 async def test_the_app_of_the_page_gets_a_token_and_revokes_it(
     desk: Desk, lumen: IdentityProvider, canaries: Canaries
 ) -> None:
-    said = await typed(desk.folder, of(TITLE, "sh")[0], stdin=registered(desk, lumen))
+    said = await typed(desk.folder, of(PAGE, "sh")[0], stdin=registered(desk, lumen))
     assert "slack" in said, "the presets are listed"
     canaries.add(desk.key_file.read_text("ascii").strip(), "key")
     canaries.may_show("API key")
@@ -127,4 +128,4 @@ async def test_without_a_quirk_it_ends_as_the_page_says(ready: Desk, lumen: Iden
     del app["spec"]["quirks"][quirk]
     ready.write("lumen", yaml.safe_dump(app))
     assert ("authorization_required", code) == await outcome(lumen)
-    assert f"`{code.value}`" in section(TITLE, PAGE)
+    assert f"`{code.value}`" in page_text(f"docs/{PAGE}.md")
