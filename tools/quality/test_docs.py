@@ -414,7 +414,7 @@ def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
         use,
         tombstone,
     )
-    prose = re.sub(r"```.*?```", "", page_text("docs/store-format.md"), flags=re.DOTALL)
+    prose = re.sub(r"```.*?```", "", page_text("docs/store-records.md"), flags=re.DOTALL)
     named = set(re.findall(r"[A-Za-z]+", " ".join(re.findall(r"`([^`]+)`", prose))))
     printed = {"codeVerifier", "codeChallenge", "method", "requestedScopes", "subjectMode", "name"}  # 12.5.4, 12.5.5
     for record in records:
