@@ -1,7 +1,7 @@
 """Count the words that are written by hand in the pages, and name the longest cell of a table in each.
 
 Left out: blocks of code, pages and blocks that a command writes (`<!-- name: written by ... -->` to `<!-- end of name -->`),
-and CHANGELOG.md, which grows with each release.
+the tables of references, each of whose rows a test holds to the code, and CHANGELOG.md, which grows with each release.
 
     .venv/bin/python -m tools.quality.words
 """
@@ -18,6 +18,7 @@ MOST = 60_000  # words by hand on all pages
 MOST_OF_A_PAGE = 2_500
 FOLDERS = ("bench", "clients/typescript", "deploy", "docs", "examples", "oauthbroker", "release", "store")
 WRITTEN = {"docs/credential-presets.md", "docs/performance.md", "docs/providers.md"}  # by make providers, make performance
+REFERENCES = {f"docs/{name}.md" for name in ("api", "audit", "cli", "configuration", "errors", "how-to/monitoring")}
 LEFT_OUT = re.compile(r"(?ms)^ *```.*?^ *```$|^<!-- (\w+): written by .*?<!-- end of \1 -->|<!--.*?-->")
 CELL = re.compile(r"(?<!\\)\|")
 
@@ -41,8 +42,10 @@ def pages() -> Iterator[Path]:
 def count(name: str, text: str) -> Count:
     """Return the number of words by hand in a page, and of its longest cell."""
     lines = LEFT_OUT.sub("", text).splitlines()
-    cells = [words_in(cell) for line in lines if line.startswith("|") for cell in CELL.split(line)]
-    return Count(name, words_in("\n".join(lines)), max(cells, default=0))
+    rows = [line for line in lines if line.startswith("|")]
+    counted = [line for line in lines if name not in REFERENCES or line not in rows]
+    longest = max((words_in(cell) for row in rows for cell in CELL.split(row)), default=0)
+    return Count(name, words_in("\n".join(counted)), longest)
 
 
 def words_in(text: str) -> int:
