@@ -1,4 +1,4 @@
-"""docs/flowtools.md and flowtools-running.md: their documents load, and its assessment is the one that the command prints."""
+"""The pages of flow tools: their documents load, and its assessment is the one that the command prints."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.unit.flowtools.entity_kit import sqlite_url
 from tests.unit.flowtools.kit import tool_of
 from tests.unit.flowtools.run_kit import Entries
 
-PAGES = ("docs/flowtools.md", "docs/flowtools-running.md")
+PAGES = ("docs/flowtools.md", "docs/flowtools-running.md", "docs/flowtools-serving.md")
 TEXT = "".join(map(docs.page_text, PAGES))
 
 
 def code_blocks(language: str = "python") -> list[str]:
-    """Return the blocks of both pages, in their order."""
+    """Return the blocks of the pages, in their order."""
     return [block for page in PAGES for block in docs.code_blocks(page, language)]
 
 
