@@ -28,7 +28,9 @@ def section(title: str, page: str) -> str:
 
 
 def blocks(language: str, title: str = "", page: str = IN_PROCESSES) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", section(title, page), re.DOTALL)
+    """Return the blocks in a language; "" is that of blocks without one, such as the output of a command."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", section(title, page), re.DOTALL | re.MULTILINE)
+    return [block for said, block in found if said == language]
 
 
 def with_shims(folder: Path) -> str:
