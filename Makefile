@@ -161,8 +161,10 @@ $(FRAMEWORKS:%=.venv-%): .venv-%: $(VENV)/bin/python
 	.venv-$*/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# The site of the documentation, below build/site. What renders it has an environment of its own.
-docs docs-serve: $(DOCS)/.installed $(SITE)
+# The site of the documentation, below build/site. The product makes its reference; what renders it has an environment of
+# its own.
+docs docs-serve: $(RUN) $(DOCS)/.installed $(SITE)
+	@$(BIN)/python -m tools.site.reference build/reference
 	@PYTHONPATH=. $(DOCS)/bin/python -m tools.site.build $(@:docs%=%)
 
 $(DOCS)/.installed: requirements/docs.txt
