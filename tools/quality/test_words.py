@@ -6,7 +6,9 @@ from tools.quality.words import MOST, MOST_OF_A_PAGE, count, counts
 
 
 def test_the_pages_have_no_more_words_than_the_limit() -> None:
-    assert sum(each.words for each in counts()) <= MOST, "merge what is told twice; `python -m tools.quality.words` counts"
+    assert sum(each.words for each in counts()) <= MOST, (
+        "merge what is told twice; `python -m tools.quality.words` counts"
+    )
 
 
 def test_no_page_is_too_long_to_read_in_one_go() -> None:

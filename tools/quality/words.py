@@ -17,7 +17,11 @@ ROOT = Path(__file__).parents[2]
 MOST = 60_000  # words by hand on all pages
 MOST_OF_A_PAGE = 2_500
 FOLDERS = ("bench", "clients/typescript", "deploy", "docs", "examples", "oauthbroker", "release", "store")
-WRITTEN = {"docs/credential-presets.md", "docs/performance.md", "docs/providers.md"}  # by make providers, make performance
+WRITTEN = {
+    "docs/credential-presets.md",
+    "docs/performance.md",
+    "docs/providers.md",
+}  # by make providers, make performance
 REFERENCES = {f"docs/{name}.md" for name in ("api", "audit", "cli", "configuration", "errors", "how-to/monitoring")}
 LEFT_OUT = re.compile(r"(?ms)^ *```.*?^ *```$|^<!-- (\w+): written by .*?<!-- end of \1 -->|<!--.*?-->")
 CELL = re.compile(r"(?<!\\)\|")
