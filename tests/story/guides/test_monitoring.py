@@ -48,9 +48,7 @@ def test_each_alert_says_what_to_do_and_has_a_name_of_its_own() -> None:
 
 def test_no_panel_of_the_dashboard_lies_on_another_one() -> None:
     def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
-        return all(
-            one[at] < other[at] + other[size] and other[at] < one[at] + one[size] for at, size in ("xw", "yh")
-        )
+        return all(one[at] < other[at] + other[size] and other[at] < one[at] + one[size] for at, size in ("xw", "yh"))
 
     assert [] == [pair for pair in combinations([panel["gridPos"] for panel in PANELS], 2) if overlap(*pair)]
     assert len(PANELS) == len({panel["id"] for panel in PANELS})
