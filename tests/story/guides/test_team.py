@@ -72,12 +72,12 @@ async def test_a_grant_of_one_host_is_ready_on_the_other(
         configure(second, idp, first.base)
         assert "oauthbroker serve" == serve.strip()
         started = {"OAUTHBROKER_DATABASE_URL": url}
-        user = f"github:user:{idp.account('alice').sub}"
+        user = f"github:user:{idp.account('alice').number}"
         with serving(first, **started), serving(second, **started):
             for host in (first, second):
                 words = ask.replace("8420", str(host.port)).replace("github:user:583231", user)
                 async with program(
-                    "bash", "-euc", words.replace("python", sys.executable), cwd=tmp_path, env=env
+                    "bash", "-euc", words.replace("python", f"{sys.executable} -u"), cwd=tmp_path, env=env
                 ) as asking:
                     if host is first:
                         await agree(first, idp, await asking.says(f"Open {LINK}"), "alice")
