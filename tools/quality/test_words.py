@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from tools.quality.words import MOST, MOST_OF_A_PAGE, count, counts
+from tools.quality.words import MOST, count, counts
 
 
 def test_the_pages_have_no_more_words_than_the_limit() -> None:
     assert sum(each.words for each in counts()) <= MOST, (
         "merge what is told twice; `python -m tools.quality.words` counts"
     )
-
-
-def test_no_page_is_too_long_to_read_in_one_go() -> None:
-    assert [] == [each for each in counts() if each.words > MOST_OF_A_PAGE]
 
 
 def test_blocks_of_code_written_blocks_and_punctuation_are_no_words_by_hand() -> None:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 MOST = 60_000  # words by hand on all pages
-MOST_OF_A_PAGE = 2_500
 FOLDERS = ("bench", "clients/typescript", "deploy", "docs", "examples", "oauthbroker", "release", "store")
 WRITTEN = {
     "docs/credential-presets.md",

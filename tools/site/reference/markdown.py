@@ -24,7 +24,7 @@ def _kept(part: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return text as code, whatever is in it."""
+    """Return text as code, also where it has backticks."""
     return f"`` {text} ``" if "`" in text else f"`{text}`" if text else ""
 
 

@@ -111,7 +111,7 @@ def _starred(signature: inspect.Signature) -> Iterator[str]:
         elif each.kind is each.KEYWORD_ONLY and not named_only:
             named_only = True
             yield "*"
-        stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        stars = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
         noted = "" if each.annotation is each.empty else f": {_annotation(each.annotation)}"
         equals = " = " if noted else "="
         yield f"{stars}{each.name}{noted}" + ("" if each.default is each.empty else f"{equals}{_value(each.default)}")
