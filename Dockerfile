@@ -1,6 +1,6 @@
 # The broker as a container: non-root, runs on a read-only root, no build tools in what ships.
 #
-# docs/operations.md, "In a container", shows how to run it. Its Broker resource keeps the store in
+# docs/how-to/production.md, "In a container", shows how to run it. Its Broker resource keeps the store in
 # /srv/oauthbroker/store and the key in /srv/oauthbroker/keys. The health check asks the port that it names.
 #
 # Three mounts on purpose: what people write (read-only), what the broker keeps (sealed), and the key that opens it.

@@ -19,7 +19,8 @@
 #                (ARGS="--seconds 60 --seed 2")
 #   make proof   long tables and laws, kills, storm, interleavings and soak, one after another, and one page of figures
 #                (ARGS="--scale 0.1 --minutes 30")
-#   make docs    the documentation as a site, in build/site; make docs-serve shows it while you write
+#   make docs    the documentation as a site, in build/site; make docs-serve shows it while you write;
+#                make docs-look looks at its pages in Chromium: contrast, names and roles (axe), width, search
 #   make prose   lower the count of hard words that are left (ARGS=docs lists them)
 #   make architecture   draw the folders anew in docs/README.md
 #   make mutants     change one place of the core modules at a time: do the nearest tests fail? (ARGS=--planted, ARGS=--sample)
@@ -62,7 +63,7 @@ STORIES_ON_POSTGRES = $(PYTEST) -q -n $(WORKERS) --dist worksteal --store postgr
 # compiled, also where the environment asks for no byte code.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-again test-postgres test-fast test-slow test-e2e node conformance docs docs-serve check fix bench peers frameworks performance soak kills storm hosts cases prose mutants folders providers wheel pins
+.PHONY: help demo test test-again test-postgres test-fast test-slow test-e2e node conformance docs docs-serve docs-look check fix bench peers frameworks performance soak kills storm hosts cases prose mutants folders providers wheel pins
 .PHONY: $(FRAMEWORKS:%=.venv-%) dist audit image release clean
 .DEFAULT_GOAL := help
 
@@ -161,9 +162,15 @@ $(FRAMEWORKS:%=.venv-%): .venv-%: $(VENV)/bin/python
 	.venv-$*/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# The site of the documentation, below build/site. What renders it has an environment of its own.
-docs docs-serve: $(DOCS)/.installed $(SITE)
+# The site of the documentation, below build/site. The product makes its reference; what renders it has an environment of
+# its own.
+docs docs-serve: $(RUN) $(DOCS)/.installed $(SITE)
+	@$(BIN)/python -m tools.site.reference build/reference
+	@$(DOCS)/bin/codespell --ignore-words tools/site/our_words.txt *.md docs store/README.md clients/*/README.md build/reference
 	@PYTHONPATH=. $(DOCS)/bin/python -m tools.site.build $(@:docs%=%)
+
+docs-look: docs $(DEV) node
+	$(BIN)/python -m tools.site.look
 
 $(DOCS)/.installed: requirements/docs.txt
 	@./requirements/venv "$(PYTHON)" $(DOCS)

@@ -73,7 +73,7 @@ def test_the_port_that_is_told_is_the_default_one(stages):
 def test_the_pages_broker_takes_the_place_of_the_examples(tmp_path, monkeypatch):
     """Mounted at /srv/oauthbroker: the folder `config/` with this one file replaced is a bundle that is taken."""
     section = (
-        (REPOSITORY / "docs/operations.md")
+        (REPOSITORY / "docs/how-to/production.md")
         .read_text("utf-8")
         .partition("\n## In a container\n")[2]
         .partition("\n## ")[0]

@@ -30,7 +30,7 @@ def rendered(preset: CredentialPreset) -> list[str]:
     """Return every fact with its source, and a CredentialApp to start from."""
     page = f"https://{preset.documentation}" if preset.documentation else "no page is known"
     lines = [f"{preset.title} ({preset.name}), a key or another static credential, {page}", ""]
-    for path, text in _facts(preset):
+    for path, text in facts_of(preset):
         source = preset.source(path)
         lines.append(f"{'?' if source.startswith('unverified') else ' '} {path:<16}  {shown(text)}")
         lines.append(f"  {'':<16}    {shown(source)}")
@@ -73,7 +73,7 @@ def _carried(preset: CredentialPreset) -> str:
     return f"{placement.kind}{f': {names}' if names else ''}{beside}"
 
 
-def _facts(preset: CredentialPreset) -> Iterator[tuple[str, str]]:
+def facts_of(preset: CredentialPreset) -> Iterator[tuple[str, str]]:
     """Yield the path and the words of every fact."""
     for path in preset.fact_paths():
         kind, _, name = path.partition(".")

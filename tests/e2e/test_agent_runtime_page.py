@@ -1,4 +1,4 @@
-"""docs/agent-runtime.md, "In your runtime", "What you configure" and "From another process", and docs/testing.md, "Trying it on this machine": every
+"""docs/tutorials/agent-runtime.md and tools-in-processes.md, and docs/testing.md, "Trying it on this machine": every
 block as it is printed, against `oauthbroker serve` in a process of its own. Only addresses are other ones."""
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tests.kit.cli import REPOSITORY, Desk, environment, free_port, serving
 from tests.kit.docs_shell import LINK, Program, agree, blocks, program, section, with_shims
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+PAGE = "docs/tutorials/agent-runtime.md"
 ADDRESS = "http://127.0.0.1:8420"  # on the pages; a test takes a free port
 NEWCOMER = Account("newcomer", "U1", "T111")  # whom the page's bundle names as its authorizer
 ENDPOINTS = """\
@@ -68,7 +69,7 @@ def _copied(source: Path, target: Path) -> None:
 
 
 async def _typed_once(desk: Desk, secret: Secret) -> None:
-    once, _ = blocks("sh", "What you configure")
+    once, _ = blocks("sh", "What you configure", PAGE)
     env = environment(PATH=with_shims(desk.folder))
     async with program("bash", "-euc", once, cwd=desk.folder, env=env) as shell:
         await shell.type(secret.reveal())
@@ -91,8 +92,8 @@ async def configured(
 ) -> Desk:
     """The folder of a user who did what "What you configure" says, word by word, up to `serve`. Slack is scripted."""
     desk = Desk(tmp_path, canaries, monkeypatch, capsys)
-    once, _ = blocks("sh", "What you configure")
-    [bundle] = blocks("yaml", "What you configure")
+    once, _ = blocks("sh", "What you configure", PAGE)
+    [bundle] = blocks("yaml", "What you configure", PAGE)
     at_idp = ENDPOINTS.format(base=idp.base_url)
     desk.write("slack", bundle.replace("  provider: slack\n", f"  provider: slack\n{at_idp}"))
     [client_id] = re.findall(r"SLACK_CLIENT_ID=(\S+)", once)
@@ -108,7 +109,7 @@ async def configured(
 @pytest.fixture
 def desk(configured: Desk) -> Iterator[Desk]:
     """The same folder, while it is served."""
-    _, serve = blocks("sh", "What you configure")
+    _, serve = blocks("sh", "What you configure", PAGE)
     command, *words = shlex.split(serve, comments=True)
     assert ("oauthbroker", "serve") == (command, words[0])
     with serving(configured, *words[1:], SLACK_CLIENT_ID=os.environ["SLACK_CLIENT_ID"]):
@@ -212,7 +213,7 @@ async def test_the_programs_do_not_ask_a_user_again_who_declined(
 @asynccontextmanager
 async def in_one_process(desk: Desk) -> AsyncIterator[Program]:
     """The page's first program, in the configured folder. It serves its own pages."""
-    [block] = blocks("python", "In your runtime")
+    [block] = blocks("python", "In your runtime", PAGE)
     assert block.startswith("# agent.py\n")
     (desk.folder / "agent.py").write_text(block, "utf-8")
     env = environment(SLACK_CLIENT_ID=os.environ["SLACK_CLIENT_ID"], PYTHONPATH=str(REPOSITORY))

@@ -16,20 +16,21 @@ from tests.kit.cli import REPOSITORY, Desk
 
 PATIENCE = 240.0
 LINK = r"(http://127\.0\.0\.1\S+/connect/\S+)"
+IN_PROCESSES = "docs/tutorials/tools-in-processes.md"
 
 
-def section(title: str, page: str = "docs/agent-runtime.md") -> str:
+def section(title: str, page: str) -> str:
+    """Return a section of a page, or the whole page without a title."""
     text = (REPOSITORY / page).read_text("utf-8")
+    if not title:
+        return text
     return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def page_blocks(page: str, language: str) -> list[str]:
-    """Every block of a page."""
-    return re.findall(rf"```{language}\n(.*?)```", (REPOSITORY / page).read_text("utf-8"), re.DOTALL)
-
-
-def blocks(language: str, title: str = "From another process", page: str = "docs/agent-runtime.md") -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", section(title, page), re.DOTALL)
+def blocks(language: str, title: str = "", page: str = IN_PROCESSES) -> list[str]:
+    """Return the blocks in a language; "" is that of blocks without one, such as the output of a command."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", section(title, page), re.DOTALL | re.MULTILINE)
+    return [block for said, block in found if said == language]
 
 
 def with_shims(folder: Path) -> str:

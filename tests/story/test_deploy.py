@@ -158,7 +158,8 @@ def test_every_secret_that_a_pod_reads_is_made_by_the_page_and_the_bundle_is_who
 
 
 def test_one_image_tag_stands_in_every_example() -> None:
-    """A release writes its version into kustomization.yaml, compose.yaml, deploy/README.md and docs/operations.md."""
+    """A release writes its version into kustomization.yaml, compose.yaml, deploy/README.md, docs/how-to/kubernetes.md and
+    production.md."""
     (image,) = KUSTOMIZATION["images"]
     pairs = [
         (each["image"])
@@ -168,7 +169,7 @@ def test_one_image_tag_stands_in_every_example() -> None:
     assert {image["name"]} == set(pairs), "without a tag: kustomization.yaml has it"
     wanted = f"oauthbroker:{VERSION}"
     assert wanted == f"{image['name']}:{image['newTag']}" == compose()["services"]["broker-1"]["image"]
-    for page in ("deploy/README.md", "docs/operations.md"):
+    for page in ("deploy/README.md", "docs/how-to/production.md"):
         assert {wanted} == set(re.findall(r"oauthbroker:[0-9][\w.]*", (ROOT / page).read_text("utf-8"))), page
 
 
@@ -189,7 +190,7 @@ def test_the_page_makes_the_key_that_the_job_and_the_brokers_read(
     postgres_server: postgres.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commands of the page up to kubectl, then those of the containers, each with its own variables."""
-    page = (DEPLOY / "README.md").read_text("utf-8")
+    page = (ROOT / "docs/how-to/kubernetes.md").read_text("utf-8")
     lines = re.findall(r"^(?:export OAUTHBROKER_|OAUTHBROKER_STORE_ROOT=).*$", page, re.MULTILINE)
     shutil.copytree(CLUSTER, tmp_path / "kubernetes")
     script = "set -eu\noauthbroker() { " + f'{sys.executable} -m oauthbroker "$@"; }}\n' + "\n".join(lines)

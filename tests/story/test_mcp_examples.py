@@ -1,4 +1,4 @@
-"""The programs and files of examples/mcp are what docs/mcp.md points at, and they work."""
+"""The programs and files of examples/mcp are those that docs/mcp.md and a tutorial point at, and they work."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.kit.cli import environment
 from tests.kit.docs import ROOT, code_blocks
 
 EXAMPLES = ROOT / "examples" / "mcp"
+EDITOR = "docs/tutorials/mcp-servers-in-an-editor.md"
 
 
 @pytest.mark.slow
@@ -32,11 +33,11 @@ def test_a_host_and_a_server_of_the_examples_tell_the_story() -> None:
 
 
 def test_the_editors_files_are_those_of_the_page() -> None:
-    (block,) = (block for block in code_blocks("docs/mcp.md", "yaml") if "kind: Broker" in block)
+    (block,) = (block for block in code_blocks(EDITOR, "yaml") if "kind: Broker" in block)
     config = EXAMPLES / "editor" / "config"
     assert dedent(block).strip() == (config / "work.yaml").read_text("utf-8").strip()
     assert {"tickets"} == load(config).apps.keys()
-    (line,) = code_blocks("docs/mcp.md", "json")
+    (line,) = code_blocks(EDITOR, "json")
     assert dedent(line).strip() == (EXAMPLES / "editor" / "mcp.json").read_text("utf-8").strip()
 
 

@@ -67,7 +67,7 @@ async def test_a_row_of_the_table_is_what_happens(harness: Harness, row: str, sc
 
 
 def test_the_numbers_on_the_page_are_the_numbers_in_the_code() -> None:
-    limits, operations = Limits(), DOCS.joinpath("operations.md").read_text("utf-8")
+    limits, troubleshooting = Limits(), DOCS.joinpath("troubleshooting.md").read_text("utf-8")
     intents = Intent("", NOON), Intent("", NOON, 100, noticed=True), Intent("", NOON, 100)
     assert [1, 300, 8] == [intent.retry_at.timestamp() - NOON.timestamp() for intent in intents]
     assert "; up to 8 s where our own process died" in PAGE
@@ -78,7 +78,7 @@ def test_the_numbers_on_the_page_are_the_numbers_in_the_code() -> None:
     assert f"`limits.rejectionsPerHour` times ({limits.rejections_per_hour})" in PAGE
     assert f"or {limits.default_min_ttl_seconds} s if it says nothing" in PAGE
     assert (5, True) == (LONGEST_PAUSE, max(FIRST_PAUSES) < LONGEST_PAUSE < grace_of(LEASE_SECONDS))
-    assert "as long as it lives, at least every five seconds" in operations
+    assert "as long as it lives, at least every five seconds" in troubleshooting
     assert (4, "At most four are refreshed at once" in PAGE) == (background.AT_ONCE, True)
 
 

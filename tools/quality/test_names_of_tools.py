@@ -12,7 +12,7 @@ from tests.kit.docs import ROOT, code_blocks, page_text
 from tools.quality.architecture import names_used
 
 PUBLIC = set(tools.__all__) - {"PLUGIN"}
-PAGES = [f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def used(path: Path) -> set[str]:

@@ -22,7 +22,7 @@ from oauthbroker.config.written.resource_specs import SPECS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *(ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "store/README.md")),
     *(ROOT / name for name in ("clients/typescript/README.md",)),
 ]
@@ -36,7 +36,7 @@ EXECUTED = {
     "mermaid",
     "html",
 }  # each by the test of its page; a page may be new to the last two
-RAN_ON = {"nginx": {"docs/recipes.md"}, "sql": {"docs/recipes.md"}, "toml": {"docs/plugins.md"}, "html": {"docs/plugins.md"}, "mermaid": {"docs/README.md"}, "ts": {"docs/agent-runtime.md", "docs/clients.md", "docs/injection.md", "clients/typescript/README.md"}}  # fmt: skip
+RAN_ON = {"nginx": {"docs/how-to/nginx.md"}, "sql": {"docs/how-to/import-grants.md"}, "toml": {"docs/plugins.md"}, "html": {"docs/plugins.md"}, "mermaid": {"docs/README.md"}, "ts": {"docs/tutorials/tools-in-processes.md", "docs/clients.md", "docs/injection.md", "clients/typescript/README.md"}}  # fmt: skip
 HEAD = {"apiVersion": "agents.example.io/v1alpha1", "kind": "Broker", "metadata": {"name": "broker"}}
 
 
@@ -77,8 +77,8 @@ def without_files(spec: dict[str, Any]) -> dict[str, Any]:
 OF_PLUGINS = (
     "docs/plugins.md",
     "docs/gateway.md",
-    "docs/agent-bundle.md",
-)  # tests/story/test_plugins_docs.py, unit/gateway/test_page.py and story/test_agent_bundle_docs.py load them
+    "docs/tutorials/two-agents.md",
+)  # tests/story/test_plugins_docs.py, unit/gateway/test_page.py and story/guides/test_two_agents.py load them
 KINDS_OF_PLUGINS = {"McpServer"}  # tests/story/cli/test_mcp_serve.py loads the page's
 
 

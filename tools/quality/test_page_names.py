@@ -73,7 +73,8 @@ def _is_other_adapter(page: str, said: ast.ImportFrom) -> bool:
 
 
 def test_the_resources_of_the_examples_load(tmp_path: Path) -> None:
-    blocks = code_blocks("docs/integrations/README.md", "yaml")
+    pages = ("docs/tutorials/agent-frameworks.md", "docs/integrations/README.md")
+    blocks = [block for page in pages for block in code_blocks(page, "yaml")]
     (tmp_path / "broker.yaml").write_text("---\n".join(blocks), "utf-8")
     loaded: Any = load(tmp_path)
     assert ({"mail", "tickets"}, {"Tool/mail", "Tool/tickets"}) == ({*loaded.apps}, {*loaded.tools})

@@ -40,7 +40,7 @@ def test_a_block_keeps_its_lines_and_a_named_one_is_a_module_of_its_own(tmp_path
 
 def test_every_page_with_python_is_checked():
     read = {page.name for page in page_types.pages() if page_types.modules_of(page)}
-    assert {"README.md", "quickstart.md", "embedding.md", "clients.md", "recipes.md"} <= read
+    assert {"README.md", "one-script.md", "embedding.md", "clients.md", "web-applications.md"} <= read
 
 
 def test_what_does_not_type_check_is_found(tmp_path: Path):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+from tools.site.reference.__main__ import write
 from tools.site.stage import ROOT, stage
 
+SITE = ROOT / "tools" / "site" / "site.yml"
 IN_SITE = re.compile(r"[\w/.-]+\.md")
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    navigation = (ROOT / "tools" / "site" / "site.yml").read_text("utf-8").partition("\nnav:")[2]
+    navigation = SITE.read_text("utf-8").partition("\nnav:")[2]
     listed = IN_SITE.findall(navigation)
     pages = {str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")}
     pages |= {f"{name}.md" for name in ("README", "SECURITY", "CONTRIBUTING", "CHANGELOG")}
@@ -20,7 +23,13 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
 
 def test_each_linked_file_is_staged_where_the_link_leads(tmp_path: Path) -> None:
-    stage(tmp_path)
-    assert (tmp_path / "docs" / "quickstart.md").read_text("utf-8").startswith("# ")
-    assert (tmp_path / "examples" / "frameworks" / "langgraph_agent.py").is_file()
-    assert "](https" not in (tmp_path / "config" / "files.md").read_text("utf-8")
+    site = tmp_path / "pages"
+    write(tmp_path / "reference")
+    stage(site, tmp_path / "reference")
+    assert (site / "docs" / "quickstart.md").read_text("utf-8").startswith("# ")
+    assert (site / "examples" / "frameworks" / "langgraph_agent.py").is_file()
+    assert "](https" not in (site / "config" / "files.md").read_text("utf-8")
+    assert "[`slack`](../reference/providers/slack.md)" in (site / "docs" / "providers.md").read_text("utf-8")
+    assert json.loads((site / "reference" / "openapi.json").read_text("utf-8"))["paths"]
+    made = set(re.findall(r"reference/[\w/.-]+\.md", SITE.read_text("utf-8")))
+    assert [] == [each for each in made if not (site / each).is_file()], "the navigation names a page that is not made"

@@ -14,6 +14,7 @@ from tools.site.stage import ROOT, stage
 HERE = Path(__file__).parent
 BUILD = ROOT / "build"
 SITE = BUILD / "site"
+REFERENCE = BUILD / "reference"  # `python -m tools.site.reference` makes it, in the environment of the product
 PACKAGES = HERE / "node_modules"
 SCRIPTS = {"mermaid.min.js": "mermaid/dist/mermaid.min.js", "iframe-worker.js": "iframe-worker/shim/index.js"}
 ELSEWHERE = "https://unpkg.com/iframe-worker/shim"  # where the theme would load its worker from
@@ -22,7 +23,7 @@ LEAD = '<!doctype html><meta charset="utf-8"><title>oauthbroker</title><meta htt
 
 def main(words: list[str]) -> int:
     """Build, or with the word `-serve` show the pages at a loopback address and build again what changes."""
-    stage(BUILD / "pages")
+    stage(BUILD / "pages", REFERENCE)
     for name, source in SCRIPTS.items():
         shutil.copyfile(PACKAGES / source, BUILD / "pages" / "assets" / name)
     config = BUILD / "site.yml"

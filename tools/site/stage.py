@@ -1,7 +1,8 @@
 """Lay the pages out for the site as they lie in the repository, so that their relative links hold in both.
 
 A page may link to a file that is no page (an example, a licence): that file is copied. A link to a folder leads to its
-README, or to a list of its files.
+README, or to a list of its files. A link to the file of a preset leads to its page in the reference, which the site alone
+has (tools/site/reference).
 """
 
 from __future__ import annotations
@@ -9,20 +10,21 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from posixpath import normpath
+from posixpath import normpath, relpath
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
 CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
-DIAGRAMS = "assets/mermaid.min.js"
+PRESET = re.compile(r"oauthbroker/(providers/(?:credentials/)?[\w-]+)\.yaml")
 
 
-def stage(into: Path) -> None:
-    """Copy the pages and all that they link to, and the pages which these link to. Raises FileNotFoundError for a link
-    to nothing."""
+def stage(into: Path, reference: Path) -> None:
+    """Copy the pages, those of the reference, all that they link to, and the pages which these link to. Raises
+    FileNotFoundError for a link to nothing."""
     shutil.rmtree(into, ignore_errors=True)
     todo = [*FIRST, *(str(each.relative_to(ROOT)) for each in (ROOT / "docs").rglob("*") if each.is_file())]
+    todo += [f"reference/{each.relative_to(reference)}" for each in reference.rglob("*") if each.is_file()]
     done = set[str]()
     while todo:
         path = todo.pop()
@@ -32,9 +34,9 @@ def stage(into: Path) -> None:
         target = into / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if not path.endswith(".md"):
-            shutil.copyfile(ROOT / path, target)
+            shutil.copyfile(_source(path, reference), target)
             continue
-        text, linked = _page(path)
+        text, linked = _page(path, reference)
         target.write_text(text, "utf-8")
         todo += linked
     _copy(Path(__file__).parent / "assets", into / "assets")
@@ -44,25 +46,28 @@ def _copy(source: Path, target: Path) -> None:
     shutil.copytree(source, target, dirs_exist_ok=True)
 
 
-def _page(path: str) -> tuple[str, list[str]]:
-    """Return the text of a page, with its links to folders completed, and the paths that it links to."""
+def _source(path: str, reference: Path) -> Path:
+    return reference / path.removeprefix("reference/") if path.startswith("reference/") else ROOT / path
+
+
+def _page(path: str, reference: Path) -> tuple[str, list[str]]:
+    """Return the text of a page, with its links to folders and presets completed, and the paths that it links to."""
     if path.endswith("/files.md"):
         return _list_of(path.removesuffix("/files.md"))
-    here, linked = Path(path).parent, list[str]()
+    here, linked = Path(path).parent.as_posix(), list[str]()
 
     def completed(found: re.Match[str]) -> str:
-        at = normpath((here / found[1]).as_posix())
-        more = ""
+        at = normpath(f"{here}/{found[1]}")
         if (ROOT / at).is_dir():
-            more = "README.md" if (ROOT / at / "README.md").is_file() else "files.md"
-            at = f"{at}/{more}"
-        elif not (ROOT / at).is_file():
+            at += "/README.md" if (ROOT / at / "README.md").is_file() else "/files.md"
+        elif not _source(at, reference).is_file():
             raise FileNotFoundError(f"{path} links to {found[1]}, which is no file. Mend the link.")
+        elif preset := PRESET.fullmatch(at):
+            at = f"reference/{preset[1]}.md"
         linked.append(at)
-        slash = "/" if more and not found[1].endswith("/") else ""
-        return f"{found[1]}{slash}{more}{found[2] or ''}"
+        return f"{relpath(at, here)}{found[2] or ''}"
 
-    parts = CODE.split((ROOT / path).read_text("utf-8"))
+    parts = CODE.split(_source(path, reference).read_text("utf-8"))
     return "".join(part if odd % 2 else LINK.sub(completed, part) for odd, part in enumerate(parts)), linked
 
 

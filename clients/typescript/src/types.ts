@@ -202,7 +202,7 @@ export interface GrantSummary {
   unverified: boolean;
 }
 
-/** A line of an import, as docs/operations.md lists its members. */
+/** A line of an import, as docs/how-to/import-grants.md lists its members. */
 export type ImportLine = Record<string, unknown>;
 
 /** How many lines had each outcome, and the first refused ones, numbered from 1. */

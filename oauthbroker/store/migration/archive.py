@@ -1,4 +1,4 @@
-"""The archive of a store: its sealed records, tags and keyring as lines of JSON. Format: docs/backup.md.
+"""The archive of a store: its sealed records, tags and keyring as lines of JSON (docs/how-to/backup-and-restore.md).
 
 Importing an archive makes a restored store: it has the id and the keys of the store that was exported, and does not
 open for brokers until an operator accepts it.

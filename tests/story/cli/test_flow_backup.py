@@ -239,7 +239,7 @@ def posted(port: int, tool: str, key: str, body: dict[str, Any]) -> tuple[int, A
 def test_store_and_database_are_restored_together_in_another_folder_and_served(
     desk: Desk, canaries: Canaries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The key goes its own way, as docs/backup.md says."""
+    """The key goes its own way, as docs/how-to/backup-and-restore.md says."""
     identity = pyrage.x25519.Identity.generate()
     (desk.folder / "identity.txt").write_text(f"{identity}\n")
     (desk.folder / "identity.txt").chmod(0o600)

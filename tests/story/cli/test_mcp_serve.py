@@ -32,7 +32,9 @@ pytestmark = pytest.mark.slow
 
 def start_to_end() -> list[str]:
     """Return the resources of the page's section for one person on one machine: Broker, OAuthApp, McpServer."""
-    (block,) = (block for block in code_blocks("docs/mcp.md", "yaml") if "kind: Broker" in block)
+    (block,) = (
+        block for block in code_blocks("docs/tutorials/mcp-servers-in-an-editor.md", "yaml") if "kind: Broker" in block
+    )
     return dedent(block).split("---\n")
 
 

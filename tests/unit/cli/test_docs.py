@@ -45,7 +45,7 @@ def test_every_command_and_option_is_on_the_page():
             assert option in line, f"{name} {option}"
 
 
-PAGES = [REPOSITORY / "README.md", REPOSITORY / "SECURITY.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "SECURITY.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 STARTS = re.compile(  # where a line runs the command: by itself, in a pipe, inside $( ), in the unit, in the container
     r"(?:^[ ]*|[|][ ]*|[$][(]|^ExecStart=\S*/|opentelemetry-instrument )oauthbroker |^run (?=[a-z])", re.MULTILINE
 )

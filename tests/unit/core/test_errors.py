@@ -187,3 +187,10 @@ def test_the_typescript_client_says_its_own_errors_in_the_sentences_of_this_tabl
         said = dict(re.findall(r'(\w+):\s+"(.+?)",', block))
         assert {"brokerUnreachable", "brokerAnswerInvalid", "requestInvalid", "unauthenticated"} == said.keys()
         assert {code: BrokerError(Code(code)).message(locale) for code in said} == said
+
+
+def test_the_page_on_troubleshooting_says_of_every_code_what_to_do() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text("utf-8")
+    rows = "".join(line for line in page.splitlines() if line.startswith("|"))
+    assert set() == {code.value for code in Code} - set(re.findall(r"`(\w+)`", rows))
+    assert "(troubleshooting.md)" in PAGE

@@ -1,14 +1,13 @@
-"""docs/credential-presets.md, written from the presets: `make providers` writes it, and the test refuses a page that differs."""
+"""docs/credential-presets.md, written from the presets: `make providers` writes it, and the test refuses a page that differs.
+The page of each preset is made for the site alone (tools/site/reference/provider_pages.py)."""
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from oauthbroker.cli.credential_presets import HEAD, app_yaml, row
 from oauthbroker.config import ConfigInvalidError, load
@@ -33,18 +32,15 @@ request that checks a credential before it is stored. An app's own fields overri
 another account, and a request of a tool. [Providers](providers.md) has the presets of OAuthApps.
 
 Where the check names an account, it is compared with the user, as OAuth accounts are. Where it names none, the app needs
-`owner.binding`: `brokerLogin`, or `localOperator` on one machine. (?) marks a fact without a written source: try it before
-you rely on it.
+`owner.binding`: `brokerLogin`, or `localOperator` on one machine. The page of each preset is behind its name; in the repository
+that is its file, with the sources of its facts under `evidence`. Try an unverified fact before you rely on it.
 
 """
 
 
 def page() -> str:
     known = list(credential_presets().values())
-    parts = [INTRO, *_table(_overview(known)), ""]
-    for preset in known:
-        parts += [*_section(preset), ""]
-    return "\n".join(parts)
+    return "\n".join([INTRO, *_table(_overview(known)), ""])
 
 
 def _overview(known: Iterable[CredentialPreset]) -> Iterator[tuple[str, ...]]:
@@ -52,49 +48,9 @@ def _overview(known: Iterable[CredentialPreset]) -> Iterator[tuple[str, ...]]:
     for preset in known:
         name, *others = row(preset)
         yield (
-            f"[`{name}`](#{_anchor(preset)})",
+            f"[`{name}`](../oauthbroker/providers/credentials/{name}.yaml)",
             *(f"`{text}`" if "{" in text or "/" in text else text for text in others),
         )
-
-
-def _section(preset: CredentialPreset) -> Iterator[str]:
-    yield f"### {preset.title}"
-    yield ""
-    yield f"`provider: {preset.name}`, [documentation](https://{preset.documentation})"
-    yield ""
-    yield from _table(_rows(preset))
-
-
-def _rows(preset: CredentialPreset) -> Iterator[tuple[str, ...]]:
-    yield "what", "", "learnt from"
-    for name, param in preset.params.items():
-        usual = f"; {param.default} if it is left out" if param.default else ""
-        yield _row(preset, f"params.{name}", f"`params.{name}`", f"{param.description}{usual}")
-    for name, field in preset.fields.items():
-        form = f", like `{field.example}`" if field.example else ""
-        where = f", from <{field.obtain}>" if field.obtain else ""
-        yield _row(preset, f"fields.{name}", f"field `{name}`", f"{field.title}{form}{where}")
-    inject = preset.inject.model_dump(by_alias=True, exclude_unset=True)
-    yield _row(preset, "inject", "requests carry", f"`{_flow(inject)}`")
-    yield _row(preset, "apiHosts", "hosts of the API", " ".join(f"`{host}`" for host in preset.api_hosts))
-    if preset.verify is not None:
-        asked = preset.verify
-        more = asked.model_dump(by_alias=True, exclude_unset=True, include={"headers", "body"})
-        text = f"`{asked.method} {asked.path}`{f' with `{_flow(more)}`' if more else ''}"
-        names = f"; it names `{asked.account}`" if asked.account else "; it names no account"
-        refused = "".join(f"; {status} means a wrong one, too" for status in asked.refused)
-        yield _row(preset, "verify", "checked by", text + names + refused)
-    for index, note in enumerate(preset.notes):
-        yield _row(preset, f"notes.{index}", "note", note)
-
-
-def _row(preset: CredentialPreset, path: str, label: str, text: str) -> tuple[str, ...]:
-    source = preset.source(path)
-    return label, text + (" (?)" if source.startswith("unverified") else ""), source
-
-
-def _flow(data: object) -> str:
-    return yaml.safe_dump(data, default_flow_style=True, width=1000, sort_keys=False).strip()
 
 
 def _table(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
@@ -104,29 +60,12 @@ def _table(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
             yield "|" + "---|" * len(cells)
 
 
-def _anchor(preset: CredentialPreset) -> str:
-    return re.sub(r"[^\w -]", "", preset.title.lower()).replace(" ", "-")
-
-
 # --- tests
 
 
 def test_the_page_is_up_to_date():
     """Run `make providers` and commit docs/credential-presets.md."""
     assert page() == PAGE.read_text("utf-8")
-
-
-@pytest.mark.parametrize("name", credential_presets())
-def test_every_fact_has_its_row_with_its_source_and_its_doubt(name: str):
-    preset = credential_presets()[name]
-    rows = list(_rows(preset))[1:]
-    shown = [path for path in preset.fact_paths() if path not in {"apiBasePath", "life"}]
-    assert sorted(map(preset.source, shown)) == sorted(source for *_, source in rows)
-    assert all(text.endswith(" (?)") == source.startswith("unverified") for _, text, source in rows)
-
-
-def test_every_preset_has_an_anchor_of_its_own():
-    assert len(credential_presets()) == len({_anchor(it) for it in credential_presets().values()})
 
 
 @pytest.mark.parametrize("preset", credential_presets().values(), ids=list(credential_presets()))

@@ -1,11 +1,11 @@
-"""docs/providers.md, written from the presets: `make providers` writes it, and the test refuses a page that differs."""
+"""docs/providers.md, written from the presets: `make providers` writes it, and the test refuses a page that differs. The
+page of each preset is made for the site alone (tools/site/reference/provider_pages.py)."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,11 +13,10 @@ import pytest
 from oauthbroker.config import load
 from oauthbroker.config.values.preset_endpoints import fill
 from oauthbroker.providers import Preset, presets
-from oauthbroker.providers.words import Fact, account, facts, flows, own_facts
+from oauthbroker.providers.words import Fact, account, facts, flows
 from tests.kit.popular_entries import popular_rows
 from tests.kit.popular_presets import POPULAR
 
-MOST_WORDS = 40  # of a cell
 POPULAR_FACTS = {
     "endpoints.authorizationUrl": "authorization endpoint",
     "endpoints.tokenUrl": "token endpoint",
@@ -27,6 +26,7 @@ POPULAR_FACTS = {
     "revoke": "revocation",
     "apiHosts": "hosts of the API",
 }
+FILES = "../oauthbroker/providers"  # on the site, such a link leads to the page of the preset
 PAGE = Path(__file__).parents[3] / "docs" / "providers.md"
 INTRO = """\
 # Providers
@@ -36,6 +36,9 @@ Written by `make providers` from the files in `oauthbroker/providers/`; a test r
 A preset supplies the fields that an OAuthApp leaves out: a provider's endpoints, its deviations from the standards, and the
 spelling of its accounts. `oauthbroker providers show NAME` prints one, with what to register at the provider and an OAuthApp to start from. An app's own fields
 override the preset; [its own endpoints replace the preset's as a whole](configuration.md#providers). Presets are data, not code.
+
+**Each preset's own page** is behind its name in the table below. In the repository that is its file, with the sources of its
+facts under `evidence`.
 
 **Sources.** Every fact names its source. *documentation* is a page that we read; the date is
 the day of reading, in a stored copy that may be older, unless it says otherwise. *package* is a maintained library of that
@@ -53,7 +56,7 @@ the app must write its own, because the provider's answers do not identify the a
 POPULAR_INTRO = """\
 ## The 25 asked for most
 
-The facts that an app of these relies on. (?) marks an unverified fact; the sections below have the sources.
+The facts that an app of these relies on. (?) marks an unverified fact; the preset's own page has the sources.
 
 """
 ENTRIES_INTRO = """\
@@ -126,9 +129,7 @@ address and not a name.
 def page() -> str:
     known = list(presets().values())
     parts = [INTRO, *_table(_overview(known)), "", POPULAR_INTRO, *_table(_popular()), ""]
-    parts += [ENTRIES_INTRO, *_table(popular_rows()), "", OUTRO, "## Presets", ""]
-    for preset in known:
-        parts += [*_section(preset), ""]
+    parts += [ENTRIES_INTRO, *_table(popular_rows()), "", OUTRO]
     return "\n".join(parts)
 
 
@@ -136,7 +137,7 @@ def _overview(known: list[Preset]) -> Iterator[tuple[str, ...]]:
     yield "provider", "account of a person", "account of a team", "flows", "unverified"
     for preset in known:
         yield (
-            f"[`{preset.name}`](#{_anchor(preset)})",
+            f"[`{preset.name}`]({FILES}/{preset.name}.yaml)",
             _doubted(*account(preset, "user")),
             _doubted(*account(preset, "global")),
             _doubted(*flows(preset)),
@@ -151,7 +152,7 @@ def _popular() -> Iterator[tuple[str, ...]]:
         first, found = variants[0], {fact.path: fact for each in reversed(variants) for fact in facts(each)}
         cells = [_short(found[path], first.usual_values()) if path in found else "write one" for path in POPULAR_FACTS]
         yield (
-            f"[`{name}`](#{_anchor(first)})",
+            f"[`{name}`]({FILES}/{name}.yaml)",
             " ".join(map(_scope, first.sample_scopes)) or "none are asked for",
             *cells,
         )
@@ -170,50 +171,6 @@ def _short(fact: Fact, usual: Mapping[str, str]) -> str:
     return (f"`{text}`" if "{" in text or text.startswith("https://") else text) + ("" if fact.is_sure else " (?)")
 
 
-def _section(preset: Preset) -> Iterator[str]:
-    yield f"### {preset.title}"
-    yield ""
-    where = f", [documentation](https://{preset.documentation})" if preset.documentation else ""
-    yield f"`provider: {preset.name}`{where}"
-    yield ""
-    yield from _table(_rows(facts(preset)))
-    for mode in preset.modes.values if preset.modes else ():
-        assert preset.modes is not None
-        yield ""
-        yield f"With `options: {{{preset.name}: {{{preset.modes.option}: {mode}}}}}`:"
-        yield ""
-        yield from _table(_rows(own_facts(preset, mode)))
-
-
-def _rows(reported: list[Fact]) -> Iterator[tuple[str, ...]]:
-    yield "what", "", "learnt from"
-    for fact in reported:
-        mark = f" ({fact.mark})" if fact.mark else ""
-        first, *others = _sources(fact.source.replace("unverified (", "**unverified** ("))
-        yield fact.label, f"{_text(fact)}{mark}", first
-        for source in others:
-            yield "", "", source
-
-
-def _sources(text: str) -> list[str]:
-    """Return the source of a fact in a piece for each row: those of several parts, if a cell would be hard to read."""
-    if len(text.split()) <= MOST_WORDS:
-        return [text]
-    ends = [
-        at for at in range(len(text)) if text.startswith("; ", at) and text.count("(", 0, at) == text.count(")", 0, at)
-    ]
-    return [text[begin:end].removeprefix("; ") for begin, end in pairwise([0, *ends, len(text)])]
-
-
-def _text(fact: Fact) -> str:
-    """Addresses and templates as code: they are for copying, and no link leads to them."""
-    return (
-        f"`{fact.text}`"
-        if fact.path.startswith("endpoints.")
-        else re.sub(r"[^\s,;=]*\{[^{}]+\}[^\s,;=]*", r"`\g<0>`", fact.text)
-    )
-
-
 def _doubted(text: str, sure: bool) -> str:
     return (f"`{text}`" if "{" in text else text) + ("" if sure else " (unverified)")
 
@@ -225,26 +182,12 @@ def _table(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
             yield "|" + "---|" * len(row)
 
 
-def _anchor(preset: Preset) -> str:
-    return re.sub(r"[^\w -]", "", preset.title.lower()).replace(" ", "-")
-
-
 # --- tests
 
 
 def test_the_page_is_up_to_date():
     """Run `make providers` and commit docs/providers.md."""
     assert page() == PAGE.read_text("utf-8")
-
-
-def test_no_unverified_fact_looks_sure():
-    """Each row that has an unverified source says so beside the value, and no other row does."""
-    rows = [line for line in page().replace(" |\n|  |  | ", "; ").splitlines() if line.startswith("| ")]
-    assert any("**unverified**" in row for row in rows)
-    for row in rows:
-        if row.startswith("| [`") or "learnt from" in row:
-            continue
-        assert ("**unverified**" in row) == bool(re.search(r" \(unverified(: [^)]+)?\) \|", row)), row
 
 
 @pytest.mark.parametrize("name", POPULAR)
@@ -256,15 +199,6 @@ def test_a_popular_preset_says_all_that_an_app_needs(name: str):
         assert {"identity.user", "identity.global"} & said
         assert variant.sample_scopes or variant.scopeless
     assert len(set(POPULAR)) == 25
-
-
-def test_every_preset_has_its_section_and_its_anchor():
-    text = page()
-    anchors = [_anchor(preset) for preset in presets().values()]
-    assert len(set(anchors)) == len(anchors)
-    for preset in presets().values():
-        assert f"### {preset.title}\n" in text
-        assert all(fact.source.partition("(")[2][:40] in text for fact in facts(preset))
 
 
 def test_what_the_page_shows_loads(tmp_path: Path):

@@ -1,0 +1,129 @@
+"""The reference of the site has a section for everything that the product has: its tables are made, none is kept by hand."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from oauthbroker.audit import AuditEntry
+from oauthbroker.config.bundle.schema import bundle_schema
+from oauthbroker.observability.metrics import Gauge, Metric, Timing
+from oauthbroker.providers import presets
+from oauthbroker.providers.credentials import credential_presets
+from oauthbroker.providers.words import facts
+from oauthbroker.web.api.openapi import document
+from tests.unit.cli.test_docs import commands
+from tests.unit.config.test_docs import SPECS
+from tests.unit.config.test_docs import fields as fields_of_model
+from tools.quality.prose import long_cells
+from tools.site.reference import configuration
+from tools.site.reference.__main__ import files, pages
+from tools.site.reference.markdown import prose, table
+from tools.site.reference.python_api import FACES
+
+PAGES = pages()
+UNVERIFIED = re.compile(r"(?:^|; |: )unverified \(")
+
+
+def headings(page: str) -> set[str]:
+    return set(re.findall(r"(?m)^#+ `([^`]+)`", PAGES[page]))
+
+
+def test_every_command_and_option_that_is_not_hidden_has_its_section() -> None:
+    shown = {name: each for name, each in commands().items() if not each.hidden}
+    deeper = {name for name, each in shown.items() if getattr(each, "commands", None)}
+    sections = {each.partition("`")[0]: each for each in re.split(r"(?m)^## `", PAGES["commands.md"])[1:]}
+    assert set(shown) - deeper <= set(sections)
+    for name in set(shown) - deeper:
+        visible = [each for each in shown[name].params if not getattr(each, "hidden", False)]
+        options = {option for each in visible for option in each.opts if option.startswith("-")}
+        assert [] == [option for option in options if option not in sections[name]], name
+
+
+@pytest.mark.parametrize("kind", configuration.kinds(bundle_schema()))
+def test_every_field_of_a_kind_has_its_row(kind: str) -> None:
+    """Those of the models, which the pages of values and references share, too."""
+    own, shared = PAGES[f"configuration/{kind}.md"], PAGES["configuration/README.md"]
+    steps = {step for path in re.findall(r"(?m)^\| `([^`]+)` \|", own + shared) for step in re.split(r"[.\[\]]+", path)}
+    known = fields_of_model(SPECS[kind]) if kind in SPECS else set()
+    schema = bundle_schema()
+    known |= {
+        path.rpartition(".")[2] for path in configuration.fields(configuration.kinds(schema)[kind], schema["$defs"])
+    }
+    assert set() == known - steps
+    assert ("```yaml" in own) == (kind != "Connection"), "an example, where a page or an example of the tree has one"
+
+
+def test_a_field_has_the_words_of_the_page_on_configuration() -> None:
+    page = PAGES["configuration/OAuthApp.md"]
+    assert "| `subjectMode` | `global`, `user` | required | `global`: one grant for a team." in page
+    assert "| a space | the separator of scopes in a request" in page
+    assert "| `login.prompt` | `login`, `select_account` |" in PAGES["configuration/Broker.md"]
+    assert "| `connectParams.NAME.title` | text |  |  |" in page, "not the words of the field `title`"
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_every_public_name_has_its_section(face: str) -> None:
+    module: Any = import_module(face)
+    assert {*module.__all__} <= headings(f"python/{face}.md")
+
+
+def test_every_route_has_its_section_with_each_status_and_code() -> None:
+    for path, methods in document()["paths"].items():
+        for method, call in methods.items():
+            _, found, rest = PAGES["routes.md"].partition(
+                f"## `{method.upper()} {path}` {{ #{call['operationId']} }}\n"
+            )
+            assert found, path
+            section = rest.partition("\n## ")[0]
+            assert {*call["responses"]} == set(re.findall(r"(?m)^\| (\d+) \|", section)), path
+            assert {each["name"] for each in call.get("parameters", ())} <= set(re.findall(r"`([^`]+)`", section))
+    assert {*document()["components"]["schemas"]} == headings("schemas.md")
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_provider_has_its_page_with_each_fact_and_its_source(name: str) -> None:
+    page, preset = PAGES[f"providers/{name}.md"], presets()[name]
+    assert all(f"| {fact.label} |" in page for fact in facts(preset))
+    assert "1. Register an application" in page
+    assert "kind: OAuthApp" in page
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_row_looks_verified_exactly_if_no_source_of_it_is_unverified(name: str) -> None:
+    for fact in facts(presets()[name]):
+        assert fact.is_sure == (UNVERIFIED.search(fact.source) is None), fact.path
+        assert f"| {fact.label} |" in PAGES[f"providers/{name}.md"]
+
+
+@pytest.mark.parametrize("name", credential_presets())
+def test_every_preset_of_keys_has_its_page_with_each_fact(name: str) -> None:
+    page, preset = PAGES[f"providers/credentials/{name}.md"], credential_presets()[name]
+    rows = dict(re.findall(r"(?m)^\| `([\w.]+)` \| .* \| (yes|no) \| .* \|$", page))
+    assert {path: "no" if path in preset.unverified() else "yes" for path in preset.fact_paths()} == rows
+
+
+def test_every_metric_and_type_of_entry_is_there() -> None:
+    named = set(re.findall(r"`(\w+)`", PAGES["metrics.md"]))
+    assert {each.value for kind in (Metric, Timing, Gauge) for each in kind} <= named
+    assert {*AuditEntry.names()} <= headings("audit-entries.md")
+
+
+def test_the_documents_for_programs_lie_beside_the_pages() -> None:
+    assert {"configuration/oauthbroker.schema.json", "openapi.json"} == set(files())
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_no_cell_of_a_made_table_is_too_long_to_read(path: str) -> None:
+    assert [] == [*long_cells(PAGES[path])]
+
+
+def test_text_of_the_product_cannot_become_markup() -> None:
+    assert r"a \<b> \*c\* `<d>` <https://e.example/f> `https://{g}/h`." == prose(
+        "a <b> *c* `<d>` https://e.example/f https://{g}/h."
+    )
+    assert "| a |\n|---|\n| 1 \\| 2 |\n" == table(("a", "empty"), [("1 | 2", "")])
+    assert [] == [path for path, text in PAGES.items() if re.search(r" at 0x[0-9a-f]+", text)]

@@ -1,0 +1,171 @@
+"""The pages of the configuration: a page for each kind of resource. Fields, types and bounds are those of the JSON Schema,
+which is made of the models; meanings and defaults are those of the tables in docs/, where they are written once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from oauthbroker.config.bundle.schema import FILE_NAME, bundle_schema
+from tools.site.reference.markdown import block, code, heading, prose, slug, table
+from tools.site.stage import ROOT
+
+INTRO = f"""\
+# Kinds of resources
+
+Made from the models that read a bundle, with the kinds of the plug-ins that come with oauthbroker. A field is one path:
+`[]` is each element of a list, and `NAME` each key of a map. [Configuration](../../docs/configuration.md) says how files are
+read. Your editor reads [the JSON Schema]({FILE_NAME}); `oauthbroker config schema` prints it.
+
+"""
+VALUES = {"ValueSource": "value", "OutsideSource": "outside value", "ObjectRef": "reference"}  # each has a section
+QUIRKS = "quirks"
+HEAD = ("field", "type", "default", "meaning")
+Schema = Mapping[str, Any]
+Meaning = tuple[str, str, str, str]
+_ROW = re.compile(r"\| (`[^|]+`(?:, `[^|]+`)*) \| ((?:\\\||[^|])+) \|(?: ((?:\\\||[^|])*)\|)?$")
+_LINK = re.compile(r"(?<=\]\()(?![a-z]+:)([^)]+)(?=\))")
+
+
+def pages() -> dict[str, str]:
+    schema = bundle_schema()
+    definitions: Schema = schema["$defs"]
+    found = kinds(schema)
+    rows = [(f"[{code(kind)}]({kind}.md)", prose(_about(spec, definitions))) for kind, spec in found.items()]
+    index = [INTRO + table(("kind", "meaning"), rows)]
+    for name, title in VALUES.items():
+        inner = fields(definitions[name], definitions)
+        index += [heading(2, title.capitalize(), slug(title)), f"{prose(definitions[name]['description'])}\n"]
+        index.append(table(HEAD[:2], [(code(path), _type(each)) for path, each in inner.items()]))
+    meanings = [*_meanings()]
+    made = {"README": "\n".join(index)}
+    for kind, spec in found.items():
+        made[kind] = _page(kind, _about(spec, definitions), fields(spec, definitions), meanings)
+    return {f"configuration/{name}.md": text for name, text in made.items()}
+
+
+def kinds(schema: Schema) -> dict[str, Schema]:
+    """Return the schema of each kind's `spec`."""
+    return {it["if"]["properties"]["kind"]["const"]: it["then"]["properties"]["spec"] for it in schema["then"]["allOf"]}
+
+
+def fields(schema: Schema, definitions: Schema) -> dict[str, Schema]:
+    """Return the schema of each field by its path. Values and references, and a schema inside itself, are not entered."""
+    return dict(_fields(schema, definitions, "", ()))
+
+
+def _fields(schema: Schema, definitions: Schema, path: str, inside: tuple[str, ...]) -> Iterator[tuple[str, Schema]]:
+    if name := _name(schema):
+        if name not in inside and not (path and name in VALUES):
+            yield from _fields(definitions[name], definitions, path, (*inside, name))
+        return
+    for part in (*schema.get("allOf", ()), *schema.get("anyOf", ())):
+        yield from _fields(part, definitions, path, inside)
+    for name, each in schema.get("properties", {}).items():
+        at = f"{path}.{name}".removeprefix(".")
+        yield at, each
+        yield from _fields(each, definitions, at, inside)
+    for inner in _values_of_map(schema):
+        yield from _fields(inner, definitions, f"{path}.NAME", inside)
+    if "items" in schema:
+        yield from _fields(schema["items"], definitions, f"{path}[]", inside)
+
+
+def _values_of_map(schema: Schema) -> list[Schema]:
+    named = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
+    return [each for each in named if isinstance(each, dict)]
+
+
+def _name(schema: Schema) -> str:
+    return str(schema.get("$ref", "")).rpartition("/")[2]
+
+
+def _about(spec: Schema, definitions: Schema) -> str:
+    """Return what the kind's models say of it."""
+    parts = [definitions[_name(each)].get("description", "") for each in spec.get("allOf", (spec,))]
+    return " ".join(" ".join(filter(None, parts)).split())
+
+
+def _page(kind: str, about: str, found: Mapping[str, Schema], meanings: Iterable[Meaning]) -> str:
+    lines = [f"# {kind}\n", *([f"{prose(about)}\n"] if about else []), *_example(kind)]
+    words = _words(kind, found, meanings)
+    rows = []
+    for path, schema in found.items():
+        own = (_default(schema), prose(schema.get("description", "")))
+        default, meaning = words.get(path, own)
+        if meaning or not any(each.startswith((f"{path}.", f"{path}[]")) for each in found):
+            rows.append((code(path), _type(schema), default, meaning))
+    return "\n".join([*lines, "## Fields of `spec` { #fields }\n", table(HEAD, rows)])
+
+
+def _default(schema: Schema) -> str:
+    return code(str(schema["default"]).lower()) if schema.get("default") not in {None, ""} else ""
+
+
+def _words(kind: str, found: Iterable[str], meanings: Iterable[Meaning]) -> dict[str, tuple[str, str]]:
+    """Return default and meaning of the fields that a table below the kind's heading has, or that of the quirks. A row of
+    an inner table has the end of its field's path."""
+    words = {}
+    for section, name, meaning, default in meanings:
+        exact = f"{section}.{name}" if section == QUIRKS else name
+        if section in {kind, QUIRKS}:
+            ends = () if exact in found or section == QUIRKS else [path for path in found if path.endswith(f".{name}")]
+            words |= dict.fromkeys([exact, *ends], (default, meaning))
+    return words
+
+
+def _meanings() -> Iterator[Meaning]:
+    """Yield section, field, meaning and default of each row of a table of fields in docs/."""
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        section, inside = "", False
+        for line in page.read_text("utf-8").splitlines():
+            if line.startswith("## "):
+                section = line[3:].replace("Quirks", QUIRKS)
+            inside = line.startswith(("| field | meaning", "| quirk | meaning")) or (inside and line.startswith("|"))
+            if inside and (row := _ROW.match(line)):
+                meaning, default = (_from_here(each or "", page.name) for each in row.groups()[1:])
+                for name in re.findall(r"`([^`]+)`", row[1]):
+                    yield section, name.removesuffix("[]"), meaning, default
+
+
+def _from_here(cell: str, page: str) -> str:
+    """Return a cell of a page in docs/ for a page of the reference."""
+    linked = _LINK.sub(lambda found: f"../../docs/{page if found[1][0] == '#' else ''}{found[1]}", cell)
+    return linked.strip().replace("\\|", "|")
+
+
+def _example(kind: str) -> list[str]:
+    """Return the first resource of the kind that a page or an example shows."""
+    pages = [ROOT / "docs" / "configuration.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for page in [*pages, *sorted((ROOT / "examples").rglob("*.yaml"))]:
+        text = page.read_text("utf-8")
+        for found in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if page.suffix == ".md" else [text]:
+            for part in re.split(r"(?m)^---$", found):
+                if re.search(rf"(?m)^kind: {kind}$", part):
+                    where = page.relative_to(ROOT).as_posix()
+                    return [f"From [{where}](../../{where}):\n", block(part.strip(), "yaml")]
+    return []
+
+
+def _type(schema: Schema) -> str:
+    """Return a field's type in words, with its bounds."""
+    if name := _name(schema):
+        return f"[{VALUES[name]}](README.md#{slug(VALUES[name])})" if name in VALUES else "object"
+    if either := schema.get("anyOf"):
+        return " or ".join(dict.fromkeys(map(_type, either)))
+    if "const" in schema or "enum" in schema:
+        return ", ".join(code(str(each)) for each in schema.get("enum", [schema.get("const")]))
+    match schema.get("type"):
+        case "array":
+            most = f", at most {schema['maxItems']}" if "maxItems" in schema else ""
+            return f"list of {_type(schema.get('items', {}))}{most}"
+        case "object":
+            inner = _values_of_map(schema)
+            return f"map to {_type(inner[0])}" if inner else "object"
+        case "string":
+            return f"text like {code(schema['pattern'])}" if "pattern" in schema else "text"
+        case "integer" | "number":
+            least, most = schema.get("minimum"), schema.get("maximum")
+            return "number" + (f", {least} to {most}" if least is not None and most is not None else "")
+    return {"boolean": "`true` or `false`"}.get(str(schema.get("type")), "any")

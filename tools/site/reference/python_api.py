@@ -1,0 +1,132 @@
+"""The pages of the Python API: a section for each public name, from its signature and its docstring."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from tools.site.reference.markdown import block, code, heading, prose, slug, table
+
+FACES = ("oauthbroker", "oauthbroker.client", "oauthbroker.plugins", "oauthbroker.testing")
+LONGEST = 100  # of a signature on one line
+
+
+def pages() -> dict[str, str]:
+    found: dict[str, str] = {}
+    owners: dict[int, str] = {}
+    for face in FACES:
+        found[f"python/{face}.md"] = _page(face, import_module(face), owners)
+    return found
+
+
+def _page(face: str, module: ModuleType, owners: dict[int, str]) -> str:
+    """Return the page of a module. A name that an earlier page explains leads there: `owners` knows these pages."""
+    lines = [f"# `{face}`\n", _text(module.__doc__)]
+    for name in sorted(module.__all__, key=str.lower):
+        named = getattr(module, name)
+        lines.append(heading(2, code(name), slug(name)))
+        owner = owners.setdefault(id(named), face)
+        if owner != face:
+            lines.append(f"The same as [`{owner}.{name}`]({owner}.md#{slug(name)}).\n")
+        elif inspect.isclass(named):
+            lines += _class(name, named)
+        elif inspect.isroutine(named):
+            lines += [block(_signature(name, named), "python"), _text(named.__doc__)]
+        else:
+            plain = named.__origin__ if hasattr(named, "__metadata__") else named  # without what only pydantic reads
+            lines.append(block(f"{name} = {_value(plain)}", "python"))
+    return "\n".join(lines)
+
+
+def _class(name: str, found: type) -> Iterator[str]:
+    bases = ", ".join(base.__name__ for base in found.__bases__ if base is not object)
+    yield block(f"class {name}({bases})".removesuffix("()"), "python")
+    yield _text(inspect.getdoc(found) if found.__doc__ and not _is_generated(found) else "")
+    if issubclass(found, enum.Enum):
+        yield table(("name", "value"), ((code(each.name), code(str(each.value))) for each in found))
+    elif rows := [*_fields(found)]:
+        yield table(("field", "type", "default"), rows)
+    for member, value in _members(found):
+        yield heading(3, code(f"{name}.{member}"), slug(name, member))
+        read = getattr(value, "fget", None) or getattr(value, "func", None)  # of a property, of a cached one
+        if read is not None:
+            yield block(f"{member}: {_annotation(inspect.signature(read).return_annotation)}", "python")
+        else:
+            yield block(_signature(member, getattr(value, "__func__", value), value), "python")
+        if not inspect.isbuiltin(getattr(value, "__func__", value)):
+            yield _text(value.__doc__)
+
+
+def _is_generated(found: type) -> bool:
+    """Tell whether the docstring is the one that dataclass makes."""
+    return dataclasses.is_dataclass(found) and (found.__doc__ or "").startswith(f"{found.__name__}(")
+
+
+def _fields(found: type) -> Iterator[tuple[str, str, str]]:
+    if dataclasses.is_dataclass(found):
+        for each in dataclasses.fields(found):
+            if not each.name.startswith("_"):
+                made = each.default_factory is not dataclasses.MISSING
+                default = "" if each.default is dataclasses.MISSING else code(_value(each.default))
+                yield code(each.name), code(_annotation(each.type)), "made anew" if made else default
+
+
+def _members(found: type) -> Iterator[tuple[str, Any]]:
+    """Yield the public methods and properties that our own classes give it, in the order of their names."""
+    ours = [each for each in reversed(found.__mro__) if each.__module__.startswith("oauthbroker")]
+    members = {name: value for each in ours for name, value in vars(each).items()}
+    for name, value in sorted(members.items()):
+        is_code = inspect.isfunction(value) or isinstance(value, (property, cached_property, classmethod, staticmethod))
+        if is_code and not name.startswith("_"):
+            yield name, value
+
+
+def _signature(name: str, called: Callable[..., Any], declared: Any = None) -> str:
+    """Return a signature as one would write it, on several lines if it is long."""
+    if inspect.isbuiltin(called):
+        return f"def {name}(...)"
+    signature = inspect.signature(called)
+    taken = [str(each) for each in _starred(signature) if each not in {"self", "cls"}]
+    marks = {classmethod: "@classmethod\n", staticmethod: "@staticmethod\n"}
+    lead = next((mark for kind, mark in marks.items() if isinstance(declared, kind)), "")
+    lead += "async def " if inspect.iscoroutinefunction(called) else "def "
+    back = "" if signature.return_annotation is signature.empty else f" -> {_annotation(signature.return_annotation)}"
+    line = f"{lead}{name}({', '.join(taken)}){back}"
+    return (
+        line if len(line) <= LONGEST else f"{lead}{name}(\n" + "".join(f"    {each},\n" for each in taken) + f"){back}"
+    )
+
+
+def _starred(signature: inspect.Signature) -> Iterator[str]:
+    named_only = False
+    for each in signature.parameters.values():
+        if each.kind is each.VAR_POSITIONAL:
+            named_only = True
+        elif each.kind is each.KEYWORD_ONLY and not named_only:
+            named_only = True
+            yield "*"
+        stars = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
+        noted = "" if each.annotation is each.empty else f": {_annotation(each.annotation)}"
+        equals = " = " if noted else "="
+        yield f"{stars}{each.name}{noted}" + ("" if each.default is each.empty else f"{equals}{_value(each.default)}")
+
+
+def _annotation(found: Any) -> str:
+    return found if isinstance(found, str) else inspect.formatannotation(found)
+
+
+def _value(found: Any) -> str:
+    """Return a default as it is written, or what kind of thing it is where that would name a place in memory."""
+    text = repr(found)
+    return f"<{type(found).__name__}>" if " object at 0x" in text or " at 0x" in text else text
+
+
+def _text(docstring: str | None) -> str:
+    paragraphs = inspect.cleandoc(docstring or "").split("\n\n")
+    return "\n".join(f"{prose(each)}\n" for each in paragraphs if each)
