@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-TESTS = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+TESTS = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py"))
 MOST_WORDS = 900
 
 
