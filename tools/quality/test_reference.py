@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
+from oauthbroker import cli
 from oauthbroker.audit import AuditEntry
+from oauthbroker.cli.plugin_commands import plugin_commands
 from oauthbroker.config.bundle.schema import bundle_schema
 from oauthbroker.observability.metrics import Gauge, Metric, Timing
 from oauthbroker.providers import presets
 from oauthbroker.providers.credentials import credential_presets
 from oauthbroker.providers.words import facts
 from oauthbroker.web.api.openapi import document
-from tests.unit.cli.test_docs import commands
-from tests.unit.config.test_docs import SPECS
-from tests.unit.config.test_docs import fields as fields_of_model
 from tools.quality.prose import long_cells
 from tools.site.reference import configuration
 from tools.site.reference.__main__ import files, pages
@@ -32,28 +31,26 @@ def headings(page: str) -> set[str]:
     return set(re.findall(r"(?m)^#+ `([^`]+)`", PAGES[page]))
 
 
-def test_every_command_and_option_that_is_not_hidden_has_its_section() -> None:
-    shown = {name: each for name, each in commands().items() if not each.hidden}
-    deeper = {name for name, each in shown.items() if getattr(each, "commands", None)}
+@pytest.mark.parametrize("name", [*cli.COMMANDS, *plugin_commands(cli.COMMANDS).plugins])
+def test_every_command_has_its_section_with_each_option(name: str) -> None:
     sections = {each.partition("`")[0]: each for each in re.split(r"(?m)^## `", PAGES["commands.md"])[1:]}
-    assert set(shown) - deeper <= set(sections)
-    for name in set(shown) - deeper:
-        visible = [each for each in shown[name].params if not getattr(each, "hidden", False)]
-        options = {option for each in visible for option in each.opts if option.startswith("-")}
-        assert [] == [option for option in options if option not in sections[name]], name
+    command = cli.command_of(name) if name in cli.COMMANDS else plugin_commands(cli.COMMANDS).command(name)
+    todo = [(name, command)]
+    while todo:
+        at, each = todo.pop()
+        todo += [(f"{at} {part}", inner) for part, inner in getattr(each, "commands", {}).items()]
+        if hasattr(each, "commands") or each.hidden:
+            continue
+        options = {it for shown in each.params if not getattr(shown, "hidden", False) for it in shown.opts}
+        assert [] == [it for it in options if it.startswith("-") and it not in sections[at]], at
 
 
 @pytest.mark.parametrize("kind", configuration.kinds(bundle_schema()))
 def test_every_field_of_a_kind_has_its_row(kind: str) -> None:
-    """Those of the models, which the pages of values and references share, too."""
-    own, shared = PAGES[f"configuration/{kind}.md"], PAGES["configuration/README.md"]
-    steps = {step for path in re.findall(r"(?m)^\| `([^`]+)` \|", own + shared) for step in re.split(r"[.\[\]]+", path)}
-    known = fields_of_model(SPECS[kind]) if kind in SPECS else set()
-    schema = bundle_schema()
-    known |= {
-        path.rpartition(".")[2] for path in configuration.fields(configuration.kinds(schema)[kind], schema["$defs"])
-    }
-    assert set() == known - steps
+    own, schema = PAGES[f"configuration/{kind}.md"], bundle_schema()
+    steps = {step for path in re.findall(r"(?m)^\| `([^`]+)` \|", own) for step in re.split(r"[.\[\]]+", path)}
+    known = configuration.fields(configuration.kinds(schema)[kind], schema["$defs"])
+    assert [] == [path for path in known if path.rpartition(".")[2] not in steps]
     assert ("```yaml" in own) == (kind != "Connection"), "an example, where a page or an example of the tree has one"
 
 

@@ -21,13 +21,11 @@ from tools.site.build import SITE
 PAGES = (
     "index",
     "docs/quickstart",
-    "docs/configuration",
-    "reference/commands",
     "reference/configuration/Forwarder",
-    "reference/python/oauthbroker",
-    "reference/providers/slack",
+    "reference/python/oauthbroker.testing",
+    "reference/providers/github",
     "reference/metrics",
-)
+)  # none of the longest: axe takes seconds for each thousand rows
 WIDTHS = (1280, 390)
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
@@ -50,21 +48,21 @@ async def faults(browser: Browser) -> AsyncIterator[str]:
         await page.close()
 
 
-async def search(browser: Browser) -> str:
-    """Return the text of the first result for a word that only the reference has."""
+async def search(browser: Browser) -> None:
+    """Search for the end of a metric's name, and wait until a result has the whole of it."""
     page = await browser.new_page()
     await page.goto((SITE / VERSION / "index.html").as_uri())
     await page.keyboard.press("Control+k")
     await page.keyboard.type("audit_entries_missing")
-    found = page.locator("a[href*='metrics']").last
+    found = page.get_by_text("oauthbroker_audit_entries_missing_total").first
     await found.wait_for()
-    return await found.inner_text()
+    await page.close()
 
 
 async def main() -> int:
     async with chromium() as browser:
         found = [each async for each in faults(browser)]
-        assert await search(browser)
+        await search(browser)
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0
 
