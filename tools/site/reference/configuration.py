@@ -158,8 +158,8 @@ def _type(schema: Schema) -> str:
         return ", ".join(code(str(each)) for each in schema.get("enum", [schema.get("const")]))
     match schema.get("type"):
         case "array":
-            most = f", at most {schema['maxItems']}" if "maxItems" in schema else ""
-            return f"list of {_type(schema.get('items', {}))}{most}"
+            bound = f", at most {schema['maxItems']}" if "maxItems" in schema else ""
+            return f"list of {_type(schema.get('items', {}))}{bound}"
         case "object":
             inner = _values_of_map(schema)
             return f"map to {_type(inner[0])}" if inner else "object"
