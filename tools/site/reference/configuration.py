@@ -106,7 +106,7 @@ def _default(schema: Schema) -> str:
 def _words(kind: str, found: Iterable[str], meanings: Iterable[Meaning]) -> dict[str, tuple[str, str]]:
     """Return default and meaning of the fields that a table below the kind's heading has, or that of the quirks. A row of
     an inner table has the end of its field's path."""
-    words = {}
+    words: dict[str, tuple[str, str]] = {}
     for section, name, meaning, default in meanings:
         exact = f"{section}.{name}" if section == QUIRKS else name
         if section in {kind, QUIRKS}:
