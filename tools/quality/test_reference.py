@@ -119,7 +119,7 @@ def test_no_cell_of_a_made_table_is_too_long_to_read(path: str) -> None:
 
 
 def test_text_of_the_product_cannot_become_markup() -> None:
-    assert r"a \<b> \*c\* `<d>` <https://e.example/f> `https://{g}/h`." == prose(
+    assert r"a &lt;b> \*c\* `<d>` <https://e.example/f> `https://{g}/h`." == prose(
         "a <b> *c* `<d>` https://e.example/f https://{g}/h."
     )
     assert "| a |\n|---|\n| 1 \\| 2 |\n" == table(("a", "empty"), [("1 | 2", "")])

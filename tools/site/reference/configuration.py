@@ -106,7 +106,7 @@ def _default(schema: Schema) -> str:
 def _words(kind: str, found: Iterable[str], meanings: Iterable[Meaning]) -> dict[str, tuple[str, str]]:
     """Return default and meaning of the fields that a table below the kind's heading has, or that of the quirks. A row of
     an inner table has the end of its field's path."""
-    words = {}
+    words: dict[str, tuple[str, str]] = {}
     for section, name, meaning, default in meanings:
         exact = f"{section}.{name}" if section == QUIRKS else name
         if section in {kind, QUIRKS}:
@@ -158,8 +158,8 @@ def _type(schema: Schema) -> str:
         return ", ".join(code(str(each)) for each in schema.get("enum", [schema.get("const")]))
     match schema.get("type"):
         case "array":
-            most = f", at most {schema['maxItems']}" if "maxItems" in schema else ""
-            return f"list of {_type(schema.get('items', {}))}{most}"
+            bound = f", at most {schema['maxItems']}" if "maxItems" in schema else ""
+            return f"list of {_type(schema.get('items', {}))}{bound}"
         case "object":
             inner = _values_of_map(schema)
             return f"map to {_type(inner[0])}" if inner else "object"

@@ -6,15 +6,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-MOST_WORDS = 40  # of a table's cell
+from tools.quality.prose import MOST_WORDS
+
 _CODE = re.compile(r"(``.+?``|`[^`]*`|https?://[^\s`\"]*[^\s`\".,:;)])", re.DOTALL)
-_SPECIAL = re.compile(r"([\\*_\[\]<])")
+_SPECIAL = re.compile(r"([\\*_\[\]])")
 
 
 def prose(text: str) -> str:
     """Return plain text as Markdown: backticks hold code, an address is a link, and no other character has a meaning."""
     return "".join(
-        _kept(part) if odd % 2 else _SPECIAL.sub(r"\\\1", part) for odd, part in enumerate(_CODE.split(text))
+        _kept(part) if odd % 2 else _SPECIAL.sub(r"\\\1", part).replace("<", "&lt;")
+        for odd, part in enumerate(_CODE.split(text))
     )
 
 
