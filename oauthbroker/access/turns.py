@@ -17,7 +17,9 @@ from oauthbroker.access.turn_token_cache import Allowed, Known, KnownTokens, Tur
 from oauthbroker.audit import TurnBegun, TurnEnded
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, has_passed, random_text
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.core.spelling import nearest
+from oauthbroker.core.words import SENTENCES
 from oauthbroker.model.accounts import check_apps_of_accounts
 from oauthbroker.model.apps import App, ToolAuth
 from oauthbroker.model.current_config import CurrentConfig
@@ -206,12 +208,23 @@ class Turns:
         auths = [replace(auth, app=app_name(auth.app)) for auth in auths]
         for auth in auths:
             if auth.app not in apps:
-                raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
+                raise UnknownApp(auth.app, apps)
             if auth.scopes is not None and not apps[auth.app].scope_set.issuperset(auth.scopes):
                 raise BrokerError(Code.SCOPE_NOT_ALLOWED)
         if len({auth.app for auth in auths}) != len(auths):
             raise BrokerError(Code.REQUEST_INVALID, note="an app twice for one tool")
         return tuple(auths)
+
+
+class UnknownApp(BrokerError):
+    """`oauthAppNotFound` that names the app asked for and the nearest one: for a runtime, which may know all apps."""
+
+    def __init__(self, name: str, apps: Iterable[str]) -> None:
+        super().__init__(Code.OAUTH_APP_NOT_FOUND, name=name, nearest=nearest(name, apps))
+
+    def message(self, locale: Locale = "en") -> str:
+        hint = "nearestApp" if self.words["nearest"] else "unknownApp"
+        return SENTENCES[locale]["hints"][hint].format(**self.words)
 
 
 def token_digest(token: bytes) -> bytes:

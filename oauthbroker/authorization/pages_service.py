@@ -22,6 +22,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import LOGIN_NAME, App, BrokerLogin, OwnerConfirmation
 from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.local_turn import is_own
 from oauthbroker.model.static_credential import CredentialField
 from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.model.turn_titles import agent_title, subject_title
@@ -59,6 +60,11 @@ class Invitation:
     fields: tuple[CredentialField, ...] = ()
     scopes_for_user: tuple[str, ...] = ()
 
+    @property
+    def is_own(self) -> bool:
+        """Tell whether a person connects an account for their own programs, without an agent."""
+        return is_own(self.app, self.subject)
+
     def typed(self, said: Mapping[str, str]) -> Mapping[str, str] | None:
         """Return the values of the parameters that a person typed. None if one of them is none."""
         values = {param.name: param.typed(said.get(param.name, "")) for param in self.to_type}
@@ -67,19 +73,19 @@ class Invitation:
 
 
 class AlreadyConnected(BrokerError):
-    """`stateUsed` for the browser whose request succeeded: its page says that the app is connected. `app_name` is for
-    that page."""
+    """`stateUsed` for the browser whose request succeeded: its page says that the app is connected. `app_name` and
+    `is_own` are for that page."""
 
-    def __init__(self, app_name: str) -> None:
+    def __init__(self, app_name: str, *, is_own: bool) -> None:
         super().__init__(Code.STATE_USED, note="already connected")
-        self.app_name = app_name
+        self.app_name, self.is_own = app_name, is_own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationEnd:
     """How an authorization ended: connected, or the error code. `scopes` and `account` are the grant's, as far as this
     browser may see them. Its user has to choose one of the `candidates`, or has `chosen` the one with this label.
-    `user` is the subject that this browser has proven to be."""
+    `user` is the subject that this browser has proven to be. `is_own` as an invitation has it."""
 
     app: App
     code: Code | None = None
@@ -91,6 +97,7 @@ class AuthorizationEnd:
     candidates: tuple[Candidate, ...] = ()
     locator: str = ""
     user: str = ""
+    is_own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +225,8 @@ class PagesService:
             return None
         if session.status == "completed":
             app = self.apps.get(session.app)
-            return AlreadyConnected(app.display_name if app is not None else session.provider)
+            name = app.display_name if app is not None else session.provider
+            return AlreadyConnected(name, is_own=app is not None and is_own(app, session.subject))
         is_late = session.claim is None and session.is_past(self.clock.now())
         if session.status == "expired" or (session.open and is_late):
             return BrokerError(Code.STATE_EXPIRED)
@@ -357,7 +365,8 @@ class PagesService:
 
 def _ending(app: App, session: AuthSession) -> AuthorizationEnd:
     code = None if session.status == "completed" else session.failure or Code.STATE_EXPIRED
-    return AuthorizationEnd(app=app, code=code, locale=session.resume.locale)
+    own = is_own(app, session.subject)
+    return AuthorizationEnd(app=app, code=code, locale=session.resume.locale, is_own=own)
 
 
 def _runtime_page(app: App) -> str:

@@ -139,7 +139,7 @@ def _check_type(name: str | None) -> None:
     """Raise Refused for an unknown type. A misspelt one would look like a log without such events. The type of a
     plug-in may be older than the plug-ins of today."""
     from oauthbroker.audit.plugin_entry import is_of_plugin
-    from oauthbroker.config.problems.spelling import nearest
+    from oauthbroker.core.spelling import nearest
 
     known = entry_types()
     if name is None or name in known or is_of_plugin(name):

@@ -16,10 +16,10 @@ from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import CONFIG, AsJson
 from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.config.bundle.schema import SCHEMA_LINE
-from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.sentences import two_sentences
+from oauthbroker.core.spelling import nearest
 from oauthbroker.providers import presets
 from oauthbroker.providers.own_app import OwnProvider, own_app_yaml
 from oauthbroker.providers.quirks import SCOPE

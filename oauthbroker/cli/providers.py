@@ -15,8 +15,8 @@ from oauthbroker.cli.output.options import AsJson
 from oauthbroker.cli.output.tables import counted, shown
 from oauthbroker.cli.stored_records import Listing
 from oauthbroker.config.bundle.schema import SCHEMA_LINE
-from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.core.refused import Refused
+from oauthbroker.core.spelling import nearest
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.credentials import credential_presets
 from oauthbroker.providers.registering import steps

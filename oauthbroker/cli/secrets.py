@@ -48,7 +48,7 @@ def set_command(
     """
     if value:
         raise Refused("A secret is never an argument: others could read it. Type it when asked, or send it to stdin.")
-    from oauthbroker.config.problems.spelling import nearest
+    from oauthbroker.core.spelling import nearest
 
     loaded = _load(config)
     name = _checked(name, key)

@@ -57,7 +57,7 @@ def check_app(config: Path, typed: str | None) -> None:
 
 def unknown(what: str, typed: str, known: Iterable[str]) -> str:
     """Return the sentence for a name that is not there: it has the nearest name and all others."""
-    from oauthbroker.config.problems.spelling import nearest
+    from oauthbroker.core.spelling import nearest
 
     names = sorted(known)
     close = nearest(typed, names)

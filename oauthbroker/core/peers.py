@@ -1,4 +1,4 @@
-"""Which user is at the other end of a Unix socket, as the kernel saw it when the connection was made."""
+"""Which user and process are at the other end of a Unix socket, as the kernel saw it when the connection was made."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ from contextlib import suppress
 _UCRED = struct.Struct("iII")  # pid, uid, gid: unix(7), SO_PEERCRED on Linux
 _XUCRED = struct.Struct("II68x")  # version, uid, groups: unix(4), LOCAL_PEERCRED on macOS and the BSDs
 _SOL_LOCAL, _LOCAL_PEERCRED = 0, 1
+
+
+def pid_at(line: socket.socket) -> int | None:
+    """Return the process that listens at the other end. None where the system does not say."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return None
+    return int(_UCRED.unpack(line.getsockopt(socket.SOL_SOCKET, option, _UCRED.size))[0])
 
 
 def uid_at(line: socket.socket) -> int | None:

@@ -6,12 +6,23 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
+from oauthbroker.core.words import SENTENCES
 from oauthbroker.model.accounts import is_account
 
 REQUEST_FIELDS = frozenset({"oauthAppRef", "account", "scopes", "minTtlSeconds"})
 REF_FIELDS = frozenset({"kind", "name", "apiVersion"})
+
+
+class NeverHandedOut(BrokerError):
+    """`requestInvalid` for a token call that names a CredentialApp, with the way to use it."""
+
+    def __init__(self) -> None:
+        super().__init__(Code.REQUEST_INVALID, note="a static credential is injected, and never handed out")
+
+    def message(self, locale: Locale = "en") -> str:
+        return SENTENCES[locale]["hints"]["credential"]
 
 
 def parse_request(
@@ -70,6 +81,8 @@ def call_ref(app: AppRef, account: str | None = None, apps: Mapping[str, Kinded]
     if kind not in APP_KINDS or not name:
         raise BrokerError(Code.REQUEST_INVALID, note="oauthAppRef")
     named = apps.get(split_ref(name)[0]) if apps is not None and is_written else None
+    if named is not None and named.kind == "CredentialApp" != kind:  # clients write OAuthApp for a bare name
+        raise NeverHandedOut
     if named is not None and named.kind != kind:
         raise BrokerError(Code.REQUEST_INVALID, note=f"{kind} names a {named.kind}")
     if account is None:

@@ -167,7 +167,7 @@ class AccountName(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """Nothing a person at a browser can fix. `retryable` says whether asking again later can help. `accounts` are those
-    that the call may name, for `accountRequired`."""
+    that the call may name, for `accountRequired`; `errors` are the wrong members of a refused request."""
 
     code: Code
     message: str
@@ -175,6 +175,7 @@ class Failed:
     retry_after_seconds: int | None = None
     status: Literal["error"] = "error"
     accounts: tuple[AccountName, ...] = ()
+    errors: tuple[Mapping[str, str], ...] = ()
 
     @classmethod
     def from_error(cls, error: BrokerError, locale: Locale) -> Failed:
@@ -183,6 +184,7 @@ class Failed:
             message=error.message(locale),
             retryable=error.retryable,
             retry_after_seconds=error.retry_after_seconds,
+            errors=error.errors,
         )
 
     def to_json(self) -> dict[str, Any]:

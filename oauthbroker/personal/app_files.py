@@ -98,7 +98,11 @@ def check_app(places: Places, resource: Mapping[str, Any]) -> None:
         try:
             load(folder)
         except ConfigInvalidError as refused:
-            said = [f"{it.path}: {two_sentences(it.what, it.hint)}" for it in refused.problems]
+            at = f"in spec of {places.broker_file}"  # which has the Broker resource here
+            hints = [it.hint.replace("in the Broker resource", at) for it in refused.problems]
+            said = [
+                f"{it.path}: {two_sentences(it.what, hint)}" for it, hint in zip(refused.problems, hints, strict=True)
+            ]
         else:
             return
     raise Refused("\n".join(said))

@@ -18,7 +18,7 @@ from oauthbroker.client.sync import SyncOAuth
 from oauthbroker.client.sync_transport import BlockingTransport
 from oauthbroker.client.tool import TIMEOUT, OAuth
 from oauthbroker.core.clock import ThreadClock
-from oauthbroker.core.peers import uid_at
+from oauthbroker.core.peers import pid_at, uid_at
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.settings import ApiSocket, Settings
 from oauthbroker.personal.places import Places
@@ -44,21 +44,41 @@ def local_listener(settings: Settings, places: Places) -> Iterator[Sockets]:
 def serve_client(places: Places) -> SyncOAuth | None:
     """Return a client of the `serve` over these places. None if none listens. Raises Refused for a socket that this
     user's `serve` did not make."""
+    line = _connected(places)
+    if line is None:
+        return None
+    line.close()
+    address = Address("http://localhost", str(places.socket))
+    transport = BlockingTransport(address, partial(_check_peer, places.socket))
+    wire = Wire(address, transport, timeout=TIMEOUT, locale=None, clock=ThreadClock())
+    return SyncOAuth._of(OAuth._on(wire, None))  # noqa: SLF001  (it holds no turn token)
+
+
+def serve_process(places: Places) -> str:
+    """Name the `serve` over these places and its process; empty if none listens. Raises Refused as `serve_client`."""
+    line = _connected(places)
+    if line is None:
+        return ""
+    with line:
+        pid = pid_at(line)
+    return "your own `oauthbroker serve`" + (f", process {pid}" if pid else "")
+
+
+def _connected(places: Places) -> socket.socket | None:
+    """Return a connection to the `serve` over these places. None if none listens. Raises Refused as `serve_client`."""
     places.check()
     try:
         found = places.socket.lstat()
     except FileNotFoundError:
         return None
     _check_file(places.socket, found)
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-            line.connect(str(places.socket))
+        line.connect(str(places.socket))
     except OSError:  # a dead process's: the next `serve` replaces it
+        line.close()
         return None
-    address = Address("http://localhost", str(places.socket))
-    transport = BlockingTransport(address, partial(_check_peer, places.socket))
-    wire = Wire(address, transport, timeout=TIMEOUT, locale=None, clock=ThreadClock())
-    return SyncOAuth._of(OAuth._on(wire, None))  # noqa: SLF001  (it holds no turn token)
+    return line
 
 
 def _is_personal(settings: Settings, places: Places) -> bool:

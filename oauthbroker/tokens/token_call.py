@@ -6,16 +6,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
-from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.core.words import SENTENCES
 from oauthbroker.model.accounts import check_apps_of_accounts
 from oauthbroker.model.apps import App, ToolAuth
 from oauthbroker.model.connect_params import values_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.scope_ceiling import ScopeNeed, resolve_scopes
 from oauthbroker.model.subject import resolve_key
-from oauthbroker.model.token_request import split_ref
+from oauthbroker.model.token_request import NeverHandedOut, split_ref
 from oauthbroker.model.turn import Turn, whole_turn
 from oauthbroker.records import Grant
 from oauthbroker.tokens.decision import Need
@@ -94,16 +93,6 @@ class TokenCall(NamedTuple):
     def with_app(self, app: App) -> TokenCall:
         """Return the call for the app as its server completes it."""
         return self._replace(app=app, need=self.need._replace(registration=app.registration))
-
-
-class NeverHandedOut(BrokerError):
-    """`requestInvalid` for a token call that names a CredentialApp, with the way to use it."""
-
-    def __init__(self) -> None:
-        super().__init__(Code.REQUEST_INVALID, note="a static credential is injected, and never handed out")
-
-    def message(self, locale: Locale = "en") -> str:
-        return SENTENCES[locale]["hints"]["credential"]
 
 
 @dataclass(frozen=True, slots=True)

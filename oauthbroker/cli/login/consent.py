@@ -18,6 +18,7 @@ from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.personal.local_broker import open_local
 from oauthbroker.personal.logins import Consent, LocalLogin, known_as
 from oauthbroker.personal.places import Places
+from oauthbroker.personal.serve_socket import serve_process
 from oauthbroker.records.grant_view import GrantView
 
 TRIES: Final = 3  # of a key that is typed
@@ -63,14 +64,14 @@ async def log_in(places: Places, wanted: LoginWish, given: Given) -> Ended:
         if consent is not None and login.app.credential is not None:
             await _type(login, consent, given)
         elif consent is not None:
-            _check(login, await _agree(login, consent, wanted), there)
+            _check(login, await _agree(login, consent, wanted, places), there)
         view = await login.there()
         if view is None:
             raise Refused(f"{login.ref} has ended meanwhile. Run: oauthbroker login {wanted.name}")
         return Ended(view, _sentence(login, view))
 
 
-async def _agree(login: LocalLogin, consent: Consent, wanted: LoginWish) -> SessionOutcome:
+async def _agree(login: LocalLogin, consent: Consent, wanted: LoginWish, places: Places) -> SessionOutcome:
     """Show where to agree, and wait."""
     async with AsyncExitStack() as stack:
         link = consent.link
@@ -78,7 +79,7 @@ async def _agree(login: LocalLogin, consent: Consent, wanted: LoginWish) -> Sess
             link = consent.device.verification_uri_complete or consent.device.verification_uri
             note(f"Open {consent.device.verification_uri} and type {consent.device.user_code}")
         else:
-            await _serve(stack, login)
+            await _serve(stack, login, places)
         if wanted.browser and await asyncio.to_thread(_opens, link):
             note(f"Opening your browser ... or open {link}")
         elif consent.device is None:
@@ -89,7 +90,7 @@ async def _agree(login: LocalLogin, consent: Consent, wanted: LoginWish) -> Sess
         return await login.wait(consent)
 
 
-async def _serve(stack: AsyncExitStack, login: LocalLogin) -> None:
+async def _serve(stack: AsyncExitStack, login: LocalLogin, places: Places) -> None:
     """Serve the pages of the request. Raises Refused where the port is not to be had."""
     try:
         await stack.enter_async_context(login.running.broker.serving())
@@ -99,7 +100,9 @@ async def _serve(stack: AsyncExitStack, login: LocalLogin) -> None:
         return
     port, path = login.running.parts.settings.listen_port, login.app.redirect.callback_path
     advice = f"run again with --port {port + 1}, and register its callback: http://127.0.0.1:{port + 1}{path}"
-    raise Refused(refused.note.replace("change spec.listen", advice))
+    whose = serve_process(places)
+    stop = f" This one runs: {whose}. Stop it, log in, and start it again." if whose else ""
+    raise Refused(refused.note.replace("change spec.listen", advice) + stop)
 
 
 def _opens(link: str) -> bool:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import typer
 
-from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
+from oauthbroker.core.spelling import nearest
 from oauthbroker.model.static_credential import CredentialField
 from oauthbroker.personal.app_files import Answers, host_for
 from oauthbroker.personal.places import Places

@@ -9,10 +9,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from oauthbroker.config.checks.connect import sampled, unknown_param
 from oauthbroker.config.problems import url_checks
-from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.values.preset_endpoints import params_in, params_of_host, unused_parts
 from oauthbroker.config.values.preset_merge import MCP, Merged, provider_options
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES, ClientSpec
+from oauthbroker.core.spelling import nearest
 from oauthbroker.model.connection_facts import host_in
 from oauthbroker.model.provider_api import is_address, is_host_name
 from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback

@@ -8,11 +8,11 @@ from typing import Final
 
 from oauthbroker.config.checks.api import api_of
 from oauthbroker.config.checks.owner import template_problem
-from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_endpoints import fill, params_in, place_of, values_of
 from oauthbroker.config.values.preset_merge import Identity, Merged
 from oauthbroker.config.written.resource_specs import CredentialAppSpec, OAuthAppSpec, OwnerSpec
+from oauthbroker.core.spelling import nearest
 from oauthbroker.model.apps import ANYONE, Redirect
 from oauthbroker.model.connection_facts import ConnectionFacts
 from oauthbroker.model.provider_api import AccountHost

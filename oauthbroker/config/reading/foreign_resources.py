@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from oauthbroker.config.problems.problems import Keys
-from oauthbroker.config.problems.spelling import is_slip, is_slip_of_field
 from oauthbroker.config.written.fields import API_VERSIONS
 from oauthbroker.config.written.kinds import Kinds
 from oauthbroker.config.written.resource_specs import PARTS
+from oauthbroker.core.spelling import is_slip, is_slip_of_field
 from oauthbroker.model.token_request import APP_KINDS
 
 # Kinds of the runtime: no typos of ours, even where their names resemble them.

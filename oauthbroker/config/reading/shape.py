@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from oauthbroker.config.problems.problems import Keys, Problems, SourcePlace, dotted
-from oauthbroker.config.problems.spelling import is_slip_of_field, nearest
 from oauthbroker.config.reading.shaping import Shaping
 from oauthbroker.config.reading.yaml_reader import UNREADABLE, YamlDocument
 from oauthbroker.config.written.fields import Strict, Tolerant
 from oauthbroker.config.written.kinds import OURS, Kinds, Reader, known_names
 from oauthbroker.config.written.resource_specs import Header
 from oauthbroker.core.errors import Code
+from oauthbroker.core.spelling import is_slip_of_field, nearest
 
 S = TypeVar("S", bound=Strict)
 

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from oauthbroker.config.problems.problems import ConfigInvalidError, Keys, Problems, dotted
-from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.reading.yaml_reader import AMBIGUOUS, AMBIGUOUS_WORDS, UNREADABLE, YamlDocument
 from oauthbroker.config.written.fields import Strict
 from oauthbroker.config.written.kinds import Kinds, Reader, known_names
 from oauthbroker.config.written.resource_specs import OAuthAppSpec
+from oauthbroker.core.spelling import nearest
 
 S = TypeVar("S", bound=Strict)
 _Error = tuple[str, Keys, dict[str, Any]]

@@ -17,12 +17,12 @@ from typing import Any, Final
 from pydantic import BaseModel, TypeAdapter
 
 from oauthbroker.config.problems.problems import ConfigProblem, Keys, Problems, SourcePlace, dotted
-from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.reading.yaml_reader import YamlDocument
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.client_spec import ValueSource
 from oauthbroker.config.written.fields import API_VERSIONS
 from oauthbroker.config.written.resource_specs import models_in
+from oauthbroker.core.spelling import nearest
 
 PREFIX: Final = "OAUTHBROKER_"
 OTHERS: Final = frozenset(

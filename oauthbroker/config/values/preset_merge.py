@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
-from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_endpoints import ProviderPlace, fill, place_of, values_of
 from oauthbroker.config.written.resource_specs import IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
+from oauthbroker.core.spelling import nearest
 from oauthbroker.model.apps import (
     AssertionAudience,
     AuthMethod,

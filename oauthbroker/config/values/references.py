@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from oauthbroker.config.problems.problems import Keys
-from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.written.fields import ObjectRef
+from oauthbroker.core.spelling import nearest
 
 W = TypeVar("W", bound=Written[Any])
 _VOWELS = "AEIO"

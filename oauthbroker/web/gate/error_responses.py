@@ -17,7 +17,7 @@ from oauthbroker.web.html.consent_html import Outcome, render_outcome
 from oauthbroker.web.html.rendering import Page
 from oauthbroker.web.middleware.access_log import note_refusal, request_id
 from oauthbroker.web.middleware.security_headers import security_headers
-from oauthbroker.web.words import locale_of
+from oauthbroker.web.words import PAGES, locale_of
 
 _OUTCOMES: dict[Code, Outcome] = {
     Code.PROVIDER_DENIED: "denied",
@@ -40,7 +40,8 @@ def wants_page(headers: Headers) -> bool:
 def error_page(error: BrokerError, locale: Locale, *, reference: str = "", status: int | None = None) -> Page:
     """Render an error for a person; `reference` is the request id to quote. `status` overrides the code's own."""
     if isinstance(error, AlreadyConnected):
-        return render_outcome("connected", error.code, error.app_name, locale, reference=reference, status=status)
+        name, own = error.app_name, PAGES[locale].connected_lead_own if error.is_own else ""
+        return render_outcome("connected", error.code, name, locale, reference=reference, status=status, sentence=own)
     outcome = _OUTCOMES.get(error.code, "failed")
     sentence = error.message(locale)
     return render_outcome(outcome, error.code, None, locale, reference=reference, status=status, sentence=sentence)

@@ -34,6 +34,7 @@ async def test_a_person_answers_once_agrees_and_has_the_token(person: Person, id
     done, page = await person.log_in(idp, "oidc", answers=[idp.issuer, "client-oidc", secret, "read write"])
     assert page is not None
     assert (0, 200) == (done.code, page.status), done.err
+    assert "go back to your terminal" in page.text
     assert f"Connected as {alice}, scope read write. The broker refreshes it.\n" == done.out
     assert [True, True, False, True] == [echo for _, echo in person.asked], "the secret alone is typed unseen"
     assert person.callback("oidc") in done.err

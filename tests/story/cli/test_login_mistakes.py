@@ -81,6 +81,15 @@ def test_a_taken_port_is_named_with_the_next_one(person: Person, idp: IdentityPr
     )
 
 
+def test_an_issuer_without_https_names_the_file_with_the_weakening(person: Person) -> None:
+    person.places.broker_file.unlink()
+    issuer = "issuer=http://127.0.0.1:9"
+    done = person.type("login", "oidc", "--client-id", "x", "--param", issuer, "--stdin", stdin="s")
+    assert 2 == done.code
+    assert f"weaken: [plainHttpProvider] in spec of {person.places.broker_file}" in done.err
+    assert person.places.broker_file.exists()
+
+
 ENDS = {
     "declined": (SessionOutcome("failed", Code.PROVIDER_DENIED), "You said no at oidc. Nothing was connected."),
     "expired": (SessionOutcome("expired"), "The link has ended, because no consent came from oidc in time. Run again"),

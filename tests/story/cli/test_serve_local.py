@@ -97,6 +97,15 @@ async def test_a_command_uses_the_running_serve_of_the_same_store(
     assert not person.places.socket.exists()
 
 
+async def test_a_port_that_ones_own_serve_has_is_named_with_its_process(person: Person, idp: IdentityProvider) -> None:
+    words = person.has_oidc(idp)
+    async with served(person.places):
+        with socket.create_server(("127.0.0.1", person.port)):  # its pages
+            done, _ = await person.log_in(idp, *words, "--stdin", stdin=person.secret)
+    assert 2 == done.code
+    assert f"your own `oauthbroker serve`, process {os.getpid()}. Stop it, log in" in done.err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 async def test_the_programs_themselves_do_so_and_no_list_of_processes_shows_the_token(
@@ -351,10 +360,10 @@ def test_each_system_says_who_is_at_the_other_end(monkeypatch: pytest.MonkeyPatc
     one, other = socket.socketpair()
     with one, other:
         if linux:
-            assert os.geteuid() == peers.uid_at(one)
+            assert (os.geteuid(), os.getpid()) == (peers.uid_at(one), peers.pid_at(one))
             return
         monkeypatch.delattr(socket, "SO_PEERCRED")
-        assert peers.uid_at(one) is None
+        assert (None, None) == (peers.uid_at(one), peers.pid_at(one))
 
         class Mac:
             family = socket.AF_UNIX

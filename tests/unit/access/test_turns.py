@@ -243,6 +243,22 @@ async def test_a_turn_that_cannot_be_kept_is_refused(
     assert [] == [record async for record in turns.records.all()]
 
 
+@pytest.mark.parametrize(
+    ("asked", "en", "ko"),
+    [
+        ("mial", "No app is called mial. Did you mean mail?", "mail"),
+        ("OAuthApp/qqqq", "No app is called qqqq. Check the name against the bundle.", "qqqq"),
+    ],
+)
+async def test_an_unknown_app_of_a_tool_is_named_with_the_nearest_one(
+    turns: Turns, asked: str, en: str, ko: str
+) -> None:
+    with pytest.raises(BrokerError) as caught:
+        await turns.begin(ALICE, tools={"Tool/x": (ToolAuth("files"), ToolAuth(asked))})
+    assert (Code.OAUTH_APP_NOT_FOUND, en) == (caught.value.code, caught.value.message())
+    assert ko in caught.value.message("ko")
+
+
 async def test_turns_whose_time_is_over_are_forgotten(turns: Turns, clock: TestClock) -> None:
     for seconds in (60, 60, 3600):
         await turns.begin(ALICE, ttl_seconds=seconds)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.config import load, load_settings
-from oauthbroker.config.problems.spelling import is_slip, is_slip_of_field
+from oauthbroker.core.spelling import is_slip, is_slip_of_field
 from tests.unit.config.bundles import APP, BROKER, HEAD, TOOL, edited, problems_in, write
 
 EXTENSION = HEAD + "kind: Extension\nmetadata: {name: weather}\nspec:\n  entry: ./weather.ts\n"

@@ -160,3 +160,10 @@ BROKEN: list[object] = [
 def test_any_other_result_is_refused(said: object) -> None:
     with pytest.raises(ValueError, match=r".*"):
         result_from_json(said)
+
+
+def test_a_failure_has_the_wrong_members_that_its_error_names() -> None:
+    error = BrokerError(Code.REQUEST_INVALID)
+    error.errors = ({"pointer": "/minTtlSeconds", "problem": "type"},)
+    assert error.errors == Failed.from_error(error, "en").errors
+    assert () == Failed.from_error(BrokerError(Code.TURN_ENDED), "en").errors

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta, timezone
 
 import pytest
 
-from oauthbroker.authorization.pages_service import AuthorizationEnd
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.authorization.pages_service import AlreadyConnected, AuthorizationEnd
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.model.apps import App, Owner
+from oauthbroker.model.local_turn import AGENT, SUBJECT
+from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.records.open_facts import Candidate
-from oauthbroker.web.html.consent_html import Outcome, render_choice, render_connect, render_leaving, render_outcome
+from oauthbroker.web.gate.error_responses import error_page
+from oauthbroker.web.html.consent_html import (
+    Outcome,
+    render_choice,
+    render_connect,
+    render_credential,
+    render_device,
+    render_done,
+    render_leaving,
+    render_outcome,
+)
 from oauthbroker.web.html.rendering import Page
 from oauthbroker.web.middleware.security_headers import stylesheet
+from oauthbroker.web.words import PAGES
+from tests.kit.samples import app_with
 from tests.unit.web.kit import HOSTILE_TEXTS, NOW, Document, a_view, tags_and_attributes
 
 URL = "https://slack.com/oauth/v2/authorize?client_id=1&scope=a%20b&state=xyz"
@@ -47,6 +63,40 @@ def test_a_title_is_shown_as_the_runtimes_word_beside_the_name_that_it_stands_fo
     assert "Travel planner planner (named by the runtime)" == rows["Who asks"]
     assert rows["For"].startswith("Kim slack:user:T111:U1 (named by the runtime) Personal")
     assert "Travel planner is asking for access" in page.text
+
+
+OWN = replace(app_with(title="Team chat"), owner=Owner(binding="localOperator"))
+
+
+@pytest.mark.parametrize(
+    ("app", "subject", "is_own"),
+    [
+        (OWN, SUBJECT, True),
+        (OWN, "slack:user:T111:U1", False),  # an agent of a demo on this machine
+        (app_with(title="Team chat"), SUBJECT, False),  # a runtime that names its user so
+    ],
+)
+@pytest.mark.parametrize("locale", ["en", "ko"])
+def test_a_person_who_connects_for_themselves_reads_of_no_agent(
+    app: App, subject: str, locale: Locale, *, is_own: bool
+) -> None:
+    view, text = a_view(app=app, subject=subject, agent_name=AGENT), PAGES[locale]
+    prompt = DevicePrompt(
+        verification_uri="https://slack.com/device", verification_uri_complete=None, user_code="AB-CD", interval=5
+    )
+    for page in (render_connect(view, locale), render_credential(view, locale), render_device(view, prompt, locale)):
+        shown = Document(page.html)
+        lead = next(e.text for e in shown.all("p") if e.attributes.get("class") == "lead")
+        assert is_own is ("oauthbroker" in lead)
+        assert is_own is (AGENT not in lead)
+        assert is_own is (shown.all("dd")[0].text == text.subject_own)
+    ending = AuthorizationEnd(app=app, is_own=is_own)
+    again = Document(error_page(AlreadyConnected("Team chat", is_own=is_own), locale).html).text
+    assert is_own is (text.connected_lead_own in again)
+    last = Document(render_done(ending, "", locale).html).text
+    assert is_own is (text.connected_lead_own in last)
+    assert is_own is (text.done_hint_own in last)
+    assert is_own is (text.connected_lead not in last)
 
 
 def test_the_connect_page_offers_one_form_with_two_answers_and_the_token():
