@@ -59,7 +59,7 @@ class SharedChanges(Generic[T]):
             if not turn.began.cancelled():
                 with suppress(Exception):  # raised to the others
                     await to_its_end(batch.work)
-            elif all(each.began.cancelled() for each in batch.turns):  # nobody needs the lock any more
+            elif all(each.began.cancelled() for each in batch.turns):  # no caller waits for the lock
                 self._close(key, batch)
                 batch.work.cancel()
             raise
@@ -86,6 +86,6 @@ class SharedChanges(Generic[T]):
             raise
 
     def _close(self, key: Hashable, batch: _Batch[T]) -> None:
-        """Take no more changes into the batch."""
+        """Close the batch for other changes."""
         if self._waiting.get(key) is batch:
             del self._waiting[key]

@@ -53,7 +53,7 @@ def figures(desk: Desk) -> dict[tuple[str, tuple[str, ...]], float]:
 
 
 def agree(desk: Desk, *expected: float) -> bool:
-    """Tell whether each of 12 answers, of whichever worker, has these figures of all. A worker writes its own once a
+    """Tell whether each of 12 answers, by any worker, has these figures of all. A worker writes its own once a
     second."""
     told = [figures(desk) for _ in range(12)]
     return {expected} == {(each[NOWHERE], each[READY], each[LIVING]) for each in told}

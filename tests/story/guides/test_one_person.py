@@ -131,7 +131,7 @@ async def test_the_script_of_slack_asks_once(
     app["spec"]["endpoints"] = {**urls, "revokeUrl": idp.url("/api/auth.revoke"), "issuer": idp.issuer}
     desk.write("slack", yaml.safe_dump_all([broker, app]))
     [script] = blocks("python", page="docs/tutorials/one-script.md")
-    for line in blocks("python", page="docs/tutorials/slack.md"):
+    for line in blocks("", page="docs/tutorials/slack.md"):
         [old] = re.findall(rf"^ *{re.escape(line.partition(' = ')[0])} = .*(?:token_of|Turn).*$", script, re.MULTILINE)
         script = script.replace(old.strip(), line.strip())
     (tmp_path / "script.py").write_text(script, "utf-8")
