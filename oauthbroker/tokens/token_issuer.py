@@ -138,8 +138,8 @@ class TokenIssuer:
         carrier: Carrier | None = None,
         turn: Entry | None = None,
     ) -> Issuance | None:
-        """Ask the store whether a token call may be answered as before: whether the grant's version, and that of the
-        `turn`, are still the newest ones. Return the answer for `reissue`, None if there is none. Raises store codes."""
+        """Ask the store whether the version of the grant, and that of the `turn`, are still the newest ones. Return the
+        answer of before for `reissue`; None if there is none, or either has changed. Raises store codes."""
         words = _words(app_name, scopes, min_ttl_seconds, carrier)
         issuance = caller.issued.get(words) if words is not None else None
         if issuance is None or issuance.version is None or is_traced():

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from oauthbroker.core.secret import Secret
