@@ -15,9 +15,9 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.format.port import Entry
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import ALICE, Harness, running, user_app
+from tests.kit.running_broker import ALICE, Harness, global_app, running, user_app
 from tests.kit.wire import Line
-from tests.story.api.kit import Callers
+from tests.story.api.kit import TOOLS, Callers
 
 ASK = b'{"oauthAppRef":"mail"}'
 HEAD = (
@@ -55,9 +55,8 @@ def store() -> AskedStore:
 @pytest.fixture
 async def harness(identity_provider: IdentityProvider, store: AskedStore) -> AsyncIterator[Harness]:
     clock = TestClock(frozen=True)
-    async with running(
-        identity_provider, [user_app(identity_provider)], clock=clock, store=store, background=False
-    ) as harness:
+    apps = [user_app(identity_provider), global_app(identity_provider)]
+    async with running(identity_provider, apps, clock=clock, store=store, tools=TOOLS, background=False) as harness:
         harness.parts.repository.shared = store  # type: ignore[assignment]  (of which calls read `degraded` alone)
         await harness.connected()
         yield harness
@@ -87,11 +86,11 @@ async def line(harness: Harness, begun: dict[str, Any], store: AskedStore) -> As
     await line.close()
 
 
-async def asking(line: Line, store: AskedStore, data: bytes = b"") -> None:
+async def asking(line: Line, store: AskedStore) -> None:
     """Send a request, whose question the store has not answered yet."""
     store.go_on.clear()
     line.wire.said = b""
-    line.connection.data_received(data or line.data)
+    line.connection.data_received(line.data)
     assert line.connection._asking is not None
     await asyncio.sleep(0)
     assert b"" == line.wire.said
@@ -141,8 +140,8 @@ async def test_a_grant_that_was_revoked_before_the_store_answered_is_not_handed_
 
 
 async def test_requests_behind_one_that_asks_are_answered_after_it(line: Line, store: AskedStore) -> None:
-    await asking(line, store, line.data + line.data)
-    line.connection.data_received(line.data)
+    await asking(line, store)
+    line.connection.data_received(line.data + line.data)
     assert [b"200", b"200", b"200"] == await said(line, store, 3)
 
 
