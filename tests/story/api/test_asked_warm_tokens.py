@@ -57,7 +57,7 @@ async def harness(identity_provider: IdentityProvider, store: AskedStore) -> Asy
     clock = TestClock(frozen=True)
     apps = [user_app(identity_provider), global_app(identity_provider)]
     async with running(identity_provider, apps, clock=clock, store=store, tools=TOOLS, background=False) as harness:
-        harness.parts.repository.shared = store  # type: ignore[assignment]  (of which calls read `degraded` alone)
+        harness.parts.repository.shared = store  # type: ignore[assignment]  # calls read `degraded` alone
         await harness.connected()
         yield harness
 
