@@ -47,7 +47,7 @@ class FreshnessChecks:
             return [await answer for answer in answers]
         finally:
             patience.cancel()
-            for answer in answers:  # nobody waits for them any more
+            for answer in answers:  # the caller waits for none any more
                 if not answer.cancel() and not answer.cancelled():
                     answer.exception()
 
