@@ -189,7 +189,7 @@ class OAuthManager:
         min_ttl_seconds: int | None,
         carrier: Carrier | None,
     ) -> Ready | None:
-        """Answer as before, once the store has confirmed grant and turn, in one round trip. Raises the codes of both."""
+        """Answer as before once the store has confirmed grant and turn in one round trip. Raises both codes."""
         confirming = self.issuer.confirm(caller, app_name, scopes, min_ttl_seconds, carrier=carrier)
         if caller.turn_holds is not None and self.repository.shared is not None:
             confirmed, _ = await asyncio.gather(confirming, caller.check_turn())
