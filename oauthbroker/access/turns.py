@@ -29,6 +29,7 @@ from oauthbroker.model.turn import Turn, TurnLike, checked_target, whole_turn
 from oauthbroker.model.turn_token import LOCATOR, BegunTurn, Caveat, TurnToken, is_tool, narrow
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.repository.record_store import RecordStore
+from oauthbroker.store.format.port import Entry
 
 MAX_TOOLS = 200
 SWEEP_SECONDS = 300.0
@@ -115,14 +116,20 @@ class Turns:
         """Return the holder of a token that was admitted before, by its `token_digest`, if it is certain without a wait
         that it is valid. None otherwise: then `admit` checks the token."""
         known = self._known.get(digest)
-        if (
-            known is None
-            or known.bundle is not self.config.bundle
-            or self.records.fresh(known.locator) is not known.record
-            or self._is_over(known.token_holder.expires_at, known.record)
-        ):
+        if known is None or self.records.fresh(known.locator) is not known.record:
             return None
-        return known.token_holder
+        return None if self.admitted(digest) is None else known.token_holder
+
+    def admitted(self, digest: bytes) -> tuple[TurnTokenHolder, Entry] | None:
+        """Return the holder of a token that was admitted before, and the version of its turn. It is valid if the store
+        has no newer version."""
+        known = self._known.get(digest)
+        if known is None or known.bundle is not self.config.bundle:
+            return None
+        version = self.records.version_of(known.record)
+        if version is None or self._is_over(known.token_holder.expires_at, known.record):
+            return None
+        return known.token_holder, version
 
     async def _check_holds(self, locator: str, expires_at: datetime) -> None:
         record = await self.records.get(locator)

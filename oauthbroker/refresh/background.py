@@ -22,7 +22,7 @@ from oauthbroker.repository.lost_versions import restore
 from oauthbroker.repository.repairing import repairs
 from oauthbroker.repository.repository import Repository, Versioned
 
-AT_ONCE = 4
+AT_ONCE = 24  # three quarters of an app's places: the others are for calls
 BREATH = 64  # records that are opened before others may run
 MOST_WATCHED = 10_000
 REPAIR_SECONDS = 600.0

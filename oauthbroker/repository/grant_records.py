@@ -47,6 +47,10 @@ class GrantRecords:
         """Return whether a version is certainly the newest one; costs one stat."""
         return self._store.unchanged(version)
 
+    async def is_newest_everywhere(self, *versions: Entry) -> bool:
+        """Ask the store whether versions are the newest ones, in all processes and on all hosts."""
+        return await self._store.is_current(*versions)
+
     def cached_grant(self, key: GrantKey) -> Versioned[Grant] | None:
         """Return the grant of a pair as it was last read, which may be outdated."""
         return self._cache.get(key)

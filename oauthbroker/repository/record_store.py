@@ -111,6 +111,11 @@ class RecordStore(Generic[R]):
         self._cache.touch(locator)
         return found.record
 
+    def version_of(self, record: R) -> Entry | None:
+        """Return the version from which a cached record was read. None if another one has taken its place."""
+        found = self._cache.get(record.locator)
+        return found.version if found is not None and found.record is record else None
+
     async def add(self, record: R) -> None:
         """Store a new record durably. Raises `Conflict` if the locator exists."""
         entry = await self._store.put(self._key(record), record.to_plaintext(), expect=0)

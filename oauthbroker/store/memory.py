@@ -62,8 +62,8 @@ class MemoryStore:
         newest = self._entries.get(entry.key.kind, {}).get(entry.key.name)
         return not self._closed and newest is not None and newest.stamp is entry.stamp
 
-    async def is_current(self, entry: Entry) -> bool:
-        return self.unchanged(entry)
+    async def is_current(self, *entries: Entry) -> bool:
+        return all(map(self.unchanged, entries))
 
     async def put(
         self,

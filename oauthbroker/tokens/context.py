@@ -71,7 +71,7 @@ class OAuthContext:
         except BrokerError as error:
             return Failed.from_error(error, self._locale)
         caller = self._caller
-        if switch_account is False and caller.issued and (caller.turn_holds is None or await caller.goes_on()):
+        if switch_account is False and caller.issued and caller.turn_holds is None:
             issuance = self._manager.issuer.reissue(caller, name, scopes, min_ttl_seconds)
             if issuance is not None:
                 return issuance.fresh()

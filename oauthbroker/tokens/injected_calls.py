@@ -47,7 +47,7 @@ class InjectedCalls:
     async def token(self, target: Target) -> TokenResult:
         """Return a token for a request, or why there is none. It must not reach the caller."""
         carrier = Carrier(target.method, target.host.authority)
-        if self.caller.issued and (self.caller.turn_holds is None or await self.caller.goes_on()):
+        if self.caller.issued and self.caller.turn_holds is None:
             issuance = self.manager.issuer.reissue(self.caller, self.app_name, self.scopes, None, carrier=carrier)
             if issuance is not None:
                 return self._fitting(target, issuance.fresh())

@@ -97,6 +97,10 @@ class OAuthManager:
         """
 
         async def work() -> TokenResult:
+            if caller.issued and switch_account is False:
+                again = await self._reissued(caller, app_name, scopes, min_ttl_seconds, carrier)
+                if again is not None:
+                    return again
             call = self.calls.validate(caller, app_name, scopes, min_ttl_seconds, carrier=carrier)
             if not isinstance(switch_account, bool):
                 raise BrokerError(Code.REQUEST_INVALID, note="switchAccount")
@@ -176,6 +180,26 @@ class OAuthManager:
             return await self._answer(caller, call, partial(self.issuer.issue, caller, call))
 
         return await self._watched(caller, app_name, work)
+
+    async def _reissued(
+        self,
+        caller: Caller,
+        app_name: str,
+        scopes: Sequence[str] | None,
+        min_ttl_seconds: int | None,
+        carrier: Carrier | None,
+    ) -> Ready | None:
+        """Answer as before once the store has confirmed grant and turn in one round trip. Raises both codes."""
+        confirming = self.issuer.confirm(caller, app_name, scopes, min_ttl_seconds, carrier=carrier)
+        if caller.turn_holds is not None and self.repository.shared is not None:
+            confirmed, _ = await asyncio.gather(confirming, caller.check_turn())
+        else:
+            confirmed = await confirming
+            await caller.check_turn()
+        if confirmed is None:
+            return None
+        issuance = self.issuer.reissue(caller, app_name, scopes, min_ttl_seconds, carrier=carrier, confirmed=confirmed)
+        return None if issuance is None else issuance.fresh()
 
     async def _watched(self, caller: Caller, app_name: str, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
         """Time and trace the call."""

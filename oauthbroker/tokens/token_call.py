@@ -62,14 +62,6 @@ class Caller:
         if self.turn_holds is not None:
             await self.turn_holds()
 
-    async def goes_on(self) -> bool:
-        """Return whether the turn certainly has not ended."""
-        try:
-            await self.check_turn()
-        except Exception:  # noqa: BLE001  (the general way of a call meets it again and reports it)
-            return False
-        return True
-
 
 class TokenCall(NamedTuple):
     """A permitted call. `rejected`: the token that a provider's API refused. `words`: the key under which its answer is

@@ -22,7 +22,7 @@ from oauthbroker.records.provider_data import visible_to_tools
 from oauthbroker.refresh.background import BackgroundRefresh
 from oauthbroker.repository.repository import Entry, Repository
 from oauthbroker.tokens.grant_uses import Uses
-from oauthbroker.tokens.issuance import Carrier, Issuance, as_issued, words_of
+from oauthbroker.tokens.issuance import Carrier, Issuance, Words, as_issued, words_of
 from oauthbroker.tokens.issuance_cache import Issuances
 from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
 
@@ -54,8 +54,7 @@ class TokenIssuer:
         is_team: bool = False,
     ) -> Ready:
         """Issue the grant's token. If the caller has asked before, prepare the answer for `reissue`, which gives it as
-        long as this is the grant's version. Most callers ask once, and to prepare costs as much as to decide. Nothing
-        is prepared where the store has to be asked for that version each time."""
+        long as this is the grant's version. Most callers ask once, and to prepare costs as much as to decide."""
         app, token = call.app, grant.token
         assert token is not None  # noqa: S101  (decide gives Use only for a grant with a token)
         scopes = grant.scopes if app.scope_set.issuperset(grant.scopes) else union_in_app_order(app, grant.scopes)
@@ -82,7 +81,7 @@ class TokenIssuer:
         words = call.words
         is_repeated = words is not None and not degraded and caller.issued.asked_before(words)
         is_repeated = is_repeated and not grant.renews_itself  # whose exchange each call may have to begin
-        if version is None or words is None or not is_repeated or not self.repository.is_newest(version):
+        if version is None or words is None or not is_repeated or not self._may_last(version):
             self._hand_out(issuance, self.clock.now())
             return ready
         issuance.grant, issuance.version = as_issued(app, grant), version.without_body()
@@ -100,28 +99,63 @@ class TokenIssuer:
         min_ttl_seconds: int | None,
         *,
         carrier: Carrier | None = None,
+        confirmed: Issuance | None = None,
     ) -> Issuance | None:
         """Answer a token call that was answered before, at the cost of one look at the grant's version and one audit
         entry. None if anything may have changed or fails: `OAuthManager` decides then, and reports it.
 
-        Check before that the caller's turn has not ended, and wait for nothing in between.
+        Check before that the caller's turn has not ended, and wait for nothing in between. `confirmed`: the issuance
+        whose version the store has called the newest one since the call began.
         """
         began = self.clock.monotonic()
         try:
-            plain = scopes is None and min_ttl_seconds is None
-            words = (app_name, None, None, carrier) if plain else words_of(app_name, scopes, min_ttl_seconds, carrier)
+            words = _words(app_name, scopes, min_ttl_seconds, carrier)
             issuance = caller.issued.get(words) if words is not None else None
             if issuance is None or is_traced() or not issuance.fits(caller.turn, self.calls.apps):
                 return None
             now, version = self.clock.now(), issuance.version
-            if version is None or not issuance.since <= now < issuance.until or not self.repository.is_newest(version):
+            if version is None or not issuance.since <= now < issuance.until:
                 caller.issued.pop(words, None)  # type: ignore[arg-type]
+                return None
+            if issuance is not confirmed and not self.repository.is_newest(version):
+                if self.repository.shared is None:
+                    caller.issued.pop(words, None)  # type: ignore[arg-type]
                 return None
             self._hand_out(issuance, now)
         except Exception:  # noqa: BLE001  (the general way meets it again)
             return None
-        self.metrics.note(_READY, self.clock.monotonic() - began)
+        if confirmed is None:
+            self.note_ready(began)
         return issuance
+
+    async def confirm(
+        self,
+        caller: Caller,
+        app_name: str,
+        scopes: Sequence[str] | None,
+        min_ttl_seconds: int | None,
+        *,
+        carrier: Carrier | None = None,
+        turn: Entry | None = None,
+    ) -> Issuance | None:
+        """Ask the store whether the version of the grant, and that of the `turn`, are still the newest ones. Return the
+        answer of before for `reissue`; None if there is none, or either has changed. Raises store codes."""
+        words = _words(app_name, scopes, min_ttl_seconds, carrier)
+        issuance = caller.issued.get(words) if words is not None else None
+        if issuance is None or issuance.version is None or is_traced():
+            return None
+        asked = (issuance.version,) if turn is None else (issuance.version, turn)
+        if not await self.repository.is_newest_everywhere(*asked):
+            caller.issued.pop(words, None)  # type: ignore[arg-type]
+            return None
+        return None if self.repository.degraded else issuance
+
+    def _may_last(self, version: Entry) -> bool:
+        """Return whether this may be the newest version. A store that has to be asked says so at the next call."""
+        return self.repository.shared is not None or self.repository.is_newest(version)
+
+    def note_ready(self, began: float) -> None:
+        self.metrics.note(_READY, self.clock.monotonic() - began)
 
     def _hand_out(self, issuance: Issuance, now: datetime) -> None:
         """Issue a token. The audit entry comes first: no entry, no token."""
@@ -133,6 +167,11 @@ class TokenIssuer:
         self.metrics.count(issuance.counted)
         if issuance.app.refresh_ahead_seconds:
             self.background.watch(issuance.app, issuance.grant)
+
+
+def _words(app_name: str, scopes: object, ttl: object, carrier: Carrier | None) -> Words | None:
+    plain = scopes is None and ttl is None
+    return (app_name, None, None, carrier) if plain else words_of(app_name, scopes, ttl, carrier)
 
 
 def _accounts_of(caller: Caller) -> Mapping[str, Any]:

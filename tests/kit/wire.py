@@ -57,10 +57,11 @@ def a_listener(web: ASGIApp) -> ListenerConfig:
 
 
 class Line:
-    """One connection to an application. `at_once` counts the answers that needed neither a parser nor a task; `data` is
-    the request that its user repeats."""
+    """One connection to an application. `at_once` counts the answers that needed neither a parser nor a task, `asked`
+    those that needed the store's word alone; `data` is the request that its user repeats."""
 
     data = b""
+    asked = 0
 
     def __init__(self, listener: ASGIApp | ListenerConfig) -> None:
         config = listener if isinstance(listener, ListenerConfig) else a_listener(listener)
@@ -74,19 +75,21 @@ class Line:
     async def say(self, *parts: bytes) -> bytes:
         """Return what comes back for one request. The parts are read one after another. Nothing comes back while the
         application waits for more of a body than was sent."""
-        self.wire.said, before = b"", self.connection.cycle
+        self.wire.said, before, is_asked = b"", self.connection.cycle, False
         for part in parts:
             if not self.wire.ended:
                 self.connection.data_received(part)
+                is_asked = is_asked or self.connection._asking is not None
                 await asyncio.sleep(0)
         async with asyncio.timeout(SECONDS):
-            while self.connection._hold is not None:
+            while self.connection._hold is not None or self.connection._asking is not None:
                 await asyncio.sleep(0.005)
             await asyncio.sleep(0)
             cycle = self.connection.cycle
             while cycle is not before and not cycle.response_complete and not self.wire.ended and not self._is_stuck():
                 await asyncio.sleep(0)
-        self.at_once += cycle is before and self.wire.said.startswith(b"HTTP/1.1 200")
+        self.asked += is_asked and cycle is before and self.wire.said.startswith(b"HTTP/1.1 200")
+        self.at_once += not is_asked and cycle is before and self.wire.said.startswith(b"HTTP/1.1 200")
         return self.wire.said
 
     def _is_stuck(self) -> bool:

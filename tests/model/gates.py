@@ -132,8 +132,8 @@ class GatedStore:
     def unchanged(self, entry: Entry) -> bool:
         return self._shared.up and self._real.unchanged(entry)
 
-    async def is_current(self, entry: Entry) -> bool:
-        return self._shared.up and await self._real.is_current(entry)
+    async def is_current(self, *entries: Entry) -> bool:
+        return self._shared.up and await self._real.is_current(*entries)
 
     async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
         self._shared.check_up()

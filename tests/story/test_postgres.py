@@ -497,6 +497,7 @@ async def test_tokens_that_were_checked_within_the_bound_are_handed_out_while_th
             assert ("error", Code.STORE_UNAVAILABLE, True) == (away.status, away.code, away.retryable)
         finally:
             prepared.start()
+        await until(partial(is_ready, host))
         assert first == await token(host)
 
 
@@ -532,6 +533,7 @@ async def test_a_broker_goes_on_when_its_database_is_back(
             assert ("error", Code.STORE_UNAVAILABLE, True) == (away.status, away.code, away.retryable)
         finally:
             postgres_server.start()
+        await until(partial(is_ready, host))
         assert first == await token(host)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Coroutine
+from typing import Any
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.web.api.warm_tokens import ROUTE, Headers, WarmHead, WarmTokens
@@ -32,6 +34,18 @@ class KnownHeads:
         if self._warm is None or head is None or len(received) != end + head.length:
             return None
         answer = self._warm.answer(head, received[end:])
+        return None if answer is None else self._status_and(default) + answer
+
+    def question(self, received: bytes, default: Headers) -> Coroutine[Any, Any, bytes | None] | None:
+        """Return what asks the store for the answer to such a request. None if that need not be asked."""
+        head, end = self._found(received)
+        if self._warm is None or head is None or len(received) != end + head.length:
+            return None
+        asking = self._warm.question(head, received[end:])
+        return None if asking is None else self._asked(asking, default)
+
+    async def _asked(self, asking: Coroutine[Any, Any, bytes | None], default: Headers) -> bytes | None:
+        answer = await asking
         return None if answer is None else self._status_and(default) + answer
 
     def lacks_body(self, received: bytes) -> bool:

@@ -15,9 +15,11 @@ class WarmConnection(HttpConnection):
     _head = b""  # of the request under way
     _used_at = 0.0  # by the loop's time: when a request was answered at once
     _hold: asyncio.TimerHandle | None = None
+    _asking: asyncio.Task[bytes | None] | None = None  # the store, for the answer to the request under way
+    _closes = False  # once that is answered
 
     def _read(self) -> None:
-        if self._is_free() and (self._answered_at_once() or self._is_held()):
+        if self._is_free() and (self._answered_at_once() or self._is_asked() or self._is_held()):
             return
         self._stop_holding()
         super()._read()
@@ -31,12 +33,49 @@ class WarmConnection(HttpConnection):
         answer = self._heads.answer(self._received, self.server_state.default_headers)
         if answer is None:
             return False
-        self._received, self._seen = b"", 0
+        self._received = b""
+        self._send(answer)
+        return True
+
+    def _send(self, answer: bytes) -> None:
+        self._seen = 0
         self._stop_holding()
         self._head_has_come()
         self.transport.write(answer)
         self._stay_open()
+
+    @property
+    def _answering(self) -> bool:
+        return self._asking is not None or super()._answering
+
+    def _is_asked(self) -> bool:
+        """Ask the store for the answer to a known request. Bytes behind the request wait."""
+        question = self._heads.question(self._received, self.server_state.default_headers)
+        if question is None:
+            return False
+        self._stop_holding()
+        self._head_has_come()
+        self._used_at, length = self.loop.time(), len(self._received)
+        self._asking = self.loop.create_task(question)
+        self._asking.add_done_callback(lambda asking: self._was_asked(asking, length))
         return True
+
+    def _was_asked(self, asking: asyncio.Task[bytes | None], length: int) -> None:
+        """Write the answer to the request of this length, or let the general way answer it."""
+        self._asking = None
+        failed = asking.cancelled() or asking.exception() is not None
+        if self.transport.is_closing():
+            return
+        answer = None if failed else asking.result()
+        if answer is None:
+            super()._read()
+        else:
+            self._received = self._received[length:]
+            self._send(answer)
+            if self._received:
+                self._read()
+        if self._closes:
+            self.shutdown()
 
     def _stay_open(self) -> None:
         """Do what the base does after an answer, and leave the timer of an idle connection running: it looks itself
@@ -88,6 +127,9 @@ class WarmConnection(HttpConnection):
 
     def shutdown(self) -> None:
         """Answer a request that has begun to come, as the general way does."""
+        self._closes = self._asking is not None
+        if self._closes:
+            return
         if self._hold is not None:
             self._stop_holding()
             super()._read()
@@ -95,4 +137,6 @@ class WarmConnection(HttpConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_holding()
+        if self._asking is not None:
+            self._asking.cancel()
         super().connection_lost(exc)

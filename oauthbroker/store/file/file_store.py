@@ -97,8 +97,8 @@ class FileStore(KeyedStore):
             return False
         return entry.stamp.holds(self._fs, self._folders.by_kind[entry.key.kind], entry.key.name)
 
-    async def is_current(self, entry: Entry) -> bool:
-        return self.unchanged(entry)
+    async def is_current(self, *entries: Entry) -> bool:
+        return all(map(self.unchanged, entries))
 
     async def put(
         self,

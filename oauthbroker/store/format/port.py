@@ -135,9 +135,9 @@ class Store(Protocol):
         False when uncertain."""
         ...
 
-    async def is_current(self, entry: Entry) -> bool:
-        """Tell whether `entry`, with or without its body, is the newest version, in all processes and on all hosts. For
-        an entry that `unchanged` cannot confirm. False when uncertain."""
+    async def is_current(self, *entries: Entry) -> bool:
+        """Tell whether each entry, with or without its body, is the newest version, in all processes and on all hosts.
+        For entries that `unchanged` cannot confirm. False when uncertain."""
         ...
 
     def tag(self, kind: str, label: str, *parts: str) -> Tag:

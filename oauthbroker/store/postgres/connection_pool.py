@@ -16,6 +16,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.store.keys.keyed_store import OpenedHere
 from oauthbroker.store.postgres.connect_failures import NOT_A_URL, connect_failure
 from oauthbroker.store.postgres.contact import Contact
+from oauthbroker.store.postgres.one_statement import rows_of
 from oauthbroker.store.postgres.pools import MOST_CONNECTIONS, Pools
 
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
@@ -90,8 +91,7 @@ class ConnectionPool(OpenedHere):
 
     async def _answer(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         async with self._pools.connection() as connection:
-            cursor = await connection.execute(statement, values() if callable(values) else values)
-            return await cursor.fetchall() if cursor.description is not None else []
+            return await rows_of(connection, statement, (values() if callable(values) else values) or {})
 
 
 @asynccontextmanager

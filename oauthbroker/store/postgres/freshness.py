@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from math import inf
 from typing import Final
 
@@ -14,7 +14,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.postgres.connection_pool import NO_ANSWER, ConnectionPool
 from oauthbroker.store.postgres.feed import KNOWN, Feed
-from oauthbroker.store.postgres.freshness_checks import FreshnessChecks
+from oauthbroker.store.postgres.freshness_checks import FreshnessChecks, Question
 from oauthbroker.store.postgres.pools import holds_lease
 
 _COUNTED: Final = "queues"  # holds the last number of events: readers want the newest one, not that of a moment ago
@@ -39,26 +39,29 @@ class Freshness:
             self._checked.keep(entry.key, (entry.stamp, self._feed.heard_at))
         return confirmed
 
-    async def is_current(self, entry: Entry) -> bool:
-        """Raises `storeUnavailable` if the database is away and did not confirm the version within the bound."""
-        if self.unchanged(entry) or (self.degraded and self._was_checked(entry)):
+    async def is_current(self, *entries: Entry) -> bool:
+        """Ask for all entries in one statement. Raises `storeUnavailable` if the database is away and did not confirm
+        the versions within the bound."""
+        unsure = [entry for entry in entries if not self.unchanged(entry)]
+        if not unsure or (self.degraded and self._were_checked(unsure)):
             return True
         mark, current = self._feed.mark, None
         try:
-            async with asyncio.timeout(_AWAY_SECONDS if self._was_checked(entry) else None):
-                current = await self._checks.is_newest(entry.key.kind, bytes.fromhex(entry.key.name), entry.stamp)
+            async with asyncio.timeout(_AWAY_SECONDS) if self._were_checked(unsure) else nullcontext():
+                current = await self._checks.are_newest(*map(_question, unsure))
         except (BrokerError, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 error = BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER)
             away = error.code is Code.STORE_UNAVAILABLE and not self._connections.closed
-            if not away or not self._was_checked(entry):  # a write that began meanwhile has made it uncertain
+            if not away or not self._were_checked(unsure):  # a write that began meanwhile has made it uncertain
                 raise error from None
         if current is None:
             self._failed_at = self._monotonic()
             return True
-        if current:
-            self.learn(entry, mark)
-        return current
+        for entry, is_newest in zip(unsure, current, strict=True):
+            if is_newest:
+                self.learn(entry, mark)
+        return all(current)
 
     def learn(self, entry: Entry, mark: int) -> None:
         """Note that a version was the newest one when the feed had this mark."""
@@ -83,9 +86,14 @@ class Freshness:
         finally:
             holds_lease.set(outside)
 
+    def _were_checked(self, entries: Iterable[Entry]) -> bool:
+        """Return whether the database called these versions current within the bound, for a caller without a lease."""
+        return bool(self._degraded_seconds) and not holds_lease.get() and all(map(self._was_checked, entries))
+
     def _was_checked(self, entry: Entry) -> bool:
-        """Return whether the database called this version current within the bound, for a caller without a lease."""
-        if holds_lease.get():
-            return False
         stamp, at = self._checked.get(entry.key) or (None, -inf)
         return stamp == entry.stamp and self._monotonic() - at < self._degraded_seconds
+
+
+def _question(entry: Entry) -> Question:
+    return entry.key.kind, bytes.fromhex(entry.key.name), entry.stamp

@@ -1,14 +1,14 @@
 """Ask whether versions are the newest ones: the questions of many callers in one statement.
 
-A warm token call asks this several times, and each statement costs more than the rest of the call. While a statement is
-under way, the questions that come gather for the next one. So each is answered by a statement that began after it.
+A warm token call asks this several times, and each statement costs more than the rest of the call. So the questions of
+one turn of the loop share a statement, and those that come while it is under way gather for the next one. Each is
+answered by a statement that began after it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.postgres.connection_pool import NO_ANSWER, PATIENCE_SECONDS, ConnectionPool
@@ -19,69 +19,98 @@ select number from unnest(%(kinds)s::text[], %(names)s::bytea[], %(versions)s::b
     with ordinality as asked (kind, name, version, number)
 join oauthbroker.entry using (kind, name, version)
 """
-_MOST_STATEMENTS: Final = 2  # under way; a second one, so that a connection that hangs does not hold up all callers
+_MOST_STATEMENTS: Final = 2  # under way; the second one only beside one that is late
+LATE_SECONDS: Final = 0.05  # a connection that hangs must not hold up all callers
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _VersionCheck:
-    kind: str
-    name: bytes
-    version: object
-    answer: asyncio.Future[bool]
+Question = tuple[str, bytes, object]
+"""Whether this version of the entry of a kind and name is the newest one."""
+_Callers = dict[Question, list[asyncio.Future[bool]]]
 
 
 class FreshnessChecks:
     """The questions of one process. Belongs to one event loop."""
 
     def __init__(self, connections: ConnectionPool) -> None:
-        self._connections = connections
-        self._waiting: list[_VersionCheck] = []
-        self._tasks = set[asyncio.Task[None]]()
+        self._connections, self._waiting = connections, _Callers()
+        self._tasks, self._late = set[asyncio.Task[None]](), set[asyncio.Task[None]]()
 
-    async def is_newest(self, kind: str, name: bytes, version: object) -> bool:
-        """Return whether the stored version of an entry is this one. Raises `storeUnavailable`, at the latest after the
-        time that one statement may take: while the database is away, a question would wait for two of them."""
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        question = _VersionCheck(kind=kind, name=name, version=version, answer=answer)
-        self._waiting.append(question)
-        if len(self._tasks) < _MOST_STATEMENTS:
+    async def are_newest(self, *questions: Question) -> list[bool]:
+        """Return whether each version is the stored one. Raises `storeUnavailable`, at the latest after the time that
+        one statement may take: while the database is away, a question would wait for two of them."""
+        loop = asyncio.get_running_loop()
+        answers = [loop.create_future() for _ in questions]
+        for question, answer in zip(questions, answers, strict=True):
+            self._waiting.setdefault(question, []).append(answer)
+        self._begin()
+        patience = loop.call_later(PATIENCE_SECONDS, _refuse, answers)
+        try:
+            return [await answer for answer in answers]
+        finally:
+            patience.cancel()
+            for answer in answers:  # the caller waits for none any more
+                if not answer.cancel() and not answer.cancelled():
+                    answer.exception()
+
+    def _begin(self) -> None:
+        """Begin a statement for the questions that wait, unless one is under way that may still be in time."""
+        if self._waiting and len(self._late) == len(self._tasks) < _MOST_STATEMENTS:
             task = asyncio.create_task(self._ask_all())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                return await answer
-        except TimeoutError:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER) from None
 
     async def _ask_all(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  (for mypy)
         while self._waiting:
-            asked, self._waiting = [each for each in self._waiting if not each.answer.done()], []
-            try:
-                newest = await self._newest(asked)
-            except Exception as error:  # noqa: BLE001  (each caller gets it)
-                for each in asked:
-                    if not each.answer.done():
-                        each.answer.set_exception(error)
-            else:
-                for number, each in enumerate(asked, 1):
-                    if not each.answer.done():
-                        each.answer.set_result(number in newest)
-            finally:
-                for each in asked:
-                    each.answer.cancel()  # nothing, unless this task was cancelled
+            asked, self._waiting = self._waiting, {}
+            await self._ask(task, {each: left for each, callers in asked.items() if (left := _not_done(callers))})
+            await asyncio.sleep(0)  # those who got their answer may have the next question
         # The callback runs later: a question that comes before it would wait for a task that has ended.
-        self._tasks.discard(asyncio.current_task())
+        self._tasks.discard(task)
 
-    async def _newest(self, asked: list[_VersionCheck]) -> set[int]:
+    async def _ask(self, task: asyncio.Task[None], asked: _Callers) -> None:
+        late = asyncio.get_running_loop().call_later(LATE_SECONDS, self._is_late, task)
+        try:
+            newest = await self._newest(list(asked))
+        except Exception as error:  # noqa: BLE001  (each caller gets it)
+            for callers in asked.values():
+                _answer(callers, error)
+        else:
+            for number, callers in enumerate(asked.values(), 1):
+                _answer(callers, number in newest)
+        finally:
+            late.cancel()
+            self._late.discard(task)
+            for callers in asked.values():
+                for each in callers:
+                    each.cancel()  # nothing, unless this task was cancelled
+
+    def _is_late(self, task: asyncio.Task[None]) -> None:
+        self._late.add(task)
+        self._begin()
+
+    async def _newest(self, asked: list[Question]) -> set[int]:
         """Return the numbers, from 1, of the questions whose answer is yes. One alone is cheaper without arrays."""
+        if not asked:
+            return set()
         if len(asked) == 1:
-            only = asked[0]
-            row = {"kind": only.kind, "name": only.name, "version": only.version}
+            row: dict[str, Any] = dict(zip(("kind", "name", "version"), asked[0], strict=True))
             return {row[0] for row in await self._connections.read(ONE, row)}
-        columns = {
-            "kinds": [each.kind for each in asked],
-            "names": [each.name for each in asked],
-            "versions": [each.version for each in asked],
-        }
-        return {row[0] for row in await self._connections.read(_MANY, columns)} if asked else set()
+        columns = dict(zip(("kinds", "names", "versions"), map(list, zip(*asked, strict=True)), strict=True))
+        return {row[0] for row in await self._connections.read(_MANY, columns)}
+
+
+def _not_done(callers: list[asyncio.Future[bool]]) -> list[asyncio.Future[bool]]:
+    return [each for each in callers if not each.done()]
+
+
+def _answer(callers: list[asyncio.Future[bool]], answer: bool | Exception) -> None:  # noqa: FBT001
+    for each in _not_done(callers):
+        if isinstance(answer, Exception):
+            each.set_exception(answer)
+        else:
+            each.set_result(answer)
+
+
+def _refuse(callers: list[asyncio.Future[bool]]) -> None:
+    _answer(callers, BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER))

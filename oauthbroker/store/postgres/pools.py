@@ -2,7 +2,8 @@
 
 A pool connects again by itself, after longer and longer pauses: calls would fail for half a minute after the return. So
 the first lost connection starts plain attempts to connect, about two each second. When one succeeds, a new pool takes
-over, and those who hold a lease go first: they may have the only copy of a rotated token.
+over, and those who hold a lease go first: they may have the only copy of a rotated token. A restart takes a second or
+two: calls wait as long. Then the database is known to be away, and they fail at once, with the cause.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
 
 MOST_CONNECTIONS: Final = 8  # of one process
+WAIT_SECONDS: Final = 2.0  # for a database that does not accept connections, before it is known to be away
 PROBE_SECONDS: Final = 0.5  # between two attempts to connect, at the most
 LOG_AGAIN_SECONDS: Final = 60.0
 _NAME: Final = "oauthbroker-pool"
@@ -70,6 +72,7 @@ class Pools:
         self._looked.set()
         self._probe: asyncio.Task[None] | None = None
         self._closed = False
+        self._away: psycopg.Error | None = None  # why a database that is known to be away accepts no connection
         self._tasks = set[asyncio.Task[None]]()
 
     @asynccontextmanager
@@ -118,6 +121,8 @@ class Pools:
         """Take a connection, from the next pool if that takes over meanwhile."""
         while True:
             await self._looked.wait()
+            if self._away is not None:
+                raise psycopg.OperationalError(*self._away.args)
             if not holds_lease.get():
                 await self._for_all.wait()
             pool = self._pool
@@ -126,7 +131,7 @@ class Pools:
                     await pool.open()
                 return pool, await pool.getconn()
             except PoolClosed:
-                if pool is self._pool:
+                if pool is self._pool and self._away is None:
                     raise
 
     def _look(self, *, is_broken: bool) -> None:
@@ -136,26 +141,29 @@ class Pools:
 
     async def _until_back(self, *, is_broken: bool) -> None:
         """Wait until the database accepts connections. A pool that has lost one may have lost all."""
-        was_away = False
+        was_away, began = False, SystemClock.monotonic()
         try:
-            while not await self._accepts():
+            while (refused := await self._refused()) is not None:
                 was_away = True
+                if SystemClock.monotonic() - began >= WAIT_SECONDS:
+                    self._away = refused
+                    self._begin(self._pool.close())  # who waits for a connection is told so
                 self._looked.set()
                 await asyncio.sleep(SystemClock().jitter(PROBE_SECONDS / 2, PROBE_SECONDS))
             if was_away or is_broken:
                 await self._take_over(was_away=was_away)
         finally:
-            self._probe = None
+            self._probe = self._away = None
             self._looked.set()
 
-    async def _accepts(self) -> bool:
-        """Return whether the database accepts a connection."""
+    async def _refused(self) -> psycopg.Error | None:
+        """Return why the database accepts no connection; None if it does."""
         try:
             connection = await psycopg.AsyncConnection.connect(self._url.reveal(), **_PROBE)
-        except (psycopg.Error, OSError):
-            return False
+        except (psycopg.Error, OSError) as error:
+            return psycopg.OperationalError(*error.args)
         await connection.close()
-        return True
+        return None
 
     async def _take_over(self, *, was_away: bool) -> None:
         """Put a new pool in the place of the one in use. Who waits for a connection gets one of the new one."""

@@ -94,9 +94,10 @@ class PostgresStore(KeyedStore):
     def unchanged(self, entry: Entry) -> bool:
         return self._freshness.unchanged(entry)
 
-    async def is_current(self, entry: Entry) -> bool:
-        self._place(entry.key)
-        return await self._freshness.is_current(entry)
+    async def is_current(self, *entries: Entry) -> bool:
+        for entry in entries:
+            self._place(entry.key)
+        return await self._freshness.is_current(*entries)
 
     @property
     def degraded(self) -> bool:

@@ -7,15 +7,21 @@ general way answers, and nothing has happened before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+from oauthbroker.access.turn_token_cache import TurnTokenHolder
 from oauthbroker.access.turns import Turns, token_digest
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import decode_object
 from oauthbroker.model.token_request import call_ref
 from oauthbroker.model.token_results import Ready
+from oauthbroker.store.format.port import Entry
+from oauthbroker.tokens.issuance import Issuance
 from oauthbroker.tokens.token_issuer import TokenIssuer
 from oauthbroker.web.api.authentication import TURN_BEARER, bearer_of
 from oauthbroker.web.api.handler_call import encoded
@@ -23,12 +29,13 @@ from oauthbroker.web.api.handlers_tokens import ref_of
 from oauthbroker.web.api.request_models import TokenRequest
 from oauthbroker.web.api.request_parsing import is_json, validated
 from oauthbroker.web.gate.request_limits import is_ours
-from oauthbroker.web.middleware.access_log import RequestLog
+from oauthbroker.web.middleware.access_log import Begun, RequestLog
 from oauthbroker.web.middleware.rate_limits import RequestLimits
 from oauthbroker.web.middleware.security_headers import raw_security_headers
 
 ROUTE = "/v1/tokens"
 LONGEST_BODY = 2048
+ASK_SECONDS = 1.0  # for the store's word, before the general way begins
 MOST_BODIES = 1_000
 Headers = Sequence[tuple[bytes, bytes]]
 Words = tuple[str, tuple[str, ...] | None, int | None]
@@ -75,19 +82,46 @@ class WarmTokens:
         if not length.isdigit() or len(length) > 4 or int(length) > LONGEST_BODY:
             return None
         digest = token_digest(token.encode("utf-8", "surrogatepass"))
-        return None if self._turns.holder(digest) is None else WarmHead(digest, int(length))
+        return None if self._turns.admitted(digest) is None else WarmHead(digest, int(length))
 
     def answer(self, head: WarmHead, body: bytes) -> bytes | None:
         """Return the header lines after the status line, and the body. None where the general way has to answer."""
-        begun, token_holder = self._log.begin_request(), self._turns.holder(head.digest)
-        known = None if token_holder is None else self._bodies.get(body)
-        words = known if token_holder is None or known is not None else _words(body)
-        if token_holder is None or words is None or not self._limits.admits(token_holder.turn_id):
+        token_holder = self._turns.holder(head.digest)
+        return None if token_holder is None else self._answer(self._log.begin_request(), token_holder, body)
+
+    def question(self, head: WarmHead, body: bytes) -> Coroutine[Any, Any, bytes | None] | None:
+        """Return what asks the store whether this holder may have this answer again, and returns as `answer` does. None
+        if the store need not be asked."""
+        admitted = self._turns.admitted(head.digest)
+        words = self._bodies.get(body) or _words(body) if admitted is not None and admitted[0].issued else None
+        if admitted is None or words is None or (*words, None) not in admitted[0].issued:
             return None
-        issuance = self._issuer.reissue(token_holder, *words)
+        return self._ask(head.digest, *admitted, body, words)
+
+    async def _ask(
+        self, digest: bytes, token_holder: TurnTokenHolder, turn: Entry, body: bytes, words: Words
+    ) -> bytes | None:
+        begun, confirmed = self._log.begin_request(), None
+        with suppress(BrokerError, TimeoutError):  # the general way asks again, and reports it
+            async with asyncio.timeout(ASK_SECONDS):
+                confirmed = await self._issuer.confirm(token_holder, *words, turn=turn)
+        if confirmed is None or self._turns.admitted(digest) != (token_holder, turn):
+            return None
+        return self._answer(begun, token_holder, body, confirmed)
+
+    def _answer(
+        self, begun: Begun, token_holder: TurnTokenHolder, body: bytes, confirmed: Issuance | None = None
+    ) -> bytes | None:
+        known = self._bodies.get(body)
+        words = known if known is not None else _words(body)
+        if words is None or not self._limits.admits(token_holder.turn_id):
+            return None
+        issuance = self._issuer.reissue(token_holder, *words, confirmed=confirmed)
         if issuance is None:
             self._limits.give_back(token_holder.turn_id)
             return None
+        if confirmed is not None:
+            self._issuer.note_ready(begun.at)
         if known is None:
             self._bodies.keep(body, words)
         text = issuance.printed_by(_printed).encode()

@@ -20,8 +20,8 @@ class Remote(MemoryStore):
     def unchanged(self, entry: Entry) -> bool:
         return False
 
-    async def is_current(self, entry: Entry) -> bool:
-        current = super().unchanged(entry)
+    async def is_current(self, *entries: Entry) -> bool:
+        current = all(map(super().unchanged, entries))
         await self.meanwhile()
         return current
 

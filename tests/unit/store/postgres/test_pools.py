@@ -1,0 +1,54 @@
+"""What callers of a pool meet while the database accepts no connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from oauthbroker.core.secret import Secret
+from oauthbroker.store.postgres import pools as module
+from oauthbroker.store.postgres.pools import Pools
+
+
+@pytest.fixture
+async def pools(tmp_path: Path) -> AsyncIterator[Pools]:
+    """Pools of a database that has no server."""
+    pools = Pools(Secret(f"postgresql:///nothing?host={tmp_path}"), patience=60)
+    yield pools
+    await pools.close()
+
+
+async def taken(pools: Pools) -> None:
+    async with pools.connection():
+        pass
+
+
+async def is_at_once(pools: Pools) -> bool:
+    """Return whether a call fails without a wait for the database."""
+    call = asyncio.ensure_future(taken(pools))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    is_over = call.done()
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    return is_over
+
+
+async def test_calls_fail_with_the_cause_once_the_database_is_known_to_be_away(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0)
+    async with asyncio.timeout(30):  # less than they would wait for a connection
+        failures = await asyncio.gather(*(taken(pools) for _ in range(3)), return_exceptions=True)
+    assert all("No such file" in str(each) for each in failures), failures
+    assert await is_at_once(pools)
+
+
+async def test_calls_wait_for_a_database_that_may_only_be_restarting(pools: Pools) -> None:
+    pools.suspect()
+    async with asyncio.timeout(30):
+        await pools._looked.wait()  # the first attempt to connect has failed
+    assert not await is_at_once(pools)
