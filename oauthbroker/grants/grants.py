@@ -60,8 +60,8 @@ class GrantList:
 
     async def in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantView | None]]:
         """Yield at most `limit` grants of the filter's app or subject, each after its place, in the store's order."""
-        app = None if wanted.app is None else split_ref(wanted.app)[0]
-        read = self._repository.grants_in_order(app, wanted.subject, wanted.after or "", limit)
+        app = split_ref(wanted.app)[0] if wanted.app else None
+        read = self._repository.grants_in_order(app, wanted.subject or None, wanted.after or "", limit)
         async for place, versioned in read:
             yield place, None if versioned is None else self._view(versioned.record)
 

@@ -52,7 +52,7 @@ class Store:
         self.placed = sorted((place_of(each), each) for each in self.grants)
 
     async def in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantView | None]]:
-        app = None if wanted.app is None else split_ref(wanted.app)[0]
+        app = None if not wanted.app else split_ref(wanted.app)[0]
         for place, each in self.placed:
             if app in {None, each.app} and wanted.subject in {None, each.subject} and place > (wanted.after or ""):
                 if not limit:
