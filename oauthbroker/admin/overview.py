@@ -3,10 +3,9 @@ payload."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -18,13 +17,12 @@ from oauthbroker.grants.grant_pages import GrantPages
 from oauthbroker.model.apps import App
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.grant_key import grant_id
-from oauthbroker.records import AuthSession, Grant
+from oauthbroker.records import AuthSession
 from oauthbroker.records.grant_view import GrantHealth, GrantView
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import Repository
 from oauthbroker.tokens.grant_uses import Uses
 
-BREATH = 64  # records that are opened before others may run
 LOOKED_BACK = 1000  # lines of the audit log that the overview looks through for failures
 FAILURES = frozenset({"ConnectFailed", "RefreshFailed"})
 DECISIONS = frozenset({Code.PROVIDER_DENIED.value})  # a person's own "no" is an answer, not a failure of the app
@@ -47,7 +45,7 @@ class AuditEntries:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppState:
     """One app at a glance. `app` is None for one that has grants and is not configured any more. `unlisted` are scopes
-    that consent after consent left out."""
+    that consent after consent left out. `estimated`: the counts are, from a sample of the grants."""
 
     name: str
     app: App | None
@@ -56,6 +54,7 @@ class AppState:
     circuits: tuple[Seen, ...]
     failure: tuple[datetime, str] | None
     unlisted: tuple[str, ...] = ()
+    estimated: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,29 +79,31 @@ class Overview:
         return sorted(self.current.apps)
 
     async def apps(self) -> list[AppState]:
-        """Return all configured apps, and those that only grants name."""
+        """Return all configured apps, and those that only grants name. The counts of a large store are estimates."""
         counts: dict[str, Counter[GrantHealth]] = {}
         unlisted: dict[str, set[str]] = {}
-        for row in await self.pages.recent():
+        sample = await self.pages.sample()
+        for row in sample.rows:
             counts.setdefault(row.app, Counter())[row.health] += 1
             unlisted.setdefault(row.app, set()).update(() if row.revoked else row.unlisted)
         failures = await self._last_failures()
         circuits = await self.shared_circuits.seen()
-        return [
-            self._app_state(name, counts.get(name, Counter()), circuits, failures.get(name), unlisted.get(name, set()))
+        estimated = {
+            app: Counter({health: round(number * sample.times) for health, number in of_app.items()})
+            for app, of_app in counts.items()
+        }
+        states = [
+            self._app_state(name, estimated.get(name, Counter()), circuits, failures.get(name), unlisted.get(name, ()))
             for name in sorted({*self.current.apps, *counts})
         ]
+        return [replace(state, estimated=sample.times > 1) for state in states]
 
     async def grant(self, grant_id: str) -> tuple[GrantView, GrantUse | None]:
         """Return a grant as it is now, and its last use. Raises `grantNotFound`."""
-        for row in await self.pages.recent():
-            if row.id == grant_id:
-                versioned = await self.repository.grant(row.key)
-                return (row if versioned is None else self._view(versioned.record)), await self.uses.last(grant_id)
-        raise BrokerError(Code.GRANT_NOT_FOUND)
-
-    def _view(self, grant: Grant) -> GrantView:
-        return GrantView.of(grant, self.current.apps.get(grant.app), self.clock.now())
+        view = await self.pages.find(grant_id)
+        if view is None:
+            raise BrokerError(Code.GRANT_NOT_FOUND)
+        return view, await self.uses.last(grant_id)
 
     def audit_name(self, grant_id: str) -> str:
         """Return a grant's pseudonym in the audit log."""
@@ -130,20 +131,23 @@ class Overview:
 
     async def _names_of(self, subject: str) -> set[str]:
         """Return the names in the log of a subject, as a person, and of its grants, also of those that are gone."""
-        rows = await self.pages.recent()
-        subjects = {subject} | {row.subject for row in rows if row.account_name.casefold() == subject.casefold()}
-        ids = {row.id for row in rows if row.subject in subjects}
+        subjects, ids = {subject}, set[str]()
+        async for row in self.pages.everything():
+            if row.account_name.casefold() == subject.casefold():
+                subjects.add(row.subject)
+        for each in subjects:
+            ids |= {it.record.id async for it in self.repository.grants_with(each) if it.record.subject == each}
         ids |= {grant_id(app, each) for app in self.current.apps for each in subjects}
         return {self.trail.name("person", each) for each in subjects} | {self.audit_name(each) for each in ids}
 
     async def named(self, lines: Iterable[AuditLine]) -> dict[str, GrantView]:
         """Return the grants that these lines name, by their pseudonyms, as far as they still exist."""
         wanted, found = {line.grant for line in lines} - {None}, dict[str, GrantView]()
-        for number, row in enumerate(await self.pages.recent() if wanted else ()):
+        if not wanted:
+            return found
+        async for row in self.pages.everything():
             if (name := self.audit_name(row.id)) in wanted:
                 found[name] = row
-            if number % BREATH == BREATH - 1:
-                await asyncio.sleep(0)
             if len(found) == len(wanted):
                 break
         return found

@@ -3,17 +3,15 @@ records."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from oauthbroker.diagnostics.forecast import AppFacts, Forecast
+from oauthbroker.diagnostics.forecast import Forecast
 from oauthbroker.events.port import Depth
 from oauthbroker.model.settings import Settings
 from oauthbroker.records.api_key import ApiKey
-from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.repository.repository import DEGRADED_SECONDS, FEED_SECONDS, Leases
 
@@ -29,12 +27,6 @@ NEWS = timedelta(days=7)
 OLD_EVENT = timedelta(hours=1)
 SOON_DAYS = 14
 NAMED = 3  # grants that a sentence names; --json and `grants list` have all
-
-_ENDED = {
-    "dead": "the provider refuses to refresh",
-    "uncertain": "could not be refreshed after an answer was lost",
-    "quarantined": "are no longer used, because a refresh returned the token of another account",
-}
 
 
 class SharedFacts(NamedTuple):
@@ -68,7 +60,7 @@ def of_old_seeds(old: int, *, to_reseal: int) -> list[Finding]:
         return [Finding("keys", "ok", "Records are to be sealed anew with the newest seed.", hint=hint)]
     if old:
         hint = "Run `oauthbroker keys retire`."
-        return [Finding("keys", "warning", f"{_counted(old, 'old seed')} can be destroyed.", hint=hint)]
+        return [Finding("keys", "warning", f"{counted(old, 'old seed')} can be destroyed.", hint=hint)]
     return []
 
 
@@ -91,7 +83,7 @@ def of_clock(skews: Sequence[float]) -> Finding:
     middle = sorted(skews)[len(skews) // 2]
     if abs(middle) <= MOST_SKEW_SECONDS:
         clocks = "clock" if len(skews) == 1 else "clocks"
-        return Finding("clock", "ok", f"Fits the {clocks} of {_counted(len(skews), 'answer')}.")
+        return Finding("clock", "ok", f"Fits the {clocks} of {counted(len(skews), 'answer')}.")
     late = "behind" if middle > 0 else "ahead"
     text = f"This machine's clock is {abs(round(middle))} s {late}."
     return Finding("clock", "warning", text, hint="Set it by NTP: tokens seem to end at the wrong time.")
@@ -121,7 +113,7 @@ def _expired(key: ApiKey) -> Finding:
 def of_database(shared: SharedFacts, settings: Settings) -> list[Finding]:
     """Report the leases, the standby, the feed, and how old an answer may be."""
     leases = shared.leases
-    found = [Finding("database", "ok", f"{_counted(leases.held, 'lease')} held, {leases.lapsed} lapsed.")]
+    found = [Finding("database", "ok", f"{counted(leases.held, 'lease')} held, {leases.lapsed} lapsed.")]
     if shared.loses_on_failover:
         text = "The standby is not synchronous: if it takes over, changes that were acknowledged may be lost."
         hint = "Name it in `synchronous_standby_names` of the primary, and leave `synchronous_commit` on."
@@ -158,130 +150,40 @@ def of_work(sessions: Sessions, depth: Depth, now: datetime, due: int) -> list[F
     found = []
     if depth.dead:
         hint = "See why the consumer does not take them: `broker.events.dead(agent)`."
-        text = f"{_counted(depth.dead, 'dead letter')}: events that no consumer settled."
+        text = f"{counted(depth.dead, 'dead letter')}: events that no consumer settled."
         found.append(Finding("work", "warning", text, hint=hint))
     if depth.oldest is not None and now - depth.oldest > OLD_EVENT:
         hours = int((now - depth.oldest).total_seconds() // 3600)
         wait = "waits" if depth.waiting == 1 else "wait"
-        text = f"{_counted(depth.waiting, 'event')} {wait}, the oldest for {hours} h."
+        text = f"{counted(depth.waiting, 'event')} {wait}, the oldest for {hours} h."
         found.append(Finding("work", "warning", text, hint="Start the consumer of the agent's events."))
     if sessions.stuck:
         were = "was" if sessions.stuck == 1 else "were"
-        text = f"{_counted(sessions.stuck, 'authorization')} {were} begun and not ended."
+        text = f"{counted(sessions.stuck, 'authorization')} {were} begun and not ended."
         found.append(Finding("work", "warning", text, hint="A running broker ends them: start it."))
-    waiting, events = _counted(sessions.waiting, "authorization"), _counted(depth.waiting, "event")
-    rest = f"{waiting} waiting for a person, {events} for a consumer, {_counted(due, 'record')} with something to do."
+    waiting, events = counted(sessions.waiting, "authorization"), counted(depth.waiting, "event")
+    rest = f"{waiting} waiting for a person, {events} for a consumer, {counted(due, 'record')} with something to do."
     found.append(Finding("work", "ok", rest))
     return found
 
 
-def of_grants(grants: Sequence[GrantView], apps: Mapping[str, AppFacts]) -> list[Finding]:
-    """Report the problems of grants, one finding a kind."""
-    found: list[Finding] = []
-    living = [grant for grant in grants if not grant.revoked]
-    for ended, words in _ENDED.items():
-        hint = "The people are asked at the next call." if ended != "quarantined" else "Ask the provider what happened."
-        found += _if_any(f"that {words}", [it for it in living if it.ended == ended], hint)
-    found += _if_any(
-        "that the provider refuses for long, in words of its own",
-        [grant for grant in living if grant.given_up],
-        "The people are asked at the next call. The refresh token is kept, and tried again once an hour.",
-    )
-    found += _if_any(
-        "whose refreshes fail, and are tried again",
-        [grant for grant in living if not (grant.ended or grant.given_up) and (grant.lost or grant.refused_at)],
-        "Look for `refreshes` in the broker's log, and at the provider.",
-    )
-    to_tell = [grant for grant in grants if grant.revocation_pending]
-    found += _if_any(
-        "with tokens that ended here and whose provider does not know yet",
-        [grant for grant in to_tell if any(_may_tell(apps, grant))],
-        "A running broker tells it; `oauthbroker grants revoke --all` does so at once.",
-    )
-    found += _if_any(
-        "with tokens that ended here and whose provider this configuration cannot tell",
-        [grant for grant in to_tell if not all(_may_tell(apps, grant))],
-        "Configure the app again with the client id that they were made with: a week after their end the tokens are "
-        "erased untold.",
-    )
-    found += _if_any(
-        "of apps that are not configured",
-        [grant for grant in living if grant.app not in apps],
-        "Configure them again, or end them with `oauthbroker grants revoke --all --app NAME`.",
-    )
-    found += _of_unlisted(living)
-    found += _of_unusual(living)
-    return [*found, Finding("grants", "ok", f"{len(living)} alive, {len(grants) - len(living)} revoked.")]
-
-
-def _may_tell(apps: Mapping[str, AppFacts], grant: GrantView) -> list[bool]:
-    """Return for each client whose tokens are still to be revoked whether the app is configured with it, as far as that
-    is at hand."""
-    app = apps.get(grant.app)
-    clients = grant.clients_to_tell or (grant.registration,)
-    return [app is not None and app.registration in {"", client} for client in clients]
-
-
-def _of_unlisted(living: Sequence[GrantView]) -> list[Finding]:
-    """Report scopes that were asked for at several consents in a row and never granted, one finding an app."""
-    unlisted: dict[str, Counter[str]] = {}
-    for grant in living:
-        if grant.unlisted:
-            unlisted.setdefault(grant.app, Counter()).update(grant.unlisted)
-    hint = (
-        "See whether the client may ask for it there. If the provider grants it and does not say so, name it in "
-        "`quirks.unlistedScopes`."
-    )
-    texts = {app: f"The provider does not list {_scopes(it)}, consent after consent." for app, it in unlisted.items()}
-    return [Finding("grants", "warning", text, hint=hint, about=app) for app, text in sorted(texts.items())]
-
-
-def _of_unusual(living: Sequence[GrantView]) -> list[Finding]:
-    """Report answers that a stricter client would have refused, one finding an app."""
-    unusual: dict[str, set[str]] = {}
-    for grant in living:
-        if grant.unusual:
-            unusual.setdefault(grant.app, set()).update(grant.unusual)
-    hint = "Tokens are kept. Tell the provider; for `lifetime` see `quirks.lifetimeForm` and `lifetimeField`."
-    texts = {app: f"The provider's answers are unusual: {', '.join(sorted(it))}." for app, it in unusual.items()}
-    return [Finding("grants", "warning", text, hint=hint, about=app) for app, text in sorted(texts.items())]
-
-
-def _scopes(scopes: Counter[str]) -> str:
-    return ", ".join(f"{scope} ({_counted(count, 'grant')})" for scope, count in sorted(scopes.items())[:NAMED])
-
-
-def _if_any(which: str, grants: Collection[GrantView], hint: str) -> list[Finding]:
-    if not grants:
-        return []
-    apps = ", ".join(f"{count} of {app}" for app, count in sorted(Counter(it.app for it in grants).items()))
-    first = ", ".join(f"{it.id.removeprefix('sha256:')[:12]}" for it in sorted(grants, key=_by_age)[:NAMED])
-    more = f" and {len(grants) - NAMED} more" if len(grants) > NAMED else ""
-    text = f"{_counted(len(grants), 'grant')} {which} ({apps}): {first}{more}."
-    return [Finding("grants", "warning", text, hint=hint)]
-
-
-def _counted(count: int, what: str) -> str:
+def counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def _by_age(grant: GrantView) -> tuple[datetime, str]:
-    return grant.updated_at, grant.id
-
-
 def of_forecast(forecast: Forecast, now: datetime) -> list[Finding]:
-    soon = forecast.within(now, SOON_DAYS)
+    soon, least = forecast.within(now, SOON_DAYS), "" if forecast.names_all_within(now, SOON_DAYS) else "at least "
     hint = "`oauthbroker doctor --forecast` says who, when and why."
     if soon:
         people = len({it.subject for it in soon})
-        who = _counted(people, "subject") + (" has" if people == 1 else " have")
-        text = f"{who} to agree again within {SOON_DAYS} days, for {_counted(len(soon), 'grant')}."
+        who = counted(people, "subject") + (" has" if people == 1 else " have")
+        text = f"{who} to agree again within {SOON_DAYS} days, for {least}{counted(len(soon), 'grant')}."
         found = [Finding("forecast", "warning", text, hint=hint)]
     else:
         text = f"No user has to consent again for certain within {SOON_DAYS} days."
         found = [Finding("forecast", "ok", text, hint=hint if forecast.outlooks else "")]
     if forecast.unknown:
         apps = ", ".join(f"{count} of {app}" for app, count in forecast.unknown.items())
-        text = f"Unknown refresh token lifetime: {_counted(sum(forecast.unknown.values()), 'grant')} ({apps})."
+        text = f"Unknown refresh token lifetime: {counted(sum(forecast.unknown.values()), 'grant')} ({apps})."
         found.append(Finding("forecast", "ok", text))
     return found

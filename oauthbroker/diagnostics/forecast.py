@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from oauthbroker.core.clock import printed
 from oauthbroker.model.apps import App
@@ -17,6 +17,8 @@ from oauthbroker.records.grant_view import GrantView
 
 if TYPE_CHECKING:
     from oauthbroker.providers import Preset, TokenLimit
+
+MOST: Final = 10_000  # ends that a forecast names
 
 Why = Literal[
     "registration", "ended", "noRefreshToken", "life", "rejected", "stated", "age", "disuse", "crowded", "scopes"
@@ -95,46 +97,88 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Sorted by when. `unknown` counts, by app, the grants whose refresh tokens live for an unknown time."""
+    """The first `MOST` outlooks of `count`, sorted by when. `unknown` counts, by app, the grants whose refresh tokens
+    live for an unknown time."""
 
     outlooks: tuple[Outlook, ...]
     unknown: Mapping[str, int]
+    count: int = 0
 
     def within(self, now: datetime, days: int) -> tuple[Outlook, ...]:
         """Return the ends that are certain in that time."""
         until = now + timedelta(days=days)
         return tuple(it for it in self.outlooks if it.certain and it.when is not None and it.when <= until)
 
+    def names_all_within(self, now: datetime, days: int) -> bool:
+        """Tell whether no end in that time is beyond the first `MOST`."""
+        last = self.outlooks[-1].when if self.count > len(self.outlooks) else None
+        return last is None or last > now + timedelta(days=days)
+
+
+class _Together(NamedTuple):
+    """One of the grants of an account of which the provider keeps only so many: its end, and that if it is crowded
+    out."""
+
+    created_at: datetime
+    grant_id: str
+    usual: Outlook | None
+    crowded: Outlook | None
+
+
+class Forecaster:
+    """Forecasts the ends of living grants of configured apps, except those of a client that asks for itself. Takes
+    grants one by one, and keeps the first ends alone; of an app with a token limit, each grant's."""
+
+    def __init__(self, apps: Mapping[str, AppFacts], now: datetime) -> None:
+        self._apps, self._now, self._count = apps, now, 0
+        self._first, self._unknown = list[Outlook](), Counter[str]()
+        self._together = defaultdict[tuple[int, str, str, frozenset[str]], list[_Together]](list)
+
+    def add(self, grant: GrantView) -> None:
+        app = self._apps.get(grant.app)
+        if app is None or grant.revoked or grant.alone:
+            return
+        if grant.refreshable and (app.unused_days, app.most_days, grant.ends_at) == (None, None, None):
+            self._unknown[grant.app] += 1
+        usual = _outlook(grant, app, self._now, crowded=False)
+        if app.limit is None:
+            self._keep(usual)
+            return
+        scopes = frozenset(grant.scopes if app.limit.per == "clientAndScopes" else ())
+        crowded = _outlook(grant, app, self._now, crowded=True)
+        key = app.limit.count, grant.registration, grant.person, scopes
+        self._together[key].append(_Together(grant.created_at, grant.id, usual, crowded))
+
+    def result(self) -> Forecast:
+        """Return the forecast of all grants; add none afterwards. The oldest grants beyond what a provider keeps are
+        crowded out."""
+        for (most, *_), group in self._together.items():
+            group.sort(key=lambda it: (it.created_at, it.grant_id), reverse=True)
+            for number, each in enumerate(group):
+                self._keep(each.usual if number < most else each.crowded)
+        return Forecast(tuple(self._sorted()), dict(sorted(self._unknown.items())), self._count)
+
+    def _keep(self, outlook: Outlook | None) -> None:
+        if outlook is None:
+            return
+        self._count += 1
+        self._first.append(outlook)
+        if len(self._first) == 2 * MOST:
+            self._first = self._sorted()
+
+    def _sorted(self) -> list[Outlook]:
+        def by_when(it: Outlook) -> tuple[bool, datetime, str, str, str]:
+            return it.when is None, it.when or self._now, it.app, it.subject, it.account
+
+        return sorted(self._first, key=by_when)[:MOST]
+
 
 def forecast(grants: Iterable[GrantView], apps: Mapping[str, AppFacts], now: datetime) -> Forecast:
-    """Forecast the ends of living grants of configured apps, except those of a client that asks for itself."""
-    found: list[Outlook] = []
-    unknown: Counter[str] = Counter()
-    living = [grant for grant in grants if grant.app in apps and not grant.revoked and not grant.alone]
-    crowded = _crowded(living, apps)
-    for grant in living:
-        app = apps[grant.app]
-        outlook = _outlook(grant, app, now, crowded=grant.id in crowded)
-        if outlook is not None:
-            found.append(outlook)
-        if grant.refreshable and (app.unused_days, app.most_days, grant.ends_at) == (None, None, None):
-            unknown[grant.app] += 1
-    found.sort(key=lambda it: (it.when is None, it.when or now, it.app, it.subject, it.account))
-    return Forecast(tuple(found), dict(sorted(unknown.items())))
-
-
-def _crowded(living: Iterable[GrantView], apps: Mapping[str, AppFacts]) -> set[str]:
-    """Return the oldest grants beyond what a provider keeps of one account for one client."""
-    together: dict[tuple[int, str, str, frozenset[str]], list[GrantView]] = defaultdict(list)
-    for grant in living:
-        limit = apps[grant.app].limit
-        if limit is not None:
-            scopes = frozenset(grant.scopes if limit.per == "clientAndScopes" else ())
-            together[limit.count, grant.registration, grant.person, scopes].append(grant)
-    newest_first = {
-        key: sorted(group, key=lambda it: (it.created_at, it.id), reverse=True) for key, group in together.items()
-    }
-    return {grant.id for (count, *_), group in newest_first.items() for grant in group[count:]}
+    """Forecast the ends of these grants."""
+    forecaster = Forecaster(apps, now)
+    for grant in grants:
+        forecaster.add(grant)
+    return forecaster.result()
 
 
 def _outlook(grant: GrantView, app: AppFacts, now: datetime, *, crowded: bool) -> Outlook | None:

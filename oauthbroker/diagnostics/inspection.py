@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass, field, replace
 
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.core.clock import Clock
@@ -17,6 +17,7 @@ from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.store_age import StoreAge
+from oauthbroker.repository.versioned import readable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +33,18 @@ class Inspection:
     limits: Limits
     damaged: list[str] = field(default_factory=list)
 
-    async def grants(self) -> list[GrantView]:
-        """Return the grants, with the last use of each as far as it was written."""
-        uses = self.repository.records("uses", GrantUse.from_plaintext).all() if "uses" in self.kinds else None
-        used = {} if uses is None else {use.grant: use.at async for use in uses}
-        now = self.clock.now()
-        return [
-            GrantView.of(versioned.record, None, now, used.get(versioned.record.id))
-            async for versioned in self.repository.grants()
-        ]
+    async def grants(self) -> AsyncIterator[GrantView]:
+        """Yield the grants one by one, those that nothing refreshes with their last use as far as it was written."""
+        uses, now = self.repository.records("uses", GrantUse.from_plaintext), self.clock.now()
+        if "uses" in self.kinds:
+            async for _ in uses.all():  # notes the damaged ones
+                pass
+        async for versioned in self.repository.grants():
+            view = GrantView.of(versioned.record, None, now)
+            if "uses" in self.kinds and not (view.refreshable or view.revoked):
+                use = await readable(uses.get(view.id))
+                view = view if use is None else replace(view, used_at=use.at)
+            yield view
 
     async def sessions(self) -> Sessions:
         now, waiting, stuck = self.clock.now(), 0, 0

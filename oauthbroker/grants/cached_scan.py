@@ -35,10 +35,6 @@ class Snapshot(Generic[T]):
                 return self._kept[2]
             return await self._read_now()
 
-    async def fresh(self) -> T:
-        """Read after this was called; calls during another reading share the next one."""
-        return await self._after(self._begun)
-
     async def fresh_after_pause(self) -> T:
         """Return a new reading, a while after the last one: for callers that may ask for missing things in a loop."""
         before = self._begun

@@ -1,24 +1,33 @@
-"""The grants page by page, and by their ids. An id is a digest of app and subject, so both take reading all grants:
-that is done once for all the pages of one listing, and for all ids that are looked for meanwhile."""
+"""The grants page by page, in an order that the store keeps: a page costs the same among ten grants and a million.
+
+The order is that of keyed hashes, so the first grants are a fair sample of all, from which counts are estimated. An id
+is a digest of app and subject: a grant that no page has shown lately is looked for in the whole store.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, bisect_right
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from itertools import islice
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Protocol
 
+from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
 from oauthbroker.grants.cached_scan import Snapshot
+from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_request import is_named
 from oauthbroker.records.grant_view import GrantView
 
 PAGE = 50
-BREATH = 64  # records that are opened before others may run
-
-
-Read = Callable[[str | None, str | None], AsyncIterator[GrantView]]
+WINDOW = 500  # grants that are sorted by their last change, to be shown in numbered pages
+LOOKED = 2000  # grants that one page or window looks at, and of which a sample is
+KNOWN = 10_000  # grants whose ids are remembered
+BREATH = 8  # grants that are opened before others may run
+_VALUES = 2**128  # of the keyed hash that a place begins with
+PLACE = re.compile(r"^[0-9a-f]{32}\.[0-9a-f]{64}$")  # where a page begins: two keyed hashes
+_ID = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +35,7 @@ class GrantFilter:
     """Which grants to list; an empty member stands for all. `app` is `name` or `name@account`; `text` is part of
     a subject or of an account's name, or the start of a grantId.
 
-    `after` is the id that the page before ended with, for pages in the order of ids; `page` is the number of a page.
+    `after` is the place after which a page or a window begins; `page` is the number of a page in a window.
     """
 
     app: str | None = None
@@ -48,75 +57,135 @@ class GrantFilter:
         )
 
 
+class GrantSource(Protocol):
+    """Where pages read grants. `in_order` gives at most `limit` of a filter's app or subject after their places, with
+    None for a place to pass over; `views` gives all, in no order."""
+
+    def in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantView | None]]: ...
+
+    def views(self) -> AsyncIterator[GrantView]: ...
+
+    async def view(self, key: GrantKey) -> GrantView | None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One numbered page of grants, the latest changed first."""
+    """One numbered page of a window, the latest changed first. `goes_on` is the place after which the next window
+    begins; None after the last."""
 
     rows: tuple[GrantView, ...]
     count: int
     page: int
     pages: int
+    goes_on: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The first grants in the store's order. There are about `times` as many; exactly these where it is 1."""
+
+    rows: tuple[GrantView, ...]
+    times: float
 
 
 class GrantPages:
-    """`read` gives the grants of an app, of a subject, or all, in no order."""
+    """Reads pages, estimates counts, and finds grants by their ids."""
 
-    def __init__(self, read: Read, clock: Clock) -> None:
-        self._read = read
-        self._all: Snapshot[list[GrantView]] = Snapshot(self._read_all, clock)
+    def __init__(self, source: GrantSource, clock: Clock) -> None:
+        self._source = source
+        self._sample = Snapshot(self._read_sample, clock)
+        self._known = Bounded[str, GrantKey](KNOWN)
+        self._wanted = Counter[str]()
+        self._search = Snapshot(self._read_wanted, clock)
 
     def forget(self) -> None:
-        """Read anew at the next look, because something was changed here."""
-        self._all.forget()
+        """Read the sample anew at the next look, because something was changed here."""
+        self._sample.forget()
 
-    async def recent(self) -> list[GrantView]:
-        """Return every grant by id, as of a few seconds ago; read once, however many look at once."""
-        return await self._all.recent()
+    async def sample(self) -> Sample:
+        """Return a sample, as of a few seconds ago; read once, however many look at once."""
+        return await self._sample.recent()
+
+    async def everything(self) -> AsyncIterator[GrantView]:
+        """Yield every grant, in no order. Reads the whole store; token calls go on meanwhile."""
+        number = 0
+        async for view in self._source.views():
+            yield view
+            number += 1
+            if number % BREATH == 0:
+                await asyncio.sleep(0)
 
     async def numbered(self, wanted: GrantFilter) -> Found:
-        """Return the page of that number, or the last one, as of a few seconds ago."""
-        fitting = [grant for grant in await self.recent() if wanted.fits(grant)]
-        fitting.sort(key=lambda grant: (grant.updated_at, grant.id), reverse=True)
-        pages = max(1, -(-len(fitting) // PAGE))
+        """Return the page of that number in a window, or its last one. The first window begins with the grants whose
+        subject or id is exactly the text."""
+        fitting, goes_on = await self._walk(wanted, WINDOW)
+        if goes_on is not None and wanted.after is None:
+            fitting = [*await self._exact(wanted), *fitting]
+        rows = sorted({it.id: it for it in fitting}.values(), key=lambda it: (it.updated_at, it.id), reverse=True)
+        pages = max(1, -(-len(rows) // PAGE))
         page = min(max(1, wanted.page), pages)
-        return Found(rows=tuple(fitting[(page - 1) * PAGE : page * PAGE]), count=len(fitting), page=page, pages=pages)
+        shown = tuple(rows[(page - 1) * PAGE : page * PAGE])
+        return Found(rows=shown, count=len(rows), page=page, pages=pages, goes_on=goes_on)
 
-    async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantView], bool]:
-        """Return a page in the order of ids, and whether there are more. The first page, and all of one subject, are as
-        of now; one that follows is as of some seconds ago at the most."""
-        if wanted.subject:
-            grants = await self._sorted(self._read(wanted.app, wanted.subject))
-        else:
-            grants = await (self._all.fresh() if wanted.after is None else self._all.recent())
-        start = bisect_right(grants, wanted.after or "", key=_id_of)
-        fitting = (grants[place] for place in range(start, len(grants)) if wanted.fits(grants[place]))
-        found = list(islice(fitting, limit + 1))
-        return found[:limit], len(found) > limit
+    async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantView], str | None]:
+        """Return a page in the store's order, and the place after which the next one begins; None after the last. A
+        page may be short, or empty, where few grants fit: it looks at `LOOKED`."""
+        return await self._walk(wanted, limit)
 
     async def find(self, grant_id: str) -> GrantView | None:
-        """Return a grant, as of some seconds ago if it was there then, else as of now. An id of no grant is waited for,
-        so that many of them are looked for together."""
-        found = _found(await self._all.recent(), grant_id)
-        return found if found is not None else _found(await self._all.fresh_after_pause(), grant_id)
+        """Return a grant as it is now. One that is not known is looked for in the whole store, with a pause between two
+        searches, so that many are looked for together."""
+        key = self._known.get(grant_id)
+        view = None if key is None else await self._source.view(key)
+        if view is not None:
+            return view
+        self._wanted[grant_id] += 1
+        try:
+            return (await self._search.fresh_after_pause()).get(grant_id)
+        finally:
+            self._wanted -= Counter({grant_id: 1})
 
-    async def _read_all(self) -> list[GrantView]:
-        return await self._sorted(self._read(None, None))
-
-    @staticmethod
-    async def _sorted(views: AsyncIterator[GrantView]) -> list[GrantView]:
-        """Return the grants sorted by id. Token calls go on meanwhile."""
-        found: list[GrantView] = []
-        async for view in views:
-            found.append(view)
-            if len(found) % BREATH == 0:
+    async def _walk(self, wanted: GrantFilter, most: int) -> tuple[list[GrantView], str | None]:
+        found, looked, last = list[GrantView](), 0, wanted.after or ""
+        async for place, view in self._source.in_order(wanted, LOOKED + 1):
+            fits = view is not None and wanted.fits(view)
+            if looked == LOOKED or (fits and len(found) == most):
+                return found, last
+            if view is not None and fits:
+                found.append(view)
+                self._known.keep(view.id, view.key)
+            looked, last = looked + 1, place
+            if looked % BREATH == 0:
                 await asyncio.sleep(0)
-        return sorted(found, key=_id_of)
+        return found, None
 
+    async def _exact(self, wanted: GrantFilter) -> list[GrantView]:
+        """Return the grants whose subject is the text, or the one whose id it is."""
+        text = wanted.text.strip()
+        if _ID.fullmatch(text):
+            grant = await self.find(text)
+            return [grant] if grant is not None and wanted.fits(grant) else []
+        return (await self._walk(replace(wanted, subject=text), WINDOW))[0] if text else []
 
-def _id_of(grant: GrantView) -> str:
-    return grant.id
+    async def _read_sample(self) -> Sample:
+        rows, looked, last = list[GrantView](), 0, ""
+        async for place, view in self._source.in_order(GrantFilter(), LOOKED + 1):
+            if looked == LOOKED:
+                return Sample(tuple(rows), _VALUES / (int(last.partition(".")[0], 16) + 1))
+            rows += () if view is None else (view,)
+            looked, last = looked + 1, place
+            if looked % BREATH == 0:
+                await asyncio.sleep(0)
+        return Sample(tuple(rows), 1.0)
 
-
-def _found(grants: list[GrantView], grant_id: str) -> GrantView | None:
-    place = bisect_left(grants, grant_id, key=_id_of)
-    return grants[place] if place < len(grants) and grants[place].id == grant_id else None
+    async def _read_wanted(self) -> dict[str, GrantView]:
+        """Look for the wanted ids, and remember the others that are passed, as far as there is space."""
+        wanted, found = set(self._wanted), dict[str, GrantView]()
+        async for view in self.everything():
+            if view.id in wanted:
+                found[view.id] = view
+            if len(self._known) < KNOWN:
+                self._known.keep(view.id, view.key)
+            if len(found) == len(wanted):
+                break
+        return found

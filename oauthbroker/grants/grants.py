@@ -51,12 +51,27 @@ class GrantList:
         async for versioned in self._found(app, subject):
             grant = versioned.record
             if is_named(app, grant.app, grant.account) and subject in {None, grant.subject}:
-                yield GrantView.of(grant, self._apps.get(grant.app), self._clock.now())
+                yield self._view(grant)
 
     def _found(self, app: str | None, subject: str | None) -> AsyncIterator[Versioned[Grant]]:
         if subject is not None:
             return self._repository.grants_with(subject)
         return self._repository.grants() if app is None else self._repository.grants_of_app(split_ref(app)[0])
+
+    async def in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantView | None]]:
+        """Yield at most `limit` grants of the filter's app or subject, each after its place, in the store's order."""
+        app = split_ref(wanted.app)[0] if wanted.app else None
+        read = self._repository.grants_in_order(app, wanted.subject or None, wanted.after or "", limit)
+        async for place, versioned in read:
+            yield place, None if versioned is None else self._view(versioned.record)
+
+    async def view(self, key: GrantKey) -> GrantView | None:
+        """Return a grant as it is now."""
+        versioned = await self._repository.grant(key)
+        return None if versioned is None else self._view(versioned.record)
+
+    def _view(self, grant: Grant) -> GrantView:
+        return GrantView.of(grant, self._apps.get(grant.app), self._clock.now())
 
     async def find(self, grant_id: str) -> GrantSummary | None:
         """Find a grant by grantId; a scan."""
@@ -115,16 +130,15 @@ class Grants(GrantList):
         self._revocations = revocations
         self.importing = importing
         self.import_requests = ImportRequests(importing=importing, values=repository.plugin_values)
-        self.pages = GrantPages(self.views, clock)
+        self.pages = GrantPages(self, clock)
 
-    async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantSummary], bool]:
-        """Return a page in the order of ids, and whether there are more; pages that follow the first may be some
-        seconds old."""
+    async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantSummary], str | None]:
+        """Return a page in the store's order, and the place after which the next one begins; None after the last."""
         page, goes_on = await self.pages.page(wanted, limit)
         return [GrantSummary.of(view) for view in page], goes_on
 
     async def find(self, grant_id: str) -> GrantSummary | None:
-        """Find a grant by grantId; an id of no grant takes up to a second."""
+        """Find a grant by grantId. One that no page has shown lately is looked for in the whole store."""
         view = await self.pages.find(grant_id)
         return None if view is None else GrantSummary.of(view)
 

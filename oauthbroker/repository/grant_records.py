@@ -9,6 +9,7 @@ from datetime import date, datetime
 from operator import attrgetter
 
 from oauthbroker.core.bounded_cache import Bounded
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant
 from oauthbroker.repository.due_markers import Markers
@@ -16,6 +17,7 @@ from oauthbroker.repository.event_order import EventOrder
 from oauthbroker.repository.grant_tags import GrantTags, tagged_by
 from oauthbroker.repository.newest_seen import NewestSeen
 from oauthbroker.repository.versioned import Unread, Versioned, in_place, opened, readable_records, stored
+from oauthbroker.repository.versioned import place as place_of
 from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Reservation, SharedStore, Store, Tag
 
 ANSWER_BYTES = 64 * 1024
@@ -139,6 +141,28 @@ class GrantRecords:
         """Yield every readable grant. A damaged one hides no other."""
         async for versioned in readable_records(self._store.scan("grants"), self._open_grant, self._on_damage):
             yield versioned
+
+    async def grants_in_order(
+        self, app: str | None, subject: str | None, after: str, limit: int
+    ) -> AsyncIterator[tuple[str, Versioned[Grant] | None]]:
+        """Yield at most `limit` grants of a subject, of an app, or all, each after its place (`Store.labelled`). Begin
+        after the place `after`. None stands for a grant whose own place is another one, or that cannot be read."""
+        by_app = app is not None and subject is None
+        tag = self._tags.app(app or "") if by_app else None if subject is None else self._tags.who(subject)
+        start = "" if tag is None else tag.value
+        label, after = "app" if by_app else "who", max(after, start and f"{start}.")
+        async for place, entry in self._store.labelled("grants", label, after=after, limit=limit):
+            if not place.startswith(start):
+                return
+            try:
+                versioned = self._open_grant(entry)
+            except BrokerError as error:
+                self._on_damage(place_of(entry.key), error.code)
+                yield place, None
+                continue
+            grant = versioned.record
+            own = self._tags.app(grant.app) if by_app else self._tags.who(grant.subject)
+            yield place, versioned if place.startswith(own.value) else None
 
     async def grants_of_app(self, app: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
         """Yield the readable grants of an app. The others are noted in `unread`, unless their seal does not open."""

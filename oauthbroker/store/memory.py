@@ -133,6 +133,14 @@ class MemoryStore:
         for entry in list(map(there.__getitem__, islice(names, limit))):
             yield entry
 
+    async def labelled(
+        self, kind: str, label: str, *, after: str = "", limit: int | None = None
+    ) -> AsyncIterator[tuple[str, Entry]]:
+        there, tags = self._named(kind), [tag for tag in self._tags if (tag.kind, tag.label) == (kind, label)]
+        places = sorted(f"{tag.value}.{name}" for tag in tags for name in self._tags[tag] if name in there)
+        for place in list(islice((place for place in places if place > after), limit)):
+            yield place, there[place.partition(".")[2]]
+
     async def retag(self, wanted: Sequence[tuple[Entry, Collection[Tag]]]) -> int:
         lacked = set[Key]()
         for key, tag in [(entry.key, tag) for entry, tags in wanted for tag in tags]:

@@ -344,6 +344,37 @@ class StoreContract:
         assert whole[:3] == [entry.key.name async for entry in other.find(tag, limit=3)]
         assert whole[3:] == [entry.key.name async for entry in other.find(tag, after=whole[2])]
 
+    async def test_the_entries_of_a_label_have_pages_in_the_order_of_their_tags(self, store, other):
+        for n in range(9):
+            who = [store.tag("grants", "who", str(each)) for each in (n, n // 2 + 100)]
+            await store.put(
+                store.key("grants", str(n)), b"%d" % n, expect=0, tags=[*who, store.tag("grants", "app", "a")]
+            )
+        whole = [(place, entry.body) async for place, entry in store.labelled("grants", "who")]
+        places = [place for place, _ in whole]
+        assert sorted(places) == places
+        assert sorted([b"%d" % n for n in range(9)] * 2) == sorted(body for _, body in whole)
+        one = store.tag("grants", "who", "1").value
+        assert f"{one}.{store.key('grants', '1').name}" in places
+        pages, after = [], ""
+        for _ in range(5):
+            pages.append([place async for place, _ in other.labelled("grants", "who", after=after, limit=4)])
+            after = pages[-1][-1] if pages[-1] else after
+        assert [4, 4, 4, 4, 2] == list(map(len, pages))
+        assert places == [place for page in pages for place in page]
+        of_one = [place async for place, _ in other.labelled("grants", "who", after=f"{one}.", limit=1)]
+        assert [place for place in places if place.startswith(one)] == of_one
+        assert [] == [place async for place, _ in store.labelled("grants", "nothing")]
+        assert [] == [place async for place, _ in store.labelled("grants", "who", limit=0)]
+
+    async def test_a_removed_entry_has_no_place_and_hides_none(self, store, other):
+        for n in range(3):
+            await store.put(store.key("grants", str(n)), b"%d" % n, expect=0, tags=[store.tag("grants", "who", str(n))])
+        places = [place async for place, _ in store.labelled("grants", "who")]
+        await other.delete(Key("grants", places[1].partition(".")[2]), expect=1)
+        assert [places[0], places[2]] == [place async for place, _ in store.labelled("grants", "who", limit=2)]
+        assert [places[2]] == [place async for place, _ in store.labelled("grants", "who", after=places[1])]
+
     async def test_a_version_that_can_be_read_is_found_by_its_tags(self, store, other):
         """A reader never sees a record that its tags do not lead to."""
         missed, over = list[str](), asyncio.Event()

@@ -19,6 +19,8 @@ WRONG: dict[type[MemoryStore], list[str]] = {
     wrong.TagLost: ["test_an_entry_keeps_its_tags_until_others_are_given"],
     wrong.FindMisses: ["test_an_entry_is_found_by_each_of_its_tags_and_by_no_other"],
     wrong.FindsWithoutPages: ["test_found_entries_have_pages_too"],
+    wrong.LabelsWithoutOrder: ["test_the_entries_of_a_label_have_pages_in_the_order_of_their_tags"],
+    wrong.PlacesRemoved: ["test_a_removed_entry_has_no_place_and_hides_none"],
     wrong.FindsRemoved: ["test_a_removed_entry_is_found_by_no_tag_and_may_come_back"],
     wrong.UntagsNewer: ["test_a_tag_is_not_taken_from_a_newer_version"],
     wrong.NeverRetags: ["test_an_entry_without_its_tags_is_given_them"],

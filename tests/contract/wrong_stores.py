@@ -72,6 +72,24 @@ class FindsWithoutPages(MemoryStore):
             yield entry
 
 
+class LabelsWithoutOrder(MemoryStore):
+    """Each page of a label begins at the start."""
+
+    def labelled(self, kind: str, label: str, **more: Any) -> AsyncIterator[tuple[str, Entry]]:
+        return super().labelled(kind, label, limit=more.get("limit"))
+
+
+class PlacesRemoved(MemoryStore):
+    """An entry that was removed takes a place of a page, and hides the one behind it."""
+
+    async def labelled(
+        self, kind: str, label: str, *, after: str = "", limit: int | None = None
+    ) -> AsyncIterator[tuple[str, Entry]]:
+        gone = sum(len(names) for names in self._tags.values()) - await self.count(kind)
+        async for each in super().labelled(kind, label, after=after, limit=None if limit is None else limit - gone):
+            yield each
+
+
 class FindsRemoved(MemoryStore):
     """A removed entry is still found."""
 

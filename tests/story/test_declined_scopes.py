@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from oauthbroker.diagnostics.findings import of_grants
 from oauthbroker.diagnostics.forecast import AppFacts
+from oauthbroker.diagnostics.grant_findings import of_grants
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.records.grant_view import GrantView

@@ -13,7 +13,7 @@ import pytest
 
 from oauthbroker.audit import UnusualAnswer
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.diagnostics.findings import of_grants
+from oauthbroker.diagnostics.grant_findings import of_grants
 from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.records.grant_view import GrantView

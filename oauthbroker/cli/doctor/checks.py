@@ -28,7 +28,8 @@ from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.core.sentences import sentence
 from oauthbroker.diagnostics import findings
 from oauthbroker.diagnostics.findings import Check, Finding, Severity
-from oauthbroker.diagnostics.forecast import AppFacts, Forecast, forecast
+from oauthbroker.diagnostics.forecast import AppFacts, Forecast, Forecaster
+from oauthbroker.diagnostics.grant_findings import GrantFindings
 from oauthbroker.diagnostics.inspection import Inspection
 from oauthbroker.diagnostics.probing import probing
 from oauthbroker.diagnostics.receivers import receivers
@@ -38,7 +39,6 @@ from oauthbroker.model.scope_ceiling import NO_RIGHTS
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.providers import presets
-from oauthbroker.records.grant_view import GrantView
 from oauthbroker.store.format.port import Store
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.wiring import KEY_ENV, key_origin, look_into, unlocked, with_keys
@@ -57,7 +57,6 @@ class Doctor:
     keyring: Keyring | None = None
     store: Store | None = None
     seen: Inspection | None = None
-    grants: list[GrantView] = field(default_factory=list)
     apps: dict[str, App] = field(default_factory=dict)
     login: App | None = None
     progress: Progress = unseen
@@ -271,8 +270,12 @@ class Doctor:
     async def _grants(self) -> list[Finding]:
         if self.seen is None:
             return []
-        self.grants = await self.seen.grants()
-        found = findings.of_grants(self.grants, self._facts())
+        facts = self._facts()
+        found_in, forecaster = GrantFindings(facts), Forecaster(facts, self.clock.now())
+        async for grant in self.seen.grants():
+            found_in.add(grant)
+            forecaster.add(grant)
+        self.forecast, found = forecaster.result(), found_in.findings()
         if damaged := len(self.seen.damaged):
             text = f"{counted(damaged, 'record')} cannot be read: {', '.join(self.seen.damaged[: findings.NAMED])}."
             hint = "Restore them from a backup; the others go on working."
@@ -282,7 +285,6 @@ class Doctor:
     async def _forecast(self) -> list[Finding]:
         if self.seen is None:
             return []
-        self.forecast = forecast(self.grants, self._facts(), self.clock.now())
         return findings.of_forecast(self.forecast, self.clock.now())
 
     def _facts(self) -> dict[str, AppFacts]:

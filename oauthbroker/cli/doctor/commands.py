@@ -105,6 +105,8 @@ def _tell_forecast(doctor: Doctor, findings: list[Finding]) -> None:
             for at, it in zip(when, told.outlooks, strict=True)
         ]
         table(("when (UTC)", "app", "subject", "why"), rows)
+        if told.count > len(rows):
+            typer.echo(f"The first {len(rows)} of {told.count}.", err=True)
     else:
         typer.echo("No user, as far as is known.", err=True)
     for finding in findings:

@@ -26,6 +26,7 @@ from oauthbroker.store.posix.folders import open_folders
 from oauthbroker.store.posix.system_calls import Fs, failure
 
 _BREATH = 64  # entries that a scan reads before it yields to other tasks
+_PLACES = 512  # places of tagged entries that are looked up together
 
 
 def _used_up(key: Key, reservation: Reservation) -> Taken | None:
@@ -73,7 +74,7 @@ class FileStore(KeyedStore):
             keyring=self.keyring,
             entries=self._entries,
             writer=self._writer,
-            keys=self._keys,
+            names=self._names,
         )
 
     async def get(self, key: Key) -> Entry | None:
@@ -154,7 +155,8 @@ class FileStore(KeyedStore):
         limit: int | None = None,
         skip: Callable[[Key], bool] = lambda _: False,
     ) -> AsyncIterator[Entry]:
-        async for _, entry in self._opened(await self._keys(kind, after), limit, skip):
+        keys = (Key(kind, name) for name in await self._names(kind) if name > after)
+        async for _, entry in self._opened(keys, limit, skip):
             if entry is not None:
                 yield entry
 
@@ -167,6 +169,23 @@ class FileStore(KeyedStore):
                 await self.untag(Entry(key, 0, b""), [tag])
             else:
                 yield entry
+
+    async def labelled(
+        self, kind: str, label: str, *, after: str = "", limit: int | None = None
+    ) -> AsyncIterator[tuple[str, Entry]]:
+        self._check_kind(kind)
+        places, most = [after], _PLACES if limit is None else min(limit, _PLACES)
+        while places and limit != 0:
+            places = await self._writer.run(partial(self._entries.tags.places, kind, label, places[-1], most))
+            tags = iter([Tag(kind, label, place.partition(".")[0]) for place in places])
+            keys = (Key(kind, place.partition(".")[2]) for place in places)
+            async for key, entry in self._opened(keys, limit):
+                tag = next(tags)
+                if entry is None:
+                    await self.untag(Entry(key, 0, b""), [tag])
+                    continue
+                yield f"{tag.value}.{key.name}", entry
+                limit = None if limit is None else limit - 1
 
     async def _opened(
         self, keys: Iterable[Key], limit: int | None, skip: Callable[[Key], bool] = lambda _: False
@@ -198,7 +217,7 @@ class FileStore(KeyedStore):
             await self._writer.untag(entry, tags)
 
     async def count(self, kind: str) -> int:
-        return len(await self._keys(kind))
+        return len(await self._names(kind))
 
     def lease(self, key: Key, *, wait: float) -> AbstractAsyncContextManager[Lease]:
         self._check_open(key, self._lease_kinds)
@@ -227,11 +246,10 @@ class FileStore(KeyedStore):
             check_key(key, kinds or self._kinds)
             self._opened_here.check_open()
 
-    async def _keys(self, kind: str, after: str = "") -> list[Key]:
-        """Return the keys of a kind after the name `after`, in the order of names."""
+    async def _names(self, kind: str) -> list[str]:
+        """Return the names of a kind, in their order."""
         self._check_kind(kind)
-        names = await self._writer.run(partial(self._entries.names, kind))
-        return [Key(kind, name) for name in sorted(names) if name > after and is_name(name)]
+        return await self._writer.run(partial(self._entries.names, kind))
 
     async def _readable(self, key: Key) -> Entry | None:
         """Return the entry, or None after reporting why it cannot be read. A disk failure raises."""

@@ -19,7 +19,7 @@ DAMAGED = UNOPENED | {Code.STORE_PERMISSIONS}
 
 
 class SealedFiles:
-    """The `SealedEntries` of a `FileStore`. `keys` returns the keys of a kind, in the order of names."""
+    """The `SealedEntries` of a `FileStore`. `names` returns the names of a kind, in their order."""
 
     def __init__(
         self,
@@ -29,10 +29,10 @@ class SealedFiles:
         keyring: LiveKeyring,
         entries: EntryFiles,
         writer: Writer,
-        keys: Callable[[str], Awaitable[list[Key]]],
+        names: Callable[[str], Awaitable[list[str]]],
     ) -> None:
         self._fs, self._folders, self._keyring = fs, folders, keyring
-        self._entries, self._writer, self._keys = entries, writer, keys
+        self._entries, self._writer, self._names = entries, writer, names
         self._reported = b""
 
     @property
@@ -57,10 +57,11 @@ class SealedFiles:
         await self._writer.settle()
 
     async def to_reseal(self, kind: str) -> int:
-        return len(await self._keys(kind))
+        return len(await self._names(kind))
 
     async def reseal(self, kind: str) -> AsyncIterator[bool | None]:
-        for key in await self._keys(kind):
+        for name in await self._names(kind):
+            key = Key(kind, name)
             try:
                 active = self._keyring.ring.active.kid
                 reseal = partial(self._entries.reseal, key)
@@ -73,7 +74,7 @@ class SealedFiles:
                 yield None
 
     async def seals(self, kind: str) -> Counter[bytes]:
-        return Counter([await self._seed_of(key) for key in await self._keys(kind)])
+        return Counter([await self._seed_of(Key(kind, name)) for name in await self._names(kind)])
 
     async def _seed_of(self, key: Key) -> bytes:
         return await self._writer.run(partial(self._entries.seed_of, key))

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from heapq import nsmallest
 
 from oauthbroker.store.file.cache_stamp import FolderSyncs
+from oauthbroker.store.format.entry_names import is_place
 from oauthbroker.store.format.port import Key, Tag
 from oauthbroker.store.posix.checked_files import close, closing, own_folder
 from oauthbroker.store.posix.system_calls import Fs
@@ -32,6 +34,23 @@ class TagFiles:
                 return sorted(name.removeprefix(start) for name in self._fs.listdir(shard) if name.startswith(start))
         except FileNotFoundError:
             return []
+
+    def places(self, kind: str, label: str, after: str, most: int) -> list[str]:
+        """Return the first places `<value>.<name>` of a label after `after`, in order: at most `most`. Reads one or a
+        few shards, however many tags there are."""
+        found = list[str]()
+        if self._folder is None:
+            return found
+        with (
+            suppress(FileNotFoundError),
+            closing(self._fs, own_folder(self._fs, self._folder, f"{kind}.{label}")) as above,
+        ):
+            for name in sorted(self._fs.listdir(above)):
+                if name >= after[:2] and len(found) < most:
+                    with closing(self._fs, own_folder(self._fs, above, name)) as shard:
+                        places = (it for it in self._fs.each_name(shard) if it > after and is_place(it))
+                        found += nsmallest(most - len(found), places)
+        return found
 
     def add(self, wanted: Iterable[tuple[Key, Tag]]) -> set[Key]:
         """Give entries these tags, durably, and return the keys that lacked one. A tag that is there is synced too: its

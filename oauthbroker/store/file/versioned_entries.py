@@ -5,6 +5,7 @@ Plain blocking functions; `file_store` chooses the thread and holds the lock.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,7 @@ from oauthbroker.store.file.cache_stamp import FolderSyncs, Stamp, identity
 from oauthbroker.store.file.group_commit import GroupCommit
 from oauthbroker.store.file.locks import HeldLock
 from oauthbroker.store.file.tags import TagFiles
-from oauthbroker.store.format.entry_names import fingerprint
+from oauthbroker.store.format.entry_names import fingerprint, is_name
 from oauthbroker.store.format.port import Conflict, Entry, Key, Reservation, Tag
 from oauthbroker.store.format.seal import HEADER, KID, MAGIC, MAX_RECORD, UNOPENED, record_size
 from oauthbroker.store.keys.keyring_file import KEYRING, KEYRING_LIMIT
@@ -82,8 +83,12 @@ class EntryFiles:
         return Entry(key, generation, body, stamp=Stamp(identity(stat), record[:HEADER], self._fs.monotonic()))
 
     def names(self, kind: str) -> list[str]:
-        """Return the entry names in a kind's folder, without temporary files."""
-        return [name for name in self._fs.listdir(self._folders.by_kind[kind]) if not name.startswith(".")]
+        """Return the entry names in a kind's folder, in their order. Sorted in pieces: sorting a million at once would
+        stop all other threads for a second."""
+        pieces = defaultdict[str, list[str]](list)
+        for name in filter(is_name, self._fs.listdir(self._folders.by_kind[kind])):
+            pieces[name[:2]].append(name)
+        return [name for first in sorted(pieces) for name in sorted(pieces[first])]
 
     def fill(self, reservation: Reservation) -> None:
         """Reserve disk space for a record around a body of the reservation's size. It holds none yet."""

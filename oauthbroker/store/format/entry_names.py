@@ -14,6 +14,7 @@ from oauthbroker.store.format.port import Key, Tag
 
 _LENGTH = struct.Struct(">I").pack
 is_name: Callable[[str], object] = re.compile(r"[0-9a-f]{64}").fullmatch  # a match for the name of an entry, or None
+is_place: Callable[[str], object] = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{64}").fullmatch  # of an entry with a tag
 _VALUE = re.compile(r"[0-9a-f]{32}")
 _KIND = re.compile(r"[a-z][a-zA-Z]{0,31}")
 _NAMES_KEPT = 4096

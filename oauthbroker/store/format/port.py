@@ -206,6 +206,14 @@ class Store(Protocol):
         the caller compares what the entry says, and takes the tag away with `untag`."""
         ...
 
+    def labelled(
+        self, kind: str, label: str, *, after: str = "", limit: int | None = None
+    ) -> AsyncIterator[tuple[str, Entry]]:
+        """Yield the readable entries that have a tag of this label, each after its *place*: `<value>.<name>`, in the
+        order of places. Begin after the place `after`; at most `limit`. An entry with several such tags comes once for
+        each, also for one that it had before. A page costs the same in a store of any size."""
+        ...
+
     async def retag(self, wanted: Sequence[tuple[Entry, Collection[Tag]]]) -> int:
         """Give entries the tags that they lack, durably. Return how many lacked one. For entries that were written
         without them. An entry may be older than its newest version."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -100,6 +100,16 @@ class Fs:
         fd = os.open(".", _FOLDER, dir_fd=folder)
         try:
             return os.listdir(fd)  # noqa: PTH208 - a descriptor, not a path
+        finally:
+            os.close(fd)
+
+    def each_name(self, folder: int) -> Iterator[str]:
+        """Yield all names, for a folder with more than should be in memory."""
+        fd = os.open(".", _FOLDER, dir_fd=folder)
+        try:
+            with os.scandir(fd) as found:
+                for each in found:
+                    yield each.name
         finally:
             os.close(fd)
 

@@ -41,12 +41,17 @@ with gone as (
 insert into oauthbroker.set_aside (kind, name, record) select kind, name, record from gone returning true
 """
 SCAN: Final = """
-select name, generation, version, record from oauthbroker.entry
+select %(value)s::bytea, name, generation, version, record from oauthbroker.entry
 where kind = %(kind)s and name > %(after)s order by name limit %(limit)s
 """
 FIND: Final = """
-select name, generation, version, record from oauthbroker.entry join oauthbroker.tag using (kind, name)
+select value, name, generation, version, record from oauthbroker.entry join oauthbroker.tag using (kind, name)
 where kind = %(kind)s and label = %(label)s and value = %(value)s and name > %(after)s order by name limit %(limit)s
+"""
+LABELLED: Final = """
+select value, name, generation, version, record from oauthbroker.tag join oauthbroker.entry using (kind, name)
+where kind = %(kind)s and label = %(label)s and (value, name) > (%(value)s, %(after)s)
+order by value, name limit %(limit)s
 """
 RETAG: Final = """
 insert into oauthbroker.tag (kind, name, label, value)

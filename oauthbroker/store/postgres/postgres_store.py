@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from math import inf
-from typing import Any, Final
+from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, on_thread, to_its_end
@@ -19,13 +18,12 @@ from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.postgres import entry_statements as statements
 from oauthbroker.store.postgres.connection_pool import READ_ONLY, ConnectionPool
 from oauthbroker.store.postgres.contact import LEASE_SECONDS, Contact
+from oauthbroker.store.postgres.entry_pages import EntryPages
 from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.freshness import Freshness
 from oauthbroker.store.postgres.leases import LeaseRows
 from oauthbroker.store.postgres.sealed_rows import SealedRows
 from oauthbroker.store.postgres.timeline import Timeline
-
-_PAGE: Final = 64  # entries that a scan reads at a time
 
 
 class PostgresStore(KeyedStore):
@@ -53,6 +51,7 @@ class PostgresStore(KeyedStore):
         self.connections = connections
         self.sealed = SealedRows(connections, self.keyring, kinds=self._kinds, report_damage=self._report_damage)
         connections.contact = Contact(lease_seconds)
+        self._pages = EntryPages(connections, self._found)
         self._timeline, self._history = Timeline(connections, lease_seconds), ""
         self._leases = LeaseRows(connections, self._timeline, seconds=lease_seconds)
         self.feed = feed or Feed(connections.url)
@@ -194,26 +193,18 @@ class PostgresStore(KeyedStore):
         limit: int | None = None,
         skip: Callable[[Key], bool] = lambda _: False,
     ) -> AsyncIterator[Entry]:
-        return self._pages(statements.SCAN, {"kind": kind}, after, limit, skip)
+        self._check_kind(kind)
+        return self._pages.of_kind(kind, after, limit, skip)
 
     def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
-        values = {"kind": tag.kind, "label": tag.label, "value": bytes.fromhex(tag.value)}
-        return self._pages(statements.FIND, values, after, limit, lambda _: False)
+        self._check_kind(tag.kind)
+        return self._pages.tagged(tag, after, limit)
 
-    async def _pages(
-        self, statement: str, values: dict[str, Any], after: str, limit: int | None, skip: Callable[[Key], bool]
-    ) -> AsyncIterator[Entry]:
-        self._check_kind(values["kind"])
-        name, left = bytes.fromhex(after), inf if limit is None else limit
-        while left > 0:
-            rows = await self.connections.read(statement, {**values, "after": name, "limit": _PAGE})
-            for name, *row in rows:
-                key = Key(values["kind"], name.hex())
-                if left and not skip(key) and (entry := await self._found(key, row)) is not None:
-                    yield entry
-                    left -= 1
-            if len(rows) < _PAGE:
-                return
+    def labelled(
+        self, kind: str, label: str, *, after: str = "", limit: int | None = None
+    ) -> AsyncIterator[tuple[str, Entry]]:
+        self._check_kind(kind)
+        return self._pages.labelled(kind, label, after, limit)
 
     async def retag(self, wanted: Sequence[tuple[Entry, Collection[Tag]]]) -> int:
         lacked = set[Key]()

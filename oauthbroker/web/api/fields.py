@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.grants.grant_pages import PLACE
 from oauthbroker.model.apps import AppKind
 from oauthbroker.model.subject import MAX_BYTES, is_subject
 from oauthbroker.model.turn_token import LONGEST_TOOL, TOOL
@@ -45,6 +46,7 @@ Concealed = Annotated[Secret, AfterValidator(_short), WithJsonSchema({"type": "s
 
 SessionId = Annotated[str, Field(pattern=r"^as-[A-Za-z0-9_-]{22}$", examples=["as-AAAAAAAAAAAAAAAAAAAAAA"])]
 GrantId = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+GrantPlace = Annotated[str, Field(pattern=PLACE.pattern)]
 TurnId = Annotated[str, Field(pattern=r"^turn-[A-Za-z0-9_-]{22}$", examples=["turn-AAAAAAAAAAAAAAAAAAAAAA"])]
 Kind = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=64)]
 Ref = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*/[^/]+$", max_length=256)]

@@ -15,6 +15,7 @@ from oauthbroker.web.api.fields import (
     AppText,
     Concealed,
     GrantId,
+    GrantPlace,
     Line,
     NamedSwarm,
     Ref,
@@ -175,7 +176,7 @@ class GrantsQuery(RequestModel):
     subject: Subject | None = None
     state: Literal["live", "revoked"] | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
-    after: Annotated[GrantId | None, Field(description="The `next` of the page before.")] = None
+    after: Annotated[GrantPlace | None, Field(description="The `next` of the page before.")] = None
 
 
 class SessionsQuery(RequestModel):

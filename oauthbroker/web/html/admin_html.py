@@ -103,8 +103,9 @@ def render_overview(layout: AdminLayout, apps: Sequence[AppState], *, failure: b
 
 
 def render_grants(layout: AdminLayout, found: Found, wanted: GrantFilter, apps: Sequence[str]) -> Page:
-    def at(page: int) -> str:
-        return layout.url(_asking("/grants", q=wanted.text, app=wanted.app or "", health=wanted.health, page=str(page)))
+    def at(page: int, after: str | None = wanted.after) -> str:
+        asked = {"q": wanted.text, "app": wanted.app or "", "health": wanted.health, "after": after or ""}
+        return layout.url(_asking("/grants", **asked, page=str(page)))
 
     return layout.page(
         "grants", layout.text.grants, "/grants", found=found, wanted=wanted, apps=apps, states=STATES, at=at

@@ -12,7 +12,7 @@ from oauthbroker.admin.admin_actions import Admin
 from oauthbroker.admin.overview import AuditEntries
 from oauthbroker.core.clock import Clock
 from oauthbroker.events.dead_letters import MOST_SHOWN, agent_of
-from oauthbroker.grants.grant_pages import GrantFilter
+from oauthbroker.grants.grant_pages import PLACE, GrantFilter
 from oauthbroker.model.settings import Settings
 from oauthbroker.plugins.plugin_pages import PluginPage, PluginPages
 from oauthbroker.web.gate import csrf
@@ -85,6 +85,7 @@ class AdminPages:
             app=_word(asked.get("app")),
             health=_word(asked.get("health")),
             text=_word(asked.get("q")),
+            after=after if PLACE.fullmatch(after := asked.get("after", "")) else None,
             page=int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
         )
         found = await self._overview.pages.numbered(wanted)

@@ -11,6 +11,7 @@ import pytest
 from oauthbroker.diagnostics import findings
 from oauthbroker.diagnostics.findings import Finding, Sessions, Severity
 from oauthbroker.diagnostics.forecast import AppFacts, Forecast, Outlook
+from oauthbroker.diagnostics.grant_findings import of_grants
 from oauthbroker.events.port import Depth
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.grant_view import GrantView
@@ -116,7 +117,7 @@ def test_overdue_work_is_reported(sessions: Sessions, depth: Depth, says: list[s
     ],
 )
 def test_faults_of_grants_are_one_finding_for_each_kind(changes, says: str):
-    [found, overview] = findings.of_grants([replace(GRANT, **changes)], APPS)
+    [found, overview] = of_grants([replace(GRANT, **changes)], APPS)
     assert ("warning", "ok") == (found.severity, overview.severity)
     assert says in found.text
     assert found.hint
@@ -133,22 +134,20 @@ def test_faults_of_grants_are_one_finding_for_each_kind(changes, says: str):
 def test_a_grant_beside_tokens_of_another_client_says_who_can_tell(clients: tuple[str, ...], says: list[str]):
     apps = {name: replace(facts, registration="mine") for name, facts in APPS.items()}
     grant = replace(GRANT, registration="mine", revocation_pending=True, clients_to_tell=clients)
-    found = findings.of_grants([grant], apps)
+    found = of_grants([grant], apps)
     assert [True] * len(says) == [text in it.text for text, it in zip(says, found, strict=False)]
     assert len(says) + 1 == len(found)
 
 
 def test_many_of_a_kind_are_counted_and_few_are_named():
     grants = [replace(GRANT, ended="dead", id=f"sha256:{number:064}") for number in range(9)]
-    found = findings.of_grants(grants, APPS)[0]
+    found = of_grants(grants, APPS)[0]
     assert found.text.startswith("9 grants that the provider refuses to refresh (9 of slack-bot): ")
     assert found.text.endswith(" and 6 more.")
 
 
 def test_grants_that_are_well_are_counted():
-    assert ["1 alive, 1 revoked."] == [
-        it.text for it in findings.of_grants([GRANT, replace(GRANT, revoked=True)], APPS)
-    ]
+    assert ["1 alive, 1 revoked."] == [it.text for it in of_grants([GRANT, replace(GRANT, revoked=True)], APPS)]
 
 
 @pytest.mark.parametrize(("days", "certain", "severity"), [(5, True, "warning"), (5, False, "ok"), (20, True, "ok")])

@@ -186,16 +186,27 @@ def test_presets_tell_how_many_tokens_a_provider_keeps_and_how_long_unused(name,
     assert (days, limit) == (facts.access_unused_days, facts.limit)
 
 
-async def test_a_diagnosis_knows_when_each_grant_was_used_last() -> None:
+async def test_a_diagnosis_knows_when_a_grant_that_nothing_refreshes_was_used_last() -> None:
     store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=TestClock())
     repository = Repository(store)
-    versioned = await repository.save_grant(grant(), expect=0)
-    await repository.records("uses", GrantUse.from_plaintext).add(
-        GrantUse.first(versioned.record.id, "planner", None, NOW)
-    )
+    refreshable = grant()
+    assert refreshable.token is not None
+    unrefreshable = grant(subject="x", token=replace(refreshable.token, refresh_token=None))
+    for each in (refreshable, unrefreshable):
+        await repository.save_grant(each, expect=0)
+        await repository.records("uses", GrantUse.from_plaintext).add(GrantUse.first(each.id, "planner", None, NOW))
     unused: Any = None
     inspection = Inspection(
         repository=repository, age=unused, keys=unused, kinds=KINDS, clock=TestClock(), limits=Limits()
     )
-    assert [NOW] == [state.used_at for state in await inspection.grants()]
-    assert [None] == [state.used_at for state in await replace(inspection, kinds=()).grants()]
+    assert {True: None, False: NOW} == {it.refreshable: it.used_at async for it in inspection.grants()}
+    assert {None} == {it.used_at async for it in replace(inspection, kinds=()).grants()}
+
+
+def test_a_forecast_of_many_names_the_first_and_counts_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oauthbroker.diagnostics.forecast.MOST", 3)
+    ends = [NOW + number * DAY for number in (9, 2, 7, 1, 5, 3, 8, 4)]
+    grants = [replace(GRANT, subject=str(end), refreshable=False, expires_at=end) for end in ends]
+    found = forecast(grants, {"slack-bot": APP}, NOW)
+    assert ([NOW + DAY, NOW + 2 * DAY, NOW + 3 * DAY], 8) == ([it.when for it in found.outlooks], found.count)
+    assert (True, False) == (found.names_all_within(NOW, 2), found.names_all_within(NOW, 3))

@@ -51,10 +51,10 @@ async def test_a_recent_look_is_shared_until_it_is_too_old(snapshot: Snapshot[in
 
 
 async def test_a_fresh_look_is_never_one_that_had_begun_before(snapshot: Snapshot[int], read: Slow) -> None:
-    early = asyncio.create_task(snapshot.fresh())
+    early = asyncio.create_task(snapshot.fresh_after_pause())
     await asyncio.sleep(0)
     assert 1 == read.begun
-    late = [asyncio.create_task(snapshot.fresh()) for _ in range(50)]
+    late = [asyncio.create_task(snapshot.fresh_after_pause()) for _ in range(50)]
     assert 1 == await early
     assert [2] * 50 == await asyncio.gather(*late)
 

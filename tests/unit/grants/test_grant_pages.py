@@ -1,15 +1,21 @@
-"""The one pager of grants: each fitting grant once, by id or by number, out of one reading of the store."""
+"""The one pager of grants: each fitting grant once, page by page or by number, and a page reads a bounded number."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.grants.grant_pages import PAGE, GrantFilter, GrantPages
+from oauthbroker.grants import grant_pages
+from oauthbroker.grants.grant_pages import LOOKED, PAGE, PLACE, WINDOW, GrantFilter, GrantPages
+from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.token_request import split_ref
 from oauthbroker.records.grant_view import GrantHealth, GrantView
 from oauthbroker.testing import TestClock
 from tests.unit.records.kit import grant
@@ -32,49 +38,144 @@ def view(number: int) -> GrantView:
     health = HEALTHS[number % 3]
     return replace(
         VIEW, id=f"sha256:{number * 7919 % 10_000:04}", app=("mail", "chat")[number % 2], subject=f"s-{number // 4}",
+        account=f"a{number}",
         health=health, revoked=health == "ended", updated_at=NOW + timedelta(seconds=number % 5),
     )  # fmt: skip
 
 
 class Store:
-    def __init__(self, count: int) -> None:
-        self.views, self.readings = [view(number) for number in range(count)], 0
+    """Grants in the order of the hashes of their subjects. `opened` counts those that were read, `scans` the looks at
+    all."""
 
-    async def read(self, app: str | None, subject: str | None) -> AsyncIterator[GrantView]:
-        """Those of one subject are found by their tags: that is no reading of all."""
-        self.readings += app is None and subject is None
-        for each in self.views:
-            if app in {None, each.app} and subject in {None, each.subject}:
-                yield each
+    def __init__(self, count: int) -> None:
+        self.grants, self.opened, self.scans = [view(number) for number in range(count)], 0, 0
+        self.placed = sorted((place_of(each), each) for each in self.grants)
+
+    async def in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantView | None]]:
+        app = None if not wanted.app else split_ref(wanted.app)[0]
+        for place, each in self.placed:
+            if app in {None, each.app} and wanted.subject in {None, each.subject} and place > (wanted.after or ""):
+                if not limit:
+                    return
+                limit, self.opened = limit - 1, self.opened + 1
+                yield place, each
+
+    async def views(self) -> AsyncIterator[GrantView]:
+        self.scans += 1
+        for each in self.grants:
+            self.opened += 1
+            yield each
+
+    async def view(self, key: GrantKey) -> GrantView | None:
+        return next((each for each in self.grants if each.key == key), None)
+
+
+def place_of(grant: GrantView) -> str:
+    digests = [sha256(text.encode()).hexdigest() for text in (grant.subject, grant.id)]
+    return f"{digests[0][:32]}.{digests[1]}"
 
 
 @settings(deadline=None)
 @given(st.integers(0, 130), st.sampled_from(sorted(FILTERS)), st.integers(1, 60))
 async def test_every_fitting_grant_is_on_one_page(count: int, name: str, limit: int) -> None:
     store, (wanted, fits) = Store(count), FILTERS[name]
-    pages, fitting = GrantPages(store.read, TestClock()), [each for each in store.views if fits(each)]
-    by_id, goes_on, after = list[GrantView](), True, None
+    pages, fitting = GrantPages(store, TestClock()), [each for each in store.grants if fits(each)]
+    in_order, after, goes_on = list[GrantView](), None, True
     while goes_on:
-        found, goes_on = await pages.page(replace(wanted, after=after), limit)
+        found, after = await pages.page(replace(wanted, after=after), limit)
         assert len(found) <= limit
-        assert found or after is None, "a page that was promised has something on it"
-        assert len(by_id) <= len(fitting), "no grant comes twice"
-        by_id += found
-        after = found[-1].id if found else None
-    assert sorted(fitting, key=lambda it: it.id) == by_id
+        assert len(in_order) <= len(fitting), "no grant comes twice"
+        in_order, goes_on = in_order + found, after is not None
+    assert sorted(fitting, key=place_of) == in_order
     first = await pages.numbered(wanted)
     numbered = [
         each for n in range(1, first.pages + 1) for each in (await pages.numbered(replace(wanted, page=n))).rows
     ]
     assert sorted(fitting, key=lambda it: (it.updated_at, it.id), reverse=True) == numbered
-    assert (len(fitting), max(1, -(-len(fitting) // PAGE))) == (first.count, first.pages)
-    assert 1 == store.readings, "lists of the API and of the pages share one reading"
+    assert (len(fitting), max(1, -(-len(fitting) // PAGE)), None) == (first.count, first.pages, first.goes_on)
+    assert not store.scans
 
 
-async def test_a_page_beyond_the_last_is_the_last_and_a_change_is_read_anew() -> None:
-    store = Store(PAGE + 1)
-    pages = GrantPages(store.read, TestClock())
+async def test_a_page_beyond_the_last_is_the_last() -> None:
+    pages = GrantPages(Store(PAGE + 1), TestClock())
     assert (2, 1) == ((last := await pages.numbered(GrantFilter(page=99))).page, len(last.rows))
-    pages.forget()
     assert 1 == (await pages.numbered(GrantFilter(page=-3))).page
-    assert 2 == store.readings
+
+
+MANY = Store(3 * LOOKED)
+LISTS: dict[str, tuple[GrantFilter, int]] = {
+    "all": (GrantFilter(), WINDOW + 1),
+    "an app": (GrantFilter(app="mail"), WINDOW + 1),
+    "a subject": (GrantFilter(subject="s-7"), 4),
+    "a state": (GrantFilter(health="again"), LOOKED + 1),
+    "a text": (GrantFilter(text="S-77"), LOOKED + 1),
+    "a subject as text": (GrantFilter(text="s-7"), LOOKED + 1 + 4),
+    "nothing": (GrantFilter(health="ending"), LOOKED + 1),
+}
+
+
+@pytest.mark.parametrize(("wanted", "most"), LISTS.values(), ids=LISTS)
+async def test_a_window_of_many_grants_opens_a_bounded_number_and_the_windows_hold_each_grant(
+    wanted: GrantFilter, most: int
+) -> None:
+    pages, after, ids, count = GrantPages(MANY, TestClock()), None, set[str](), 0
+    while True:
+        MANY.opened = 0
+        window = await pages.numbered(replace(wanted, after=after))
+        assert most >= MANY.opened
+        numbers = range(1, window.pages + 1)
+        ids |= {it.id for n in numbers for it in (await pages.numbered(replace(wanted, after=after, page=n))).rows}
+        count += 1
+        if window.goes_on is None:
+            break
+        assert window.count <= WINDOW + 4
+        after = window.goes_on
+        assert PLACE.fullmatch(after)
+    assert {it.id for it in MANY.grants if wanted.fits(it) and wanted.subject in {None, it.subject}} == ids
+    assert not MANY.scans
+
+
+@pytest.mark.parametrize("limit", [50, 100])
+async def test_a_page_opens_no_more_than_its_rows_and_one(limit: int) -> None:
+    pages, after = GrantPages(MANY, TestClock()), None
+    for _ in range(3):
+        MANY.opened = 0
+        found, after = await pages.page(GrantFilter(after=after), limit)
+        assert (limit, limit + 1) == (len(found), MANY.opened)
+
+
+async def test_a_search_for_a_whole_subject_shows_it_in_the_first_window() -> None:
+    last = MANY.placed[-1][1]
+    [*found] = (await GrantPages(MANY, TestClock()).numbered(GrantFilter(text=f" {last.subject} "))).rows
+    assert {it.id for it in MANY.grants if it.subject == last.subject} <= {it.id for it in found}
+
+
+async def test_a_sample_is_all_of_a_few_and_an_estimate_of_many() -> None:
+    few = await GrantPages(Store(99), TestClock()).sample()
+    assert (99, 1.0) == (len(few.rows), few.times)
+    MANY.opened = 0
+    many = await GrantPages(MANY, TestClock()).sample()
+    assert (LOOKED, LOOKED + 1) == (len(many.rows), MANY.opened)
+    assert len(MANY.grants) * 0.9 < len(many.rows) * many.times < len(MANY.grants) * 1.1
+
+
+async def test_the_id_of_a_grant_that_a_page_has_shown_is_found_without_a_search() -> None:
+    store = Store(3 * PAGE)
+    pages = GrantPages(store, TestClock())
+    shown, _ = await pages.page(GrantFilter(), PAGE)
+    assert shown[7] == await pages.find(shown[7].id)
+    before = store.scans
+    hidden = next(it for it in store.grants if it not in shown)
+    assert hidden == await pages.find(hidden.id)
+    assert (0, 1) == (before, store.scans)
+    store.grants.remove(shown[7])
+    assert None is await pages.find(shown[7].id)
+
+
+async def test_ids_that_are_looked_for_together_share_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grant_pages, "KNOWN", 0)
+    store = Store(60)
+    pages = GrantPages(store, TestClock())
+    found = await asyncio.gather(*(pages.find(each.id) for each in store.grants), pages.find("sha256:none"))
+    assert [*store.grants, None] == found
+    assert 2 >= store.scans

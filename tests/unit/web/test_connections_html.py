@@ -112,7 +112,7 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
         admin.render_overview(layout, [state], failure=True),
         admin.render_grants(
             layout,
-            Found(rows=(row,), count=101, page=2, pages=3),
+            Found(rows=(row,), count=101, page=2, pages=3, goes_on="0" * 32 + "." + "0" * 64),
             GrantFilter(app=word, health=word, text=word, page=2),
             [word],
         ),
@@ -143,7 +143,7 @@ def still_pages(locale: Locale) -> list[Page]:
         render_ending("left", locale),
         admin.render_left(layout),
         admin.render_overview(layout, [], failure=False),
-        admin.render_grants(layout, Found(rows=(), count=0, page=1, pages=1), GrantFilter(), []),
+        admin.render_grants(layout, Found(rows=(), count=0, page=1, pages=1, goes_on=None), GrantFilter(), []),
         admin.render_waiting(layout, []),
         admin.render_queues(layout, [], []),
         admin.render_circuits(layout, []),
