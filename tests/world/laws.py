@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
-from oauthbroker.audit import AuditEntry, Connected, GrantEnded, TokenIssued
+from oauthbroker.audit import AuditEntry, Connected, GrantEnded, TokenIssued, TokensDropped
 from oauthbroker.model.token_results import AuthorizationRequired, Ready, TokenResult
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.repository.repository import FEED_SECONDS, KINDS
@@ -61,7 +61,7 @@ class Laws:
         self.grants = dict[Place, Grant]()  # as they were last stored
         self._events_stored = dict[str, float]()  # when an event was first in an outbox
         self._rings = dict[bytes, Keyring]()
-        self._connected, self._grants_ended = set[str](), set[str]()
+        self._connected, self._unrevoked, self.grants_ended = set[str](), set[str](), set[str]()
         self._issued, self._ready = Counter[Process](), Counter[Process]()
         self._given = defaultdict[tuple[Process, Pair], list[tuple[float, int, int]]](list)
         self.conversations = defaultdict[tuple[str, str, str], Conversation](Conversation)
@@ -84,7 +84,9 @@ class Laws:
             case Connected(session=session):
                 self._connected.add(session)
             case GrantEnded(grant=grant):
-                self._grants_ended.add(grant)
+                self.grants_ended.add(grant)
+            case TokensDropped(session=session, revoked=False):
+                self._unrevoked.add(session)  # its one request to the provider has failed, as the entry says
         self._world.tell("audit", current_process(), type(entry).__name__)
 
     # what is stored
@@ -115,7 +117,7 @@ class Laws:
         self._note_events(*after.outbox)
         before, self.grants[place] = self.grants.get(place), after
         who, same = f"{after.app} {after.subject}", before is not None and before.consent == after.consent
-        lossy = self.troubles.failed_over(-inf)
+        lossy = bool(self.troubles.failovers)
         if not same and not after.revoked:
             is_entered = after.auth_session_id is None or after.auth_session_id in self._connected
             self.check(is_entered, "each audit entry is written before its act", who, "connected")
@@ -138,6 +140,7 @@ class Laws:
         family, number = self._world.provider.family_of(grant.token.refresh_token.reveal())
         said = not family.alive or number < family.newest
         is_excused = grant.refresh_state.ended == "dead" or self.troubles.may_lose(family, number)
+        is_excused = is_excused or bool(self.troubles.failovers)  # who is refused then cannot know whether one was lost
         law = "a grant is given up only after a lost answer or the provider's plain word"
         self.check(said and is_excused, law, who, grant.refresh_state.ended, family.reused)
 
@@ -146,8 +149,7 @@ class Laws:
     def spent_again(self, family: Family, number: int, process: Process) -> None:
         """Look at a spent refresh token that comes again."""
         stored = any(self._holds(grant, family, number + 1) for grant in self.grants.values())
-        excused = self.troubles.has_thawed(process) or self.troubles.failed_over(-inf)
-        excused = excused or (not stored and self.troubles.may_lose(family, number))
+        excused = self.troubles.has_thawed(process) or (not stored and self.troubles.may_lose(family, number))
         law = "a spent refresh token is sent again only if its answer was lost"
         self.check(excused, law, process, family.app, family.account, number, "stored" if stored else "not stored")
 
@@ -176,7 +178,7 @@ class Laws:
                 self.check(not is_late, "no token after an acknowledged revocation", pair, process, token)
         given = self._given[process, pair]
         newer = [each for each in given if each[0] <= asked and each[1:] > (family.number, number)]
-        lossy = self.troubles.failed_over(-inf)
+        lossy = bool(self.troubles.failovers)
         self.check(lossy or not newer, "no older version after a newer one", pair, process, token, newer)
         given.append((self._now, family.number, number))
 
@@ -189,10 +191,18 @@ class Laws:
             for behind, at in self.troubles.failovers
         )
 
+    def may_be_lost(self, family: Family) -> bool:
+        """Tell whether the newest tokens of a family, or its consent, may be lost by nature."""
+        consent = next((each for each in self.consents if each.family is family), None)
+        done = inf if consent is None else consent.done_at
+        if consent is not None and consent.session in self._unrevoked:
+            return True
+        return self.troubles.may_lose(family) or self.troubles.may_forget(family.answers[0].at, done)
+
     def _check_reason(self, pair: Pair, asked: float, reason: str) -> None:
         mine = [each for each in self.consents if each.pair == pair]
         held = [each for each in mine if each.done_at < asked and not each.ending]
-        if not held or self.troubles.failed_over(-inf) or any(each.ending for each in mine):
+        if not held or self.troubles.failovers or any(each.ending for each in mine):
             return
         family = held[-1].family
         assert family is not None
@@ -204,7 +214,7 @@ class Laws:
     # events
 
     def received(self, event: AgentEvent, asked: float) -> None:
-        conversation, lossy = self.conversations[event.target.address], self.troubles.failed_over(-inf)
+        conversation, lossy = self.conversations[event.target.address], self.troubles.failovers
         acked_at = conversation.acked.get(event.id, inf)
         self.check(lossy or asked <= acked_at, "no event comes after it was acknowledged", event.id)
         if event.id not in conversation.seen:

@@ -69,8 +69,10 @@ MUTANTS: Final = {
         'if not await self._changed("ack", values):',
         "if False:",
     ),
-    "a lease is not released": Mutant(
-        "oauthbroker.store.postgres.leases", "await self._connections.write(_RELEASE, self._values)", "pass"
+    "the end of a grant is not in the audit log": Mutant(
+        "oauthbroker.revocation.revoke",
+        "await self.note(GrantEnded(app=tombstone.app, grant=tombstone.id))",
+        "pass",
     ),
 }
 

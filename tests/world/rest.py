@@ -54,7 +54,7 @@ async def _still_works(world: World, work: Work, pair: Pair) -> None:
     world.laws.check(not isinstance(result, Failed), "at rest each call has its answer", pair, result)
     done = [each for each in world.laws.consents if each.pair == pair and not each.ending]
     family = done[-1].family if done and all(each.done_at < world.loop.time() for each in done) else None
-    if family is not None and family.alive and not world.laws.troubles.may_lose(family):
+    if family is not None and family.alive and not world.laws.may_be_lost(family):
         law = "the only copy of a rotated token is not dropped"
         world.laws.check(isinstance(result, Ready), law, pair, family.number, result)
 
@@ -87,7 +87,7 @@ def _tasks(host: Host) -> set[asyncio.Task[Any]]:
 def _check_held(world: World, number: int) -> None:
     """A grant that lives at the provider is in the store, unless its tokens never came there."""
     family, laws = world.provider.families[number], world.laws
-    if not family.alive or laws.troubles.may_lose(family):
+    if not family.alive or laws.may_be_lost(family):
         return
     mark = family.token("", 0)[1:5].encode()
     held = any(

@@ -39,9 +39,9 @@ class Troubles:
     def end(self, trouble: Trouble) -> None:
         trouble.end = self._now()
 
-    def failed_over(self, since: float) -> bool:
-        """Tell whether what was written since then may be lost."""
-        return any(behind <= at and since <= at for behind, at in self.failovers)
+    def may_forget(self, begun: float, done: float) -> bool:
+        """Tell whether a standby that took over may lack what was written in this time."""
+        return any(begun <= at and behind <= done for behind, at in self.failovers)
 
     def was_disturbed(self, process: Process, since: float) -> bool:
         """Tell whether a process was killed or frozen since then, or cut off alone for longer than a lease lasts."""
@@ -57,7 +57,7 @@ class Troubles:
 
     def may_lose(self, family: Family, number: int = 0) -> bool:
         """Tell whether an answer after this token was lost, or known only to a process that was disturbed."""
-        return self.failed_over(-inf) or any(
+        return any(
             not each.delivered or self.was_disturbed(each.process, each.at)
             for each in family.answers
             if each.number > number

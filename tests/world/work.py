@@ -12,6 +12,7 @@ import httpx2
 
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.model.grant_key import grant_id
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, TokenResult
 from tests.world.database import Weather
 from tests.world.hosts import APPS, Host, bundle
@@ -143,6 +144,9 @@ class Work:
             consent.ending, consent.erased = True, consent.erased or erased
         await self.at(host, lambda: work(host))
         for consent in before:
+            key = (consent.pair[0], f"idp:user:{consent.pair[1]}")
+            is_entered = consent.family is None or grant_id(*key) in self.laws.grants_ended
+            self.laws.check(is_entered, "the end of a grant is in the audit log before it is acknowledged", key)
             if consent.ended_at > self.world.loop.time():
                 consent.ended_at, consent.ended_by = self.world.loop.time(), host.process
         self.world.tell("ended", pairs)
@@ -216,6 +220,7 @@ class Work:
         if self.world.database.behind is not None:
             self.laws.troubles.failovers.append((behind, self.world.loop.time()))
             self.world.database.fail_over()
+            self.laws.grants.clear()
 
     async def refuse(self) -> None:
         """Let the provider be unreachable for a while."""
