@@ -1,4 +1,4 @@
-"""`python -m tests.world --worlds 1000 --seed 0`: live many worlds, and print what was broken in which.
+"""`python -m tests.world --worlds 1000 --seed 0`: live many worlds, and print the broken laws of each.
 
 `--seed 38 --worlds 1 --trace` prints all that happens in one. `--mutants` plants one fault after another in the product:
 each must break a law.

@@ -1,6 +1,6 @@
 """The database of a world: it runs statements one after another, and a seed says which answers are late or lost.
 
-A statement that was sent is run, or not, whatever becomes of its asker meanwhile.
+A statement that was sent is run, or not, also when its asker is gone meanwhile.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Host:
         self._stop.set()
 
     def kill(self) -> None:
-        """Let its tasks and its memory vanish. What it has sent is on its way."""
+        """Let its tasks and its memory vanish. Its requests are on their way."""
         assert self.process is not None
         self.process.runs, self.process.killed, self.running = False, True, None
         for session in [each for each in self._database.sessions.values() if each.host == self.name]:

@@ -1,4 +1,4 @@
-"""What must hold in a world, whatever happens: looked at with each statement, request, answer, event and audit entry."""
+"""The laws of a world. They are checked with each statement, request, answer, event and audit entry."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Laws:
                 self._unrevoked.add(session)  # its one request to the provider has failed, as the entry says
         self._world.tell("audit", current_process(), type(entry).__name__)
 
-    # what is stored
+    # the store
 
     def opened(self, place: Place, generation: int, record: bytes) -> bytes:
         document = (self._world.database.tables.keyring or (b"", 0))[0]

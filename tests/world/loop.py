@@ -134,7 +134,7 @@ class WorldLoop(asyncio.BaseEventLoop):
         self.faults.append(f"{context['message']}: {context.get('exception')!r} of {context.get('future')!r}")
 
     def _write_to_self(self) -> None:
-        """Wake nobody: there is no other thread."""
+        """Do nothing: there is no other thread to wake."""
 
     def _process_events(self, event_list: Any) -> None:
         """Do nothing: there is no selector."""

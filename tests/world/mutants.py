@@ -48,7 +48,7 @@ MUTANTS: Final = {
         "took_note.append(await self._revoked(app, endpoints, token, hint))",
         "took_note.append(True)",
     ),
-    "a version is confirmed by no one": Mutant(
+    "each version counts as current": Mutant(
         "oauthbroker.store.postgres.freshness", "        return confirmed\n", "        return True\n"
     ),
     "the subject is no part of a grant's name": Mutant(

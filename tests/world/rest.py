@@ -1,4 +1,4 @@
-"""The end of a world: all troubles are over, and what is left then shows what was lost."""
+"""The end of a world: all troubles are over, and each loss shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STOPPING_SECONDS: Final = 30.0
 
 
 async def at_rest(world: World, work: Work) -> None:
-    """Let the brokers finish, and check what they have made of it."""
+    """Let the brokers finish, and check the result."""
     await asyncio.sleep(SETTLING_SECONDS)
     await _drain(world, work)
     for pair in sorted({consent.pair for consent in world.laws.consents}):

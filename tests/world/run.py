@@ -1,4 +1,4 @@
-"""Live one world from its beginning to its rest, and say what was broken."""
+"""Live one world from its beginning to its rest, and return the broken laws."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The tables of a store as values in memory, and the exact statements that can be played on them.
 
-A statement is known by its text. Each player stands beside a digest of the text that it was written for: whoever changes
-a statement of the product has to look at its player, too.
+A statement is known by its text. Each player stands beside a digest of the text that it was written for: a change of a
+statement needs a look at its player, too.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def _world(*options: str, seed: str = "0") -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 2 * WORLDS, WORLDS))
-def test_every_law_holds_whatever_happens_in_a_world(first: int):
+def test_every_law_holds_in_every_world(first: int):
     done = _world("--worlds", str(WORLDS), "--seed", str(first))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{WORLDS} worlds, 0 broken" in done.stdout

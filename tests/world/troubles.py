@@ -1,4 +1,4 @@
-"""What has disturbed a world, and when: what a law may be excused by."""
+"""The disturbances of a world, and the losses that each excuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.world.loop import Process
 from tests.world.provider import Family
 
 LEASE_SECONDS = 30.0
-FAILOVER_GRACE = 30.0  # 15 s without a refresh, then each living broker stores what it remembers
+FAILOVER_GRACE = 30.0  # 15 s without a refresh, then each living broker stores the grants in its memory
 _REQUEST_SECONDS = 10.0  # between a look at the lease and the end of the request
 
 
@@ -40,7 +40,7 @@ class Troubles:
         trouble.end = self._now()
 
     def may_forget(self, begun: float, done: float) -> bool:
-        """Tell whether a standby that took over may lack what was written in this time."""
+        """Tell whether a standby that took over may lack the writes of this time."""
         return any(begun <= at and behind <= done for behind, at in self.failovers)
 
     def was_disturbed(self, process: Process, since: float) -> bool:
