@@ -1,8 +1,8 @@
 """The audit log: which token went to which tool and turn, and each change to a grant.
 
-An entry is written before a secret leaves, and before a change is made. Entries are a closed set of types. They name
-grants by grantId and conversations by instanceKey, which the log stores as pseudonyms, and never contain a subject, an
-account or a secret. Each process appends to a `slot` of its own, a `chain` of lines; `trail` reads all as one.
+An entry is written before a secret leaves or a change is made; of a refresh or end, after it: no full disk stops it.
+Entries are a closed set of types. They name grants by grantId and conversations by instanceKey, which the log stores as
+pseudonyms, never a subject, account or secret. Each process appends to a `slot`, a `chain`; `trail` reads all as one.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ LONGEST = (
     "tests/faults/test_soak.py",
     "tests/story/test_company_proxies.py",
     "tests/faults/test_outages.py",
+    "tests/world/test_worlds.py",
     "tests/faults/test_rotation_load.py",
     "tests/e2e/test_typescript_client.py",
     "tests/e2e/test_agent_runtime_page.py",

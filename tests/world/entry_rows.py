@@ -1,0 +1,278 @@
+"""Players of the statements on entries, tags, leases, keys, the feed and the timeline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+
+from oauthbroker.store.postgres import entry_statements as entries
+from oauthbroker.store.postgres import feed, freshness_checks, leases, sealed_rows, timeline
+from tests.world.tables import Place, Rows, Stored, Tables, Values, plays
+
+_JUMP = 100_000
+_SEED = slice(5, 21)  # of a record
+
+
+def _place(values: Values) -> Place:
+    return values["kind"], bytes(values["name"])
+
+
+def _tag(tables: Tables, place: Place, labels: list[str], values: list[bytes]) -> None:
+    tables.tag |= {(*place, label, bytes(value)) for label, value in zip(labels, values, strict=True)}
+
+
+@plays(entries.GET, "d03bdd0c")
+def _get(tables: Tables, values: Values) -> Rows:
+    row = tables.entry.get(_place(values))
+    return [] if row is None else [tuple(row)]
+
+
+@plays(entries.CREATE, "bd2a8581")
+def _create(tables: Tables, values: Values) -> Rows:
+    place = _place(values)
+    if place in tables.entry or not tables.seals(values["epoch"]):
+        return []
+    return _write(tables, place, Stored(1, tables.next_version(), values["record"]), values)
+
+
+@plays(entries.REPLACE, "9000986c")
+def _replace(tables: Tables, values: Values) -> Rows:
+    place = _place(values)
+    before = tables.entry.get(place)
+    if before is None or before.generation != values["expect"] or not tables.seals(values["epoch"]):
+        return []
+    after = Stored(before.generation + 1, tables.next_version(), values["record"])
+    return _write(tables, place, after, values)
+
+
+def _write(tables: Tables, place: Place, row: Stored, values: Values) -> Rows:
+    tables.put(place, row)
+    _tag(tables, place, values["labels"], values["values"])
+    return [(row.version,)]
+
+
+@plays(entries.DELETE, "eb241043")
+def _delete(tables: Tables, values: Values) -> Rows:
+    place = _place(values)
+    row = tables.entry.get(place)
+    if row is None or row.generation != values["expect"]:
+        return []
+    tables.remove(place)
+    return [(True,)]
+
+
+@plays(entries.SET_ASIDE, "27f0d709")
+def _set_aside(tables: Tables, values: Values) -> Rows:
+    place = _place(values)
+    row = tables.entry.get(place)
+    if row is None or row.version != values["version"] or len(tables.set_aside) >= 256:
+        return []
+    tables.set_aside.append((*place, tables.remove(place).record))
+    return [(True,)]
+
+
+def _page(tables: Tables, places: list[Place], values: Values) -> Rows:
+    found = sorted(name for kind, name in places if kind == values["kind"] and name > values["after"])
+    return [(name, *tables.entry[values["kind"], name]) for name in islice(found, values["limit"])]
+
+
+@plays(entries.SCAN, "ed7a50ef")
+def _scan(tables: Tables, values: Values) -> Rows:
+    return _page(tables, list(tables.entry), values)
+
+
+@plays(entries.FIND, "26bcefd9")
+def _find(tables: Tables, values: Values) -> Rows:
+    sought = (values["label"], values["value"])
+    return _page(tables, [(kind, name) for kind, name, *tag in tables.tag if (*tag,) == sought], values)
+
+
+@plays(entries.RETAG, "937a2101")
+def _retag(tables: Tables, values: Values) -> Rows:
+    row = (*_place(values), values["label"], bytes(values["value"]))
+    if row[:2] not in tables.entry or row in tables.tag:
+        return []
+    tables.tag.add(row)
+    return [(True,)]
+
+
+@plays(entries.UNTAG, "7e58970c")
+def _untag(tables: Tables, values: Values) -> Rows:
+    place = _place(values)
+    row = tables.entry.get(place)
+    if row is not None and row.generation == values["expect"]:
+        tables.tag -= {(*place, *tag) for tag in zip(values["labels"], map(bytes, values["values"]), strict=True)}
+    return []
+
+
+@plays(entries.COUNT, "45eb5f8d")
+def _count(tables: Tables, values: Values) -> Rows:
+    return [(sum(kind == values["kind"] for kind, _ in tables.entry),)]
+
+
+@plays(entries.LEASES, "bc2d03cd")
+def _leases(tables: Tables, _: Values) -> Rows:
+    held = sum(until >= tables.now() for _, until in tables.lease.values())
+    return [(held, len(tables.lease) - held)]
+
+
+@plays(entries.WRITABLE, "7b1d1d99")
+def _writable(_: Tables, __: Values) -> Rows:
+    return [(True,)]
+
+
+@plays(entries.BEHIND, "0552ecd9")
+def _behind(_: Tables, __: Values) -> Rows:
+    return [(True,)]  # the standby of the world is not synchronous
+
+
+@plays(freshness_checks.ONE, "e9c2c94f")
+def _is_newest(tables: Tables, values: Values) -> Rows:
+    row = tables.entry.get(_place(values))
+    return [(1,)] if row is not None and row.version == values["version"] else []
+
+
+@plays(freshness_checks._MANY, "0653b1ba")
+def _are_newest(tables: Tables, values: Values) -> Rows:
+    asked = zip(values["kinds"], values["names"], values["versions"], strict=True)
+    rows = [(tables.entry.get((kind, bytes(name))), version) for kind, name, version in asked]
+    return [(number,) for number, (row, version) in enumerate(rows, 1) if row is not None and row.version == version]
+
+
+@plays(leases._TAKE, "ecca4d6f")
+def _take(tables: Tables, values: Values) -> Rows:
+    owner, until = tables.lease.get(values["name"], (values["owner"], 0.0))
+    if owner != values["owner"] and not (values["lapsed"] and until < tables.now()):
+        return []
+    return _hold(tables, values)
+
+
+@plays(leases._EXTEND, "49832d6d")
+def _extend(tables: Tables, values: Values) -> Rows:
+    owner, _ = tables.lease.get(values["name"], (None, 0.0))
+    return _hold(tables, values) if owner == values["owner"] else []
+
+
+def _hold(tables: Tables, values: Values) -> Rows:
+    tables.lease[values["name"]] = values["owner"], tables.now() + values["seconds"]
+    return [(True,)]
+
+
+@plays(leases._RELEASE, "21c53164")
+def _release(tables: Tables, values: Values) -> Rows:
+    if tables.lease.get(values["name"], (None, 0.0))[0] == values["owner"]:
+        del tables.lease[values["name"]]
+    return []
+
+
+@plays(timeline._LOOK, "ee8a22c5")
+def _look(tables: Tables, values: Values) -> Rows:
+    here = f"timeline {tables.timeline:08} "
+    known = [(int(name[18:]), tables.now() - at) for name, at in tables.feature.items() if name.startswith(here)]
+    first = min((first for first, _ in known), default=None)
+    return [(here, first, max((age for _, age in known), default=None), bool(_held(tables, values)))]
+
+
+@plays(timeline._HELD, "fc35a4a2")
+def _held(tables: Tables, values: Values) -> Rows:
+    owner, until = tables.lease.get(values["name"], (None, 0.0))
+    return [(True,)] if owner == values["owner"] and until > tables.now() else []
+
+
+@plays(timeline._NOTE, "fcf525c8")
+def _note(tables: Tables, _: Values) -> Rows:
+    first = 0
+    if any(name.startswith("timeline ") for name in tables.feature):
+        tables.versions += _JUMP
+        first = tables.versions
+    tables.feature.setdefault(f"timeline {tables.timeline:08} {first}", tables.now())
+    return []
+
+
+@plays(feed._BEGIN, "fdd12ccc")
+def _begin_feed(tables: Tables, _: Values) -> Rows:
+    tables.feature.setdefault("feed", tables.now())
+    return [(tables.now() - tables.feature["feed"],)]
+
+
+@plays(feed._TELL, "3ce7e12f")
+def _tell(tables: Tables, values: Values) -> Rows:
+    tables.notified.append(values["0"])
+    return [("",)]
+
+
+@plays("listen oauthbroker", "02f2bd55")
+def _listen(_: Tables, __: Values) -> Rows:
+    return []
+
+
+@plays(sealed_rows._SEEDS, "c93a6f30")
+def _seeds(tables: Tables, values: Values) -> Rows:
+    records = [row.record for (kind, _), row in tables.entry.items() if kind == values["kind"]]
+    if values["kind"] == "events":
+        records += [row.record for row in tables.queued.values() if row.record is not None]
+    return [*Counter(record[_SEED] for record in records).items()]
+
+
+@plays(sealed_rows._OTHER_SEED.format(**sealed_rows._ENTRIES), "5785bb58")
+def _entries_of_other_seeds(tables: Tables, values: Values) -> Rows:
+    found = [(name, *row) for (kind, name), row in tables.entry.items() if kind == values["kind"]]
+    return _others([(name, generation, record) for name, generation, _, record in found], values)
+
+
+@plays(sealed_rows._OTHER_SEED.format(**sealed_rows._EVENTS), "3ba3a2a2")
+def _events_of_other_seeds(tables: Tables, values: Values) -> Rows:
+    return _others([(row.id, 1, row.record) for row in tables.queued.values() if row.record is not None], values)
+
+
+def _others(found: Rows, values: Values) -> Rows:
+    others = [row for row in found if row[0] > values["after"] and row[2][_SEED] != values["seed"]]
+    return sorted(others)[: values["limit"]]
+
+
+@plays(sealed_rows._RESEAL.format(**sealed_rows._ENTRIES), "c19486aa")
+def _reseal_entry(tables: Tables, values: Values) -> Rows:
+    row = tables.entry.get(_place(values))
+    if row is None or row.record != values["before"] or not tables.seals(values["epoch"]):
+        return []
+    tables.put(_place(values), row._replace(record=values["record"]))
+    return [(True,)]
+
+
+@plays(sealed_rows._RESEAL.format(**sealed_rows._EVENTS), "23e06f7b")
+def _reseal_event(tables: Tables, values: Values) -> Rows:
+    found = [
+        place for place, row in tables.queued.items() if row.id == values["name"] and row.record == values["before"]
+    ]
+    if not tables.seals(values["epoch"]):
+        return []
+    for place in found:
+        tables.queued[place] = tables.queued[place]._replace(record=values["record"])
+    return [(True,)] * len(found)
+
+
+@plays(sealed_rows._DOCUMENT, "c1666bdb")
+def _document(tables: Tables, _: Values) -> Rows:
+    return [] if tables.keyring is None else [(tables.keyring[0],)]
+
+
+@plays(sealed_rows._REPORT, "5b4bbc22")
+def _report(tables: Tables, values: Values) -> Rows:
+    now = tables.now()
+    lapsed = [each for each, (_, until) in tables.process.items() if until < now and each != values["id"]]
+    for each in lapsed:
+        del tables.process[each]
+    tables.process[values["id"]] = values["mark"], now + values["seconds"]
+    return []
+
+
+@plays(sealed_rows._BEHIND, "1ccad9d7")
+def _not_opened(tables: Tables, values: Values) -> Rows:
+    now = tables.now()
+    return [(sum(mark != values["mark"] and until >= now for mark, until in tables.process.values()),)]
+
+
+@plays(sealed_rows._LEAVE, "44093aba")
+def _leave(tables: Tables, values: Values) -> Rows:
+    tables.process.pop(values["id"], None)
+    return []

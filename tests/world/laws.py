@@ -1,0 +1,224 @@
+"""The laws of a world. They are checked with each statement, request, answer, event and audit entry."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING
+
+from oauthbroker.audit import AuditEntry, Connected, GrantEnded, TokenIssued, TokensDropped
+from oauthbroker.model.token_results import AuthorizationRequired, Ready, TokenResult
+from oauthbroker.records import AgentEvent, AuthSession, Grant
+from oauthbroker.repository.repository import FEED_SECONDS, KINDS
+from oauthbroker.store.keys.keyring import Keyring
+from tests.world.keys import kek
+from tests.world.loop import EPOCH, Process, current_process
+from tests.world.provider import Family
+from tests.world.tables import Place
+from tests.world.troubles import FAILOVER_GRACE, Troubles
+
+if TYPE_CHECKING:
+    from tests.world.world import World
+
+Pair = tuple[str, str]  # app, and the provider's account of a person
+
+
+class BrokenLawError(AssertionError):
+    """A law does not hold in a world."""
+
+
+@dataclass(eq=False)
+class Consent:
+    """A consent of a person: how far it has come, and whether a revocation of it has begun and was acknowledged."""
+
+    pair: Pair
+    session: str
+    family: Family | None = None
+    done_at: float = inf
+    ending: bool = False
+    ended_at: float = inf
+    ended_by: Process | None = None
+    erased: bool = False
+
+
+@dataclass(eq=False)
+class Conversation:
+    """The events of one address, as their consumers have seen them."""
+
+    seen: dict[str, AgentEvent] = field(default_factory=dict)
+    acked: dict[str, float] = field(default_factory=dict)
+
+
+class Laws:
+    """The laws of one world. `broken` has what did not hold."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.broken = list[str]()
+        self.troubles = Troubles(world.loop.time)
+        self.consents = list[Consent]()
+        self.grants = dict[Place, Grant]()  # as they were last stored
+        self._events_stored = dict[str, float]()  # when an event was first in an outbox
+        self._rings = dict[bytes, Keyring]()
+        self._connected, self._unrevoked, self.grants_ended = set[str](), set[str](), set[str]()
+        self._issued, self._ready = Counter[Process](), Counter[Process]()
+        self._given = defaultdict[tuple[Process, Pair], list[tuple[float, int, int]]](list)
+        self.conversations = defaultdict[tuple[str, str, str], Conversation](Conversation)
+
+    def check(self, holds: object, law: str, *facts: object) -> None:
+        if not holds:
+            self.broken.append(f"{law}: {' '.join(map(str, facts))}")
+            self._world.tell("BROKEN", law, *facts)
+
+    @property
+    def _now(self) -> float:
+        return self._world.loop.time()
+
+    # audit
+
+    def audited(self, entry: AuditEntry) -> None:
+        match entry:
+            case TokenIssued():
+                self._issued[current_process()] += 1
+            case Connected(session=session):
+                self._connected.add(session)
+            case GrantEnded(grant=grant):
+                self.grants_ended.add(grant)
+            case TokensDropped(session=session, revoked=False):
+                self._unrevoked.add(session)  # its one request to the provider has failed, as the entry says
+        self._world.tell("audit", current_process(), type(entry).__name__)
+
+    # the store
+
+    def opened(self, place: Place, generation: int, record: bytes) -> bytes:
+        document = (self._world.database.tables.keyring or (b"", 0))[0]
+        if document not in self._rings:
+            self._rings[document] = Keyring.opened(document, kek())
+        return self._rings[document].unseal(place[0], place[1].hex(), record, kinds=KINDS)[1]
+
+    def stored(self, place: Place) -> None:
+        """Look at a grant or a session that was written."""
+        row = self._world.database.tables.entry.get(place)
+        if place[0] not in {"grants", "sessions"} or row is None:
+            return
+        body = self.opened(place, row.generation, row.record)
+        if place[0] == "sessions":
+            outbox = AuthSession.from_plaintext(body).outbox
+            self._note_events(*filter(None, [outbox]))
+        else:
+            self._check_stored(place, Grant.from_plaintext(body))
+
+    def _note_events(self, *outbox: AgentEvent) -> None:
+        for event in outbox:
+            self._events_stored.setdefault(event.id, self._now)
+
+    def _check_stored(self, place: Place, after: Grant) -> None:
+        self._note_events(*after.outbox)
+        before, self.grants[place] = self.grants.get(place), after
+        who, same = f"{after.app} {after.subject}", before is not None and before.consent == after.consent
+        lossy = bool(self.troubles.failovers)
+        if not same and not after.revoked:
+            is_entered = after.auth_session_id is None or after.auth_session_id in self._connected
+            self.check(is_entered, "each audit entry is written before its act", who, "connected")
+        if before is None or not same:
+            return
+        self.check(after.revoked or not before.revoked, "a revocation stays", who)
+        if not lossy and not after.revoked:
+            numbers = [self._numbers(each) for each in (before, after)]
+            self.check(numbers[0] <= numbers[1], "no older token is written over a newer one", who, *numbers)
+        if after.refresh_state.ended != before.refresh_state.ended and after.refresh_state.ended:
+            self._check_end(after, who)
+
+    def _numbers(self, grant: Grant) -> int:
+        """Return the number of the newest refresh token that a grant has."""
+        kept = (grant.refresh_state.spare, grant.token.refresh_token if grant.token is not None else None)
+        return max((self._world.provider.family_of(each.reveal())[1] for each in kept if each is not None), default=0)
+
+    def _check_end(self, grant: Grant, who: str) -> None:
+        assert grant.token is not None and grant.token.refresh_token is not None  # noqa: PT018
+        family, number = self._world.provider.family_of(grant.token.refresh_token.reveal())
+        said = not family.alive or number < family.newest
+        is_excused = grant.refresh_state.ended == "dead" or self.troubles.may_lose(family, number)
+        is_excused = is_excused or bool(self.troubles.failovers)  # who is refused then cannot know whether one was lost
+        law = "a grant is given up only after a lost answer or the provider's plain word"
+        self.check(said and is_excused, law, who, grant.refresh_state.ended, family.reused)
+
+    # what the provider sees
+
+    def spent_again(self, family: Family, number: int, process: Process) -> None:
+        """Look at a spent refresh token that comes again."""
+        stored = any(self._holds(grant, family, number + 1) for grant in self.grants.values())
+        excused = self.troubles.has_thawed(process) or (not stored and self.troubles.may_lose(family, number))
+        law = "a spent refresh token is sent again only if its answer was lost"
+        self.check(excused, law, process, family.app, family.account, number, "stored" if stored else "not stored")
+
+    def _holds(self, grant: Grant, family: Family, number: int) -> bool:
+        found = [self._world.provider.family_of(each.reveal()) for each in grant.refresh_tokens]
+        return any(each is family and its_number >= number for each, its_number in found)
+
+    # what callers get
+
+    def answered(self, pair: Pair, process: Process, asked: float, result: TokenResult) -> None:
+        if isinstance(result, Ready):
+            self._check_token(pair, process, asked, result.access_token.reveal())
+        elif isinstance(result, AuthorizationRequired):
+            self._check_reason(pair, asked, result.reason)
+
+    def _check_token(self, pair: Pair, process: Process, asked: float, token: str) -> None:
+        family, number = self._world.provider.family_of(token)
+        self.check((family.app, family.account) == pair, "no token goes to another subject", pair, token)
+        self._ready[process] += 1
+        is_entered = self._issued[process] >= self._ready[process]
+        self.check(is_entered, "each audit entry is written before its act", process, "token issued")
+        bound = FEED_SECONDS if self._world.consistency != "strict" else 0.0
+        for consent in self.consents:
+            if consent.family is family and not self._forgotten(consent):
+                is_late = asked > consent.ended_at + bound
+                self.check(not is_late, "no token after an acknowledged revocation", pair, process, token)
+        given = self._given[process, pair]
+        newer = [each for each in given if each[0] <= asked and each[1:] > (family.number, number)]
+        lossy = bool(self.troubles.failovers)
+        self.check(lossy or not newer, "no older version after a newer one", pair, process, token, newer)
+        given.append((self._now, family.number, number))
+
+    def _forgotten(self, consent: Consent) -> bool:
+        """Tell whether a standby that took over may lack the revocation: for a while, or for ever if its broker died."""
+        by = consent.ended_by
+        return any(
+            behind <= consent.ended_at <= at
+            and (self._now <= at + FAILOVER_GRACE or by is None or self.troubles.was_disturbed(by, consent.ended_at))
+            for behind, at in self.troubles.failovers
+        )
+
+    def may_be_lost(self, family: Family) -> bool:
+        """Tell whether the newest tokens of a family, or its consent, may be lost by nature."""
+        consent = next((each for each in self.consents if each.family is family), None)
+        done = inf if consent is None else consent.done_at
+        if consent is not None and consent.session in self._unrevoked:
+            return True
+        return self.troubles.may_lose(family) or self.troubles.may_forget(family.answers[0].at, done)
+
+    def _check_reason(self, pair: Pair, asked: float, reason: str) -> None:
+        mine = [each for each in self.consents if each.pair == pair]
+        held = [each for each in mine if each.done_at < asked and not each.ending]
+        if not held or self.troubles.failovers or any(each.ending for each in mine):
+            return
+        family = held[-1].family
+        assert family is not None
+        if reason == "refreshUncertain":
+            self.check(self.troubles.may_lose(family), "a user is asked only for a reason", pair, reason)
+        else:
+            self.check(reason == "expired" and not family.alive, "a user is asked only for a reason", pair, reason)
+
+    # events
+
+    def received(self, event: AgentEvent, asked: float) -> None:
+        conversation, lossy = self.conversations[event.target.address], self.troubles.failovers
+        acked_at = conversation.acked.get(event.id, inf)
+        self.check(lossy or asked <= acked_at, "no event comes after it was acknowledged", event.id)
+        if event.id not in conversation.seen:
+            stored = self._events_stored.get(event.id, inf)
+            later = [each.id for each in conversation.seen.values() if each.created_at.timestamp() - EPOCH > stored]
+            self.check(lossy or not later, "events are in order for each conversation", event.id, later)
+            conversation.seen[event.id] = event

@@ -1,0 +1,140 @@
+"""An event loop in which time and turns are ours: the clock jumps to the next timer, and a seed says whose turn it is.
+
+Each broker is a `Process`. As in reality, a process runs its own callbacks in the order in which they became ready, and
+nothing orders two processes. A frozen or killed process gets no turn; what becomes ready for it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from asyncio.events import Handle, TimerHandle
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextvars import Context, ContextVar, copy_context
+from random import Random
+from typing import Any
+
+EPOCH = 1_900_000_000.0  # the wall time is so many seconds ahead of the monotonic clock
+BEGIN = 1_000.0  # of the monotonic clock
+_MANY = 200  # timers, most of them cancelled
+
+
+class Process:
+    """Whose turn it may be. `runs` is False while it is frozen, and for ever once it is killed."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.runs, self.killed = name, True, False
+        self.ready = deque[Handle]()
+        self.tasks = set[asyncio.Task[Any]]()  # or those of a killed process would be collected, and run to their end
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+_process: ContextVar[Process] = ContextVar("process")
+
+
+def current_process() -> Process:
+    """Return the process whose code runs here."""
+    return _process.get()
+
+
+class NothingLeftError(Exception):
+    """No callback and no timer is left, but the world waits for something."""
+
+
+class WorldLoop(asyncio.BaseEventLoop):
+    """Runs callbacks until the work given to `run_until_complete` is done. Opens no file, socket or thread."""
+
+    _ready: deque[Handle]
+    _scheduled: list[TimerHandle]
+
+    def __init__(self, dice: Random) -> None:
+        super().__init__()
+        self._time, self._dice = BEGIN, dice
+        self.outside = Process("outside")  # the database, the provider, people
+        self.processes = [self.outside]
+        self.faults = list[str]()
+        self.set_exception_handler(self._note)
+        self.set_task_factory(self._task)
+
+    def time(self) -> float:
+        return self._time
+
+    def begin(self, name: str, work: Callable[[], Any]) -> tuple[Process, asyncio.Task[Any]]:
+        """Begin a process whose first task is this work."""
+        process = Process(name)
+        self.processes.append(process)
+        context = copy_context()
+        context.run(_process.set, process)
+        return process, self.create_task(work(), context=context)
+
+    def outside_later(self, seconds: float, call: Callable[..., object], *given: Any) -> None:
+        """Call something that no process runs: it comes also while its asker is frozen, or dead."""
+        context = copy_context()
+        context.run(_process.set, self.outside)
+        self.call_later(seconds, call, *given, context=context)
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Run work for a thread inline, at a later moment."""
+        answer = self.create_future()
+
+        def run() -> None:
+            if answer.done():
+                return
+            try:
+                answer.set_result(func(*args))
+            except Exception as error:  # noqa: BLE001  (its asker gets it)
+                answer.set_exception(error)
+
+        self.call_later(self._dice.uniform(0.0001, 0.005), run)
+        return answer
+
+    def _task(self, _: asyncio.AbstractEventLoop, work: Any, context: Context | None = None) -> asyncio.Task[Any]:
+        task = asyncio.Task(work, loop=self, context=context)
+        tasks = (context.get(_process) if context is not None else None) or _process.get(self.outside)
+        tasks.tasks.add(task)
+        task.add_done_callback(tasks.tasks.discard)
+        return task
+
+    def _run_once(self) -> None:
+        while self._ready:
+            handle = self._ready.popleft()
+            handle._context.get(_process, self.outside).ready.append(handle)  # type: ignore[attr-defined]
+        awake = [each for each in self.processes if each.runs and each.ready]
+        if not awake:
+            self._jump()
+            return
+        process = awake[self._dice.randrange(len(awake))] if len(awake) > 1 else awake[0]
+        for _ in range(len(process.ready)):
+            if not process.runs:
+                break
+            handle = process.ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _jump(self) -> None:
+        """Let the next timer be due, and all others of that moment."""
+        while self._scheduled and self._scheduled[0]._cancelled:
+            heapq.heappop(self._scheduled)._scheduled = False  # type: ignore[attr-defined]
+        if len(self._scheduled) > _MANY:
+            self._scheduled = [each for each in self._scheduled if not each._cancelled]
+            heapq.heapify(self._scheduled)
+        if not self._scheduled:
+            raise NothingLeftError
+        self._time = max(self._time, self._scheduled[0].when())
+        while self._scheduled and self._scheduled[0].when() <= self._time:
+            timer = heapq.heappop(self._scheduled)
+            timer._scheduled = False  # type: ignore[attr-defined]
+            self._ready.append(timer)
+
+    def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.faults.append(f"{context['message']}: {context.get('exception')!r} of {context.get('future')!r}")
+
+    def _write_to_self(self) -> None:
+        """Do nothing: there is no other thread to wake."""
+
+    def _process_events(self, event_list: Any) -> None:
+        """Do nothing: there is no selector."""
