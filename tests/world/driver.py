@@ -15,7 +15,7 @@ from unittest.mock import patch
 import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout
 
-from oauthbroker.store.postgres import pools
+from oauthbroker.store.postgres import connection_pool, pools
 from tests.world.database import Database
 from tests.world.tables import Rows
 
@@ -149,7 +149,11 @@ def driving(database: Database) -> Any:
     def pool(url: str, **terms: Any) -> Pool:
         return Pool(database, url, **terms)
 
+    async def rows_of(connection: Connection, statement: str, values: Mapping[str, Any]) -> Rows:
+        return await (await connection.execute(statement, values)).fetchall()
+
     with ExitStack() as patched:
+        patched.enter_context(patch.object(connection_pool, "rows_of", rows_of))
         patched.enter_context(patch.object(pools, "AsyncConnectionPool", pool))
         patched.enter_context(patch.object(psycopg.AsyncConnection, "connect", connect))
         yield

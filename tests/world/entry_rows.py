@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import islice
 
 from oauthbroker.store.postgres import entry_statements as entries
@@ -71,20 +72,36 @@ def _set_aside(tables: Tables, values: Values) -> Rows:
     return [(True,)]
 
 
-def _page(tables: Tables, places: list[Place], values: Values) -> Rows:
-    found = sorted(name for kind, name in places if kind == values["kind"] and name > values["after"])
-    return [(name, *tables.entry[values["kind"], name]) for name in islice(found, values["limit"])]
+def _page(tables: Tables, places: Iterable[tuple[bytes, Place]], values: Values) -> Rows:
+    """Return the entries of these tag values and places, in that order, after the last one of the page before."""
+    found = sorted((value, name) for value, (kind, name) in places if kind == values["kind"])
+    return [
+        (value, name, *tables.entry[values["kind"], name])
+        for value, name in islice((each for each in found if each > _last(values)), values["limit"])
+    ]
 
 
-@plays(entries.SCAN, "ed7a50ef")
+def _last(values: Values) -> tuple[bytes, bytes]:
+    return bytes(values["value"]), bytes(values["after"])
+
+
+@plays(entries.SCAN, "452edc1d")
 def _scan(tables: Tables, values: Values) -> Rows:
-    return _page(tables, list(tables.entry), values)
+    return _page(tables, ((values["value"], place) for place in tables.entry), values)
 
 
-@plays(entries.FIND, "26bcefd9")
+@plays(entries.FIND, "e1f9ffc2")
 def _find(tables: Tables, values: Values) -> Rows:
     sought = (values["label"], values["value"])
-    return _page(tables, [(kind, name) for kind, name, *tag in tables.tag if (*tag,) == sought], values)
+    return _page(
+        tables, ((value, (kind, name)) for kind, name, label, value in tables.tag if (label, value) == sought), values
+    )
+
+
+@plays(entries.LABELLED, "0894fc20")
+def _labelled(tables: Tables, values: Values) -> Rows:
+    labelled = ((value, (kind, name)) for kind, name, label, value in tables.tag if label == values["label"])
+    return _page(tables, labelled, values)
 
 
 @plays(entries.RETAG, "937a2101")
