@@ -317,6 +317,7 @@ SHOWN = {
     "records.grant_view.GrantView.created_at", "records.grant_view.GrantView.updated_at",
     "records.grant_view.GrantView.used_at", "personal.logins.Connection.used_at", "records.grant_view.GrantView.ends_at", "records.refresh_end.StatedEnds.token",
     "records.refresh_end.StatedEnds.consent", "grants.import_lines.Incoming.refresh_expires_at", "diagnostics.forecast.Outlook.when",
+    "diagnostics.forecast._Together.created_at", "diagnostics.grant_findings._Tally.first",
     "client.runtime_requests.Leased.lease_expires_at", "authorization.pages_service.Invitation.expires_at",
     "authorization.pages_service.Step.until", "grants.connections.WaitingRequest.expires_at",
     "events.dead_letters.DeadLetter.made",

@@ -1,4 +1,4 @@
-"""Read entries page by page, in an order that an index keeps: one short statement a page, whatever the table holds."""
+"""Read entries page by page, in an order that an index keeps: one short statement a page, for a table of any size."""
 
 from __future__ import annotations
 
