@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 from oauthbroker.access.turn_token_cache import Allowed, Known, KnownTokens, TurnTokenHolder
 from oauthbroker.audit import TurnBegun, TurnEnded
@@ -29,12 +30,19 @@ from oauthbroker.model.turn import Turn, TurnLike, checked_target, whole_turn
 from oauthbroker.model.turn_token import LOCATOR, BegunTurn, Caveat, TurnToken, is_tool, narrow
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.repository.record_store import RecordStore
-from oauthbroker.store.format.port import Entry
+from oauthbroker.repository.repository import Entry
 
 MAX_TOOLS = 200
 SWEEP_SECONDS = 300.0
 
 Tools = Mapping[str, Sequence[ToolAuth] | None]
+
+
+class AdmittedTurn(NamedTuple):
+    """The holder of a token that was admitted before, and the version of its turn that admitted it."""
+
+    token_holder: TurnTokenHolder
+    version: Entry
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,7 +128,7 @@ class Turns:
             return None
         return None if self.admitted(digest) is None else known.token_holder
 
-    def admitted(self, digest: bytes) -> tuple[TurnTokenHolder, Entry] | None:
+    def admitted(self, digest: bytes) -> AdmittedTurn | None:
         """Return the holder of a token that was admitted before, and the version of its turn. It is valid if the store
         has no newer version."""
         known = self._known.get(digest)
@@ -129,7 +137,7 @@ class Turns:
         version = self.records.version_of(known.record)
         if version is None or self._is_over(known.token_holder.expires_at, known.record):
             return None
-        return known.token_holder, version
+        return AdmittedTurn(known.token_holder, version)
 
     async def _check_holds(self, locator: str, expires_at: datetime) -> None:
         record = await self.records.get(locator)

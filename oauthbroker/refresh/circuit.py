@@ -16,7 +16,7 @@ from typing import Literal
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.refresh.places import Places
+from oauthbroker.refresh.concurrency_limit import ConcurrencyLimit
 from oauthbroker.refresh.suspects import ALL, SEVERAL, Suspects
 
 News = Literal["", "app", "grant"]
@@ -73,7 +73,7 @@ class Circuits:
         self._circuits: dict[str, _Circuit] = {}
         self._own = Bounded[tuple[str, str], _Circuit](_MOST_OWN)
         self._suspects = defaultdict[str, Suspects](Suspects)
-        self._places: dict[str, Places] = {}
+        self._limits: dict[str, ConcurrencyLimit] = {}
         self._rows_of_failing: dict[str, asyncio.Semaphore] = {}
 
     @asynccontextmanager
@@ -102,7 +102,7 @@ class Circuits:
                     trial.is_tried, trial.trial_until = False, 0.0
 
     def _rows_of(self, app: str, grant: str) -> list[AbstractAsyncContextManager[None]]:
-        every = self._places.setdefault(app, Places(self._clock, self._at_once)).held(grant)
+        every = self._limits.setdefault(app, ConcurrencyLimit(self._clock, self._at_once)).held(grant)
         if not self._suspects[app].has_failed(grant):
             return [every]
         return [self._rows_of_failing.setdefault(app, asyncio.Semaphore(max(1, self._at_once // 2))), every]
@@ -153,8 +153,8 @@ class Circuits:
         unless the provider asked them to wait: perhaps it is back."""
         common = self._circuits.pop(app, None)
         self._own.pop((app, grant))
-        if app in self._places:
-            self._places[app].answered(grant)
+        if app in self._limits:
+            self._limits[app].answered(grant)
         was_open = common is not None and common.code is not None
         for each in self._suspects[app].worked(grant, all_were_paused=was_open):
             own = self._own.get((app, each))
@@ -176,8 +176,8 @@ class Circuits:
         `own` pauses that grant alone: three tries, then as above, up to 15 s. Where several grants fail and none works,
         it is the app's news, and where very many do, the app's circuit opens, at first for 1 s: that is a guess.
         """
-        if error.code is Code.PROVIDER_RATE_LIMITED and app in self._places:
-            self._places[app].slow_down(grant)
+        if error.code is Code.PROVIDER_RATE_LIMITED and app in self._limits:
+            self._limits[app].slow_down(grant)
         if error.code not in COUNTED:  # it answered, and spoke of one grant
             self._circuits.pop(app, None)
             return ""

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
-from oauthbroker.access.turns import Turns, token_digest
+from oauthbroker.access.turns import AdmittedTurn, Turns, token_digest
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import decode_object
 from oauthbroker.model.token_request import call_ref
 from oauthbroker.model.token_results import Ready
-from oauthbroker.store.format.port import Entry
 from oauthbroker.tokens.issuance import Issuance
 from oauthbroker.tokens.token_issuer import TokenIssuer
 from oauthbroker.web.api.authentication import TURN_BEARER, bearer_of
@@ -93,21 +92,21 @@ class WarmTokens:
         """Return what asks the store whether this holder may have this answer again, and returns as `answer` does. None
         if the store need not be asked."""
         admitted = self._turns.admitted(head.digest)
-        words = self._bodies.get(body) or _words(body) if admitted is not None and admitted[0].issued else None
-        if admitted is None or words is None or (*words, None) not in admitted[0].issued:
+        words = (
+            self._bodies.get(body) or _words(body) if admitted is not None and admitted.token_holder.issued else None
+        )
+        if admitted is None or words is None or (*words, None) not in admitted.token_holder.issued:
             return None
-        return self._ask(head.digest, *admitted, body, words)
+        return self._ask(head.digest, admitted, body, words)
 
-    async def _ask(
-        self, digest: bytes, token_holder: TurnTokenHolder, turn: Entry, body: bytes, words: Words
-    ) -> bytes | None:
+    async def _ask(self, digest: bytes, admitted: AdmittedTurn, body: bytes, words: Words) -> bytes | None:
         begun, confirmed = self._log.begin_request(), None
         with suppress(BrokerError, TimeoutError):  # the general way asks again, and reports it
             async with asyncio.timeout(ASK_SECONDS):
-                confirmed = await self._issuer.confirm(token_holder, *words, turn=turn)
-        if confirmed is None or self._turns.admitted(digest) != (token_holder, turn):
+                confirmed = await self._issuer.confirm(admitted.token_holder, *words, turn=admitted.version)
+        if confirmed is None or self._turns.admitted(digest) != admitted:
             return None
-        return self._answer(begun, token_holder, body, confirmed)
+        return self._answer(begun, admitted.token_holder, body, confirmed)
 
     def _answer(
         self, begun: Begun, token_holder: TurnTokenHolder, body: bytes, confirmed: Issuance | None = None

@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from oauthbroker.refresh.places import FEWEST, Places
+from oauthbroker.refresh.concurrency_limit import FEWEST, ConcurrencyLimit
 from oauthbroker.testing import TestClock
 
 MOST = 32
@@ -20,7 +20,7 @@ class Storm:
     """Grants that all want one refresh of a provider which takes `per_second` calls, in simulated time."""
 
     def __init__(self, clock: TestClock, per_second: float = float("inf"), seconds: float = SECONDS) -> None:
-        self.clock, self.places, self.calls, self.limited = clock, Places(clock, MOST), 0, 0
+        self.clock, self.places, self.calls, self.limited = clock, ConcurrencyLimit(clock, MOST), 0, 0
         self.per_second, self.seconds, self.used = per_second, seconds, deque[float]()
 
     async def refresh(self, grants: int) -> float:
@@ -90,7 +90,7 @@ async def test_a_provider_that_answers_later_and_later_gets_fewer_calls_and_more
 
 
 async def test_places_are_halved_once_for_the_calls_that_are_under_way(test_clock: TestClock) -> None:
-    places = Places(test_clock, MOST)
+    places = ConcurrencyLimit(test_clock, MOST)
     async with places.held("one"), places.held("two"):
         test_clock.advance(1)
         places.slow_down("one")
@@ -105,7 +105,7 @@ async def test_places_are_halved_once_for_the_calls_that_are_under_way(test_cloc
 
 @pytest.mark.parametrize("most", [1, 2])
 async def test_a_caller_that_leaves_gives_its_place_to_the_next_one(test_clock: TestClock, most: int) -> None:
-    places, got, over = Places(test_clock, most), list[str](), asyncio.Event()
+    places, got, over = ConcurrencyLimit(test_clock, most), list[str](), asyncio.Event()
 
     async def call(grant: str) -> None:
         async with places.held(grant):

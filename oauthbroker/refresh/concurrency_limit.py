@@ -15,7 +15,7 @@ _SLOW, _SLOW_SECONDS = 4, 0.5  # an answer is late after this many times the usu
 _SHARE: Final = 1 / 16  # of one answer in the usual time
 
 
-class Places:
+class ConcurrencyLimit:
     """At most `most` places, given in the order in which they were asked for. A provider that asks to slow down, or
     answers later and later, halves their number, once for the calls that are under way. Each answer in time adds a part
     of a place, so that a round of answers adds one."""
