@@ -26,6 +26,7 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from tests.kit.queues import until_queued
 from tests.kit.running_broker import ALICE, BASE, BOB, Harness, UnwellStore, public, running, turn
 from tests.story.signed_in import PROXY_HEADERS
 from tests.unit.web.kit import Answer, ask
@@ -185,12 +186,14 @@ async def test_a_provider_that_is_down_opens_a_circuit(harness: Harness, test_cl
 async def test_queues_are_looked_at_now_and_then(harness: Harness, test_clock: TestClock) -> None:
     """Waiting events, dead ones and their age; read at most once in half a minute."""
     await harness.connected("mail")
+    await until_queued(harness.parts.queues)
     first = await scrape(harness)
     assert 1 == first[Gauge.QUEUE_EVENTS, (("state", "waiting"),)]
     await harness.events(count=1)
     test_clock.advance(29)
     assert 1 == (await scrape(harness))[Gauge.QUEUE_EVENTS, (("state", "waiting"),)]
     await harness.connected("files")
+    await until_queued(harness.parts.queues)
     test_clock.advance(2)
     later = await scrape(harness)
     assert 1 == later[Gauge.QUEUE_EVENTS, (("state", "waiting"),)]
