@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from oauthbroker.integrations import PausedRun, PauseEnd, resume
+from tests.kit.queues import until_relayed
 from tests.kit.running_broker import Harness
 
 
@@ -36,6 +37,7 @@ class Runs:
 
     async def settled(self) -> None:
         """Wait until no event and no paused run is left. The broker's clock runs meanwhile."""
+        await until_relayed(self.harness.store)
         async with asyncio.timeout(60):
             while await records(self.harness) or any(
                 state.waiting or state.leased for state in await self.harness.broker.dead_letters.states()
