@@ -166,12 +166,15 @@ class Stage:
     def delay(self, host: str, seconds: float) -> Callable[[], None]:
         """Let a host be slow to connect again. Call the returned function when the database is back."""
         pools, back = connections(self.hosts[host])._pools, list[float]()
-        accepts = pools._accepts
+        refused = pools._refused
 
-        async def late() -> bool:
-            return bool(back) and time.monotonic() - back[0] > seconds and await accepts()
+        async def late() -> psycopg.Error | None:
+            if not back or time.monotonic() - back[0] <= seconds:
+                return psycopg.OperationalError("slow to connect again")
+            found: psycopg.Error | None = await refused()
+            return found
 
-        pools._accepts = late
+        pools._refused = late
         return lambda: back.append(time.monotonic())
 
     async def pester(self, host: str) -> None:

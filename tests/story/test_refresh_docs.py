@@ -79,7 +79,7 @@ def test_the_numbers_on_the_page_are_the_numbers_in_the_code() -> None:
     assert f"or {limits.default_min_ttl_seconds} s if it says nothing" in PAGE
     assert (5, True) == (LONGEST_PAUSE, max(FIRST_PAUSES) < LONGEST_PAUSE < grace_of(LEASE_SECONDS))
     assert "as long as it lives, at least every five seconds" in troubleshooting
-    assert (4, "At most four are refreshed at once" in PAGE) == (background.AT_ONCE, True)
+    assert (24, "At most 24 are refreshed at once" in PAGE) == (background.AT_ONCE, True)
 
 
 async def test_three_failures_to_connect_open_the_circuit_for_as_long_as_the_page_says() -> None:
