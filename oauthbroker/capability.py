@@ -16,6 +16,8 @@ from oauthbroker.model.token_results import TokenResult
 if TYPE_CHECKING:
     import httpx2
 
+__all__ = ["OAuthCapability", "SyncOAuthCapability"]
+
 
 class OAuthCapability(Protocol):
     """The right to ask for tokens of one turn, as one tool or as the runtime."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -16,6 +17,7 @@ from oauthbroker.observability.metrics import Gauge, Metric, Timing
 from oauthbroker.providers import presets
 from oauthbroker.providers.credentials import credential_presets
 from oauthbroker.providers.words import facts
+from oauthbroker.records.event import EventType
 from oauthbroker.web.api.openapi import document
 from tools.quality.prose import long_cells
 from tools.site.reference import configuration
@@ -107,6 +109,25 @@ def test_every_metric_and_type_of_entry_is_there() -> None:
     named = set(re.findall(r"`(\w+)`", PAGES["metrics.md"]))
     assert {each.value for kind in (Metric, Timing, Gauge) for each in kind} <= named
     assert {*AuditEntry.names()} <= headings("audit-entries.md")
+
+
+def test_every_event_has_its_meaning_and_an_example_with_the_members_that_it_names() -> None:
+    sections = dict(re.findall(r"(?ms)^## `([\w.]+)` [^\n]+\n(.*?)(?=^## |\Z)", PAGES["events.md"]))
+    assert [*get_args(EventType)] == [*sections]
+    for kind, section in sections.items():
+        event = json.loads(section.partition("```json\n")[2].partition("```")[0])
+        assert (kind, True) == (event["type"], event["eventId"].endswith(kind))
+        named = re.findall(r"`(code|grantId|scopesGranted|endsAt|connectUrl)`", section)
+        assert {*named} == event["payload"].keys() - {"oauthAppRef", "provider", "subject", "authSessionId"}
+
+
+def test_values_and_meanings_read_as_they_are_written() -> None:
+    app, index = PAGES["configuration/OAuthApp.md"], PAGES["configuration/README.md"]
+    assert "| `quirks.scopeSeparator` | space, `,`, `,` and a space, `;`, a bar | a space |" in app
+    assert "| `quirks.revoke.method` | `POST`, `DELETE`, `GET` | `POST` |" in app
+    assert "| `quirks.revoke.okField` | text or empty |" in app
+    assert [] == [path for path, text in PAGES.items() if "(below)" in text and path.startswith("configuration/")]
+    assert [] == re.findall(r"`[a-z]+_[a-z]+`|(?m:^\|  \|.*)", index)
 
 
 def test_the_documents_for_programs_lie_beside_the_pages() -> None:

@@ -70,7 +70,7 @@ account (Sage Intacct, Linear's MCP server, most keys), `owner.binding` says how
 OUTRO = """\
 ## A provider that is not here
 
-`oauthbroker providers new acme --out config/acme.yaml` asks for the endpoints and writes an OAuthApp, with `--issuer URL` from the
+[Step by step](how-to/own-provider.md): `oauthbroker providers new acme --out config/acme.yaml` asks for the endpoints and writes an OAuthApp, with `--issuer URL` from the
 metadata of the issuer. `{shop}` in an endpoint becomes a [parameter of each connection](how-to/accounts-and-tenants.md#many-tenants-one-app).
 There is no file for a preset of your own: an app can set everything that a preset can, also its
 [quirks](configuration.md#quirks), its facts, and the hosts of its API. An OpenID provider needs only its issuer: `provider: oidc`.

@@ -20,6 +20,7 @@ read. Your editor reads [the JSON Schema]({FILE_NAME}); `oauthbroker config sche
 
 """
 VALUES = {"ValueSource": "value", "OutsideSource": "outside value", "ObjectRef": "reference"}  # each has a section
+SPOKEN = {"": "empty", " ": "space", ", ": "`,` and a space", "|": "a bar"}  # values that no table shows as code
 QUIRKS = "quirks"
 HEAD = ("field", "type", "default", "meaning")
 Schema = Mapping[str, Any]
@@ -32,7 +33,7 @@ def pages() -> dict[str, str]:
     schema = bundle_schema()
     definitions: Schema = schema["$defs"]
     found = kinds(schema)
-    rows = [(f"[{code(kind)}]({kind}.md)", prose(_about(spec, definitions))) for kind, spec in found.items()]
+    rows = [(f"[{code(kind)}]({kind}.md)", prose(_summary(_about(spec, definitions)))) for kind, spec in found.items()]
     index = [INTRO + table(("kind", "meaning"), rows)]
     for name, title in VALUES.items():
         inner = fields(definitions[name], definitions)
@@ -87,6 +88,11 @@ def _about(spec: Schema, definitions: Schema) -> str:
     return " ".join(" ".join(filter(None, parts)).split())
 
 
+def _summary(about: str) -> str:
+    """Return the first sentence of a kind's text."""
+    return re.split(r"(?<=\.) ", about)[0]
+
+
 def _page(kind: str, about: str, found: Mapping[str, Schema], meanings: Iterable[Meaning]) -> str:
     lines = [f"# {kind}\n", *([f"{prose(about)}\n"] if about else []), *_example(kind)]
     words = _words(kind, found, meanings)
@@ -100,7 +106,8 @@ def _page(kind: str, about: str, found: Mapping[str, Schema], meanings: Iterable
 
 
 def _default(schema: Schema) -> str:
-    return code(str(schema["default"]).lower()) if schema.get("default") not in {None, ""} else ""
+    found = schema.get("default")
+    return "" if found in {None, ""} else code(str(found).lower() if isinstance(found, bool) else str(found))
 
 
 def _words(kind: str, found: Iterable[str], meanings: Iterable[Meaning]) -> dict[str, tuple[str, str]]:
@@ -124,15 +131,15 @@ def _meanings() -> Iterator[Meaning]:
                 section = line[3:].replace("Quirks", QUIRKS)
             inside = line.startswith(("| field | meaning", "| quirk | meaning")) or (inside and line.startswith("|"))
             if inside and (row := _ROW.match(line)):
-                meaning, default = (_from_here(each or "", page.name) for each in row.groups()[1:])
+                meaning, default = (from_here(each or "", page.name) for each in row.groups()[1:])
                 for name in re.findall(r"`([^`]+)`", row[1]):
                     yield section, name.removesuffix("[]"), meaning, default
 
 
-def _from_here(cell: str, page: str) -> str:
-    """Return a cell of a page in docs/ for a page of the reference."""
-    linked = _LINK.sub(lambda found: f"../../docs/{page if found[1][0] == '#' else ''}{found[1]}", cell)
-    return linked.strip().replace("\\|", "|")
+def from_here(cell: str, page: str, docs: str = "../../docs/") -> str:
+    """Return a cell of a page in docs/ for a page of the reference, from which `docs` leads there."""
+    linked = _LINK.sub(lambda found: f"{docs}{page if found[1][0] == '#' else ''}{found[1]}", cell)
+    return linked.replace(" (below)", "").strip().replace("\\|", "|")
 
 
 def _example(kind: str) -> list[str]:
@@ -155,7 +162,7 @@ def _type(schema: Schema) -> str:
     if either := schema.get("anyOf"):
         return " or ".join(dict.fromkeys(map(_type, either)))
     if "const" in schema or "enum" in schema:
-        return ", ".join(code(str(each)) for each in schema.get("enum", [schema.get("const")]))
+        return ", ".join(SPOKEN.get(each, code(str(each))) for each in schema.get("enum", [schema.get("const")]))
     match schema.get("type"):
         case "array":
             bound = f", at most {schema['maxItems']}" if "maxItems" in schema else ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any, get_args
 
@@ -10,7 +12,9 @@ from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.chain import LogEntry
 from oauthbroker.observability.metrics import SECONDS, Gauge, Metric, Name, Timing
 from oauthbroker.records.event import EventType
-from tools.site.reference.markdown import code, heading, prose, slug, table
+from tools.site.reference.configuration import from_here
+from tools.site.reference.markdown import block, code, heading, prose, slug, table
+from tools.site.stage import ROOT
 
 METRICS = """\
 # Metrics
@@ -27,10 +31,23 @@ Made from the types of the entries. [The audit log](../docs/audit.md) says how l
 EVENTS = """\
 # Events
 
-What an agent's queue can hold. [Embedding](../docs/embedding.md), [the HTTP API](../docs/api.md) and
-[forwarding](../docs/forwarding.md) say how an agent gets them. Plug-ins add types of other namespaces.
+What an agent's queue can hold. [Embedding](../docs/embedding.md#going-on-after-consent), [the HTTP API](../docs/api.md#events) and
+[forwarding](../docs/forwarding.md) say how an agent gets them. Plug-ins add types of other namespaces. Every payload has
+`oauthAppRef`, `provider`, `subject`, `authSessionId`, and `account` where one was named.
 
 """
+OWN_MEMBERS: dict[str, dict[str, Any]] = {  # of a payload, in the example of its type
+    "auth.denied": {"code": "providerDenied"},
+    "auth.failed": {"code": "exchangeFailed"},
+    "auth.revoked": {"grantId": "sha256:..."},
+    "auth.expired": {},
+    "auth.expiring": {
+        "grantId": "sha256:...",
+        "endsAt": "2026-02-07T09:12:40Z",
+        "connectUrl": "https://agents.example.com/connect/...",
+    },
+}
+_ROW = re.compile(r"(?m)^\| `(auth\.\w+)` \| (.+?) \| (.*?) ?\|$")
 
 
 def pages() -> dict[str, str]:
@@ -43,8 +60,29 @@ def pages() -> dict[str, str]:
     audit = [AUDIT]
     for entry in (*AuditEntry.types(), *LogEntry.types()):
         audit += [heading(2, code(entry.__name__), slug(entry.__name__)), *_entry(entry)]
-    events = table(("type",), ((code(each),) for each in get_args(EventType)))
-    return {"metrics.md": "\n".join(metrics), "audit-entries.md": "\n".join(audit), "events.md": EVENTS + events}
+    made = {"metrics": metrics, "audit-entries": audit, "events": [EVENTS, *_events()]}
+    return {f"{name}.md": "\n".join(lines) for name, lines in made.items()}
+
+
+def _events() -> Iterator[str]:
+    """Yield a section for each type: meaning and members from the table of docs/embedding.md, and an example, which is
+    the page's own with the members of the type."""
+    page = (ROOT / "docs" / "embedding.md").read_text("utf-8")
+    rows = {kind: (from_here(when, "embedding.md", "../docs/"), from_here(members, "embedding.md", "../docs/")) for kind, when, members in _ROW.findall(page)}  # fmt: skip
+    example = next(
+        each for each in map(json.loads, re.findall(r"```json\n(.*?)```", page, re.DOTALL)) if "eventId" in each
+    )
+    payload = {name: each for name, each in example["payload"].items() if name not in {"scopesGranted", "grantId"}}
+    for kind in get_args(EventType):
+        when, members = rows[kind]
+        yield heading(2, code(kind), slug(kind))
+        yield f"{when[0].upper()}{when[1:]}.\n"
+        if members:
+            yield f"Its payload also has {members}.\n"
+        own = OWN_MEMBERS.get(kind)
+        event_id = example["eventId"].replace(example["type"], kind)
+        changed = {"eventId": event_id, "type": kind} | ({} if own is None else {"payload": payload | own})
+        yield block(json.dumps(example | changed, indent=2), "json")
 
 
 def _entry(entry: type[Any]) -> list[str]:
