@@ -21,7 +21,7 @@ from oauthbroker.model.accounts import is_account
 from oauthbroker.personal import app_files
 from oauthbroker.personal.app_files import MCP, SECRET_KEY, Answers
 from oauthbroker.personal.local_broker import open_local_vault
-from oauthbroker.personal.places import Places
+from oauthbroker.personal.places import PORT, Places
 from oauthbroker.providers import presets
 from oauthbroker.providers.credentials import credential_presets
 from oauthbroker.wiring.mcp_server_facts import McpServerFacts, look_at_mcp_server
@@ -47,7 +47,15 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
         bool | None, typer.Option("--device/--no-device", help="Type a code on another device; over ssh by default.")
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link alone.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where the provider sends the browser back to.")] = 0,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Where the provider sends the browser back to.",
+            show_default=f"{PORT}, or the last login's",
+        ),
+    ] = 0,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
