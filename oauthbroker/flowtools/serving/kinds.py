@@ -76,9 +76,9 @@ class FlowAdapterSpec(Strict):
 
 
 class FlowServiceSpec(Strict):
-    """What serves flow tools, and to whom. `database` left out: SQLite beside the store. `applyChanges` makes the changes
-    of tables that lose no data; left out, it does so for that SQLite alone. Files are relative to the folder of the
-    bundle. An ended run keeps its input, result and steps for `retentionDays`."""
+    """What serves flow tools, and to whom. `database` left out: SQLite beside the store. `applyChanges` makes the
+    changes of tables that lose no data; left out, it does so for that SQLite alone. Files are relative to the folder of
+    the bundle. An ended run keeps its input, result and steps for `retentionDays`."""
 
     entities: Annotated[list[File], Field(max_length=100)] = Field(default_factory=list)
     database: SecretSource | None = None
