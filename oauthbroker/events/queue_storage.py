@@ -83,7 +83,7 @@ class QueueStorage:
             gone = [event_id for event_id in sorted(index.gone) if not index.needs(event_id)]
             await to_its_end(asyncio.ensure_future(self._write(agent, plan, index.bodies, gone)))
 
-    async def _write(self, agent: str, plan: Plan, bodies: Iterable[AgentEvent], gone: Iterable[str]) -> None:
+    async def _write(self, agent: str, plan: Plan, bodies: Sequence[AgentEvent], gone: Sequence[str]) -> None:
         """Write the new bodies and the parts, then delete the events that have left. A caller that is cancelled in
         between waits for all of it: else bodies without a place would stay until the next start."""
         await _each(self._repository.events.keep, bodies)
@@ -248,8 +248,11 @@ class QueueStorage:
         return sorted((each for each in found if each.agent == agent), key=lambda each: each.number)
 
 
-async def _each(work: Callable[[T], Awaitable[None]], all_of: Iterable[T]) -> None:
+async def _each(work: Callable[[T], Awaitable[None]], all_of: Sequence[T]) -> None:
     """Do the work on each at the same time, so that they share syncs. All end before the first error is raised."""
+    if len(all_of) == 1:
+        await work(all_of[0])
+        return
     for error in await asyncio.gather(*map(work, all_of), return_exceptions=True):
         if error is not None:
             raise error

@@ -31,10 +31,11 @@ class _Batch(Generic[T]):
 
 
 class SharedChanges(Generic[T]):
-    """Batches of changes. One that waits for its lock takes more changes; one that has it takes none. Belongs to one
-    event loop."""
+    """A change that comes alone is made at once. Those that come meanwhile are a batch: it takes more changes while it
+    waits for its lock, and none once it has it. Belongs to one event loop."""
 
     def __init__(self) -> None:
+        self._alone = set[Hashable]()
         self._waiting: dict[Hashable, _Batch[T]] = {}
         self._under_way = UnderWay()
 
@@ -42,11 +43,19 @@ class SharedChanges(Generic[T]):
     async def change(self, key: Hashable, opened: Opened[T]) -> AsyncIterator[T]:
         """Change the state in the body, after the earlier changes of its batch.
 
-        `opened` takes the lock, gives the state, and writes it: that of the first change of a key is used for all.
+        `opened` takes the lock, gives the state, and writes it to the end: that of the first one of a batch is for all.
         Returns when the batch is written, also to a caller that is cancelled. Raises what `opened` raises. What a body
-        has changed before it raises is written with the rest.
+        of a batch has changed before it raises is written with the rest.
         """
         batch = self._waiting.get(key)
+        if batch is None and key not in self._alone:
+            self._alone.add(key)
+            try:
+                async with opened() as state:
+                    yield state
+            finally:
+                self._alone.discard(key)
+            return
         if batch is None:
             batch = self._waiting[key] = _Batch()
             batch.work = self._under_way.begin(self._run(key, opened, batch))

@@ -40,6 +40,7 @@ from tests.faults.server_load import Ledger, Load
 from tests.faults.server_world import APPS, LIMITS, PEOPLE, Pair, Server, World
 from tests.kit import installed, postgres
 from tests.kit.cli import APP, MAIN, environment, free_port
+from tests.kit.docs import page_text
 from tests.kit.running_broker import Harness
 
 ROOT = Path(__file__).parents[2]
@@ -138,7 +139,7 @@ async def test_a_probe_asks_a_path_that_a_broker_answers(probe: str, harness: Ha
 
 
 def test_every_secret_that_a_pod_reads_is_made_by_the_page_and_the_bundle_is_whole() -> None:
-    page = (DEPLOY / "README.md").read_text("utf-8")
+    page = page_text("docs/how-to/kubernetes.md")
     made = dict(re.findall(r"create secret generic (\S+)((?: \\\n|[^\n])*)", page))
     for pod in pods().values():
         (container,) = pod["spec"]["containers"]

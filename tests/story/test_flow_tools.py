@@ -25,6 +25,7 @@ from oauthbroker.tools import CallScope, Registry, ToolCall, ToolCallResult, Too
 from oauthbroker.tools.types.names import is_export_name
 from oauthbroker.tools.types.results import Message
 from tests.kit.flow_versions import damage
+from tests.kit.queues import until_queued
 from tests.kit.running_broker import turn
 from tests.story.flow_kit import ALICE, ConsentWorld, consent_world
 from tests.unit.flowtools.kit import chain, written
@@ -104,6 +105,7 @@ async def test_a_call_that_needs_a_consent_gives_the_link_and_the_repeated_one_g
     assert ["one"] == agent.here.world.texts()
     harness = agent.here.harness
     await connect_through(harness.browser(), harness.idp, link, "alice")
+    await until_queued(harness.running.parts.queues)
     delivery = await harness.running.parts.queues.lease(TURN.agent_name)
     assert delivery is not None, "the agent's own turn is resumed"
     assert ("auth.granted", TURN.instance_key) == (delivery.event.type, delivery.event.turn.instance_key)

@@ -11,6 +11,7 @@ import pytest
 from oauthbroker.repository.repository import KINDS
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.web.api.call_table import OPERATIONS, Operation
+from tests.kit.queues import until_queued
 from tests.kit.running_broker import Harness
 from tests.story.api.kit import BODIES, Caller, Callers, a_turn, admits, path_of
 
@@ -105,6 +106,7 @@ async def test_a_key_that_is_removed_while_it_waits_for_an_event_gets_none(
         await harness.connected("mail")
         await waiting.started.wait()
         assert 401 == waiting.status
+    await until_queued(harness.parts.queues)
     delivery = await harness.broker.events.lease("planner")
     assert delivery is not None
     assert 1 == delivery.attempt, "it was given back"

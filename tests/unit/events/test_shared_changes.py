@@ -39,7 +39,7 @@ class World:
 async def test_changes_that_wait_are_written_once_in_the_order_in_which_they_came():
     world = World()
     await asyncio.gather(*map(world.add, "abcd"))
-    assert world.written == [["a", "b", "c", "d"]]
+    assert world.written == [["a"], ["b", "c", "d"]], "the first one came alone"
 
 
 async def test_a_change_that_comes_after_the_lock_was_taken_is_of_the_next_write():
@@ -60,9 +60,9 @@ async def test_changes_of_other_keys_share_nothing():
 
 async def test_a_body_that_raises_raises_to_its_own_caller_after_the_lock_is_free():
     world = World()
-    outcomes = await asyncio.gather(*map(world.add, ["a", "bad", "c"]), return_exceptions=True)
-    assert [type(each) for each in outcomes] == [type(None), ValueError, type(None)]
-    assert world.written == [["a", "bad", "c"]]
+    outcomes = await asyncio.gather(*map(world.add, ["a", "b", "bad", "c"]), return_exceptions=True)
+    assert [type(each) for each in outcomes] == [type(None), type(None), ValueError, type(None)]
+    assert world.written == [["a"], ["b", "bad", "c"]]
     with pytest.raises(ValueError, match="bad"):
         await world.add("bad")
     assert not world.lock.locked()
@@ -81,19 +81,20 @@ async def test_a_lock_that_is_not_had_is_told_to_every_caller_and_the_next_one_t
 async def test_a_cancelled_caller_leaves_at_once_while_the_others_go_on_waiting():
     world = World()
     async with world.lock:
-        first, second = asyncio.create_task(world.add("a")), asyncio.create_task(world.add("b"))
+        alone, first, second = (asyncio.create_task(world.add(word)) for word in ("alone", "a", "b"))
         await asyncio.sleep(0.01)
         first.cancel()
         await asyncio.wait([first])
+        assert not alone.done()
         assert not second.done()
     await second
-    assert world.written == [["b"]]
+    assert world.written == [["alone"], ["b"]]
 
 
 async def test_the_last_caller_that_is_cancelled_ends_the_wait_and_the_next_one_begins_anew():
     world = World()
     async with world.lock:
-        waits = [asyncio.create_task(world.add(word)) for word in "ab"]
+        waits = [asyncio.create_task(world.add(word)) for word in ("alone", "a", "b")]
         await asyncio.sleep(0.01)
         for each in waits:
             each.cancel()
@@ -112,9 +113,11 @@ async def test_a_caller_that_is_cancelled_after_its_change_waits_for_the_write()
             state.append("a")
             changed.set()
 
-    task = asyncio.create_task(add())
+    async with world.lock:
+        alone, task = asyncio.create_task(world.add("alone")), asyncio.create_task(add())
+        await asyncio.sleep(0.01)
     await changed.wait()
     task.cancel()
-    await asyncio.wait([task])
+    await asyncio.wait([alone, task])
     assert task.cancelled()
-    assert world.written == [["a"]]
+    assert world.written == [["alone"], ["a"]]
