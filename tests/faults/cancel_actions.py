@@ -137,13 +137,16 @@ async def all_revoked(w: World, s: Side, d: Random) -> None:
             w.model.revoked(pair, known)
 
 
-@action("grants.list", "grants.find", "grants.record", "grants.page", "grants.views")
+@action("grants.list", "grants.find", "grants.record", "grants.page", "grants.views", "grants.in_order", "grants.view")
 async def looked_at(w: World, s: Side, d: Random) -> None:
     async for grant in s.broker.grants.list(app=d.choice((None, "mail"))):
         if d.random() < 0.3:
             await s.broker.grants.find(grant.grantId)
             await s.broker.grants.record(grant.grantId)
     await s.broker.grants.page(GrantFilter(), 5)
+    async for _, view in s.broker.grants.in_order(GrantFilter(), 5):
+        if view is not None:
+            await s.broker.grants.view(GrantKey(view.app, view.subject, view.account))
     async for _ in s.broker.grants.views():
         pass
 
