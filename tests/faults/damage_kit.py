@@ -271,6 +271,9 @@ def operations(here: World) -> dict[str, Callable[[], Awaitable[Any]]]:
     async def listed() -> list[Any]:
         return [*[it async for it in broker.grants.list()], *await broker.sessions.list()]
 
+    async def looked() -> list[Any]:
+        return [it async for it in look.grants()]
+
     async def visited() -> Any:
         arrival = await broker.connections.open(here.tickets[ALICE].reveal())
         return await broker.connections.overview(arrival.browser_session)
@@ -313,7 +316,7 @@ def operations(here: World) -> dict[str, Callable[[], Awaitable[Any]]]:
         "a page": lambda: broker.grants.page(GrantFilter(), 10),
         "queues": broker.dead_letters.states,
         "dead letters": broker.dead_letters.dead,
-        "doctor's grants": look.grants,
+        "doctor's grants": looked,
         "doctor's sessions": look.sessions,
         "doctor's queues": look.depth,
         "doctor's due": look.repository.due,
