@@ -113,7 +113,6 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
         stack.callback(audit.close)
         if background:
             await _say_what_is_odd(bundle, loaded, repository, log)
-        shared = await _shared_metrics(stack, metrics_folder, clock)
         parts = Parts(
             bundle=bundle,
             repository=repository,
@@ -122,7 +121,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
             audit_log=audit,
             log=log,
             whole=only is None,
-            metrics_folder=shared,
+            metrics_folder=await _shared_metrics(stack, metrics_folder, clock),
         )
         running = Running(parts, source.read, rotation, age=age)
         stack.push_async_callback(running.close)

@@ -31,6 +31,13 @@ PROVIDER = typer.Argument(
     metavar="PROVIDER", help="A preset, such as github, or the address of an MCP server.", autocompletion=preset_names
 )
 
+CALLBACK_PORT = typer.Option(
+    min=0,
+    max=65535,
+    help="Where the provider sends the browser back to.",
+    show_default=f"{PORT}, or the last login's",
+)
+
 
 @app.command("login")
 def login_command(  # noqa: PLR0913, PLR0917  (options)
@@ -47,15 +54,7 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
         bool | None, typer.Option("--device/--no-device", help="Type a code on another device; over ssh by default.")
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link alone.")] = False,
-    port: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="Where the provider sends the browser back to.",
-            show_default=f"{PORT}, or the last login's",
-        ),
-    ] = 0,
+    port: Annotated[int, CALLBACK_PORT] = 0,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:

@@ -19,7 +19,7 @@ from tools.site.stage import ROOT
 METRICS = """\
 # Metrics
 
-Made from the broker's own list. [Operations](../docs/operations.md) says how they are scraped, and which ones to watch.
+Made from the broker's own list. [Monitor a broker](../docs/how-to/monitoring.md) says how they are scraped, and which ones to watch.
 
 """
 AUDIT = """\
