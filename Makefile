@@ -205,6 +205,7 @@ proof: $(DEV)
 
 cases: $(DEV)
 	$(BIN)/python -m tools.quality.cases
+	$(BIN)/python -m tests.story.test_refresh_docs
 
 prose: $(DEV)
 	$(BIN)/python -m tools.quality.prose $(or $(ARGS),--lower)

@@ -21,27 +21,33 @@ LIMITS = Limits(provider_seconds=2)
 Words = tuple[str, ...]
 Scenario = Callable[[Harness], Awaitable[list[TokenResult]]]
 SCENARIOS: dict[str, list[Scenario]] = {}
+SHOWN: dict[str, tuple[str, str]] = {}  # what happened: what the tool sees, call by call; what the user sees
+BEGIN, END = "<!-- rows: written by `make cases` -->\n", "<!-- end of rows -->\n"
 
 
-def shows(row: str) -> Callable[[Scenario], Scenario]:
-    """The scenario plays this row of the page; it returns the cells of the row, in their order."""
+def shows(happened: str, *, tool: str = "", user: str = "nothing") -> Callable[[Scenario], Scenario]:
+    """The scenario plays a row of the page. The first one of a row names its other cells."""
+    if tool:
+        SHOWN[happened] = tool, user
 
     def keep(scenario: Scenario) -> Scenario:
-        SCENARIOS.setdefault(row, []).append(scenario)
+        SCENARIOS.setdefault(happened, []).append(scenario)
         return scenario
 
     return keep
 
 
-def rows() -> dict[str, tuple[list[Words], str]]:
-    """what happened -> (what the tool is told, call by call; what the person sees)"""
-    section = PAGE.partition("## What a tool and a user see")[2].partition("\n## ")[0]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
-    return {happened: ([*map(words_of, tool.split("; then"))], person) for happened, tool, person in cells[2:]}
+def written(page: str) -> str:
+    """Return the page with the table of all rows."""
+    rows = [("cause", "the tool sees", "the user sees"), ("---",) * 3, *((row, *cells) for row, cells in SHOWN.items())]
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows).replace("| --- | --- | --- |", "|---|---|---|")
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}{table}{END}{rest.partition(END)[2]}"
 
 
-def words_of(cell: str) -> Words:
-    return tuple(re.findall(r"`(\w+)`", cell))
+def told(row: str) -> list[Words]:
+    """Return the words of each answer that a row shows."""
+    return [tuple(re.findall(r"`(\w+)`", answer)) for answer in SHOWN[row][0].split("; then")]
 
 
 def reported(answer: TokenResult) -> Words:

@@ -28,7 +28,7 @@ from tests.story.refresh_docs import (
 )
 
 
-@shows("the token lives long enough")
+@shows("the token lives long enough", tool="`ready`")
 async def long_enough(harness: Harness) -> list[TokenResult]:
     first = await harness.connected()
     harness.clock.advance(HOUR - 301)
@@ -37,7 +37,7 @@ async def long_enough(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("it expires soon, or has expired")
+@shows("it expires soon, or has expired", tool="`ready` with a new token")
 async def about_to_end(harness: Harness) -> list[TokenResult]:
     first = await lives(harness)
     answer = await harness.ask()
@@ -53,7 +53,7 @@ async def has_ended(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("another caller has refreshed it meanwhile, in this process or another")
+@shows("another caller has refreshed it meanwhile, in this process or another", tool="`ready` with that token")
 async def refreshed_here(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     answers = await asyncio.gather(harness.ask(), harness.ask())
@@ -79,7 +79,10 @@ async def refreshed_elsewhere(harness: Harness) -> list[TokenResult]:
     return [await ours]
 
 
-@shows("another caller is refreshing it, and is not done within five times `limits.providerSeconds`")
+@shows(
+    "another caller is refreshing it, and is not done within five times `limits.providerSeconds`",
+    tool="`error` `refreshInProgress`, `retryable`, `retryAfterSeconds`",
+)
 async def too_long(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     hasty = another(harness, Limits(provider_seconds=0.1))
@@ -89,19 +92,22 @@ async def too_long(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("there is no refresh token; the token lives")
+@shows("there is no refresh token; the token lives", tool="`ready`, `degraded`")
 async def none_and_alive(harness: Harness) -> list[TokenResult]:
     await without_refresh_token(harness, left=SHORT)
     return [await harness.ask()]
 
 
-@shows("there is no refresh token; the token has expired")
+@shows("there is no refresh token; the token has expired", tool="`authorization_required` `expired`", user="a link")
 async def none_and_ended(harness: Harness) -> list[TokenResult]:
     await without_refresh_token(harness, left=0)
     return [await harness.ask()]
 
 
-@shows("the disk is full before the request was sent; the token has expired")
+@shows(
+    "the disk is full before the request was sent; the token has expired",
+    tool="`error` `storeUnavailable`, `retryable`",
+)
 async def disk_full(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     disk_of(harness).refuses = 1_000
@@ -111,7 +117,7 @@ async def disk_full(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("the disk fails once the provider has answered")
+@shows("the disk fails once the provider has answered", tool="`ready` with the new token, from memory")
 async def disk_fails(harness: Harness) -> list[TokenResult]:
     await ended(harness)
 
@@ -125,13 +131,13 @@ async def disk_fails(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("the grant was revoked during the refresh")
+@shows("the grant was revoked during the refresh", tool="`authorization_required` `revoked`", user="a link")
 async def revoked_meanwhile(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     return [await during_a_refresh(harness, lambda: harness.broker.revoke("mail", subject=ALICE))]
 
 
-@shows("the user connected again during the refresh")
+@shows("the user connected again during the refresh", tool="`ready` with the token of the new connection")
 async def connected_meanwhile(harness: Harness) -> list[TokenResult]:
     await ended(harness)
 
@@ -149,7 +155,7 @@ async def connected_meanwhile(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("a tool reports that the API refused the token")
+@shows("a tool reports that the API refused the token", tool="`ready` with a new token")
 async def reported(harness: Harness) -> list[TokenResult]:
     first = await harness.connected()
     answer = await report(harness, first)
@@ -158,7 +164,7 @@ async def reported(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("another tool reports the same token, after it was replaced")
+@shows("another tool reports the same token, after it was replaced", tool="`ready` with the token that replaced it")
 async def reported_again(harness: Harness) -> list[TokenResult]:
     first = await harness.connected()
     second = await report(harness, first)
@@ -169,7 +175,10 @@ async def reported_again(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("a grant's tokens are reported more than `limits.rejectionsPerHour` times")
+@shows(
+    "a grant's tokens are reported more than `limits.rejectionsPerHour` times",
+    tool="`error` `rateLimited`, `retryable`, `retryAfterSeconds`",
+)
 async def reported_too_often(harness: Harness) -> list[TokenResult]:
     answer: TokenResult = await harness.connected()
     for _ in range(LIMITS.rejections_per_hour + 1):
@@ -180,33 +189,37 @@ async def reported_too_often(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("a token is reported, and the provider gives the same token again")
+@shows("a token is reported, and the provider gives the same token again", tool="`error` `tokenUnchanged`")
 async def reported_and_given_again(harness: Harness) -> list[TokenResult]:
     first = await harness.connected()
     harness.idp.script.refresh.fields(access_token=first.access_token.reveal(), id_token=None)
     return [await report(harness, first)]
 
 
-@shows("a token is reported, and the provider is down")
+@shows("a token is reported, and the provider is down", tool="`error` `providerUnreachable`, `retryable`")
 async def reported_while_it_is_down(harness: Harness) -> list[TokenResult]:
     first = await harness.connected()
     disturbed(harness, "gone")
     return [await report(harness, first)]
 
 
-@shows("a token is reported, and there is no refresh token")
+@shows("a token is reported, and there is no refresh token", tool="`authorization_required` `revoked`", user="a link")
 async def reported_without_refresh_token(harness: Harness) -> list[TokenResult]:
     return [await report(harness, await without_refresh_token(harness, left=HOUR))]
 
 
-@shows("a token is reported, and its refresh token is dead too")
+@shows(
+    "a token is reported, and its refresh token is dead too",
+    tool="`authorization_required` `expired`; then `authorization_required` `expired` for every caller",
+    user="a link",
+)
 async def reported_with_dead_refresh_token(harness: Harness) -> list[TokenResult]:
     first = await harness.connected()
     harness.idp.script.refresh.refuse("invalid_grant")
     return [await report(harness, first), await harness.ask()]
 
 
-@shows("the machine's clock was set back, so that the token's expiry is unknown")
+@shows("the machine's clock was set back, so that the token's expiry is unknown", tool="`ready` with a new token")
 async def clock_set_back(harness: Harness) -> list[TokenResult]:
     first = await harness.connected()
     harness.clock.set(harness.clock.now() - timedelta(days=1))
@@ -215,7 +228,9 @@ async def clock_set_back(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("the caller was cancelled while it waited")
+@shows(
+    "the caller was cancelled while it waited", tool="nothing; the refresh continues, and the next call gets `ready`"
+)
 async def cancelled(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     hanging = harness.idp.script.refresh.hang(after_work=True)

@@ -25,10 +25,13 @@ def served_meanwhile(disturbance: str) -> Scenario:
 
 
 for each in ("slow", "gone", "500", "503", "busy", "client", "junk"):
-    shows(DISTURBANCE)(served_meanwhile(each))
+    shows(DISTURBANCE, tool="`ready`, `degraded`")(served_meanwhile(each))
 
 
-@shows("the same, and the call named a minimum that the token does not reach")
+@shows(
+    "the same, and the call named a minimum that the token does not reach",
+    tool="`error`, as if it had ended: `providerUnreachable`, `retryable`",
+)
 async def a_minimum_of_its_own(harness: Harness) -> list[TokenResult]:
     await lives(harness)
     disturbed(harness, "500")
@@ -48,10 +51,13 @@ def down(disturbance: str) -> Scenario:
 
 
 for each in ("slow", "gone", "500", "503"):
-    shows(DOWN)(down(each))
+    shows(DOWN, tool="`error` `providerUnreachable`, `retryable`")(down(each))
 
 
-@shows("the provider was down so often that its circuit is open")
+@shows(
+    "the provider was down so often that its circuit is open",
+    tool="`error` `providerUnreachable`, `retryable`, `retryAfterSeconds`",
+)
 async def left_alone(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     disturbed(harness, "503", times=FOREVER)
@@ -61,7 +67,10 @@ async def left_alone(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("the provider asks to slow down; the token has expired")
+@shows(
+    "the provider asks to slow down; the token has expired",
+    tool="`error` `providerRateLimited`, `retryable`, `retryAfterSeconds`",
+)
 async def busy(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     disturbed(harness, "busy")
@@ -70,14 +79,17 @@ async def busy(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("the provider refuses our client; the token has expired")
+@shows("the provider refuses our client; the token has expired", tool="`error` `appMisconfigured`")
 async def refused_client(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     disturbed(harness, "client")
     return [await harness.ask()]
 
 
-@shows("the provider's answer is junk; the token has expired")
+@shows(
+    "the provider's answer is junk; the token has expired",
+    tool="`error` `tokenResponseInvalid`; then, once it answers well again, `ready`",
+)
 async def junk(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     disturbed(harness, "junk")
@@ -107,14 +119,15 @@ def given_again(*, stated: bool, again: bool) -> Scenario:
 
 
 AGAIN = "the provider gives the token that has ended once more, with a new end, or never states when its tokens end"
-shows(AGAIN)(given_again(stated=True, again=True))
+shows(AGAIN, tool="`ready`")(given_again(stated=True, again=True))
 shows(AGAIN)(given_again(stated=False, again=False))
-shows("the provider gives the token that has ended, by its own earlier answer, without a new end")(
-    given_again(stated=True, again=False)
-)
+shows(
+    "the provider gives the token that has ended, by its own earlier answer, without a new end",
+    tool="`error` `tokenUnchanged`; then, once it answers well again, `ready`",
+)(given_again(stated=True, again=False))
 
 
-@shows("the provider says that the refresh token is dead")
+@shows("the provider says that the refresh token is dead", tool="`authorization_required` `expired`", user="a link")
 async def dead(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     harness.idp.revoke_all("client-mail", "alice")
@@ -128,7 +141,11 @@ async def dead_while_the_token_lives(harness: Harness) -> list[TokenResult]:
     return [await harness.ask()]
 
 
-@shows("the provider refuses in ambiguous words, and again five minutes later")
+@shows(
+    "the provider refuses in ambiguous words, and again five minutes later",
+    tool="`error` `refreshRefused`, `retryable`, `retryAfterSeconds`; then `authorization_required` `expired`",
+    user="at the second time, a link",
+)
 async def unclear(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     harness.idp.script.refresh.answer(400, times=2)
@@ -154,7 +171,11 @@ def refused_after_it_worked(word: str) -> Scenario:
 
 
 for each in ("invalid_request", "invalid_scope"):
-    shows(WORKED)(refused_after_it_worked(each))
+    shows(
+        WORKED,
+        tool="`error` `refreshRefused`, `retryable`, `retryAfterSeconds`; then `authorization_required` `expired`",
+        user="at the second time, a link",
+    )(refused_after_it_worked(each))
 
 
 async def refused_alone(harness: Harness) -> list[TokenResult]:
@@ -171,13 +192,25 @@ async def refused_alone(harness: Harness) -> list[TokenResult]:
 
 
 @shows(
-    "the provider refuses this grant alone, in any way, for five minutes, while it refreshes another grant of the app"
+    (
+        "the provider refuses this grant alone, in any way, for five minutes, while it refreshes "
+        "another grant of the app"
+    ),
+    tool=(
+        "`error` `appMisconfigured`; then `error` `refreshRefused`, `retryable`, `retryAfterSeconds`; "
+        "then `authorization_required` `expired`"
+    ),
+    user="after five minutes, a link",
 )
 async def refused_alone_for_long(harness: Harness) -> list[TokenResult]:
     return await refused_alone(harness)
 
 
-@shows("it accepts the refresh token again after that")
+@shows(
+    "it accepts the refresh token again after that",
+    tool="`authorization_required` `expired`; then `ready`",
+    user="a link, until it is `ready`",
+)
 async def refused_alone_and_taken_again(harness: Harness) -> list[TokenResult]:
     *_, link = await refused_alone(harness)
     harness.clock.advance(UNCLEAR_SECONDS)
@@ -185,7 +218,11 @@ async def refused_alone_and_taken_again(harness: Harness) -> list[TokenResult]:
 
 
 @shows(
-    "the provider refuses in a way that may be about our client, for hours, and no other grant of the app is refreshed"
+    (
+        "the provider refuses in a way that may be about our client, for hours, and no other grant of "
+        "the app is refreshed"
+    ),
+    tool="`error` `appMisconfigured`; then `error` `appMisconfigured`",
 )
 async def refused_and_nothing_is_known(harness: Harness) -> list[TokenResult]:
     await ended(harness)
@@ -197,7 +234,7 @@ async def refused_and_nothing_is_known(harness: Harness) -> list[TokenResult]:
     return [answers[0], answers[-1]]
 
 
-@shows("the provider asks to slow down in other words than 429")
+@shows("the provider asks to slow down in other words than 429", tool="`error` `providerRateLimited`, `retryable`")
 async def busy_in_other_words(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     words = {"error": "Access Denied", "error_description": "You have made too many requests."}
@@ -205,13 +242,20 @@ async def busy_in_other_words(harness: Harness) -> list[TokenResult]:
     return [await harness.ask()]
 
 
-@shows("the provider's answer was lost, and it accepts the refresh token a second time")
+@shows(
+    "the provider's answer was lost, and it accepts the refresh token a second time",
+    tool="`error` `providerUnreachable`, `retryable`; then `ready`",
+)
 async def lost_and_forgiven(harness: Harness) -> list[TokenResult]:
     harness.idp.change("client-mail", reuse_grace=60)
     return await lost(harness)
 
 
-@shows("the provider's answer was lost, and it does not accept the refresh token again")
+@shows(
+    "the provider's answer was lost, and it does not accept the refresh token again",
+    tool="`error` `providerUnreachable`, `retryable`; then `authorization_required` `refreshUncertain`",
+    user="then a link",
+)
 async def lost(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     harness.idp.script.refresh.close_after_accept(after_work=True)
@@ -223,7 +267,7 @@ async def lost(harness: Harness) -> list[TokenResult]:
 SOMEBODY_ELSE = "the ID token or the token answer names another account"
 
 
-@shows(SOMEBODY_ELSE)
+@shows(SOMEBODY_ELSE, tool="`error` `subjectMismatch`; then `authorization_required` `revoked`", user="then a link")
 async def somebody_else(harness: Harness) -> list[TokenResult]:
     await lives(harness)
     harness.idp.script.refresh.alter_id_token(claims={"sub": "U666666"})
@@ -241,14 +285,18 @@ async def somebody_else_beside_the_token(harness: Harness) -> list[TokenResult]:
         return [await slack.ask(), await slack.ask()]
 
 
-@shows("the provider granted fewer scopes than before, and the call needs the others")
+@shows(
+    "the provider granted fewer scopes than before, and the call needs the others",
+    tool="`authorization_required` `scopes`",
+    user="a link that asks for all of them",
+)
 async def shrunk(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     harness.idp.script.refresh.fields(scope="read")
     return [await harness.ask(scopes=["read", "write"])]
 
 
-@shows("the provider granted fewer scopes than before, and the call does not need the others")
+@shows("the provider granted fewer scopes than before, and the call does not need the others", tool="`ready`")
 async def shrunk_but_enough(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     harness.idp.script.refresh.fields(scope="read")
@@ -257,7 +305,10 @@ async def shrunk_but_enough(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("the provider granted more scopes than the app may have")
+@shows(
+    "the provider granted more scopes than the app may have",
+    tool="`error` `scopeExceeded`; then, once it answers well again, `ready`",
+)
 async def grown(harness: Harness) -> list[TokenResult]:
     await ended(harness)
     harness.idp.script.refresh.fields(scope="read write admin everything")
@@ -266,7 +317,9 @@ async def grown(harness: Harness) -> list[TokenResult]:
     return [first, await harness.ask()]
 
 
-@shows("`minTtlSeconds` is not shorter than the lifetime of the provider's tokens")
+@shows(
+    "`minTtlSeconds` is not shorter than the lifetime of the provider's tokens", tool="`error` `minTtlUnsatisfiable`"
+)
 async def too_much(harness: Harness) -> list[TokenResult]:
     await harness.connected()
     answer = await harness.ask(min_ttl_seconds=int(HOUR))
@@ -274,7 +327,10 @@ async def too_much(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
-@shows("the provider's tokens live shorter than 600 s, and the call names no minimum")
+@shows(
+    "the provider's tokens live shorter than 600 s, and the call names no minimum",
+    tool="`ready` with the same token for half of its life, then with a new one",
+)
 async def short_lived(harness: Harness) -> list[TokenResult]:
     harness.idp.change("client-mail", access_lifetime=100)
     first = await harness.connected()

@@ -26,7 +26,18 @@ from tests.story import (  # noqa: F401 - the scenarios register themselves in S
     refresh_docs_scenarios,
     refresh_docs_scenarios_provider,
 )
-from tests.story.refresh_docs import DOCS, LIMITS, PAGE, SCENARIOS, LastingStore, Scenario, reported, rows
+from tests.story.refresh_docs import (
+    DOCS,
+    LIMITS,
+    PAGE,
+    SCENARIOS,
+    SHOWN,
+    LastingStore,
+    Scenario,
+    reported,
+    told,
+    written,
+)
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 PLAYED = [
@@ -46,14 +57,15 @@ async def harness(identity_provider: IdentityProvider, test_clock: TestClock) ->
         yield harness
 
 
-def test_every_row_is_played_and_every_scenario_has_its_row() -> None:
-    assert len(rows()) > 30
-    assert set(rows()) == set(SCENARIOS)
+def test_every_scenario_has_its_row_and_the_page_has_exactly_these_rows() -> None:
+    assert len(SHOWN) > 30
+    assert set(SHOWN) == set(SCENARIOS)
+    assert written(PAGE) == PAGE, "make cases"
 
 
 @pytest.mark.parametrize("row, scenario", PLAYED)
 async def test_a_row_of_the_table_is_what_happens(harness: Harness, row: str, scenario: Scenario) -> None:
-    expected, person = rows()[row]
+    expected, person = told(row), SHOWN[row][1]
     before = [versioned.record.id async for versioned in harness.repository.sessions()]
     assert [] == before
     assert expected == [reported(answer) for answer in await scenario(harness)]
@@ -123,3 +135,7 @@ async def test_the_tool_of_the_page_does_what_its_test_on_the_page_says(harness:
         exec(compile(block, "docs/refresh.md", "exec"), space)  # noqa: S102 - the page's code is under test
     await harness.connected()
     await space["test_my_tool_survives_the_night"](harness.idp, harness.clock, harness.broker, turn())
+
+
+if __name__ == "__main__":  # make cases
+    DOCS.joinpath("refresh.md").write_text(written(PAGE), "utf-8")
