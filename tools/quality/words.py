@@ -21,7 +21,10 @@ WRITTEN = {
     "docs/performance.md",
     "docs/providers.md",
 }  # by make providers, make performance
-REFERENCES = {f"docs/{name}.md" for name in ("api", "audit", "cli", "configuration", "errors", "how-to/monitoring")}
+REFERENCES = {
+    f"docs/{name}.md"
+    for name in ("api", "audit", "cli", "configuration", "errors", "how-to/monitoring", "promises")
+}
 LEFT_OUT = re.compile(r"(?ms)^ *```.*?^ *```$|^<!-- (\w+): written by .*?<!-- end of \1 -->|<!--.*?-->")
 CELL = re.compile(r"(?<!\\)\|")
 
