@@ -30,6 +30,7 @@ def test_each_linked_file_is_staged_where_the_link_leads(tmp_path: Path) -> None
     assert (site / "examples" / "frameworks" / "langgraph_agent.py").is_file()
     assert "](https" not in (site / "config" / "files.md").read_text("utf-8")
     assert "[`slack`](../reference/providers/slack.md)" in (site / "docs" / "providers.md").read_text("utf-8")
+    assert "](../reference/python/oauthbroker.testing.md)" in (site / "docs" / "testing.md").read_text("utf-8")
     assert json.loads((site / "reference" / "openapi.json").read_text("utf-8"))["paths"]
     made = set(re.findall(r"reference/[\w/.-]+\.md", SITE.read_text("utf-8")))
     assert [] == [each for each in made if not (site / each).is_file()], "the navigation names a page that is not made"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-MOST = 69_985  # words by hand on all pages; lower it when they get fewer
+MOST = 60_000  # words by hand on all pages; lower it when they get fewer
 FOLDERS = ("bench", "clients/typescript", "deploy", "docs", "examples", "oauthbroker", "release", "store")
 WRITTEN = {
     "docs/credential-presets.md",

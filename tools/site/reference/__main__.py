@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
-import sys
 from pathlib import Path
 
 from oauthbroker.config.bundle.schema import FILE_NAME, bundle_schema
@@ -35,4 +35,6 @@ def write(into: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description="Write the reference of the site. What the folder held is removed.")
+    parser.add_argument("folder", type=Path)
+    write(parser.parse_args().folder)
