@@ -9,7 +9,6 @@ from oauthbroker.config.checks.also_grants import check_also_grants
 from oauthbroker.config.checks.api import api_of, check_api
 from oauthbroker.config.checks.app import (
     check_client,
-    check_endpoints,
     check_options,
     check_provider,
     check_quirks,
@@ -17,6 +16,7 @@ from oauthbroker.config.checks.app import (
     check_scopes,
 )
 from oauthbroker.config.checks.connect import check_connect_params, connect_params_of
+from oauthbroker.config.checks.endpoints import check_endpoints
 from oauthbroker.config.checks.exchange import check_exchange
 from oauthbroker.config.checks.facts import check_facts
 from oauthbroker.config.checks.flow import check_flow, check_pushing

@@ -17,7 +17,7 @@ from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit import AuditEntry, TokenIssued
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Bundle, ToolAuth
+from oauthbroker.model.bundle import Bundle, ToolAuth
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.token_results import Failed, Ready, TokenResult
