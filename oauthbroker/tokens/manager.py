@@ -38,7 +38,7 @@ from oauthbroker.tokens.decision import (
     is_early,
     settle,
 )
-from oauthbroker.tokens.issuance import Carrier
+from oauthbroker.tokens.issuance import Carrier, Words, words_of
 from oauthbroker.tokens.team_credentials import TeamCredentials
 from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
 from oauthbroker.tokens.token_issuer import TokenIssuer
@@ -93,7 +93,7 @@ class OAuthManager:
 
         async def work() -> TokenResult:
             if caller.issued and switch_account is False:
-                again = await self._reissued(caller, app_name, scopes, min_ttl_seconds, carrier)
+                again = await self._reissued(caller, words_of(app_name, scopes, min_ttl_seconds, carrier))
                 if again is not None:
                     return again
             call = self.calls.validate(caller, app_name, scopes, min_ttl_seconds, carrier=carrier)
@@ -176,16 +176,9 @@ class OAuthManager:
 
         return await self._watched(caller, app_name, work)
 
-    async def _reissued(
-        self,
-        caller: Caller,
-        app_name: str,
-        scopes: Sequence[str] | None,
-        min_ttl_seconds: int | None,
-        carrier: Carrier | None,
-    ) -> Ready | None:
+    async def _reissued(self, caller: Caller, words: Words | None) -> Ready | None:
         """Answer as before once the store has confirmed grant and turn in one round trip. Raises both codes."""
-        confirming = self.issuer.confirm(caller, app_name, scopes, min_ttl_seconds, carrier=carrier)
+        confirming = self.issuer.confirm(caller, words)
         if caller.turn_holds is not None and self.repository.shared is not None:
             confirmed, _ = await asyncio.gather(confirming, caller.check_turn())
         else:
@@ -193,7 +186,7 @@ class OAuthManager:
             await caller.check_turn()
         if confirmed is None:
             return None
-        issuance = self.issuer.reissue(caller, app_name, scopes, min_ttl_seconds, carrier=carrier, confirmed=confirmed)
+        issuance = self.issuer.reissue(caller, words, confirmed=confirmed)
         return None if issuance is None else issuance.fresh()
 
     async def _watched(self, caller: Caller, app_name: str, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
