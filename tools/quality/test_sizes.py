@@ -13,7 +13,7 @@ MOST_OF_A_FUNCTION = 50
 
 
 def too_long(source: str) -> list[str]:
-    """Return what is too long in a file: `the file` and names of functions, with their lines. Blank lines count."""
+    """Return the parts of a file that are too long, with their lines: the file itself, and functions by their names."""
     lines = source.count("\n")
     found = [f"the file: {lines}"] if lines > MOST_OF_A_FILE else []
     for node in ast.walk(ast.parse(source)):
