@@ -33,7 +33,7 @@ from bench.bench_token_call import SUBJECT, app, grant
 from bench.figures import parser, show
 from oauthbroker import Turn, TurnAuth, open_broker
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import ApiSocket, Limits, Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES, Repository

@@ -21,7 +21,7 @@ from bench.bench_token_call import SUBJECT, app, grant
 from bench.figures import US, parser, show_in_turn
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings
 from oauthbroker.repository.repository import KINDS, LEASES, Repository

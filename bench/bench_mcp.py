@@ -34,7 +34,7 @@ from bench.peers.peers import Stored, mcp_client, mcp_provider
 from bench.slow_server import ENDPOINT
 from oauthbroker import Broker, Turn, TurnAuth, open_broker
 from oauthbroker.mcp import McpTransport
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings

@@ -16,7 +16,7 @@ from bench.figures import in_turn, parser, show_failure, show_in_turn
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Settings
 from oauthbroker.repository.repository import Repository
 from oauthbroker.wiring.opening import open_running

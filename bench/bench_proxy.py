@@ -30,7 +30,7 @@ from bench.bench_token_call import SUBJECT, app, grant
 from bench.figures import parser, show, show_failure
 from bench.installation import free_port
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import json_log

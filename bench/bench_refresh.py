@@ -23,7 +23,8 @@ from oauthbroker import Turn, TurnAuth, open_broker
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import App, Bundle, Client, Endpoints, IdentityRule, Owner, Redirect
+from oauthbroker.model.apps import App, Client, Endpoints, IdentityRule, Owner, Redirect
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits, Settings

@@ -26,7 +26,8 @@ from oauthbroker.audit.chain import START, AuditKeys
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection.injector import Injector, ToolRequest
-from oauthbroker.model.apps import App, Bundle, Client, Endpoints, IdentityRule, Owner, Redirect
+from oauthbroker.model.apps import App, Client, Endpoints, IdentityRule, Owner, Redirect
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.static_credential import CredentialField, Placement, StaticCredential, packed

@@ -27,7 +27,8 @@ from bench.slow_server import API, ENDPOINT
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import App, Bundle, Client, Endpoints
+from oauthbroker.model.apps import App, Client, Endpoints
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import Ready
 from oauthbroker.observability.logging import json_log

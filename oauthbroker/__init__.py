@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         RequestRefusedError,
         errors_for_model,
     )
-    from oauthbroker.model.apps import Bundle
+    from oauthbroker.model.bundle import Bundle
     from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
     from oauthbroker.model.turn import Turn, TurnAuth
     from oauthbroker.model.turn_token import narrow

@@ -26,7 +26,7 @@ from oauthbroker.grants.connections import Connections
 from oauthbroker.grants.erasure import Erasure
 from oauthbroker.grants.found_records import Erased
 from oauthbroker.grants.grants import Grants, Secrets, SessionList
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.token_request import AppRef, app_name
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import TurnLike

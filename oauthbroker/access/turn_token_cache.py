@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from oauthbroker.core.bounded_cache import Bounded
-from oauthbroker.model.apps import Bundle, ToolAuth
+from oauthbroker.model.bundle import Bundle, ToolAuth
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.tokens.token_call import Caller
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
+from oauthbroker.access.allowed_apps import configured, intersection, without_emptied
 from oauthbroker.access.turn_token_cache import Allowed, Known, KnownTokens, TurnTokenHolder
 from oauthbroker.audit import TurnBegun, TurnEnded
 from oauthbroker.audit.port import AuditWriter
@@ -22,7 +23,7 @@ from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.spelling import nearest
 from oauthbroker.core.words import SENTENCES
 from oauthbroker.model.accounts import check_apps_of_accounts
-from oauthbroker.model.apps import App, ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.subject import is_subject
 from oauthbroker.model.token_request import app_name
@@ -184,16 +185,16 @@ class Turns:
         bundle, tool, allowed, until = self.config.bundle, None, None, record.expires_at
         for caveat in _read(token):
             if caveat.tool is not None:
-                tool, allowed = tool or caveat.tool, _both(allowed, self._of_tool(record, caveat.tool))
+                tool, allowed = tool or caveat.tool, intersection(allowed, self._of_tool(record, caveat.tool))
             if caveat.apps is not None:
                 said = (ToolAuth(app, scopes) for app, scopes in caveat.apps.items())
-                allowed = _both(allowed, _something(said, bundle.apps))
+                allowed = intersection(allowed, without_emptied(said, bundle.apps))
             if caveat.expires_at is not None:
                 until = min(until, caveat.expires_at)
         return TurnTokenHolder(
             turn=record.turn,
             tool=tool,
-            declared=None if allowed is None else _that_exist(allowed, bundle.apps),
+            declared=None if allowed is None else configured(allowed, bundle.apps),
             turn_id=record.id,
             private_links=record.private_links,
             narrowed=bool(token.caveats),
@@ -208,7 +209,7 @@ class Turns:
         declared = bundle.tools.get(tool)
         if said is None:
             return declared or ()
-        return _both(declared, _something(said, bundle.apps))
+        return intersection(declared, without_emptied(said, bundle.apps))
 
     def _checked_tools(self, tools: Tools) -> dict[str, Allowed | None]:
         if len(tools) > MAX_TOOLS or not all(isinstance(tool, str) and is_tool(tool) for tool in tools):
@@ -256,44 +257,6 @@ def _read(token: TurnToken) -> list[Caveat]:
     if caveats is None or not all(caveat.tool is None or is_tool(caveat.tool) for caveat in caveats):
         raise BrokerError(Code.UNAUTHENTICATED)
     return caveats
-
-
-def _both(one: Allowed | None, other: Allowed) -> Allowed:
-    """Return the intersection. None allows everything."""
-    if one is None:
-        return other
-    second = {auth.app: auth for auth in other}
-    return _left((auth, second[auth.app]) for auth in one if auth.app in second)
-
-
-def _something(said: Iterable[ToolAuth], apps: Mapping[str, App]) -> Allowed:
-    """Drop apps that were narrowed to no scopes: `[]` is valid only for an app without scopes."""
-    return tuple(auth for auth in said if auth.scopes != () or (auth.app in apps and not apps[auth.app].scopes))
-
-
-def _that_exist(allowed: Allowed, apps: Mapping[str, App]) -> Allowed:
-    """Drop apps and scopes that are not configured: a caveat's text comes from any holder."""
-    there = (auth for auth in allowed if auth.app in apps)
-    return _left((auth, ToolAuth(auth.app, apps[auth.app].scopes if auth.scopes else None)) for auth in there)
-
-
-def _left(pairs: Iterable[tuple[ToolAuth, ToolAuth]]) -> Allowed:
-    """Keep each app's remaining scopes and its delivery. An app with no scope left is dropped: a request with an
-    empty list would return the grant's whole token."""
-    kept = [
-        (
-            ToolAuth(one.app, _fewer(one.scopes, other.scopes), one.injected or other.injected),
-            one.scopes or other.scopes,
-        )
-        for one, other in pairs
-    ]
-    return tuple(auth for auth, some in kept if auth.scopes or not some)
-
-
-def _fewer(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return tuple(scope for scope in one if scope in other)
 
 
 def _checked_turn(turn: TurnLike) -> Turn:

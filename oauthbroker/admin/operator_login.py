@@ -10,7 +10,8 @@ from typing import Final
 from oauthbroker.authorization.login_claims import LoginClaims, seconds_since_login
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import App, BrokerLogin, Operators
+from oauthbroker.model.apps import App
+from oauthbroker.model.broker_login import BrokerLogin, Operators
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.protocol.authorization_request import code_challenge
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls

@@ -7,6 +7,8 @@ pseudonyms, never a subject, account or secret. Each process appends to a `slot`
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from oauthbroker.audit.line_type import LineType
 
 
@@ -14,26 +16,28 @@ class AuditEntry(LineType):
     """The base of the entries: each action on a grant."""
 
 
-class TokenIssued(AuditEntry):
-    """A token was issued to a tool, or to the runtime; `turn` if a turn token was used, with its `instance`."""
+@dataclass(frozen=True, kw_only=True)
+class _OfTool:
+    """The members of each entry about a tool's use of a grant."""
 
     app: str
     grant: str
     agent: str
     tool: str | None
+
+
+class TokenIssued(_OfTool, AuditEntry):
+    """A token was issued to a tool, or to the runtime; `turn` if a turn token was used, with its `instance`."""
+
     degraded: bool = False
     turn: str | None = None
     instance: str | None = None
 
 
-class TokenInjected(AuditEntry):
+class TokenInjected(_OfTool, AuditEntry):
     """A token was issued for a request that the broker sends with `method` to `host`; the tool does not get it.
     `team`: a user without a credential of their own got the team's."""
 
-    app: str
-    grant: str
-    agent: str
-    tool: str | None
     degraded: bool = False
     turn: str | None = None
     instance: str | None = None
@@ -42,13 +46,9 @@ class TokenInjected(AuditEntry):
     team: bool = False
 
 
-class InjectedAnswer(AuditEntry):
+class InjectedAnswer(_OfTool, AuditEntry):
     """A provider's API answered the request of a `TokenInjected`, and the answer was passed on as far as it came."""
 
-    app: str
-    grant: str
-    agent: str
-    tool: str | None
     method: str
     host: str
     status: int
@@ -184,13 +184,9 @@ class TokenRefreshed(AuditEntry):
     forced: bool = False
 
 
-class TokenRejected(AuditEntry):
+class TokenRejected(_OfTool, AuditEntry):
     """A tool reported that the provider's API refused its token; `turn` and `instance` as in `TokenIssued`."""
 
-    app: str
-    grant: str
-    agent: str
-    tool: str | None
     turn: str | None = None
     instance: str | None = None
 

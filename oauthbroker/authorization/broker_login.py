@@ -19,7 +19,8 @@ from oauthbroker.authorization.second_grant import asking_both
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import App, BrokerLogin
+from oauthbroker.model.apps import App
+from oauthbroker.model.broker_login import BrokerLogin
 from oauthbroker.model.connect_links import connect_link
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.protocol.authorization_request import new_attempt

@@ -41,7 +41,7 @@ class Choices:
         except IndexError:
             raise BrokerError(Code.REQUEST_INVALID, note="choice") from None
         finish.audit.write(ElementChosen(app=grant.app, grant=grant.id, session=session.id), finish.clock.now())
-        await finish.complete_others(chosen, session)
+        await finish.waiting.complete_others(chosen, session)
         try:
             await finish.repository.save_grant(chosen, expect=versioned.generation)
         except Conflict:

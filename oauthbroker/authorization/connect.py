@@ -12,7 +12,8 @@ from oauthbroker.authorization.second_grant import asking_both
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import App, BrokerLogin
+from oauthbroker.model.apps import App
+from oauthbroker.model.broker_login import BrokerLogin
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.protocol.authorization_request import new_attempt
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls

@@ -14,17 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from oauthbroker.authorization.device_tokens import DeviceTokens
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import SET_BACK, Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import App, Endpoints
+from oauthbroker.model.apps import App
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.answer_checks import LONGEST_WAIT
-from oauthbroker.protocol.client_requests import ClientRequests
-from oauthbroker.protocol.device_messages import DevicePending, device_token_request, device_token_response
-from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.device_messages import DevicePending
 from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.network.transport import TransportFailed
 from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse
@@ -52,8 +51,7 @@ class Polling:
     """The polls of this process. `expired_events` is as for the sweeper."""
 
     repository: Repository
-    asker: ClientRequests
-    discovery: Discovery
+    tokens: DeviceTokens
     finish: Finish
     apps: Mapping[str, App]
     clock: Clock
@@ -160,7 +158,7 @@ class Polling:
         asking = device.asking(sent_at + timedelta(seconds=device.interval + self.limits.provider_seconds))
         versioned = await self.repository.save_session(versioned.record.polled(asking), expect=versioned.generation)
         try:
-            answer = await self._ask(app, device)
+            answer = await self.tokens.ask(app, device)
         except BrokerError as error:
             refused = error
         else:
@@ -195,27 +193,6 @@ class Polling:
     def _has_heard(self, versioned: Versioned[AuthSession]) -> bool:
         heard = self._heard.get(versioned.record.locator)
         return heard is not None and heard.generation == versioned.generation
-
-    async def _ask(self, app: App, device: Device) -> TokenResponse | DevicePending:
-        code = device.code
-        if code is None:
-            raise BrokerError(Code.STATE_USED)
-        endpoints = await self._endpoints(app)
-        answer = await self.asker.ask(
-            app, lambda known: device_token_request(known, endpoints, code, clock=self.clock), kind="poll"
-        )
-        return device_token_response(app, answer)
-
-    async def _endpoints(self, app: App) -> Endpoints:
-        """Return the app's endpoints. They were found when the code was opened, so missing metadata is a temporary
-        failure."""
-        try:
-            return await self.discovery.endpoints(app)
-        except BrokerError as error:
-            refused = error.with_traceback(None)
-        if refused.code is Code.APP_MISCONFIGURED:
-            raise TransportFailed(refused.note, sent=False)
-        raise refused
 
     async def _go_on(self, versioned: Versioned[AuthSession], *, slower: bool) -> float:
         """Schedule the next poll after `authorization_pending` or `slow_down` (RFC 8628 section 3.5). The code is

@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 
 from oauthbroker.audit import Connected, ConnectFailed, GrantRevoked, TokensDropped
 from oauthbroker.audit.port import AuditWriter
-from oauthbroker.authorization.new_grant import Verified, carries, granted_event, next_grant
+from oauthbroker.authorization.new_grant import Verified, carries, next_grant
+from oauthbroker.authorization.waiting_sessions import WaitingSessions
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
@@ -49,6 +50,7 @@ class Finish:
     """Verifies and commits for every flow that ends in a grant, and ends sessions without one."""
 
     repository: Repository
+    waiting: WaitingSessions
     owners: OwnerReader
     facts: FactReader
     clock: Clock
@@ -120,7 +122,7 @@ class Finish:
                 raise BrokerError(Code.EXCHANGE_UNCERTAIN, note="the session was ended meanwhile")
             stored = await self._keep(app, session, verified, sent_at)
             with suppress(BrokerError):  # the grant is durable: `recover` can finish the rest
-                await self._complete_all(stored.record, versioned)
+                await self.waiting.complete_all(stored.record, versioned)
         self.open_sessions.ended(session.locator)
         self._announce(app, stored.record, verified)
 
@@ -129,7 +131,7 @@ class Finish:
         async with self.repository.pair(session.key):
             stored = await self._keep(app, session, verified, sent_at)
             with suppress(BrokerError):  # the grant is durable: the next call of each session finds it
-                await self.complete_others(stored.record, session)
+                await self.waiting.complete_others(stored.record, session)
         self._announce(app, stored.record, verified)
 
     def _announce(self, app: App, grant: Grant, verified: Verified) -> None:
@@ -185,7 +187,7 @@ class Finish:
         self.metrics.add(Metric.CONNECTIONS_FAILED, code.value)
         self.outbox.notify()
         self.audit.write(ConnectFailed(app=session.app, session=session.id, code=code.value), now)
-        await self._forget_waiting(session.app, session.subject, {session.locator})  # readers skip ended sessions
+        await self.waiting.forget(session.app, session.subject, {session.locator})  # readers skip ended sessions
         return True
 
     async def give_up(
@@ -207,7 +209,7 @@ class Finish:
         async with self.repository.pair(session.key):
             if not await self.lapse_locked(versioned, event=event):
                 return False
-            await self._forget_waiting(session.app, session.subject, {session.locator})
+            await self.waiting.forget(session.app, session.subject, {session.locator})
         self.outbox.notify()
         return True
 
@@ -254,7 +256,7 @@ class Finish:
             grant = await self.repository.grant(session.key)
             if grant is None or not carries(grant.record, session):
                 return False
-            await self._complete_all(grant.record, versioned)
+            await self.waiting.complete_all(grant.record, versioned)
         self.open_sessions.ended(session.locator)
         self.outbox.notify()
         return True
@@ -270,15 +272,13 @@ class Finish:
                     revoked = await self.revoke.tokens(app, issued)
                     if not revoked and there is not None:
                         await self._owe(app, session, issued)
-        self.audit.write(
-            TokensDropped(app=app.name, session=session.id, code=code.value, revoked=revoked), self.clock.now()
-        )
+        entry = TokensDropped(app=app.name, session=session.id, code=code.value, revoked=revoked)
+        self.audit.write(entry, self.clock.now())
 
     async def _owe(self, app: App, session: AuthSession, issued: IssuedTokens) -> None:
         """Add tokens to those that the subject's record has still to be rid of."""
-        late = Retired(
-            self.clock.now(), issued.refresh, issued.access, registration=app.registration, params=app.params
-        )
+        now = self.clock.now()
+        late = Retired(now, issued.refresh, issued.access, registration=app.registration, params=app.params)
         async with self.repository.pair(session.key):
             there = await self.repository.grant(session.key)
             if there is not None:
@@ -298,42 +298,3 @@ class Finish:
                 await self.repository.sync("grants")
                 break
         return there
-
-    async def _complete_all(self, grant: Grant, versioned: Versioned[AuthSession]) -> None:
-        """Complete all sessions. The one that created the grant is last: until then `recover` finds it."""
-        if not grant.revoked and not grant.needs_choice:
-            await self.complete_others(grant, versioned.record)
-        done = versioned.record.completed(self.clock.now())
-        await self.repository.save_session(done, expect=versioned.generation)
-
-    async def complete_others(self, grant: Grant, first: AuthSession) -> None:
-        """Complete every other session of the pair that this grant satisfies. Its event is stored in its own record.
-        One with claims needs those with which the grant was made."""
-        left = list[str]()  # no other session of the pair begins or ends under its lease
-        for other in await self.repository.waiting(grant.app, grant.subject):
-            if other.record.locator != first.locator and not await self._complete_other(grant, other, first.claims):
-                left.append(other.record.locator)
-        await self.repository.waiting_lists.save(grant.app, grant.subject, left)
-
-    async def _complete_other(self, grant: Grant, versioned: Versioned[AuthSession] | None, claims: str) -> bool:
-        """Complete one session. On a conflict, such as a browser starting an attempt, it is read again."""
-        for _ in range(8):
-            if versioned is None or not versioned.record.open or versioned.record.claim is not None:
-                return False
-            session = versioned.record
-            if session.key != grant.key or session.switch_account or not set(session.scopes) <= set(grant.scopes):
-                return False
-            if session.claims not in {"", claims}:
-                return False
-            done = session.completed(self.clock.now(), granted_event(session, grant, self.clock.now()))
-            try:
-                await self.repository.save_session(done, expect=versioned.generation)
-            except Conflict:
-                versioned = await self.repository.session(session.locator)
-                continue
-            return True
-        return False
-
-    async def _forget_waiting(self, app: str, subject: str, gone: set[str]) -> None:
-        left = [versioned.record.locator for versioned in await self.repository.waiting(app, subject)]
-        await self.repository.waiting_lists.save(app, subject, [locator for locator in left if locator not in gone])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from oauthbroker.client.tool_requests import AppInfo
     from oauthbroker.core.errors import BrokerError, Code
     from oauthbroker.core.secret import Secret
-    from oauthbroker.model.apps import ToolAuth
+    from oauthbroker.model.bundle import ToolAuth
     from oauthbroker.model.token_results import (
         AuthorizationRequired,
         DevicePrompt,

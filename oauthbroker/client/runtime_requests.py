@@ -12,7 +12,7 @@ from oauthbroker.client.tool_requests import outcome, ref
 from oauthbroker.core.clock import from_iso
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.token_request import app_name
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import Turn

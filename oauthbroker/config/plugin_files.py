@@ -21,7 +21,8 @@ from oauthbroker.config.problems.problems import (
 )
 from oauthbroker.config.reading.files import MAX_BYTES, documents_of, read_files
 from oauthbroker.config.reading.shape import written
-from oauthbroker.config.reading.yaml_reader import AMBIGUOUS, AMBIGUOUS_WORDS, YamlDocument, read
+from oauthbroker.config.reading.yaml_reader import YamlDocument, read
+from oauthbroker.config.reading.yaml_scalars import AMBIGUOUS, AMBIGUOUS_WORDS
 from oauthbroker.config.values.value_sources import SECRET_ADVICE
 from oauthbroker.config.written.kinds import Kinds
 from oauthbroker.core.errors import BrokerError, Code

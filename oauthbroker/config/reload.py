@@ -10,7 +10,7 @@ from typing import Final
 
 from oauthbroker.config.problems.problems import ConfigInvalidError, Problems, SourcePlace
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log

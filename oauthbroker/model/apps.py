@@ -15,12 +15,9 @@ from oauthbroker.core.claims_challenge import merged_claims
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.connect_params import ConnectParam, fill_slots, filled, texts_of
 from oauthbroker.model.connection_facts import ConnectionFacts
-from oauthbroker.model.forwarders import Forwarder
 from oauthbroker.model.mcp_server import McpServer
-from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.model.provider_api import ApiAccess
 from oauthbroker.model.provider_habits import Habits, Revocation
-from oauthbroker.model.settings import Settings
 from oauthbroker.model.static_credential import StaticCredential
 from oauthbroker.model.turn import SubjectMode
 
@@ -34,10 +31,8 @@ OwnerConfirmation = Literal["runtimeConfirm", "channelCode", "brokerLogin"]
 Link = Literal["connect", "direct"]
 Pushing = Literal["auto", "required", "never"]
 IdentitySource = Literal["tokenResponse", "idToken", "userInfo"]
-Prompt = Literal["login", "select_account"]
 ANYONE: Literal["anyone"] = "anyone"
 MOST_CONNECTED = 1_000  # connections of an app that are kept filled in
-LOGIN_NAME = "broker:login"  # in metrics, spans and findings; no app can be called so
 # Who brought the code is confirmed before it is redeemed: while it is pending, or by a login before there is one.
 CONFIRMATIONS: Mapping[str, OwnerConfirmation] = {each: each for each in get_args(OwnerConfirmation)}
 
@@ -299,107 +294,3 @@ class App:
             *([astuple(self.credential), [astuple(each) for each in self.api.hosts]] if self.credential else []),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
-
-
-CONFIRM_SECONDS = 300
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operators:
-    """Who may sign in to `/admin` by the broker's login: `subjects`, or each person whose ID token has one of `claims`
-    (the claim is that text, or a list with it).
-
-    `acr`: one of them is demanded; `amr`: all of them are. A change needs a sign-in that is at most `confirm_seconds`
-    old.
-    """
-
-    subjects: tuple[str, ...] = ()
-    claims: tuple[tuple[str, str], ...] = ()
-    acr: tuple[str, ...] = ()
-    amr: tuple[str, ...] = ()
-    confirm_seconds: int = CONFIRM_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerLogin:
-    """The broker's own login, for `brokerLogin` and for operators. `app` is our client at a team's OpenID provider. It
-    asks for an ID token only; its `owner.user_identity` says how a subject is read out of one.
-
-    `max_age_seconds`: how long ago the user may have signed in there; None leaves it to the provider. Without
-    `operators`, those come with an API key.
-    """
-
-    app: App
-    prompt: Prompt | None = None
-    max_age_seconds: int | None = None
-    _: KW_ONLY
-    operators: Operators | None = None
-
-    def asking(self, *, again: bool) -> App:
-        """Return the client with its parameters for the provider's page (OpenID Connect Core 1.0 section 3.1.2.1).
-        `again`: the provider knew another account by itself, so it has to ask."""
-        params = dict(self.app.habits.authorize_params)
-        if self.max_age_seconds is not None:
-            params["max_age"] = str(self.max_age_seconds)
-        if self.prompt is not None or again:
-            params["prompt"] = self.prompt or "login"
-        return replace(self.app, habits=replace(self.app.habits, authorize_params=params))
-
-    def digest(self) -> str:
-        """Changes when anything changes that a login under way relies on."""
-        rule = self.app.owner.user_identity
-        facts = [self.app.digest(), rule and rule.template, self.prompt, self.max_age_seconds]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
-
-    def operators_digest(self) -> str:
-        """Changes when anything changes that an operator's browser session relies on."""
-        named = None if self.operators is None else astuple(self.operators)
-        return hashlib.sha256(json.dumps([self.digest(), named]).encode()).hexdigest()[:32]
-
-
-@dataclass(frozen=True, slots=True)
-class ToolAuth:
-    """What a Tool declared: one app and, if it narrowed them, its scopes. `injected`: the tool gets no token, only
-    requests that carry one."""
-
-    app: str
-    scopes: tuple[str, ...] | None = None
-    injected: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectorAuth:
-    """What a Connector declared: an app to ask, or a token of its own. Exactly one is set."""
-
-    auth: ToolAuth | None = None
-    static_token: Secret | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """Everything a configuration says. Keys are resource names.
-
-    `tools` keys are `Tool/name`, `Tool/name:export`, `Extension/name`, `Connection/name` or, for a connector with an
-    app, `Connector/name`. `plugins` are the resources of each named plug-in, `plugin_places` the files and folders that
-    the plug-ins keep secret.
-    """
-
-    settings: Settings
-    apps: Mapping[str, App]
-    tools: Mapping[str, tuple[ToolAuth, ...]] = field(default_factory=dict)
-    _: KW_ONLY
-    connectors: Mapping[str, ConnectorAuth] = field(default_factory=dict)
-    login: BrokerLogin | None = None
-    plugins: Mapping[str, PluginResources] = field(default_factory=dict)
-    forwarders: tuple[Forwarder, ...] = ()
-    plugin_places: tuple[str, ...] = ()
-
-    @property
-    def secret_places(self) -> tuple[str, ...]:
-        """Return the files and folders that no tool is to read and no copy may hold: the broker's and those of its
-        plug-ins. Every wall around tools asks this list."""
-        return tuple(dict.fromkeys((*self.settings.secret_places, *self.plugin_places)))
-
-    def forwards(self, agent: str) -> bool:
-        """Return whether the events of an agent are forwarded, so that they cannot be polled."""
-        return any(agent in each.agents for each in self.forwarders)

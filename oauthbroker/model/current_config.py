@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import App, Bundle
+from oauthbroker.model.apps import App
+from oauthbroker.model.bundle import Bundle
 
 
 class CurrentConfig:

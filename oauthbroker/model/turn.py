@@ -214,7 +214,7 @@ def _wrong_member(turn: Turn) -> str:
         ("instanceKey", turn.instance_key),
         ("swarmRef", turn.swarm_ref),
     ):
-        if not (word and isinstance(word, str)):
+        if not (isinstance(word, str) and word):
             return name
     if not isinstance(auth, TurnAuth):
         return "auth"

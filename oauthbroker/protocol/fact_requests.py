@@ -17,10 +17,10 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.answer_checks import is_json, lookup, refuse_if_busy
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.identity import userinfo_request, userinfo_response
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.network.crash_guard import validator
 from oauthbroker.protocol.network.transport import Transport, send_for
+from oauthbroker.protocol.userinfo import userinfo_request, userinfo_response
 from oauthbroker.records.open_facts import Candidate, Learnt
 
 MOST_CANDIDATES = 100

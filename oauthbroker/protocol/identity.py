@@ -7,25 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.core.strict_json import Json, decode_json
-from oauthbroker.model.apps import ANYONE, App, Endpoints, IdentityRule, IdentitySource
+from oauthbroker.core.strict_json import Json
+from oauthbroker.model.apps import ANYONE, App, IdentityRule, IdentitySource
 from oauthbroker.model.owner_check import Account, OwnerFacts
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.account_names import name_of
-from oauthbroker.protocol.answer_checks import lookup, not_ok, refuse_if_busy, said_by
+from oauthbroker.protocol.answer_checks import lookup
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
-from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, with_headers
-from oauthbroker.protocol.network.crash_guard import validator
 from oauthbroker.protocol.network.transport import Transport, send_for
 from oauthbroker.protocol.token_endpoint import TokenResponse
-from oauthbroker.protocol.unusual_answers import SUCCESSES, Unusual, unusual_parts, utf8_body
+from oauthbroker.protocol.unusual_answers import Unusual, unusual_parts
+from oauthbroker.protocol.userinfo import userinfo_request, userinfo_response
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _WITH_COLONS = re.compile(r"[^{}]*\{\*[^{}]+\}")  # one fact, and nothing after it
@@ -179,45 +177,6 @@ class OwnerReader:
         answer = await send_for(app, request, "userinfo", self.transport, self.limits)
         facts = userinfo_response(answer, lists=app.habits.user_info_kind == "own", ok=app.habits.ok_members)
         return facts, unusual_parts(answer)
-
-
-def userinfo_request(app: App, endpoints: Endpoints, access_token: Secret) -> ProviderRequest:
-    """Build the request: a GET with `Authorization: Bearer` (RFC 6750 section 2.1), unless the profile says
-    otherwise. The token never travels in a URL or a body. Raises `appMisconfigured` without an endpoint."""
-    if not endpoints.user_info_url:
-        raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no userinfo endpoint")
-    habits = app.habits
-    header, value = habits.token_proof(access_token, at_user_info=True)
-    form = dict(habits.user_info_body) if habits.user_info_body and habits.user_info_method == "POST" else None
-    request = ProviderRequest(
-        habits.user_info_method, endpoints.user_info_url, headers={header: value}, form=form, encoding="json"
-    )
-    return with_headers(request, habits.user_info_headers, app.client.client_id)
-
-
-@validator(Code.SUBJECT_UNVERIFIABLE)
-def userinfo_response(
-    answer: ProviderResponse, *, lists: bool = False, ok: Mapping[str, bool | int | str] = MappingProxyType({})
-) -> Json:
-    """Parse the facts: JSON with any label, an object without an error, or with `lists` an array (case 34). `ok` are
-    the `okMembers` of the app's profile. Without facts the tokens of a consent are lost, so no answer is refused for
-    its form.
-
-    Raises `subjectUnverifiable`; `providerUnreachable` or `providerRateLimited` when a retry may help.
-    """
-    refuse_if_busy(answer)
-    if answer.status not in SUCCESSES:
-        raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="userinfo did not answer with facts")
-    facts = decode_json(utf8_body(answer), Code.SUBJECT_UNVERIFIABLE)
-    if lists and isinstance(facts, list):
-        return facts
-    if not isinstance(facts, dict):
-        raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="userinfo did not answer with facts")
-    said = said_by(ok)
-    failed = (facts.get("error") and "error" not in said) or (facts.get("ok", True) is not True and "ok" not in said)
-    if failed or not_ok(ok, facts):
-        raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="userinfo answered with an error")
-    return facts
 
 
 def _deciding(app: App) -> tuple[IdentityRule, ...]:

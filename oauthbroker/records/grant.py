@@ -92,7 +92,6 @@ class Grant:
 
     @property
     def kind(self) -> AppKind:
-        """Return the kind of its app."""
         return "CredentialApp" if self.flow == STATIC_FLOW else "OAuthApp"
 
     @property
@@ -110,9 +109,8 @@ class Grant:
         """Return the refresh tokens to try, the newest first. Empty if none is left."""
         if self.token is None or self.revoked or self.refresh_state.ended:
             return ()
-        spare, refresh = self.refresh_state.spare, self.token.refresh_token
-        newest = () if spare is None else (spare,)
-        return newest if refresh is None else (*newest, refresh)
+        newest_first = (self.refresh_state.spare, self.token.refresh_token)
+        return tuple(secret for secret in newest_first if secret is not None)
 
     @property
     def renews_itself(self) -> bool:
@@ -140,8 +138,7 @@ class Grant:
     def unfinished(self) -> bool:
         """Tell whether background work is left: an event to queue, a token to revoke at the provider, an intent to
         settle, a fact to ask for, a first token to exchange."""
-        has_facts_to_ask = self.open_facts is not None and bool(self.open_facts.missing)
-        is_open = has_facts_to_ask or self.refresh_state.intent is not None
+        is_open = bool(self.facts_missing) or self.refresh_state.intent is not None
         return bool(self.outbox) or self.revocation_pending or is_open or self.owes_exchange
 
     @property
@@ -202,16 +199,6 @@ class Grant:
         unverified = self.unverified and not verified
         return replace(changed, refresh_state=refresh_state, updated_at=at, unverified=unverified, unusual=unusual)
 
-    def adopting(self, begun: Grant, token: Token) -> Grant | None:
-        """Return the grant with the refresh token of a refresh that a new login overtook, if that login kept the
-        refresh token that the refresh has spent. None if the login has its own."""
-        mine, fresh = self.token, token.refresh_token
-        if self.revoked or mine is None or mine.refresh_token is None or fresh is None or self.renews_itself:
-            return None
-        if not self._keeps(begun) or fresh in begun.refresh_tokens:
-            return None
-        return replace(self, token=replace(mine, refresh_token=fresh))
-
     def refused(self, refresh_state: RefreshState, at: datetime, *, rejected: bool) -> Grant:
         """Return the grant after a refused refresh. A `rejected` access token is dropped once no other can follow.
         `updated_at` never goes back, because it shows that the clock was set back since the token was stored."""
@@ -233,52 +220,6 @@ class Grant:
         """Tell whether its static credential, if it is one, has all fields that its app has by now."""
         credential, token = app.credential, self.token
         return credential is None or (token is not None and credential.is_whole(token.access_token))
-
-    def is_attempted_as(self, begun: Grant) -> bool:
-        """Tell whether the refresh whose intent is `begun` may still commit: no revocation, login or other attempt
-        came in between."""
-        intent, mine = self.refresh_state.intent, begun.refresh_state.intent
-        return not self.revoked and intent is not None and mine is not None and intent.attempt == mine.attempt
-
-    def awaits_answer_of(self, begun: Grant) -> bool:
-        """Tell whether an answer to the refresh whose intent is `begun` belongs here: its own intent stands, or another
-        attempt began with the same tokens after the first one's lease had lapsed, and has no token yet."""
-        return self.is_attempted_as(begun) or (not self.revoked and self._has_tokens_of(begun))
-
-    def _has_tokens_of(self, begun: Grant) -> bool:
-        mine, sent = self.token, begun.token
-        if mine is None or sent is None:
-            return False
-        return (mine.refresh_token, mine.access_token) == (sent.refresh_token, sent.access_token)
-
-    def _keeps(self, begun: Grant) -> bool:
-        """Tell whether the refresh token is still one that the attempt `begun` may have spent."""
-        return self.token is not None and self.token.refresh_token in begun.refresh_tokens
-
-    def beside(self, other: RefreshState, begun: Grant) -> Grant:
-        """Return the grant, refreshed by the attempt `begun`, with what another attempt holds, whose request was sent
-        later: its intent, and the spare that it has brought. A spare that this attempt had already when it began is
-        spent now."""
-        spare = None if other.spare in begun.refresh_tokens else other.spare
-        return replace(self, refresh_state=replace(self.refresh_state, intent=other.intent, spare=spare))
-
-    def after_refusal(self, begun: Grant, after: Grant) -> Grant | None:
-        """Return this newest grant with the refusal of the refresh whose intent is `begun`, which makes `after` of it;
-        None if the refusal changes nothing. What another attempt has stored meanwhile stays: its token, its spare. A
-        spare that came with the refusal is kept, because no other place has it, unless an attempt that was sent later
-        has brought one."""
-        state, refused = self.refresh_state, after.refresh_state
-        mine = None if refused.spare in begun.refresh_tokens else refused.spare
-        others = None if state.spare in begun.refresh_tokens else state.spare
-        if not self.is_attempted_as(begun):
-            if mine is None or others is not None or self.revoked or state.ended == "quarantined":
-                return None
-            return replace(self, refresh_state=replace(state, spare=mine, ended="")) if self._keeps(begun) else None
-        if not (self._has_tokens_of(begun) or self.token is None):
-            return replace(self, refresh_state=replace(state, intent=None, spare=mine or state.spare))
-        if others is not None and refused.ended != "quarantined":
-            refused = replace(state, intent=None) if refused.is_over else replace(refused, spare=mine or others)
-        return replace(self, token=after.token, refresh_state=refused, updated_at=after.updated_at)
 
     def tombstoned(self, at: datetime) -> Grant:
         """Return the revoked grant. Its tokens, and those that it replaced, stay sealed until the provider has revoked
@@ -353,8 +294,7 @@ class Grant:
     def from_plaintext(cls, body: bytes) -> Grant:
         data = codec.decode("OAuthGrantRecord", body)
         spec, status = data["spec"], data["status"]
-        token = None
+        token, stated = None, status.get("endStated", False)
         if spec["token"]:
-            stated = status.get("endStated", False)
             token = codec.made(Token, spec["token"], lifetime_seconds=status["lifetimeSeconds"], end_stated=stated)
         return codec.made(cls, {**status, **spec}, app=spec["oauthAppRef"]["name"], token=token)

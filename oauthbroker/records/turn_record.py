@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from oauthbroker.core.clock import from_iso, to_iso
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.turn import ResumeTarget, Turn
 from oauthbroker.records import codec
 

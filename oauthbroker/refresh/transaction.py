@@ -25,7 +25,7 @@ from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.refresh_call import Redeemer
 from oauthbroker.protocol.refresh_messages import RefreshRefused
-from oauthbroker.records import Grant
+from oauthbroker.records import Grant, overlapping_refreshes
 from oauthbroker.refresh.after_failure import Failures
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.refresh.client_credentials import ClientCredentials
@@ -139,7 +139,7 @@ class RefreshTransaction:
         versioned = await self._newest(job)
         if (
             versioned is None
-            or not versioned.record.is_attempted_as(begun)
+            or not overlapping_refreshes.is_attempted_as(versioned.record, begun)
             or secret not in versioned.record.refresh_tokens
         ):
             return False

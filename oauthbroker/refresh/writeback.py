@@ -21,7 +21,7 @@ from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.refresh_call import Redeemed
 from oauthbroker.protocol.refresh_messages import RefreshRefused
-from oauthbroker.records import Grant, RefreshState, Retired
+from oauthbroker.records import Grant, RefreshState, Retired, overlapping_refreshes
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.records.unrevoked_tokens import awaits, with_late
 from oauthbroker.refresh.job import RefreshJob
@@ -130,10 +130,10 @@ class Writeback:
         pair = begun.key
         async with self.repository.pair(pair):
             versioned = await self.repository.grant(pair)
-            if versioned is not None and versioned.record.awaits_answer_of(begun):
+            if versioned is not None and overlapping_refreshes.awaits_answer_of(versioned.record, begun):
                 grant = self._with(redeemed, versioned.record)
-                if not versioned.record.is_attempted_as(begun):
-                    grant = grant.beside(versioned.record.refresh_state, begun)
+                if not overlapping_refreshes.is_attempted_as(versioned.record, begun):
+                    grant = overlapping_refreshes.beside(grant, versioned.record.refresh_state, begun)
                 versioned = await self.repository.save_grant(
                     grant, expect=versioned.generation, reservation=reservation
                 )
@@ -142,7 +142,10 @@ class Writeback:
                 if set(grant.unusual) - set(begun.unusual):
                     tell_unusual(grant, self.audit, self.clock, self.log)
                 return versioned.record
-            if versioned is not None and (adopted := versioned.record.adopting(begun, redeemed.token)) is not None:
+            if (
+                versioned is not None
+                and (adopted := overlapping_refreshes.adopting(versioned.record, begun, redeemed.token)) is not None
+            ):
                 access = Retired.of(None, redeemed.token.access_token, self.clock.now())
                 adopted = with_late(adopted, replace(access, registration=job.app.registration), job.app, begun)
                 return (
@@ -208,7 +211,9 @@ class Writeback:
     async def _write_down(self, begun: Grant, after: Grant, reservation: Reservation | None) -> Grant | None:
         async with self.repository.pair(begun.key):
             versioned = await self.repository.grant(begun.key)
-            changed = versioned.record.after_refusal(begun, after) if versioned is not None else None
+            changed = (
+                overlapping_refreshes.after_refusal(versioned.record, begun, after) if versioned is not None else None
+            )
             if versioned is None or changed is None:
                 await self.repository.sync("grants")
                 return versioned.record if versioned is not None else None

@@ -17,6 +17,7 @@ from oauthbroker.injection.injector import Injector
 from oauthbroker.model.token_request import AppRef, call_ref, concealed, parse_request
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, TokenResult
 from oauthbroker.tokens.injected_calls import InjectedCalls
+from oauthbroker.tokens.issuance import words_of
 from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Caller
 
@@ -72,7 +73,7 @@ class OAuthContext:
             return Failed.from_error(error, self._locale)
         caller = self._caller
         if switch_account is False and caller.issued and caller.turn_holds is None:
-            issuance = self._manager.issuer.reissue(caller, name, scopes, min_ttl_seconds)
+            issuance = self._manager.issuer.reissue(caller, words_of(name, scopes, min_ttl_seconds))
             if issuance is not None:
                 return issuance.fresh()
         return await self._manager.get_access_token(

@@ -14,7 +14,7 @@ from oauthbroker.model.subject import resolve_key
 from oauthbroker.model.token_request import split_ref
 from oauthbroker.model.token_results import Failed, Ready, TokenResult
 from oauthbroker.records import grant_id
-from oauthbroker.tokens.issuance import Carrier
+from oauthbroker.tokens.issuance import Carrier, words_of
 from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Caller
 
@@ -48,7 +48,8 @@ class InjectedCalls:
         """Return a token for a request, or why there is none. It must not reach the caller."""
         carrier = Carrier(target.method, target.host.authority)
         if self.caller.issued and self.caller.turn_holds is None:
-            issuance = self.manager.issuer.reissue(self.caller, self.app_name, self.scopes, None, carrier=carrier)
+            words = words_of(self.app_name, self.scopes, None, carrier)
+            issuance = self.manager.issuer.reissue(self.caller, words)
             if issuance is not None:
                 return self._fitting(target, issuance.fresh())
         result = await self.manager.get_access_token(self.caller, self.app_name, self.scopes, carrier=carrier)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -16,36 +15,31 @@ from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, place_of
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Settings
-from oauthbroker.model.static_credential import FLOW as STATIC_FLOW
-from oauthbroker.model.static_credential import TOKEN_TYPE
-from oauthbroker.model.subject import allowed_accounts, resolve_subject
 from oauthbroker.model.token_request import split_ref
-from oauthbroker.model.token_results import AccountName, AuthorizationRequired, Failed, Ready, Reason, TokenResult
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, Reason, TokenResult
 from oauthbroker.model.turn import locale_of
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, Timing
 from oauthbroker.observability.tracing import Span, is_traced, span
-from oauthbroker.records import Grant, Token, grant_id
-from oauthbroker.refresh.job import RefreshJob, is_due, may_refresh
+from oauthbroker.records import Grant, grant_id
+from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Entry, Repository, Versioned
-from oauthbroker.repository.versioned import readable
+from oauthbroker.tokens.account_names import names_of_accounts
+from oauthbroker.tokens.call_decisions import CallDecisions, refusal
 from oauthbroker.tokens.consent_requests import ConsentRequests
 from oauthbroker.tokens.credential_rejections import CredentialRejections
 from oauthbroker.tokens.decision import (
-    Decision,
     RefreshToken,
     Refuse,
     RequestConsent,
     UseToken,
-    decide,
     is_early,
     settle,
 )
-from oauthbroker.tokens.issuance import Carrier
-from oauthbroker.tokens.team_values import TeamValues
+from oauthbroker.tokens.issuance import Carrier, Words, words_of
+from oauthbroker.tokens.team_credentials import TeamCredentials
 from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
 from oauthbroker.tokens.token_issuer import TokenIssuer
 
@@ -70,7 +64,8 @@ class OAuthManager:
     mcp_clients: McpClients
     late_facts: LateFacts
     rejections: CredentialRejections
-    team_values: TeamValues
+    team: TeamCredentials
+    decisions: CallDecisions
     refresh: RefreshTransaction
     issuer: TokenIssuer
     clock: Clock
@@ -98,7 +93,7 @@ class OAuthManager:
 
         async def work() -> TokenResult:
             if caller.issued and switch_account is False:
-                again = await self._reissued(caller, app_name, scopes, min_ttl_seconds, carrier)
+                again = await self._reissued(caller, words_of(app_name, scopes, min_ttl_seconds, carrier))
                 if again is not None:
                     return again
             call = self.calls.validate(caller, app_name, scopes, min_ttl_seconds, carrier=carrier)
@@ -171,7 +166,7 @@ class OAuthManager:
             )
             self.audit.write(entry, self.clock.now())
             if call.app.credential is not None:
-                for key in filter(None, (call.key, self._team_key(caller, call))):
+                for key in filter(None, (call.key, self.team.key(caller, call))):
                     await self.rejections.report(call.app, key, access_token)
             asked = self.calls.larger(caller, call, demanded)
             call = call._replace(rejected=access_token, words=None, asked=asked)
@@ -181,16 +176,9 @@ class OAuthManager:
 
         return await self._watched(caller, app_name, work)
 
-    async def _reissued(
-        self,
-        caller: Caller,
-        app_name: str,
-        scopes: Sequence[str] | None,
-        min_ttl_seconds: int | None,
-        carrier: Carrier | None,
-    ) -> Ready | None:
+    async def _reissued(self, caller: Caller, words: Words | None) -> Ready | None:
         """Answer as before once the store has confirmed grant and turn in one round trip. Raises both codes."""
-        confirming = self.issuer.confirm(caller, app_name, scopes, min_ttl_seconds, carrier=carrier)
+        confirming = self.issuer.confirm(caller, words)
         if caller.turn_holds is not None and self.repository.shared is not None:
             confirmed, _ = await asyncio.gather(confirming, caller.check_turn())
         else:
@@ -198,7 +186,7 @@ class OAuthManager:
             await caller.check_turn()
         if confirmed is None:
             return None
-        issuance = self.issuer.reissue(caller, app_name, scopes, min_ttl_seconds, carrier=carrier, confirmed=confirmed)
+        issuance = self.issuer.reissue(caller, words, confirmed=confirmed)
         return None if issuance is None else issuance.fresh()
 
     async def _watched(self, caller: Caller, app_name: str, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
@@ -224,23 +212,10 @@ class OAuthManager:
             refused = BrokerError(Code.BROKER_UNREACHABLE)
         failed = Failed.from_error(refused, locale_of(caller.turn, self.settings.locale))
         if failed.code is Code.ACCOUNT_REQUIRED:
-            failed = replace(failed, accounts=await self._accounts(caller, app_name))
+            app = self.calls.apps[split_ref(app_name)[0]]
+            failed = replace(failed, accounts=await names_of_accounts(self.repository, app, caller.turn))
         self.metrics.add(Metric.TOKEN_ERRORS, failed.code.value)
         return failed
-
-    async def _accounts(self, caller: Caller, app_name: str) -> tuple[AccountName, ...]:
-        """Return the accounts that a call may name, with what its user calls each of them."""
-        app = self.calls.apps[split_ref(app_name)[0]]
-        found = list[AccountName]()
-        for account in allowed_accounts(app, caller.turn):
-            key = GrantKey(app.name, resolve_subject(app, caller.turn), account)
-            versioned = await readable(self.repository.grant(key))
-            grant = versioned.record if versioned is not None and not versioned.record.revoked else None
-            if grant is None:
-                found.append(AccountName(account))
-            else:
-                found.append(AccountName(account, grant.label, grant.identity or "", grant.account_name))
-        return tuple(found)
 
     async def _answer(self, caller: Caller, call: TokenCall, issue: _Issues[T]) -> T | AuthorizationRequired:
         is_replaced = False
@@ -251,24 +226,24 @@ class OAuthManager:
             grant = versioned.record if versioned is not None else None
             call = call.at_connection(grant)
             app = call.app
-            decision = self._decide(call, grant)
+            decision = self.decisions.decide(call, grant)
             if isinstance(decision, RefreshToken):
-                rejected = call.rejected if self._is_rejected(call, grant) else None
+                rejected = call.rejected if self.decisions.is_rejected(call, grant) else None
                 early = grant is not None and is_early(grant, call.need, self.clock.now())
                 job = RefreshJob(app=app, key=call.key, seen=versioned, rejected=rejected, early=early)
                 refreshed = await self.refresh.refresh(job)
-                if self._is_superseded(call, versioned, refreshed.grant):
+                if self.decisions.is_superseded(call, versioned, refreshed.grant):
                     is_replaced = True
                     continue
                 grant, decision = refreshed.grant, settle(refreshed, call.need, self.clock.now())
-                if isinstance(decision, UseToken) and self._is_rejected(call, grant):
+                if isinstance(decision, UseToken) and self.decisions.is_rejected(call, grant):
                     raise refreshed.error or BrokerError(Code.TOKEN_UNCHANGED)
                 is_checked = False
             if not is_checked:
                 await caller.check_turn()
             match decision:
                 case Refuse():
-                    raise _refusal(decision, is_replaced=is_replaced)
+                    raise refusal(decision, is_replaced=is_replaced)
                 case UseToken() if grant is not None and grant.open_facts is not None:
                     await self.late_facts.learn(app, call.key)
                 case UseToken(degraded) if grant is not None:
@@ -284,14 +259,15 @@ class OAuthManager:
         self, caller: Caller, call: TokenCall, grant: Grant | None, reason: Reason, issue: _Issues[T]
     ) -> T | AuthorizationRequired | None:
         """Use the team's credential, if the call may, or ask the user. None to decide again."""
-        team = await self._team_grant(caller, call)
-        decision = self._decide(call.at_connection(team), team) if team is not None else None
+        team = await self.team.grant(caller, call)
+        decision = self.decisions.decide(call.at_connection(team), team) if team is not None else None
         if isinstance(decision, Refuse):
-            raise _refusal(decision, is_replaced=False)
+            raise refusal(decision, is_replaced=False)
         if isinstance(decision, UseToken) and team is not None:
             is_degraded = decision.degraded or self.repository.degraded
             return issue(team, None, degraded=is_degraded, is_team=call.app.subject_mode == "user")
-        answer = await self.consent_requests.ask(caller, call, grant, reason, partial(self._needs_consent, call))
+        needs_consent = partial(self.decisions.needs_consent, call)
+        answer = await self.consent_requests.ask(caller, call, grant, reason, needs_consent)
         if answer is not None:
             await caller.check_turn()
         return answer
@@ -304,93 +280,6 @@ class OAuthManager:
             return await self.repository.grant(call.key), False
         versioned, _ = await asyncio.gather(self.repository.grant(call.key), caller.check_turn())
         return versioned, versioned is known
-
-    def _team_key(self, caller: Caller, call: TokenCall) -> GrantKey | None:
-        """Return the key of the team's credential, if the app lets a user without one use that."""
-        credential, auth = call.app.credential, caller.turn.auth
-        team = auth.subjects.get("global") if auth is not None else None
-        if credential is None or not credential.team_fallback or team is None or team == call.key.subject:
-            return None
-        return GrantKey(call.app.name, team, call.key.account)
-
-    async def _team_grant(self, caller: Caller, call: TokenCall) -> Grant | None:
-        """Return the team's credential, if the call may use it."""
-        values = await self.team_values.of(call.app, call.rejected)
-        if values is not None:
-            return self._configured(call, values)
-        key = self._team_key(caller, call)
-        versioned = await self.repository.grant(key) if key is not None else None
-        return versioned.record if versioned is not None else None
-
-    def _configured(self, call: TokenCall, values: Secret) -> Grant:
-        """Return the team's credential that the configuration holds, in the form of a grant. No store has it."""
-        now, app = self.clock.now(), call.app
-        return Grant(
-            app=app.name,
-            provider=app.provider,
-            subject=call.key.subject,
-            account=call.key.account,
-            flow=STATIC_FLOW,
-            scopes=(),
-            token=Token(access_token=values, token_type=TOKEN_TYPE),
-            created_at=now,
-            updated_at=now,
-            registration=app.registration,
-        )
-
-    def _decide(self, call: TokenCall, grant: Grant | None) -> Decision:
-        if call.switch_account and not call.need.alone:
-            return RequestConsent("noGrant")
-        now = self.clock.now()
-        decision = decide(grant, call.need, now)
-        if grant is None:
-            return decision
-        if isinstance(decision, UseToken) and not grant.fits_fields_of(call.app):
-            return RequestConsent("noGrant")
-        if call.claims and isinstance(decision, UseToken | RefreshToken) and self._is_rejected(call, grant):
-            return RequestConsent("expired")
-        if isinstance(decision, UseToken) and self._is_rejected(call, grant):
-            if call.app.credential is not None:  # its `verify` request has just found it good
-                return Refuse(Code.TOKEN_UNCHANGED)
-            if not may_refresh(call.app, grant, now) and not call.need.alone:
-                return RequestConsent("revoked")
-            return self._forced(grant, now)
-        if isinstance(decision, UseToken) and grant.renews_itself and is_due(call.app, grant, now):
-            return RefreshToken()
-        if isinstance(decision, RefreshToken) and is_early(grant, call.need, now):
-            return self._forced(grant, now)
-        return decision
-
-    def _is_superseded(self, call: TokenCall, versioned: Versioned[Grant] | None, newest: Grant | None) -> bool:
-        """Return whether a consent or an import has replaced the grant during its refresh, and the new one has to be
-        refreshed, too."""
-        if versioned is None or newest is None or newest.consent == versioned.record.consent:
-            return False
-        return isinstance(self._decide(call, newest), RefreshToken)
-
-    def _needs_consent(self, call: TokenCall, grant: Grant | None) -> bool:
-        decision = self._decide(call, grant)
-        given_up = isinstance(decision, RefreshToken) and grant is not None and grant.refresh_state.given_up
-        return isinstance(decision, RequestConsent) or given_up
-
-    def _forced(self, grant: Grant, now: datetime) -> Decision:
-        """Refresh a token that seems valid, up to the hourly limit: no tool may flood a provider."""
-        hour = timedelta(hours=1)
-        forced = grant.refresh_state.forced_before(now)
-        if len(forced) >= self.settings.limits.rejections_per_hour:
-            return Refuse(Code.RATE_LIMITED, max(1, int((forced[0] + hour - now).total_seconds())))
-        return RefreshToken()
-
-    def _is_rejected(self, call: TokenCall, grant: Grant | None) -> bool:
-        """Return whether the grant still has the token that was reported."""
-        token = grant.token if grant is not None else None
-        return call.rejected is not None and token is not None and token.access_token == call.rejected
-
-
-def _refusal(refuse: Refuse, *, is_replaced: bool) -> BrokerError:
-    if is_replaced and not refuse.code.retryable:  # perhaps a pause that concerns the replaced grant
-        return BrokerError(Code.REFRESH_IN_PROGRESS, retry_after_seconds=1)
-    return BrokerError(refuse.code, retry_after_seconds=refuse.retry_after_seconds)
 
 
 def _outcome(result: TokenResult) -> str:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.accounts import check_apps_of_accounts
-from oauthbroker.model.apps import App, ToolAuth
+from oauthbroker.model.apps import App
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.connect_params import values_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.scope_ceiling import ScopeNeed, resolve_scopes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,7 +22,7 @@ from oauthbroker.records.provider_data import visible_to_tools
 from oauthbroker.refresh.background import BackgroundRefresh
 from oauthbroker.repository.repository import Entry, Repository
 from oauthbroker.tokens.grant_uses import Uses
-from oauthbroker.tokens.issuance import Carrier, Issuance, Words, as_issued, words_of
+from oauthbroker.tokens.issuance import Issuance, Words, as_issued
 from oauthbroker.tokens.issuance_cache import Issuances
 from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
 
@@ -91,16 +91,7 @@ class TokenIssuer:
         self.issuances.keep_issuance(caller.issued, words, issuance)
         return issuance.fresh()
 
-    def reissue(
-        self,
-        caller: Caller,
-        app_name: str,
-        scopes: Sequence[str] | None,
-        min_ttl_seconds: int | None,
-        *,
-        carrier: Carrier | None = None,
-        confirmed: Issuance | None = None,
-    ) -> Issuance | None:
+    def reissue(self, caller: Caller, words: Words | None, *, confirmed: Issuance | None = None) -> Issuance | None:
         """Answer a token call that was answered before, at the cost of one look at the grant's version and one audit
         entry. None if anything may have changed or fails: `OAuthManager` decides then, and reports it.
 
@@ -109,7 +100,6 @@ class TokenIssuer:
         """
         began = self.clock.monotonic()
         try:
-            words = _words(app_name, scopes, min_ttl_seconds, carrier)
             issuance = caller.issued.get(words) if words is not None else None
             if issuance is None or is_traced() or not issuance.fits(caller.turn, self.calls.apps):
                 return None
@@ -128,19 +118,9 @@ class TokenIssuer:
             self.note_ready(began)
         return issuance
 
-    async def confirm(
-        self,
-        caller: Caller,
-        app_name: str,
-        scopes: Sequence[str] | None,
-        min_ttl_seconds: int | None,
-        *,
-        carrier: Carrier | None = None,
-        turn: Entry | None = None,
-    ) -> Issuance | None:
+    async def confirm(self, caller: Caller, words: Words | None, *, turn: Entry | None = None) -> Issuance | None:
         """Ask the store whether the version of the grant, and that of the `turn`, are still the newest ones. Return the
         answer of before for `reissue`; None if there is none, or either has changed. Raises store codes."""
-        words = _words(app_name, scopes, min_ttl_seconds, carrier)
         issuance = caller.issued.get(words) if words is not None else None
         if issuance is None or issuance.version is None or is_traced():
             return None
@@ -167,11 +147,6 @@ class TokenIssuer:
         self.metrics.count(issuance.counted)
         if issuance.app.refresh_ahead_seconds:
             self.background.watch(issuance.app, issuance.grant)
-
-
-def _words(app_name: str, scopes: object, ttl: object, carrier: Carrier | None) -> Words | None:
-    plain = scopes is None and ttl is None
-    return (app_name, None, None, carrier) if plain else words_of(app_name, scopes, ttl, carrier)
 
 
 def _accounts_of(caller: Caller) -> Mapping[str, Any]:

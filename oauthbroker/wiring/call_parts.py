@@ -20,10 +20,12 @@ from oauthbroker.model.outside_values import OutsideValue
 from oauthbroker.protocol.network.api_transport import ApiLimits
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.records.use import GrantUse
+from oauthbroker.tokens.call_decisions import CallDecisions
 from oauthbroker.tokens.consent_requests import ConsentRequests
 from oauthbroker.tokens.credential_rejections import CredentialRejections
 from oauthbroker.tokens.grant_uses import Uses
 from oauthbroker.tokens.manager import OAuthManager
+from oauthbroker.tokens.team_credentials import TeamCredentials
 from oauthbroker.tokens.team_values import TeamValues
 from oauthbroker.tokens.token_call import Calls
 from oauthbroker.tokens.token_issuer import TokenIssuer
@@ -50,7 +52,8 @@ class CallParts(Flows):
             rejections=CredentialRejections(
                 repository=self.repository, checks=self.credential_checks, clock=self.clock
             ),
-            team_values=self.team_values,
+            team=TeamCredentials(repository=self.repository, values=self.team_values, clock=self.clock),
+            decisions=CallDecisions(settings=self.settings, clock=self.clock),
             refresh=self.refresh,
             issuer=self.token_issuer,
             clock=self.clock,

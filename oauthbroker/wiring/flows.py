@@ -12,12 +12,14 @@ from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.credential_entry import CredentialEntry
 from oauthbroker.authorization.device_codes import DeviceCodes
 from oauthbroker.authorization.device_polling import Polling
+from oauthbroker.authorization.device_tokens import DeviceTokens
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.late_facts import LateFacts
 from oauthbroker.authorization.login_claims import LoginClaims
 from oauthbroker.authorization.pending_codes import PendingCodes
 from oauthbroker.authorization.session_opening import Opening
 from oauthbroker.authorization.session_sweep import Sweep
+from oauthbroker.authorization.waiting_sessions import WaitingSessions
 from oauthbroker.protocol.credential_check import CredentialChecks
 from oauthbroker.protocol.refresh_call import Redeemer
 from oauthbroker.refresh.background import BackgroundRefresh
@@ -145,8 +147,7 @@ class Flows(Foundation):
     def polling(self) -> Polling:
         return Polling(
             repository=self.repository,
-            asker=self.client_requests,
-            discovery=self.discovery,
+            tokens=DeviceTokens(asker=self.client_requests, discovery=self.discovery, clock=self.clock),
             finish=self.finish,
             apps=self.apps,
             clock=self.clock,
@@ -169,6 +170,7 @@ class Flows(Foundation):
     def finish(self) -> Finish:
         return Finish(
             repository=self.repository,
+            waiting=WaitingSessions(self.repository, self.clock),
             owners=self.owners,
             facts=self.fact_reader,
             clock=self.clock,

@@ -14,7 +14,8 @@ from oauthbroker.authorization.client_registrations import ClientRegistrations
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import CertainTime, Clock
 from oauthbroker.core.lifecycle import Life, Notifier
-from oauthbroker.model.apps import App, Bundle
+from oauthbroker.model.apps import App
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Limits, Settings

@@ -20,7 +20,7 @@ from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.events.forwarding.jetstream import INSTALL
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.forwarders import Nats
 from oauthbroker.observability.logging import Log, logger_log
 from oauthbroker.observability.shared_metrics import MetricsFolder

@@ -11,7 +11,7 @@ from typing import Any
 from oauthbroker.broker import Broker
 from oauthbroker.config.reload import Read, Reload, Source
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.observability.held_locks import HeldLocks
 from oauthbroker.plugin_services.plugin_state import PluginState
 from oauthbroker.repository.store_age import StoreAge

@@ -22,6 +22,7 @@ from oauthbroker.web.middleware.rate_limits import RequestLimits
 from oauthbroker.web.pages.admin_pages import AdminPages
 from oauthbroker.web.pages.connections_pages import ConnectionsPages
 from oauthbroker.web.pages.consent_pages import ConsentPages
+from oauthbroker.web.pages.ending_pages import EndingPages
 from oauthbroker.web.pages.metrics_page import Scrape, metrics_routes, operators_only
 from oauthbroker.web.pages.retry_pages import RetryPages
 from oauthbroker.web.pages.start_pages import docs_routes, start_routes
@@ -79,8 +80,8 @@ class WebParts:
                 retry=retry,
                 browsers=browsers,
                 reconnect=parts.expiring.open,
-                enter=connections.enter,
             ).routes,
+            EndingPages(consent=parts.pages_service, browsers=browsers, enter=connections.enter).routes,
             connections.routes,
             self._admin.routes,
             partial(logo_routes, settings),

@@ -23,7 +23,7 @@ from oauthbroker.mcp.audit_types import ServerCalled
 from oauthbroker.mcp.gateway import McpGateway
 from oauthbroker.mcp.serving import AUDIENCE
 from oauthbroker.mcp.spec import McpServerSpec
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.plugins import PluginResource, PluginResources
 from oauthbroker.plugins.discovery import installed

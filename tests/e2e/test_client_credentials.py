@@ -13,7 +13,8 @@ from joserfc.jwk import ECKey
 from oauthbroker import Ready, open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import App, AuthMethod, Bundle, Client, Endpoints, Owner, Redirect
+from oauthbroker.model.apps import App, AuthMethod, Client, Endpoints, Owner, Redirect
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.testing import Canaries

@@ -9,10 +9,11 @@ import pytest
 from playwright.async_api import Browser
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.authorization.pages_service import Step
+from oauthbroker.authorization.page_results import Step
 from oauthbroker.core.errors import Locale
 from oauthbroker.testing import Canaries, IdentityProvider
-from oauthbroker.web.html.consent_html import Outcome, render_leaving, render_next, render_outcome, render_private
+from oauthbroker.web.html.consent_html import render_leaving, render_next, render_private
+from oauthbroker.web.html.ending_html import Outcome, render_outcome
 from tests.e2e import pictures
 from tests.e2e.person import Person
 from tests.e2e.stage import Stage

@@ -22,7 +22,8 @@ from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import App, Bundle
+from oauthbroker.model.apps import App
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES

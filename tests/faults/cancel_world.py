@@ -18,7 +18,8 @@ from oauthbroker.audit import Connected, GrantEnded
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import EventLease
-from oauthbroker.model.apps import App, Bundle, IdentityRule, Owner, ToolAuth
+from oauthbroker.model.apps import App, IdentityRule, Owner
+from oauthbroker.model.bundle import Bundle, ToolAuth
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.model.turn_token import BegunTurn

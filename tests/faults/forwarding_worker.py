@@ -27,7 +27,7 @@ from oauthbroker.events.forwarding.jetstream import JetStream
 from oauthbroker.events.forwarding.senders import WebhookSender
 from oauthbroker.events.port import EventLease
 from oauthbroker.events.queue_storage import QueueStorage
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.forwarders import Forwarder, Nats, Webhook
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import json_log

@@ -17,7 +17,8 @@ from oauthbroker import AuthorizationRequired, Ready
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import App, Bundle, Owner
+from oauthbroker.model.apps import App, Owner
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import TokenResult

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from oauthbroker.model.apps import App, Bundle
+from oauthbroker.model.apps import App
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.store.posix.system_calls import Fs
 from tests.faults.broker_worker import Elsewhere

@@ -26,7 +26,8 @@ from oauthbroker import open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.model.apps import App, Bundle
+from oauthbroker.model.apps import App
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.observability.logging import json_log

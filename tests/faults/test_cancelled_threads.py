@@ -19,7 +19,7 @@ from oauthbroker.audit import TokenRefreshed
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.memory import AuditList
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.observability.shared_metrics import MetricsFolder, Sharing

@@ -17,7 +17,7 @@ import pytest
 from oauthbroker import open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.testing.webhooks import WebhookReceiver
 from tests.faults.forwarding_worker import PLACES, settings, store_of
 from tests.kit import installed, nats, postgres

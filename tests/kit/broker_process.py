@@ -11,7 +11,8 @@ from typing import Any
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.code_exchange import PROVIDER_CALLS
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import App, Bundle
+from oauthbroker.model.apps import App
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Ready

@@ -57,7 +57,7 @@ PLANTED = (
     (REFRESH, "if not await lease.holds():  # nothing", "if False:  # nothing"),
     (REFRESH, "        if job.settled_by(versioned):\n            return Refreshed(_record(versioned))\n        if job.app", "        if job.app"),
     (REFRESH, "or not job.can_send(versioned.record, self.clock.now())", ""),
-    (REFRESH, "or not versioned.record.is_attempted_as(begun)", ""),
+    (REFRESH, "or not overlapping_refreshes.is_attempted_as(versioned.record, begun)", ""),
     (REFRESH, "or secret not in versioned.record.refresh_tokens", ""),
     (REFRESH, "        return await lease.holds()\n", "        return True\n"),
     (REFRESH, "if redeemed is None:  # another attempt has come in between, or the lease is lost\n                        await self.writeback.withdraw(begun)", "if redeemed is None:"),

@@ -16,17 +16,9 @@ from oauthbroker.audit.formatting import line_of
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import (
-    App,
-    BrokerLogin,
-    Bundle,
-    Client,
-    Endpoints,
-    IdentityRule,
-    Owner,
-    Redirect,
-    ToolAuth,
-)
+from oauthbroker.model.apps import App, Client, Endpoints, IdentityRule, Owner, Redirect
+from oauthbroker.model.broker_login import BrokerLogin
+from oauthbroker.model.bundle import Bundle, ToolAuth
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.forwarders import Forwarder
 from oauthbroker.model.grant_key import GrantKey

@@ -9,7 +9,7 @@ from oauthbroker.audit.memory import AuditList
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import Clock
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.file.file_store import FileStore

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from oauthbroker.records import Grant, RefreshState
+from oauthbroker.records import Grant, RefreshState, overlapping_refreshes
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.retry_store import RetryStore
@@ -74,7 +74,7 @@ def _only_the_grant(_: Any) -> Any:
         versioned = await self._newest(job)
         return (
             versioned is not None
-            and versioned.record.is_attempted_as(begun)
+            and overlapping_refreshes.is_attempted_as(versioned.record, begun)
             and secret in versioned.record.refresh_tokens
         )
 
@@ -84,7 +84,11 @@ def _only_the_grant(_: Any) -> Any:
 def _only_the_intent(_: Any) -> Any:
     async def may_send(self: Any, job: Any, begun: Any, lease: Any, secret: Any) -> bool:
         versioned = await self._newest(job)
-        return versioned is not None and versioned.record.is_attempted_as(begun) and await lease.holds()
+        return (
+            versioned is not None
+            and overlapping_refreshes.is_attempted_as(versioned.record, begun)
+            and await lease.holds()
+        )
 
     return may_send
 
@@ -106,11 +110,11 @@ def _tokens_of_the_ended(_: Any) -> Any:
 
 
 def _over_everything(_: Any) -> Any:
-    return lambda self, begun, after: replace(self, token=after.token, refresh_state=after.refresh_state)
+    return lambda newest, _, after: replace(newest, token=after.token, refresh_state=after.refresh_state)
 
 
 def _also_revoked(_: Any) -> Any:
-    return lambda self, begun: self.is_attempted_as(begun) or self._has_tokens_of(begun)
+    return lambda newest, begun: overlapping_refreshes.is_attempted_as(newest, begun) or newest.token == begun.token
 
 
 def _uncounted(_: Any) -> Any:
@@ -125,13 +129,17 @@ MUTANTS: Final[Mapping[str, Mutant]] = MappingProxyType(
         "the lease is not asked": Mutant(FROZEN, RefreshTransaction, "_may_send", _only_the_grant),
         "the grant is not read before sending": Mutant(FROZEN, RefreshTransaction, "_may_send", _only_the_lease),
         "the tokens are not compared before sending": Mutant(FROZEN, RefreshTransaction, "_may_send", _only_the_intent),
-        "an answer is written over everything": Mutant(PEOPLE, Grant, "awaits_answer_of", lambda _: lambda *_: True),
-        "an answer without its intent is dropped": Mutant(
-            FROZEN, Grant, "awaits_answer_of", lambda _: Grant.is_attempted_as
+        "an answer is written over everything": Mutant(
+            PEOPLE, overlapping_refreshes, "awaits_answer_of", lambda _: lambda *_: True
         ),
-        "a revoked grant is refreshed": Mutant(PEOPLE, Grant, "awaits_answer_of", _also_revoked),
+        "an answer without its intent is dropped": Mutant(
+            FROZEN, overlapping_refreshes, "awaits_answer_of", lambda _: overlapping_refreshes.is_attempted_as
+        ),
+        "a revoked grant is refreshed": Mutant(PEOPLE, overlapping_refreshes, "awaits_answer_of", _also_revoked),
         "a caller is answered before the store": Mutant(OUTAGE, Writeback, "commit", _early),
-        "a refusal is written over everything": Mutant(PEOPLE, Grant, "after_refusal", _over_everything),
+        "a refusal is written over everything": Mutant(
+            PEOPLE, overlapping_refreshes, "after_refusal", _over_everything
+        ),
         "the spare of a refused answer is lost": Mutant(PEOPLE, RefreshState, "after", _without_spare),
         "a dead refresh token is tried again": Mutant(PEOPLE, Grant, "refresh_tokens", _tokens_of_the_ended),
         "the intent of a lost answer is removed": Mutant(

@@ -14,7 +14,8 @@ import pytest
 
 from oauthbroker import AuthorizationRequired, Turn
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import App, Bundle, IdentityRule, Owner, ToolAuth
+from oauthbroker.model.apps import App, IdentityRule, Owner
+from oauthbroker.model.bundle import Bundle, ToolAuth
 from oauthbroker.model.connect_params import ConnectParam
 from oauthbroker.model.provider_api import ApiAccess, ApiHost, ConnectedHost
 from oauthbroker.model.settings import Settings

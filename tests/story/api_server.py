@@ -16,7 +16,8 @@ from oauthbroker import open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.model.apps import App, Bundle, ToolAuth
+from oauthbroker.model.apps import App
+from oauthbroker.model.bundle import Bundle, ToolAuth
 from oauthbroker.model.settings import Limits, Role
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.model.turn_token import BegunTurn

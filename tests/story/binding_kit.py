@@ -13,7 +13,8 @@ import pytest
 
 from oauthbroker import Turn
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import LOGIN_NAME, App, BrokerLogin, Client, Endpoints, IdentityRule, Owner, Redirect
+from oauthbroker.model.apps import App, Client, Endpoints, IdentityRule, Owner, Redirect
+from oauthbroker.model.broker_login import LOGIN_NAME, BrokerLogin
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import AuthorizationRequired, SessionOutcome

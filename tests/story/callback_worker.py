@@ -18,7 +18,7 @@ from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Settings
 from oauthbroker.records import AuthSession
 from oauthbroker.repository.repository import Repository, Versioned

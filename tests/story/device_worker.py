@@ -16,7 +16,7 @@ from oauthbroker import open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider
 from tests.kit.running_broker import BASE, device_app, file_store, turn

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oauthbroker import open_broker
 from oauthbroker.audit.memory import AuditList
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Settings
 from oauthbroker.testing import TestClock
 from tests.kit.running_broker import BASE, file_store

@@ -11,7 +11,8 @@ import pytest
 from oauthbroker import AuthorizationRequired, AuthorizationRequiredError, Turn
 from oauthbroker.integrations import OAuthMcp, PausedRun, PauseEnd, consent_for, pause, resume
 from oauthbroker.integrations.consent import Missing, lacked
-from oauthbroker.model.apps import IdentityRule, Owner, ToolAuth
+from oauthbroker.model.apps import IdentityRule, Owner
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock

@@ -21,7 +21,8 @@ from oauthbroker.mcp import McpOAuth, McpTransport, TurnTokenVerifier
 from oauthbroker.mcp.gateway import McpGateway
 from oauthbroker.mcp.serving import AUDIENCE, GatewayCallers
 from oauthbroker.mcp.spec import McpServerSpec
-from oauthbroker.model.apps import IdentityRule, Owner, ToolAuth
+from oauthbroker.model.apps import IdentityRule, Owner
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.plugins import PluginResource, PluginResources

@@ -16,7 +16,8 @@ from oauthbroker.flowtools.running.requests import BrokerRequests
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.source import FlowRefused
-from oauthbroker.model.apps import IdentityRule, Owner, ToolAuth
+from oauthbroker.model.apps import IdentityRule, Owner
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.plugins import PluginResources
 from oauthbroker.testing import IdentityProvider, TestClock

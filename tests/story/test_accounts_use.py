@@ -16,7 +16,7 @@ from oauthbroker.client import OAuth, Options, SyncOAuth
 from oauthbroker.client.forwarding import ApiAnswer
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.token_results import Ready
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.testing import Authority, IdentityProvider, TestClock

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.plugins import PluginResource, PluginResources
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.tools.bundle.spec import AgentSpec, ModelSpec, SwarmSpec, ToolResourceSpec

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.testing import Browser, connect_through
 from tests.kit.running_broker import global_app
 from tests.story.api_server import Served, api_server

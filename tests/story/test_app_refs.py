@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.token_results import Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, Harness, running, turn, user_app

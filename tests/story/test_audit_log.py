@@ -24,7 +24,7 @@ from oauthbroker.audit.trail import FileTrail
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import to_iso
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Bundle, ToolAuth
+from oauthbroker.model.bundle import Bundle, ToolAuth
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.observability.logging import json_log

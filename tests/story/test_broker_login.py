@@ -13,7 +13,9 @@ import pytest
 
 from oauthbroker.audit import Connected, ConnectFailed, ConnectStarted, LoginRefused, OwnerConfirmed
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import BrokerLogin, Bundle, IdentityRule, Owner
+from oauthbroker.model.apps import IdentityRule, Owner
+from oauthbroker.model.broker_login import BrokerLogin
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock, leave
 from oauthbroker.testing.browser import Page

@@ -16,7 +16,8 @@ import pytest
 from oauthbroker import AuthorizationRequiredError
 from oauthbroker.config import load
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import App, ToolAuth
+from oauthbroker.model.apps import App
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready

@@ -12,7 +12,8 @@ import pytest
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, Redirect, ToolAuth
+from oauthbroker.model.apps import Client, Redirect
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock

@@ -14,7 +14,8 @@ import pytest
 
 from oauthbroker import RequestRefusedError
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import App, ToolAuth
+from oauthbroker.model.apps import App
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.forwarders import Forwarder, Webhook
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.provider_api import ApiAccess, ApiHost

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.authorization.finish import Finish
+from oauthbroker.authorization.waiting_sessions import WaitingSessions
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
@@ -52,7 +53,7 @@ async def cut_in_commit(
         raise PowerCut
 
     with monkeypatch.context() as patch:
-        patch.setattr(Finish, "_complete_all", cut)
+        patch.setattr(WaitingSessions, "complete_all", cut)
         with pytest.raises(PowerCut):
             await complete(process, idp, asked)
 

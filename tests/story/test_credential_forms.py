@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import App, ToolAuth
+from oauthbroker.model.apps import App
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.token_results import Failed
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn

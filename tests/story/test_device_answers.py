@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from oauthbroker.authorization.device_polling import Polling
+from oauthbroker.authorization.device_tokens import DeviceTokens
 from oauthbroker.authorization.finish import Finish
+from oauthbroker.authorization.waiting_sessions import WaitingSessions
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Endpoints
 from oauthbroker.model.settings import Limits
@@ -199,12 +201,12 @@ async def test_a_process_that_dies_with_the_tokens_in_its_hands_leaves_an_uncert
 
 @pytest.mark.case("36", "93")
 @pytest.mark.parametrize(
-    ("where", "status", "code"),
-    [("verify", "failed", Code.EXCHANGE_UNCERTAIN), ("_complete_all", "completed", None)],
+    ("owner", "where", "status", "code"),
+    [(Finish, "verify", "failed", Code.EXCHANGE_UNCERTAIN), (WaitingSessions, "complete_all", "completed", None)],
     ids=["before the grant", "after the grant"],
 )
 async def test_a_process_that_dies_in_the_commit_is_recovered_as_in_the_other_flow(
-    here: World, monkeypatch: Any, where: str, status: str, code: Code | None
+    here: World, monkeypatch: Any, owner: type, where: str, status: str, code: Code | None
 ):
     first = here.start()
     asked = await ask_for_code(first)
@@ -214,7 +216,7 @@ async def test_a_process_that_dies_in_the_commit_is_recovered_as_in_the_other_fl
         raise asyncio.CancelledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Finish, where, cut)
+        patch.setattr(owner, where, cut)
         await here.poll()
     second = here.start()
     await second.tend(after=AFTER_CLAIMS)
@@ -292,7 +294,7 @@ async def test_a_bug_in_one_poll_is_reported_by_its_name_and_does_not_end_the_po
         raise ValueError(prompt_of(asked).user_code)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Polling, "_ask", broken)
+        patch.setattr(DeviceTokens, "ask", broken)
         await here.poll()
     assert [{"what": "a device code could not be asked about", "error": "ValueError"}] == reported
     await here.poll(after=30)

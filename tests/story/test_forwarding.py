@@ -15,7 +15,7 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import BACKOFF_SECONDS, Depth, EventLease
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.forwarders import Forwarder, Webhook
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.metrics import Metric

@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker import AuthorizationRequired, Turn
 from oauthbroker.integrations import OAuthMcp
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import BOB, Harness, running, turn

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from oauthbroker import AuthorizationRequiredError, RequestRefusedError
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tools.base.http_fetch import handlers

@@ -21,7 +21,7 @@ from oauthbroker.audit import InjectedAnswer, TokenInjected, TokenIssued, TokenR
 from oauthbroker.client import OAuth, SyncOAuth
 from oauthbroker.core.errors import Code
 from oauthbroker.injection import http_libraries as client_module
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings
 from oauthbroker.protocol.network.api_connection import ApiConnection

@@ -18,7 +18,7 @@ import pytest
 
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.formatting import line_of
-from oauthbroker.authorization.pages_service import Step
+from oauthbroker.authorization.page_results import Step
 from oauthbroker.config import ConfigInvalidError, load, resolve
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret

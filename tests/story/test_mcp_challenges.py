@@ -15,7 +15,7 @@ from oauthbroker.audit import TokenInjected
 from oauthbroker.mcp import McpTransport
 from oauthbroker.mcp.client_transport import MOST_ASKED
 from oauthbroker.mcp.consent import INPUT
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from tests.kit.running_broker import Harness, running, turn, user_app

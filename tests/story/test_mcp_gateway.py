@@ -38,7 +38,7 @@ from oauthbroker.mcp.listed_tools import MOST_TEXT, MOST_TOOLS
 from oauthbroker.mcp.serving import AUDIENCE, GatewayCallers
 from oauthbroker.mcp.spec import McpServerSpec
 from oauthbroker.mcp.upstream_sessions import CALLING, LISTING
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.plugins import PinnedTexts, PluginResource, PluginResources

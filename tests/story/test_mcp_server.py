@@ -26,7 +26,7 @@ from oauthbroker import AuthorizationRequired, BrokerError, Code, Secret
 from oauthbroker.audit import AuthorizationRequested
 from oauthbroker.mcp import McpOAuth, TurnTokenVerifier
 from oauthbroker.mcp.consent import INPUT
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.testing import IdentityProvider, TestClock

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from oauthbroker import open_broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Limits, Role, Settings
 from oauthbroker.observability.metrics import Gauge, Metric, Timing
 from oauthbroker.observability.shared_metrics import MetricsFolder
@@ -291,7 +291,7 @@ BROKER = """
 import asyncio, sys
 from pathlib import Path
 from oauthbroker import Turn, TurnAuth, open_broker
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.model.settings import Settings
 from oauthbroker.store.memory import MemoryStore

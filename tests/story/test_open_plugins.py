@@ -17,7 +17,7 @@ import pytest
 from oauthbroker import Ready, open_broker
 from oauthbroker.audit.formatting import line_of
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.plugin_resources import PluginResource, PluginResources
 from oauthbroker.model.settings import Settings
 from oauthbroker.repository.repository import KINDS

@@ -15,7 +15,7 @@ from oauthbroker.audit import CallRefused, OperatorEntered, PageAction
 from oauthbroker.core.clock import SET_BACK
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Operators
+from oauthbroker.model.broker_login import Operators
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page

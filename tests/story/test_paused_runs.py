@@ -13,7 +13,7 @@ from oauthbroker import AuthorizationRequired, BrokerError, Turn
 from oauthbroker.integrations import PausedRun, PauseEnd, RunAnswer, consent_for, pause, paused_runs
 from oauthbroker.integrations.paused_runs import LOOK_SECONDS, PausedRuns, shown
 from oauthbroker.integrations.resuming import kept, resume_kept
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock

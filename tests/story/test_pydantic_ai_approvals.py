@@ -14,7 +14,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from oauthbroker import Turn
 from oauthbroker.integrations import OAuthToolset, RunAnswer, resume_pydantic_ai, run_pydantic_ai
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from tests.kit.running_broker import Harness, running, turn, user_app

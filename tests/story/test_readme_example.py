@@ -14,7 +14,7 @@ import pytest
 
 from oauthbroker import AuthorizationRequiredError
 from oauthbroker.client import OAuth, SyncOAuth
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings
 from oauthbroker.protocol.network.api_transport import ApiTransport

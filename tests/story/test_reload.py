@@ -20,7 +20,8 @@ from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import App, Bundle, ToolAuth
+from oauthbroker.model.apps import App
+from oauthbroker.model.bundle import Bundle, ToolAuth
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.settings import ApiSocket, Branding, Limits, Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready

@@ -13,7 +13,8 @@ import pytest
 from oauthbroker.audit import Connected, ConnectFailed, OwnerConfirmed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle, IdentityRule, Owner
+from oauthbroker.model.apps import IdentityRule, Owner
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.token_results import Ready, SessionOutcome
 from oauthbroker.records.pending_code import PENDING_CODE_SECONDS
 from oauthbroker.testing import IdentityProvider, TestClock, leave

@@ -30,7 +30,7 @@ from oauthbroker.integrations.consent import lacked
 from oauthbroker.mcp.client_transport import McpTransport
 from oauthbroker.mcp.gateway import McpGateway
 from oauthbroker.mcp.spec import McpServerSpec
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.plugin_resources import PluginResource, PluginResources
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit import TokensDropped
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import IdentityRule, Owner, ToolAuth
+from oauthbroker.model.apps import IdentityRule, Owner
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.plugins import PluginResources
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tools.calling.broker_turn import blocks_of

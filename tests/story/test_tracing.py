@@ -186,7 +186,7 @@ ALONE = """
 import asyncio, json, sys
 sys.modules["opentelemetry"] = None  # as if it were not installed
 from oauthbroker import Turn, TurnAuth, open_broker
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.model.settings import Settings

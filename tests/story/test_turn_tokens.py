@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.turn_token import BegunTurn, narrow
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, BASE, BOB, SCOPES, TEAM, Harness, global_app, running, turn, user_app

@@ -20,7 +20,7 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.lifecycle import on_thread
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Ready

@@ -16,7 +16,8 @@ from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import App, Bundle, Client, Endpoints, IdentityRule, Owner, Redirect
+from oauthbroker.model.apps import App, Client, Endpoints, IdentityRule, Owner, Redirect
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.settings import Consistency, Limits, Settings
 from oauthbroker.observability.logging import json_log

@@ -24,7 +24,8 @@ from oauthbroker.config.key_file import KEY_FILE_ENV
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.words import SENTENCES
-from oauthbroker.model.apps import Bundle, Flow, ToolAuth
+from oauthbroker.model.apps import Flow
+from oauthbroker.model.bundle import Bundle, ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.metrics import Gauge, Metric, Timing

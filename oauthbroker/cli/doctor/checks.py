@@ -6,7 +6,7 @@ The checks are independent: a failing one does not stop the others. They write n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,27 +15,24 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.folder import slots_with_lines
 from oauthbroker.audit.trail import FileTrail
+from oauthbroker.cli.doctor.config_findings import keyless, misplaced, of_problem, of_proxies, unverified
 from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, is_there, locks, permissions, plugins
 from oauthbroker.cli.doctor.values_outside import values_outside
 from oauthbroker.cli.output.tables import counted
 from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load, load_settings, resolve
-from oauthbroker.config.bundle.unresolved_bundle import AppDraft
 from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.values.value_sources import is_unread_secret
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.progress import Count, Progress, unseen
-from oauthbroker.core.sentences import sentence
 from oauthbroker.diagnostics import findings
-from oauthbroker.diagnostics.findings import Check, Finding, Severity
+from oauthbroker.diagnostics.findings import Check, Finding
 from oauthbroker.diagnostics.forecast import AppFacts, Forecast, Forecaster
 from oauthbroker.diagnostics.grant_findings import GrantFindings
 from oauthbroker.diagnostics.inspection import Inspection
 from oauthbroker.diagnostics.probing import probing
 from oauthbroker.diagnostics.receivers import receivers
 from oauthbroker.model.apps import App
-from oauthbroker.model.outgoing_proxy import PROXY_RESOLVES, PROXY_VARIABLES
-from oauthbroker.model.scope_ceiling import NO_RIGHTS
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.providers import presets
@@ -133,7 +130,7 @@ class Doctor:
             self.settings = with_keys(self.loaded.settings, self.env)
         except ConfigInvalidError as refused:
             problems = refused.problems
-        found = [_of_problem("configuration", "failure", it, about=str(it.place)) for it in problems[:MOST_NAMED]]
+        found = [of_problem("configuration", "failure", it, about=str(it.place)) for it in problems[:MOST_NAMED]]
         if len(problems) > MOST_NAMED:
             more = f"{len(problems) - MOST_NAMED} more."
             found.append(Finding("configuration", "failure", more, hint="`oauthbroker check` has all."))
@@ -147,22 +144,9 @@ class Doctor:
         if self._settings.public_base_url.startswith("http:"):
             plain = "publicBaseUrl is http: links and pages go without TLS."
             found.append(Finding("configuration", "warning", plain, hint="Use https for real accounts."))
-        found += [*self._keyless(), *_of_proxies(self._settings, self.env)]
+        found += [*keyless(self._settings), *of_proxies(self._settings, self.env)]
         apps, tools = len(self.loaded.apps), len(self.loaded.tools)
         return [*found, Finding("configuration", "ok", f"{counted(apps, 'app')}, {counted(tools, 'caller')}.")]
-
-    def _keyless(self) -> list[Finding]:
-        """Report callers that are admitted because they are on this machine. Tools run there, too."""
-        found = []
-        if self._settings.admin_loopback:
-            hint = "Remove `admin.loopback` where tools run on this machine, and behind any proxy."
-            found.append(Finding("configuration", "warning", "Operators on this machine need no key.", hint=hint))
-        socket = self._settings.api_socket
-        for caller in socket.callers if socket is not None else ():
-            roles = " and ".join(sorted(caller.roles))
-            what = f"Every process of uid {caller.uid} is {roles} over the Unix socket, without a key."
-            found.append(Finding("configuration", "warning", what, hint="Run tools as another user, or use API keys."))
-        return found
 
     async def _keys(self) -> list[Finding]:
         """Check that the key exists, is readable by us alone, lies outside the store, and opens the keyring."""
@@ -183,7 +167,7 @@ class Doctor:
         if self.loaded is None:
             return []
         secrets = await self.seen.repository.secrets.all() if self.seen is not None else {}
-        found, unverified = self._unknown_secrets(), list[Finding]()
+        found, notices = self._unknown_secrets(), list[Finding]()
         loaded = replace(self.loaded, proxy_credentials=None)  # of no app, see below
         for name, draft in self.loaded.apps.items():
             self.apps[name] = draft.app
@@ -191,15 +175,15 @@ class Doctor:
                 self.apps[name] = resolve(loaded, self.env, secrets, only={name}).apps[name]
             except ConfigInvalidError as refused:
                 found += self._missing(name, refused.problems)
-            unverified += [*_misplaced(draft.app), *_unverified(draft)]
-            unverified += [_of_problem("configuration", "ok", notice, about=name) for notice in draft.notices]
+            notices += [*misplaced(draft.app), *unverified(draft)]
+            notices += [of_problem("configuration", "ok", notice, about=name) for notice in draft.notices]
         self.login = self.loaded.login.draft.app if self.loaded.login is not None else None
         for name, sources in self.loaded.sources_beside_apps:
             missing = Problems()
             for source in sources:
                 source.read(self.env, secrets, missing)
             found += self._missing(name, missing.found)
-        return [*(found or [Finding("secrets", "ok", "Every value of the configuration is at hand.")]), *unverified]
+        return [*(found or [Finding("secrets", "ok", "Every value of the configuration is at hand.")]), *notices]
 
     def _unknown_secrets(self) -> list[Finding]:
         """Report that secrets cannot be checked, because the key does not open the keyring."""
@@ -213,8 +197,7 @@ class Doctor:
         """Report missing values: a variable may be set where the broker runs; a secret of the store may not."""
         known = [it for it in problems if self.keyring is not None or not is_unread_secret(it)]
         return [
-            _of_problem("secrets", "warning" if "environment" in it.what else "failure", it, about=about)
-            for it in known
+            of_problem("secrets", "warning" if "environment" in it.what else "failure", it, about=about) for it in known
         ]
 
     def _look(self) -> None:
@@ -294,38 +277,3 @@ class Doctor:
 
 async def _clock(skews: list[float]) -> list[Finding]:
     return [findings.of_clock(skews)]
-
-
-def _misplaced(app: App) -> list[Finding]:
-    """Report configured scopes that give no right."""
-    what = "{scope} stands in `scopes`: it asks for a refresh token only."
-    hint = "Write it under `quirks.alwaysScopes`, where the preset does not have it already."
-    return [
-        Finding("configuration", "ok", what.format(scope=scope), hint=hint, about=app.name)
-        for scope in sorted(NO_RIGHTS & app.scope_set)
-    ]
-
-
-def _unverified(draft: AppDraft) -> list[Finding]:
-    if not (draft.unverified or draft.unusual_flow):
-        return []
-    see = f"`oauthbroker providers show {draft.app.provider}`"
-    what = f"Relies on {counted(len(draft.unverified), 'unverified fact')} of its preset: {see}."
-    if draft.unusual_flow:
-        what = f"Its preset does not know whether {draft.app.flow} works there: {see}."
-    return [Finding("configuration", "ok", what, hint="Connect once and see.", about=draft.app.name)]
-
-
-def _of_problem(check: Check, severity: Severity, problem: ConfigProblem, *, about: str) -> Finding:
-    return Finding(check, severity, sentence(problem.what), hint=sentence(problem.hint), about=about)
-
-
-def _of_proxies(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Report a proxy that the environment names and the broker does not use, and one that looks names up."""
-    named = next((name for name in PROXY_VARIABLES if env.get(name)), None)
-    if settings.outgoing_proxy is None and named is not None:
-        hint = "Write spec.outgoingProxy in the Broker resource if requests leave this network through it."
-        yield Finding("configuration", "warning", f"{named} is set here, and the broker does not read it.", hint=hint)
-    if settings.outgoing_proxy is not None and settings.outgoing_proxy.resolves:
-        hint = "Let it refuse your own networks, or write resolve: here."
-        yield Finding("configuration", "warning", PROXY_RESOLVES, hint=hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from oauthbroker.config.bundle.broker_facts import BrokerFacts
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft
 from oauthbroker.config.checks.api import api_of, check_api
 from oauthbroker.config.checks.app import check_provider
@@ -31,20 +32,12 @@ from oauthbroker.config.written.client_spec import OutsideSource
 from oauthbroker.config.written.resource_specs import CredentialAppSpec, OAuthAppSpec
 from oauthbroker.model.apps import ANYONE, App, Client, IdentityRule, Owner, Redirect
 from oauthbroker.model.provider_habits import Habits
-from oauthbroker.model.provider_networks import ProviderNetworks
-from oauthbroker.model.settings import Settings
 from oauthbroker.model.static_credential import StaticCredential
 from oauthbroker.providers.credential_form import InjectForm
 
 
 def credential_drafts(
-    apps: Iterable[Written[CredentialAppSpec]],
-    others: Iterable[Written[OAuthAppSpec]],
-    broker: Written[BrokerSpec],
-    settings: Settings,
-    reach: ProviderNetworks,
-    ca: str,
-    plain_hint: str,
+    apps: Iterable[Written[CredentialAppSpec]], others: Iterable[Written[OAuthAppSpec]], facts: BrokerFacts
 ) -> dict[str, AppDraft]:
     """Return the apps of the bundle's credentials, after reporting problems. They share their names with OAuthApps,
     because turns, links and lists name an app alone."""
@@ -56,16 +49,16 @@ def credential_drafts(
             written.problems.add(place, "metadata.name", what, "rename one of the two")
         app, forms, preset = as_oauth_app(written), forms_of(written), preset_of(written)
         check_provider(app)
-        check_api(app, reach)
+        check_api(app, facts.reach)
         check_connect_params(app, forms.texts)
-        check_way_out(app, broker, settings.outgoing_proxy)
-        check_binding(app, settings, login=broker.spec.login is not None)
+        check_way_out(app, facts.broker, facts.settings.outgoing_proxy)
+        check_binding(app, facts.settings, login=facts.broker.spec.login is not None)
         check_credential(written, app, forms)
         found[written.name] = AppDraft(
-            app=_app(app, forms, written, ca),
+            app=_app(app, forms, written, facts.ca),
             client_id=None,
             client_secrets=(),
-            values=_values(written, forms, broker, plain_hint),
+            values=_values(written, forms, facts.broker, facts.plain_hint),
             unverified=tuple(preset.unverified()) if preset is not None else (),
         )
     return found

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from oauthbroker.config.bundle.broker_facts import BrokerFacts
 from oauthbroker.config.bundle.credential_apps import credential_drafts
 from oauthbroker.config.bundle.oauth_apps import draft_of, oauth_drafts
 from oauthbroker.config.bundle.unresolved_bundle import Loaded, LoginDraft
@@ -54,9 +55,9 @@ def load(
     ca, plain_hint = trusted_ca(broker, broker.spec.provider_ca), _plain_hint(broker)
     login, credentials = _login(broker, settings, ca), proxy_credentials(broker)
     oauth_apps = _of(resources, "OAuthApp")
-    reach, keys = _reach(settings), _of(resources, "CredentialApp")
-    drafts = oauth_drafts(oauth_apps, broker, settings, reach, ca, plain_hint)
-    drafts |= credential_drafts(keys, oauth_apps, broker, settings, reach, ca, plain_hint)
+    facts = BrokerFacts(broker, settings, _reach(settings), ca, plain_hint)
+    keys = _of(resources, "CredentialApp")
+    drafts = oauth_drafts(oauth_apps, facts) | credential_drafts(keys, oauth_apps, facts)
     apps = {it.name: it for it in reversed([*oauth_apps, *keys])}
     parts = [part for kind in ("Tool", *PARTS) for part in _of(resources, kind)]
     tools = {name: (auth,) for part in parts for name, auth in declared_auths(part, apps)}

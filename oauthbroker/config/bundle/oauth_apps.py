@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from oauthbroker.config.bundle.broker_facts import BrokerFacts
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft
 from oauthbroker.config.checks.also_grants import check_also_grants
 from oauthbroker.config.checks.api import api_of, check_api
 from oauthbroker.config.checks.app import (
     check_client,
-    check_endpoints,
     check_options,
     check_provider,
     check_quirks,
@@ -17,6 +17,7 @@ from oauthbroker.config.checks.app import (
     check_scopes,
 )
 from oauthbroker.config.checks.connect import check_connect_params, connect_params_of
+from oauthbroker.config.checks.endpoints import check_endpoints
 from oauthbroker.config.checks.exchange import check_exchange
 from oauthbroker.config.checks.facts import check_facts
 from oauthbroker.config.checks.flow import check_flow, check_pushing
@@ -31,47 +32,37 @@ from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_endpoints import unused_parts
 from oauthbroker.config.values.preset_merge import MCP, Merged, merge, with_known_provider
 from oauthbroker.config.values.value_sources import source_of
-from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.client_spec import ClientSpec, ValueSource
 from oauthbroker.config.written.resource_specs import OAuthAppSpec
 from oauthbroker.model.apps import App, Client, Owner
-from oauthbroker.model.provider_networks import ProviderNetworks
-from oauthbroker.model.settings import Settings
 from oauthbroker.providers import PresetEndpoints
 
 
-def oauth_drafts(
-    apps: list[Written[OAuthAppSpec]],
-    broker: Written[BrokerSpec],
-    settings: Settings,
-    reach: ProviderNetworks,
-    ca: str,
-    plain_hint: str,
-) -> dict[str, AppDraft]:
+def oauth_drafts(apps: list[Written[OAuthAppSpec]], facts: BrokerFacts) -> dict[str, AppDraft]:
     """Return the apps of the bundle's OAuthApps, after reporting problems."""
-    merged = [merge(with_known_provider(app), settings.public_base_url) for app in apps]
+    merged = [merge(with_known_provider(app), facts.settings.public_base_url) for app in apps]
     for app in merged:
         check_flow(app)
         check_provider(app)
         check_client(app)
-        check_mcp(app, reach)
-        check_endpoints(app, reach)
+        check_mcp(app, facts.reach)
+        check_endpoints(app, facts.reach)
         check_scopes(app)
         check_quirks(app)
         check_pkce(app)
-        check_api(app, reach)
+        check_api(app, facts.reach)
         check_connect_params(app)
-        check_facts(app, reach)
-        check_exchange(app, reach)
-        check_redirect(app, public_base_url=settings.public_base_url)
+        check_facts(app, facts.reach)
+        check_exchange(app, facts.reach)
+        check_redirect(app, public_base_url=facts.settings.public_base_url)
         check_pushing(app)
         check_options(app)
-        check_way_out(app, broker, settings.outgoing_proxy)
-        check_binding(app, settings, login=broker.spec.login is not None)
+        check_way_out(app, facts.broker, facts.settings.outgoing_proxy)
+        check_binding(app, facts.settings, login=facts.broker.spec.login is not None)
         check_identity(app)
     _check_callbacks(merged)
     check_also_grants(merged)
-    drafts = [(app, draft_of(app, ca, plain_hint)) for app in merged]
+    drafts = [(app, draft_of(app, facts.ca, facts.plain_hint)) for app in merged]
     return {app.written.name: draft for app, draft in drafts if draft is not None}
 
 

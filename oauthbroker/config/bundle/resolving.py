@@ -14,7 +14,9 @@ from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.values.value_sources import SecretKey, Source
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import App, BrokerLogin, Bundle, ConnectorAuth
+from oauthbroker.model.apps import App
+from oauthbroker.model.broker_login import BrokerLogin
+from oauthbroker.model.bundle import Bundle, ConnectorAuth
 from oauthbroker.model.client_key import signing_key
 from oauthbroker.model.plugin_resources import PluginResource, PluginResources
 from oauthbroker.model.settings import Settings

@@ -14,7 +14,7 @@ from oauthbroker.config.plugins.named_plugins import read_bundle
 from oauthbroker.config.plugins.plugin_resources import parts
 from oauthbroker.config.problems.problems import Keys, Problems
 from oauthbroker.config.reading.shape import written
-from oauthbroker.config.reading.yaml_reader import is_ambiguous
+from oauthbroker.config.reading.yaml_scalars import is_ambiguous
 from oauthbroker.config.written.client_spec import ValueSource
 
 HIDDEN: Final = "*** hidden"

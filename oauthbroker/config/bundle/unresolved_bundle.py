@@ -12,7 +12,9 @@ from oauthbroker.config.plugins.plugin_resources import PluginDraft
 from oauthbroker.config.problems.problems import ConfigProblem, SourcePlace
 from oauthbroker.config.reading.ignored import IgnoredResource
 from oauthbroker.config.values.value_sources import SecretKey, Source
-from oauthbroker.model.apps import App, Operators, Prompt, ToolAuth
+from oauthbroker.model.apps import App
+from oauthbroker.model.broker_login import Operators, Prompt
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.settings import Settings
 
 

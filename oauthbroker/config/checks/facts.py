@@ -6,8 +6,8 @@ import re
 from typing import Final
 
 from oauthbroker.config.checks.api import api_of
-from oauthbroker.config.checks.app import endpoint_problem, fetched_problem, samples
 from oauthbroker.config.checks.connect import sampled
+from oauthbroker.config.checks.endpoints import endpoint_problem, fetched_problem, samples
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.values.preset_endpoints import params_in
 from oauthbroker.config.values.preset_merge import Merged

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from oauthbroker.config.checks.app import fetched_problem
+from oauthbroker.config.checks.endpoints import fetched_problem
 from oauthbroker.config.checks.outgoing_proxy import lookup_problem
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import Keys, Problems, SourcePlace

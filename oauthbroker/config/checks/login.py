@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from oauthbroker.config.checks.app import check_client, check_endpoints, check_scopes
+from oauthbroker.config.checks.app import check_client, check_scopes
+from oauthbroker.config.checks.endpoints import check_endpoints
 from oauthbroker.config.checks.owner import template_problem
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.preset_merge import Merged, merge
@@ -17,7 +18,7 @@ from oauthbroker.config.written.resource_specs import (
     OwnerSpec,
     RedirectSpec,
 )
-from oauthbroker.model.apps import CONFIRM_SECONDS, LOGIN_NAME, Operators
+from oauthbroker.model.broker_login import CONFIRM_SECONDS, LOGIN_NAME, Operators
 from oauthbroker.model.owner_check import spelling
 from oauthbroker.model.provider_networks import ProviderNetworks
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oauthbroker.config.checks.app import fetched_problem
+from oauthbroker.config.checks.endpoints import fetched_problem
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import Keys
 from oauthbroker.config.values.preset_merge import MCP, Merged

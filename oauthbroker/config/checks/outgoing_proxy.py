@@ -9,8 +9,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from oauthbroker.config.checks.api import api_of
-from oauthbroker.config.checks.app import samples
 from oauthbroker.config.checks.connect import sampled
+from oauthbroker.config.checks.endpoints import samples
 from oauthbroker.config.checks.provider_ca import trusted_ca
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import Keys

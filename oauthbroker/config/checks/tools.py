@@ -22,7 +22,7 @@ from oauthbroker.config.written.resource_specs import (
     ToolAuthSpec,
     ToolSpec,
 )
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.token_request import APP_KINDS
 

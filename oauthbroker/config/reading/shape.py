@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from oauthbroker.config.problems.problems import Keys, Problems, SourcePlace, dotted
 from oauthbroker.config.reading.shaping import Shaping
-from oauthbroker.config.reading.yaml_reader import UNREADABLE, YamlDocument
+from oauthbroker.config.reading.yaml_reader import YamlDocument
+from oauthbroker.config.reading.yaml_scalars import UNREADABLE
 from oauthbroker.config.written.fields import Strict, Tolerant
 from oauthbroker.config.written.kinds import OURS, Kinds, Reader, known_names
 from oauthbroker.config.written.resource_specs import Header

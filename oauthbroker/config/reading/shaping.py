@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from oauthbroker.config.problems.problems import ConfigInvalidError, Keys, Problems, dotted
-from oauthbroker.config.reading.yaml_reader import AMBIGUOUS, AMBIGUOUS_WORDS, UNREADABLE, YamlDocument
+from oauthbroker.config.reading.yaml_reader import YamlDocument
+from oauthbroker.config.reading.yaml_scalars import AMBIGUOUS, AMBIGUOUS_WORDS, UNREADABLE
 from oauthbroker.config.written.fields import Strict
 from oauthbroker.config.written.kinds import Kinds, Reader, known_names
 from oauthbroker.config.written.resource_specs import OAuthAppSpec

@@ -6,9 +6,7 @@ value that two versions of YAML read differently (`0123`, `yes`, `1:20`, `2026-0
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +14,7 @@ import yaml
 
 from oauthbroker.config.problems.problems import MAX_PROBLEMS, ConfigProblem, Keys, Problems, SourcePlace, dotted
 from oauthbroker.config.reading.foreign_resources import is_foreign
+from oauthbroker.config.reading.yaml_scalars import UNREADABLE, scalar
 from oauthbroker.config.written.kinds import OURS, Kinds
 
 MAX_DEPTH: Final = 32
@@ -23,29 +22,7 @@ MAX_PARSED_DEPTH: Final = 128  # of any program's resource: a parser's work grow
 _OPENING: Final = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _CLOSING: Final = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_OLD = yaml.SafeLoader.yaml_implicit_resolvers
-_NULL, _TRUE, _FALSE = {"", "~", "null", "Null", "NULL"}, {"true", "True", "TRUE"}, {"false", "False", "FALSE"}
-_INT = re.compile(r"-?(0|[1-9][0-9]{0,17})")
-_FLOAT = re.compile(r"-?(0|[1-9][0-9]{0,17})\.[0-9]{1,17}")
-_NEW_NUMBER = re.compile(
-    r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|\.(inf|Inf|INF))|\.(nan|NaN|NAN)"
-)
 _SYNTAX_ADVICE = "check indentation, quotes and brackets around this place"
-
-
-class Odd(Enum):
-    """What stands in the data instead of a value."""
-
-    AMBIGUOUS = "a bare scalar that YAML 1.1 and 1.2 read differently: neither text nor a number here"
-    UNREADABLE = "refused already, and not reported twice"
-
-
-AMBIGUOUS_WORDS: Final = (
-    "YAML versions disagree what this is",
-    "put it into quotes, or write a plain number, true or false",
-)
-AMBIGUOUS: Final = Odd.AMBIGUOUS
-UNREADABLE: Final = Odd.UNREADABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +149,7 @@ class _Builder:
                 self.refuse(event, "YAML aliases are not read", "write the value out here")
                 self.place(event, self.texts.get(str(event.anchor), UNREADABLE))
             case yaml.ScalarEvent():
-                value = UNREADABLE if self.decorated(event) else _scalar(event)
+                value = UNREADABLE if self.decorated(event) else scalar(event)
                 self.texts[str(event.anchor)] = value
                 self.place(event, value)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
@@ -284,26 +261,3 @@ def _syntax_problem(text: str, place: SourcePlace) -> ConfigProblem:
             tab = SourcePlace(place.file, at, margin.index("\t") + 1)
             return ConfigProblem.at(tab, "", "a tab in the indentation", "indent with spaces", root=True)
     return ConfigProblem.at(place, "", "this is not well-formed YAML", _SYNTAX_ADVICE, root=True)
-
-
-def _scalar(event: Any) -> Any:
-    """Return a scalar's value. Quoted and block scalars are text. Bare ones are what both YAML versions agree on, else
-    ambiguous."""
-    text: str = event.value
-    if not event.implicit[0]:
-        return text
-    if text in _NULL:
-        return None
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE
-    if _INT.fullmatch(text):
-        return int(text)
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    return AMBIGUOUS if is_ambiguous(text) else text
-
-
-def is_ambiguous(text: str) -> bool:
-    """Return whether a bare scalar is a number, a date or a word of some version of YAML."""
-    old = [pattern for _, pattern in [*_OLD.get(text[0], ()), *_OLD.get(None, ())]]
-    return any(pattern.match(text) for pattern in old) or _NEW_NUMBER.fullmatch(text) is not None

@@ -9,7 +9,7 @@ from pydantic import Field
 from oauthbroker.config.written.client_spec import ClientSpec, LoginEndpointsSpec, SecretSource, ValueSource
 from oauthbroker.config.written.fields import Strict, Text, Texts
 from oauthbroker.core.words import Locale
-from oauthbroker.model.apps import Prompt
+from oauthbroker.model.broker_login import Prompt
 from oauthbroker.model.settings import Consistency
 
 

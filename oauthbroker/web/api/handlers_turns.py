@@ -10,7 +10,7 @@ from starlette.responses import Response
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.token_request import app_name
 from oauthbroker.model.turn import Turn, TurnAuth
 from oauthbroker.model.turn_token import narrow

@@ -20,7 +20,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import decode_object
 from oauthbroker.model.token_request import call_ref
 from oauthbroker.model.token_results import Ready
-from oauthbroker.tokens.issuance import Issuance
+from oauthbroker.tokens.issuance import Issuance, Words
 from oauthbroker.tokens.token_issuer import TokenIssuer
 from oauthbroker.web.api.authentication import TURN_BEARER, bearer_of
 from oauthbroker.web.api.handler_call import encoded
@@ -37,7 +37,6 @@ LONGEST_BODY = 2048
 ASK_SECONDS = 1.0  # for the store's word, before the general way begins
 MOST_BODIES = 1_000
 Headers = Sequence[tuple[bytes, bytes]]
-Words = tuple[str, tuple[str, ...] | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class WarmTokens:
         words = (
             self._bodies.get(body) or _words(body) if admitted is not None and admitted.token_holder.issued else None
         )
-        if admitted is None or words is None or (*words, None) not in admitted.token_holder.issued:
+        if admitted is None or words is None or words not in admitted.token_holder.issued:
             return None
         return self._ask(head.digest, admitted, body, words)
 
@@ -103,7 +102,7 @@ class WarmTokens:
         begun, confirmed = self._log.begin_request(), None
         with suppress(BrokerError, TimeoutError):  # the general way asks again, and reports it
             async with asyncio.timeout(ASK_SECONDS):
-                confirmed = await self._issuer.confirm(admitted.token_holder, *words, turn=admitted.version)
+                confirmed = await self._issuer.confirm(admitted.token_holder, words, turn=admitted.version)
         if confirmed is None or self._turns.admitted(digest) != admitted:
             return None
         return self._answer(begun, admitted.token_holder, body, confirmed)
@@ -115,7 +114,7 @@ class WarmTokens:
         words = known if known is not None else _words(body)
         if words is None or not self._limits.admits(token_holder.turn_id):
             return None
-        issuance = self._issuer.reissue(token_holder, *words, confirmed=confirmed)
+        issuance = self._issuer.reissue(token_holder, words, confirmed=confirmed)
         if issuance is None:
             self._limits.give_back(token_holder.turn_id)
             return None
@@ -142,7 +141,7 @@ def _words(body: bytes) -> Words | None:
         asked = validated(TokenRequest, decode_object(body, Code.REQUEST_INVALID))
         scopes = None if asked.scopes is None else tuple(asked.scopes)
         ref = ref_of(asked.oauthAppRef)
-        words = call_ref(ref, asked.account), scopes, asked.minTtlSeconds
+        words = call_ref(ref, asked.account), scopes, asked.minTtlSeconds, None
     except BrokerError:
         return None
     return None if asked.switchAccount or ref.startswith("CredentialApp/") else words  # of which no token is issued

@@ -11,9 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from oauthbroker.authorization.pages_service import AlreadyConnected
+from oauthbroker.authorization.page_results import AlreadyConnected
 from oauthbroker.core.errors import BrokerError, Code, Locale
-from oauthbroker.web.html.consent_html import Outcome, render_outcome
+from oauthbroker.web.html.ending_html import Outcome, render_outcome
 from oauthbroker.web.html.rendering import Page
 from oauthbroker.web.middleware.access_log import note_refusal, request_id
 from oauthbroker.web.middleware.security_headers import security_headers

@@ -1,5 +1,5 @@
-"""The pages between link and grant: connect, leaving, confirmation of the browser by the runtime or a login, and how it
-ended. Server-rendered, no script."""
+"""The pages between link and grant: connect, leaving, and confirmation of the browser by the runtime or a
+login. Server-rendered, no script."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import segno
 from markupsafe import Markup
 
 from oauthbroker.authorization.credential_entry import FieldsRefused
-from oauthbroker.authorization.pages_service import AuthorizationEnd, Invitation, Step
+from oauthbroker.authorization.page_results import Invitation, Step
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.connect_params import ConnectParam
@@ -22,7 +22,7 @@ from oauthbroker.model.provider_api import ApiHost
 from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.records.pending_code import grouped
 from oauthbroker.web.html.rendering import Page, page
-from oauthbroker.web.html.scope_sentences import provider_title, scope_line
+from oauthbroker.web.html.scope_sentences import SCOPES_SHOWN, provider_title, scope_line
 from oauthbroker.web.html.shown_names import (
     HOST_LIMIT,
     Titles,
@@ -36,19 +36,13 @@ from oauthbroker.web.html.shown_names import (
 )
 from oauthbroker.web.words import PAGES, Words
 
-Outcome = Literal["connected", "denied", "unfinished", "failed", "expired", "missing"]
 DECISION_FIELD = "decision"
 PARAM, LABEL, LONGEST_LABEL = "param.", "label", 40  # fields of the form
 CREDENTIAL = "credential."
-CHOICE_FIELD = "choice"
 CONTINUE, CANCEL = "continue", "cancel"
 # The fields are at fault.
 REFUSED = frozenset({Code.CREDENTIAL_REFUSED, Code.SUBJECT_MISMATCH, Code.SUBJECT_UNVERIFIABLE})
-_SCOPES_SHOWN = 100
 _HOSTS_SHOWN = 3
-_STATUS: dict[Outcome, int] = {
-    "connected": 200, "denied": 200, "unfinished": 403, "failed": 500, "expired": 400, "missing": 404,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +189,8 @@ def _request_words(view: ConnectView, locale: Locale) -> dict[str, Any]:
         "provider": provider_title(provider, view.provider_host) or asked.app.display_name,
         "sharing": text.subject_shared if asked.app.subject_mode == "global" else text.subject_personal,
         "expiry": Markup('<time datetime="{}">{}</time>').format(printed(asked.expires_at), _expiry(view, text)),
-        "scopes": [scope_line(provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],
-        "more_scopes": max(0, len(scopes) - _SCOPES_SHOWN),
+        "scopes": [scope_line(provider, scope, locale) for scope in scopes[:SCOPES_SHOWN]],
+        "more_scopes": max(0, len(scopes) - SCOPES_SHOWN),
         "scopes_for_user": [scope_line(provider, scope, locale) for scope in asked.scopes_for_user],
     }
 
@@ -257,79 +251,3 @@ def render_wrong_account(login_endpoint: str, locale: Locale) -> Page:
     lead, hint = phrase(text.login_wrong_lead, host=host), phrase(text.login_wrong_hint, host=host)
     words: dict[str, Any] = {"status": BrokerError(Code.SUBJECT_MISMATCH).status, "may_change": False}
     return page("message.html", locale, kind="failed", **titled(text.login_wrong_title), lead=lead, hint=hint, **words)
-
-
-def render_done(ending: AuthorizationEnd, token: str, locale: Locale) -> Page:
-    """Render the connected account, its permissions, and the way to the page where it can be disconnected: a button for
-    a user who is proven, who has a `token` for its form, else where to get a link."""
-    app, scopes = ending.app, ending.scopes or ()
-    return page(
-        "done.html",
-        locale,
-        referrer_policy="same-origin",
-        kind="connected",
-        title=plain_phrase(PAGES[locale].connected_title, app=app.display_name),
-        app_name=app.display_name,
-        account=ending.account,
-        account_name=ending.account_name,
-        chosen=ending.chosen,
-        token=token,
-        scopes=[scope_line(app.provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],
-        more_scopes=max(0, len(scopes) - _SCOPES_SHOWN),
-        is_known=ending.scopes is not None and app.credential is None,
-        is_own=ending.is_own,
-    )
-
-
-def render_choice(ending: AuthorizationEnd, action: str, token: str, locale: Locale) -> Page:
-    """Render the elements that the provider lists for this account, none of them selected."""
-    app, text = ending.app.display_name, PAGES[locale]
-    shown = [(it.label, [str(fact) for fact in it.facts.values() if fact != it.label]) for it in ending.candidates]
-    return page(
-        "choice.html",
-        locale,
-        referrer_policy="same-origin",
-        kind="unfinished",
-        title=plain_phrase(text.choice_title, app=app),
-        app_name=app,
-        action=action,
-        token=token,
-        candidates=shown,
-    )
-
-
-def render_outcome(
-    outcome: Outcome,
-    code: Code | None = None,
-    app_name: str | None = None,
-    locale: Locale = "en",
-    *,
-    status: int | None = None,
-    reference: str = "",
-    sentence: str = "",
-) -> Page:
-    """Render the outcome. With a code, its sentence and status; without, the same fixed words for every cause.
-
-    `reference` is the request id, shown on `failed` pages to quote when asking for help. `status` overrides,
-    and so does `sentence`, which fills in the words of an error.
-    """
-    titles, lead = _ending(outcome, app_name, locale)
-    lead = sentence or (BrokerError(code).message(locale) if code else lead)
-    status = status or (BrokerError(code).status if code else _STATUS[outcome])
-    return page("outcome.html", locale, status=status, kind=outcome, **titles, lead=lead, reference=reference)
-
-
-def _ending(outcome: Outcome, app_name: str | None, locale: Locale) -> tuple[Titles, str]:
-    text = PAGES[locale]
-    if outcome == "connected" and app_name:
-        return titled(text.connected_title, app=app_name), text.connected_lead
-    sentences: dict[Outcome, tuple[str, str]] = {
-        "connected": (text.connected_title_plain, text.connected_lead),
-        "denied": (text.denied_title, text.denied_lead),
-        "unfinished": (text.unfinished_title, text.unfinished_lead),
-        "failed": (text.failed_title, text.failed_lead),
-        "expired": (text.expired_title, text.expired_lead),
-        "missing": (text.missing_title, text.missing_lead),
-    }
-    title, lead = sentences[outcome]
-    return titled(title), lead

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from oauthbroker.core.errors import Locale
 from oauthbroker.web.words import SECTIONS
 
+SCOPES_SHOWN = 100  # of one request or grant, on a page
 _BRANDS = {"slack": "Slack", "github": "GitHub", "google": "Google", "microsoft": "Microsoft"}
 
 

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 from oauthbroker.admin.admin_actions import Admin
 from oauthbroker.admin.operator_login import CALLBACK_PATH
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import LOGIN_NAME
+from oauthbroker.model.broker_login import LOGIN_NAME
 from oauthbroker.web.gate import csrf
 from oauthbroker.web.html import admin_html as views
 from oauthbroker.web.html.admin_html import HOME, AdminLayout

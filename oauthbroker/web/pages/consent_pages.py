@@ -1,8 +1,7 @@
-"""The consent pages: the request, the way to the provider, the app's own callback, and how it ended."""
+"""The consent pages: the request, the way to the provider, the app's own callback, and the step after it."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
@@ -13,22 +12,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
-from oauthbroker.authorization.pages_service import (
-    AuthorizationEnd,
-    PagesService,
-    locator_of_callback,
-    locator_of_link,
-)
+from oauthbroker.authorization.page_results import AuthorizationEnd
+from oauthbroker.authorization.pages_service import PagesService, locator_of_callback, locator_of_link
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import LOGIN_NAME, App
+from oauthbroker.model.apps import App
+from oauthbroker.model.broker_login import LOGIN_NAME
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.web.gate import error_responses
 from oauthbroker.web.gate.browsers import Browsers, is_prefetch
 from oauthbroker.web.html import consent_html as views
 from oauthbroker.web.html.consent_html import (
     CANCEL,
-    CHOICE_FIELD,
     CONTINUE,
     DECISION_FIELD,
     ConnectView,
@@ -42,9 +37,6 @@ from oauthbroker.web.pages.retry_pages import AGAIN, RetryPages
 
 TRUTH_SECONDS = 3600  # that a session's cookie outlives its link, so that its browser can be told the outcome
 NEXT = "/next"
-CONNECTED = "/connected/{app}"
-CHOICE = "/next/{session}/choice"
-_NUMBER = re.compile(r"[0-9]{1,3}")
 # The refusals of a credential after which its page comes again.
 TRY_AGAIN = frozenset(
     {Code.REQUEST_INVALID, Code.CREDENTIAL_REFUSED, Code.CREDENTIAL_UNCHECKED, Code.SUBJECT_MISMATCH,
@@ -63,7 +55,6 @@ class ConsentPages:
     browsers: Browsers
     _: KW_ONLY
     reconnect: Callable[[str], Awaitable[str]]
-    enter: Callable[[Request, str, str], Awaitable[Response]]
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes of the apps that are configured by now."""
@@ -73,14 +64,10 @@ class ConsentPages:
             route("/connect/{ticket}", self.show_connect, "GET", "HEAD"),
             route("/connect/{ticket}", self.answer_connect, "POST"),
             route("/connect/again/{notice}", self.connect_again, "GET"),
-            route(CONNECTED, self.show_connected, "GET"),
-            route(CONNECTED, self.open_connections, "POST"),
-            route("/declined/{app}", self.show_declined, "GET"),
             route(f"{NEXT}/{{session}}", self.show_next, "GET"),
             route("/connect", self.show_private, "GET", "HEAD"),
             route("/clients/{app}.json", self.show_client, "GET"),
             route(AGAIN, self.retry.again, "POST"),
-            route(CHOICE, self.choose, "POST"),
             *([route(login.app.redirect.callback_path, self.log_in, "GET")] if login is not None else []),
             *(route(app.redirect.callback_path, self.callback_of(app), "GET") for app in with_callback),
         ]
@@ -233,53 +220,6 @@ class ConsentPages:
             return offered
         note_refusal(request.scope, refused)
         return render_wrong_account(place, self.browsers.locale(request)).response()
-
-    async def show_connected(self, request: Request) -> Response:
-        """Show the result at a clean address after the callback, so that no code stays in the history (case 92)."""
-        ending = await self._just_ended(request, None)
-        locale, key = self.browsers.locale(request, ending.locale), self.browsers.key(request)
-        if ending.candidates:
-            path = CHOICE.format(session=f"as-{ending.locator}")
-            page = views.render_choice(ending, self.browsers.url(path), self.browsers.field(key, path), locale)
-        else:
-            token = self.browsers.field(key, CONNECTED.format(app=ending.app.name)) if ending.user else ""
-            page = views.render_done(ending, token, locale)
-        return page.response(set_cookies=[self.browsers.key_cookie(key)])
-
-    async def open_connections(self, request: Request) -> Response:
-        """Handle the button to the user's connections, in the browser that has just proven to be that user."""
-        path = CONNECTED.format(app=request.path_params["app"])
-        await self.browsers.form(request, self.browsers.key(request), path)
-        ending = await self._just_ended(request, None)
-        if not ending.user:
-            raise BrokerError(Code.STATE_UNKNOWN, note="this browser has not proven to be the user")
-        return await self.enter(request, ending.user, ending.locator)
-
-    async def choose(self, request: Request) -> Response:
-        """Handle the user's choice, and show the result anew. Without a choice the page comes again."""
-        session = request.path_params["session"]
-        fields = await self.browsers.form(request, self.browsers.key(request), CHOICE.format(session=session))
-        locator, said = locator_of(session), fields.get(CHOICE_FIELD, "")
-        if not _NUMBER.fullmatch(said):
-            raise BrokerError(Code.REQUEST_INVALID, note="choice")
-        app = await self.consent.choose(locator, self.browsers.session(request, locator), int(said))
-        return self.browsers.arrived(f"/connected/{app.name}", locator)
-
-    async def show_declined(self, request: Request) -> Response:
-        ending = await self._just_ended(request, Code.PROVIDER_DENIED)
-        locale = self.browsers.locale(request, ending.locale)
-        return views.render_outcome("denied", None, ending.app.display_name, locale).response()
-
-    async def _just_ended(self, request: Request, code: Code | None) -> AuthorizationEnd:
-        """Return the end of this browser's session, if that was with `code`. Every other browser is told that there is
-        nothing here, for every name of an app."""
-        locator, ending = self.browsers.arrived_from(request), None
-        if locator is not None:
-            cookie = self.browsers.session(request, locator)
-            ending = await self.consent.outcome(request.path_params["app"], locator, cookie)
-        if ending is None or ending.code is not code:
-            raise HTTPException(404)
-        return ending
 
     async def show_next(self, request: Request) -> Response:
         """Show the step after the callback where the runtime confirms the browser first, or after the login. A clean

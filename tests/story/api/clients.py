@@ -13,7 +13,7 @@ import uvicorn
 from oauthbroker.broker import Broker
 from oauthbroker.client import Options, Runtime, SessionOutcome, SyncRuntime, TokenResult, Turn
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.web.middleware.access_log import uvicorn_options
 
 Way = Literal["embedded", "async", "sync"]

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import jsonschema_rs
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.testing import Canaries
 from oauthbroker.web.api.call_table import OPERATIONS, PROBES, Operation
 from oauthbroker.web.api.openapi import DOCUMENT, described, document, schema_of

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from oauthbroker.audit import AuditEntry
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, user_app

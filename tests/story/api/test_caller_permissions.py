@@ -16,7 +16,7 @@ from oauthbroker.access.turn_token_cache import KnownTokens
 from oauthbroker.audit import CallRefused, TokenIssued
 from oauthbroker.core.clock import from_iso
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.settings import ApiSocket, Settings, SocketCaller
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock

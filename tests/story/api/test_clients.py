@@ -26,7 +26,7 @@ from oauthbroker.client import (
     SyncRuntime,
 )
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit import planted_records

@@ -13,7 +13,7 @@ import pytest
 
 from oauthbroker.client import AuthorizationRequired, OAuth, Runtime
 from oauthbroker.events.port import Depth
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.running_broker import BASE, Harness, global_app, running, turn

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.api.call_table import OPERATIONS, Operation
 from oauthbroker.web.api.openapi import codes_of, described, document

@@ -23,7 +23,7 @@ from oauthbroker.audit.formatting import line_of
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.observability.logging import json_log

@@ -16,7 +16,7 @@ import pytest
 
 from oauthbroker import open_broker
 from oauthbroker.audit.memory import AuditList
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import BROKER, START_SECONDS, Desk, command, free_port, log_lines, serving

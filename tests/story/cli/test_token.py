@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.client import Runtime
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, connect_through
 from tests.kit.cli import MAIN, Desk, Done, command, environment, serving
 from tests.kit.running_broker import turn

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.access.turn_token_cache import Known, KnownTokens, TurnTokenHolder
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.turn import Turn
 from oauthbroker.records.turn_record import TurnRecord

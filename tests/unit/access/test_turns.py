@@ -18,7 +18,8 @@ from oauthbroker.audit import AuditEntry, TurnBegun, TurnEnded
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import App, Bundle, ToolAuth
+from oauthbroker.model.apps import App
+from oauthbroker.model.bundle import Bundle, ToolAuth
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.model.turn_token import TurnToken, narrow

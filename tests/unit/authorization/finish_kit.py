@@ -9,6 +9,7 @@ from typing import Any
 
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.authorization.finish import Finish
+from oauthbroker.authorization.waiting_sessions import WaitingSessions
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
@@ -77,7 +78,7 @@ class FinishWorld:
         self.revoked, self.is_revoked = list[IssuedTokens](), True
         others: Any = self
         self.finish = Finish(
-            repository=self.repository, owners=others, facts=others, clock=self.clock, audit=self.audit, metrics=self.metrics,
+            repository=self.repository, waiting=WaitingSessions(self.repository, self.clock), owners=others, facts=others, clock=self.clock, audit=self.audit, metrics=self.metrics,
             open_sessions=self.open_sessions, clients=self.clients, revoke=others, outbox=self.outbox, log=self.log,
         )  # fmt: skip
 

@@ -13,7 +13,8 @@ from oauthbroker.audit import ConnectStarted, RequestWithdrawn
 from oauthbroker.authorization.connect import Connect, Departure
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, digest_of
-from oauthbroker.model.apps import App, BrokerLogin
+from oauthbroker.model.apps import App
+from oauthbroker.model.broker_login import BrokerLogin
 from oauthbroker.records import Attempt, AuthSession, Login
 from oauthbroker.records.auth_session import MAX_PRESSES, Claim
 from oauthbroker.records.device_authorization import Device

@@ -18,6 +18,7 @@ from oauthbroker.authorization.device_polling import (
     SLOW_DOWN_SECONDS,
     Polling,
 )
+from oauthbroker.authorization.device_tokens import DeviceTokens
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App
@@ -61,7 +62,7 @@ class World(FinishWorld):
         """Return the polls of one more process on this store."""
         others: Any = self
         return Polling(
-            repository=self.repository, asker=others, discovery=others, finish=self.finish, apps=self.apps,
+            repository=self.repository, tokens=DeviceTokens(asker=others, discovery=others, clock=self.clock), finish=self.finish, apps=self.apps,
             clock=self.clock, limits=Limits(provider_seconds=7, sweep_seconds=SWEEP), log=self.log, **more,
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ import pytest
 
 from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load, resolve
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 
 CANARY = "plantedQ3Xw9"
 MARK = "@@"

@@ -8,7 +8,8 @@ import pytest
 
 from oauthbroker.config import ConfigInvalidError, load, resolve
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import IdentityRule, Operators
+from oauthbroker.model.apps import IdentityRule
+from oauthbroker.model.broker_login import Operators
 from tests.unit.config.bundles import APP, BROKER, GLOBAL, edited, problems_in, write
 from tests.unit.config.refusals import LOGIN
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from oauthbroker.config import load, resolve
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle, IdentityRule, ToolAuth
+from oauthbroker.model.apps import IdentityRule
+from oauthbroker.model.bundle import Bundle, ToolAuth
 
 EXAMPLE = Path(__file__).parents[3] / "config"
 

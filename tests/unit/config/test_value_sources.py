@@ -12,7 +12,7 @@ from joserfc.jwk import ECKey
 
 from oauthbroker.config import ConfigInvalidError, load, resolve
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from tests.unit.config.bundles import (
     APP,
     BROKER,

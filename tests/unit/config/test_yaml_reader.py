@@ -17,7 +17,8 @@ from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.reading import yaml_reader
 from oauthbroker.config.reading.files import MAX_BYTES, MAX_FILES
-from oauthbroker.config.reading.yaml_reader import AMBIGUOUS, MAX_DEPTH, MAX_PARSED_DEPTH, UNREADABLE, YamlDocument
+from oauthbroker.config.reading.yaml_reader import MAX_DEPTH, MAX_PARSED_DEPTH, YamlDocument
+from oauthbroker.config.reading.yaml_scalars import AMBIGUOUS, UNREADABLE
 from tests.unit.config.bundles import APP, CANARY, everything_said, refused, write
 
 

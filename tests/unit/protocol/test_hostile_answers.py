@@ -23,7 +23,7 @@ from oauthbroker.protocol.answer_checks import date_of, retry_after_seconds
 from oauthbroker.protocol.client_credentials import client_credentials_response
 from oauthbroker.protocol.device_messages import device_response, device_token_response
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
-from oauthbroker.protocol.identity import render, userinfo_response
+from oauthbroker.protocol.identity import render
 from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.metadata import keys_response, metadata_response
 from oauthbroker.protocol.network.transport import check_url
@@ -32,6 +32,7 @@ from oauthbroker.protocol.refresh_messages import RefreshRefused, refresh_respon
 from oauthbroker.protocol.revocation_messages import revoke_response
 from oauthbroker.protocol.token_endpoint import TokenResponse, token_response
 from oauthbroker.protocol.token_fields import YEAR_SECONDS
+from oauthbroker.protocol.userinfo import userinfo_response
 from tests.unit.protocol.id_token_kit import KEYS, NONCE, NOW, RSA, T, b64
 from tests.unit.protocol.kit import APP, ISSUER, with_habits
 

@@ -19,10 +19,11 @@ from oauthbroker.model.owner_check import OwnerFacts
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.identity import OwnerReader, render, userinfo_request, userinfo_response
+from oauthbroker.protocol.identity import OwnerReader, render
 from oauthbroker.protocol.messages import reveal
 from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.protocol.token_endpoint import TokenResponse
+from oauthbroker.protocol.userinfo import userinfo_request, userinfo_response
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import (
     APP,

@@ -15,11 +15,11 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App
 from oauthbroker.protocol.answer_checks import date_of, lookup
 from oauthbroker.protocol.authorization_request import authorization_params, new_attempt
-from oauthbroker.protocol.identity import userinfo_request, userinfo_response
 from oauthbroker.protocol.messages import ProviderRequest, encode_form, encode_json, reveal
 from oauthbroker.protocol.par import par_request, pushed_url
 from oauthbroker.protocol.refresh_messages import RefreshRefused, refresh_request, refresh_response
 from oauthbroker.protocol.token_endpoint import TokenResponse, code_request, token_response
+from oauthbroker.protocol.userinfo import userinfo_request, userinfo_response
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, answer, assert_clean, code_of, with_habits
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.records import Grant, RefreshState
+from oauthbroker.records import Grant, RefreshState, overlapping_refreshes
 from tests.kit.samples import NOW, grant_with, token_with
 
 SPARE, OLD = Secret("a-spare-refresh-token"), Secret("the-old-refresh-token")
@@ -186,9 +186,9 @@ def fences(begun: Grant) -> list[tuple[str, Grant]]:
 
 def test_only_the_attempt_that_the_grant_names_may_commit() -> None:
     begun = grant_with(refresh_state=FIRST)
-    assert begun.is_attempted_as(begun)
+    assert overlapping_refreshes.is_attempted_as(begun, begun)
     for why, there in fences(begun):
-        assert not there.is_attempted_as(begun), why
+        assert not overlapping_refreshes.is_attempted_as(there, begun), why
 
 
 @pytest.mark.parametrize("refused", ["with a spare", "without"])
@@ -203,7 +203,7 @@ def test_a_refusal_keeps_a_new_spare_and_takes_no_token_of_another_attempt_away(
     }[there]
     spare = SPARE if refused == "with a spare" else None
     state = after(FIRST, Code.ID_TOKEN_INVALID if spare else Code.REAUTH_REQUIRED, spent=True, came=True, spare=spare)
-    changed = newest.after_refusal(begun, begun.refused(state, LATER, rejected=False))
+    changed = overlapping_refreshes.after_refusal(newest, begun, begun.refused(state, LATER, rejected=False))
     if there == "revoked" or (there == "another attempt" and spare is None):
         assert changed is None
         return

@@ -17,7 +17,7 @@ from oauthbroker.access.browser_sessions import BROWSER_SESSION_SECONDS, Browser
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.settings import Settings
 from oauthbroker.records.api_key import ApiKey

@@ -11,7 +11,7 @@ from oauthbroker.audit import TokenInjected, TokenIssued, TokenRejected
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection.targets import Target
-from oauthbroker.model.apps import Bundle, ToolAuth
+from oauthbroker.model.bundle import Bundle, ToolAuth
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.testing import IdentityProvider, TestClock

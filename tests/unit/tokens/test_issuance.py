@@ -17,7 +17,7 @@ from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit import AuditEntry, TokenIssued
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Bundle, ToolAuth
+from oauthbroker.model.bundle import Bundle, ToolAuth
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.token_results import Failed, Ready, TokenResult
@@ -29,6 +29,7 @@ from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tokens.context import OAuthContext
 from oauthbroker.tokens.decision import Need, UseToken, decide
+from oauthbroker.tokens.issuance import words_of
 from oauthbroker.tokens.issuance_cache import MOST_REMEMBERED, Issuances
 from oauthbroker.tokens.token_call import Caller
 from tests.kit.running_broker import ALICE, BOB, Harness, global_app, running, turn, user_app
@@ -53,7 +54,7 @@ def caller_of(context: OAuthContext) -> Caller:
 
 
 def again(harness: Harness, context: OAuthContext, *words: Any) -> Ready | None:
-    issuance = harness.parts.token_issuer.reissue(caller_of(context), "mail", *(words or (None, None)))
+    issuance = harness.parts.token_issuer.reissue(caller_of(context), words_of("mail", *(words or (None, None))))
     return None if issuance is None else issuance.fresh()
 
 

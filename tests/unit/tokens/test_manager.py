@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.records import Grant, RefreshState
 from oauthbroker.records.refresh_state import Ended

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.settings import Limits

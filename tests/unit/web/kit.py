@@ -15,7 +15,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message
 
-from oauthbroker.authorization.pages_service import Invitation
+from oauthbroker.authorization.page_results import Invitation
 from oauthbroker.core.clock import Clock
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.observability.logging import json_log

@@ -7,23 +7,15 @@ from datetime import timedelta, timezone
 
 import pytest
 
-from oauthbroker.authorization.pages_service import AlreadyConnected, AuthorizationEnd
+from oauthbroker.authorization.page_results import AlreadyConnected, AuthorizationEnd
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.apps import App, Owner
 from oauthbroker.model.local_turn import AGENT, SUBJECT
 from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.records.open_facts import Candidate
 from oauthbroker.web.gate.error_responses import error_page
-from oauthbroker.web.html.consent_html import (
-    Outcome,
-    render_choice,
-    render_connect,
-    render_credential,
-    render_device,
-    render_done,
-    render_leaving,
-    render_outcome,
-)
+from oauthbroker.web.html.consent_html import render_connect, render_credential, render_device, render_leaving
+from oauthbroker.web.html.ending_html import Outcome, render_choice, render_done, render_outcome
 from oauthbroker.web.html.rendering import Page
 from oauthbroker.web.middleware.security_headers import stylesheet
 from oauthbroker.web.words import PAGES

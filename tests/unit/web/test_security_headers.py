@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from oauthbroker.web.html.consent_html import render_connect, render_outcome
+from oauthbroker.web.html.consent_html import render_connect
+from oauthbroker.web.html.ending_html import render_outcome
 from oauthbroker.web.middleware.security_headers import content_security_policy, security_headers, stylesheet
 from tests.unit.web.kit import Document, a_view
 

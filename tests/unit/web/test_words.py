@@ -100,7 +100,7 @@ from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.core.errors import LOCALES, BrokerError, Code
 from oauthbroker.model.turn import Turn, whole_turn
 from oauthbroker.web.api.request_models import TurnBody
-from oauthbroker.web.html.consent_html import render_outcome
+from oauthbroker.web.html.ending_html import render_outcome
 from oauthbroker.web.words import locale_of
 
 chosen = locale_of("eo-XX, ko;q=0.5", "en")

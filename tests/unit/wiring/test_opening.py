@@ -12,7 +12,7 @@ import pytest
 
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Bundle
+from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES

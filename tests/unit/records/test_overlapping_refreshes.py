@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.records import Grant, RefreshState, Token
+from oauthbroker.records import Grant, RefreshState, Token, overlapping_refreshes
 from tests.kit.samples import NOW, grant_with, token_with
 
 OLD, SPARE = Secret("the-old-refresh-token"), Secret("the-old-spare")
@@ -38,10 +38,14 @@ def answered(newest: Grant, sent: Grant, attempt: str, answer: str) -> Grant:
         case "death":
             return newest
         case "a token":
-            if newest.awaits_answer_of(sent):
+            if overlapping_refreshes.awaits_answer_of(newest, sent):
                 grant = newest.refreshed(token, ("read",), NOW)
-                return grant if newest.is_attempted_as(sent) else grant.beside(newest.refresh_state, sent)
-            return newest.adopting(sent, token) or newest
+                return (
+                    grant
+                    if overlapping_refreshes.is_attempted_as(newest, sent)
+                    else overlapping_refreshes.beside(grant, newest.refresh_state, sent)
+                )
+            return overlapping_refreshes.adopting(newest, sent, token) or newest
     code, spent, came, spare = {
         "a refused token": (Code.SCOPE_EXCEEDED, True, True, brought_by(attempt)),
         "a refusal": (Code.REAUTH_REQUIRED, True, False, None),
@@ -49,7 +53,7 @@ def answered(newest: Grant, sent: Grant, attempt: str, answer: str) -> Grant:
         "not sent": (Code.PROVIDER_UNREACHABLE, False, False, None),
     }[answer]
     state = sent.refresh_state.after(code, spent=spent, came=came, spare=spare, at=NOW)
-    return newest.after_refusal(sent, sent.refused(state, NOW, rejected=False)) or newest
+    return overlapping_refreshes.after_refusal(newest, sent, sent.refused(state, NOW, rejected=False)) or newest
 
 
 @pytest.mark.parametrize("spare", [None, SPARE], ids=["no spare", "a spare"])
@@ -83,7 +87,9 @@ def test_a_spare_that_came_after_a_new_consent_is_kept_where_that_kept_the_spent
     consented = grant_with(token=token_of("consent", OLD))
     spare = brought_by(FIRST) if code is Code.SCOPE_EXCEEDED else None
     state = sent.refresh_state.after(code, spent=True, came=spare is not None, spare=spare, at=NOW)
-    changed = consented.after_refusal(sent, sent.refused(state, NOW, rejected=False)) or consented
+    changed = (
+        overlapping_refreshes.after_refusal(consented, sent, sent.refused(state, NOW, rejected=False)) or consented
+    )
     assert changed.token == consented.token
     assert changed.refresh_tokens == ((spare, OLD) if spare is not None else (OLD,))
 
