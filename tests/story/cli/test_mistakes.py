@@ -250,6 +250,7 @@ typed("a secret on the command line", f"secrets set mail client_secret {PASSWORD
 typed("nothing to confirm with", "keys retire", "cannot be undone", ANYTHING, "--yes")
 typed("a file of tokens that there is not", "grants import nope.jsonl", "cannot be read", "nope.jsonl", "Name a file that you may read")
 typed("a typo of an app at an import", "grants import - --app mial", "no app mial", "Did you mean mail?", "Nothing was changed", stdin='{"subject": "idp:user:U1"}')
+typed("a typo of an app in a line of an import", "grants import -", "line 1: No app is called mial", ANYTHING, "Did you mean mail?", stdin='{"app": "mial", "subject": "idp:user:U1", "refreshToken": "r"}')
 typed("lines that are no tokens", "grants import - --app mail", "not one JSON object", "line 1", "nothing of this file was used", stdin="{bad")
 typed("a provider that there is not", "providers show gihtub", "no preset of that name", ANYTHING, "github")
 typed("a health check of no broker", "health", "No broker answers", "port {port}", "oauthbroker serve")
