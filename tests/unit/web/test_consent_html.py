@@ -24,7 +24,7 @@ from oauthbroker.web.html.consent_html import (
     render_leaving,
     render_outcome,
 )
-from oauthbroker.web.html.rendering import Page, plain_phrase
+from oauthbroker.web.html.rendering import Page
 from oauthbroker.web.middleware.security_headers import stylesheet
 from oauthbroker.web.words import PAGES
 from tests.kit.samples import app_with
@@ -96,7 +96,7 @@ def test_a_person_who_connects_for_themselves_reads_of_no_agent(
     ending = AuthorizationEnd(app=app, is_own=is_own)
     choice = Document(render_choice(ending, "/choose", "", locale).html).text
     assert is_own is (text.choice_hint_own in choice)
-    assert is_own is (plain_phrase(text.choice_lead_own, app="Team chat") in choice)
+    assert is_own is (text.choice_lead_own.format(app="Team chat") in choice)
     assert is_own is (text.choice_hint not in choice)
     again = Document(error_page(AlreadyConnected("Team chat", is_own=is_own), locale).html).text
     assert is_own is (text.connected_lead_own in again)
