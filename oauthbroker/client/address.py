@@ -33,7 +33,7 @@ class Address:
 
 def parse_address(url: str, *, plain_http: bool = False) -> Address:
     """Parse an address. Raises ValueError. `plain_http` is a weakening: tokens in clear to another machine."""
-    if not isinstance(url, str) or not _TEXT.fullmatch(url):
+    if not isinstance(url, str) or not _TEXT.fullmatch(_trimmed("the broker's address", url)):
         raise ValueError(_FORMS)
     if url.startswith("unix:"):
         path = url.removeprefix("unix:").removeprefix("//")
@@ -52,13 +52,13 @@ def parse_address(url: str, *, plain_http: bool = False) -> Address:
 def bearer(text: str | Secret) -> Secret:
     """Check a token or key for use in a header. Raises ValueError, which does not quote it."""
     secret = text if isinstance(text, Secret) else Secret(str(text))
-    if not _BEARER.fullmatch(secret.reveal()):
+    if not _BEARER.fullmatch(_trimmed("the token or key", secret.reveal())):
         raise ValueError("this is no token or key of a broker")
     return secret
 
 
 def needed(name: str, env: Mapping[str, str] | None) -> str:
-    """Return the variable. Raises ValueError, which names it, if it is missing."""
+    """Return the variable. Raises ValueError, which names it, if it is missing or has white space around it."""
     value = given(name, env)
     if value is None:
         raise ValueError(f"{name} is not set")
@@ -66,5 +66,13 @@ def needed(name: str, env: Mapping[str, str] | None) -> str:
 
 
 def given(name: str, env: Mapping[str, str] | None) -> str | None:
-    """Return the variable; None if it is unset or empty."""
-    return (os.environ if env is None else env).get(name) or None  # noqa: TID251  (who calls from_env asks for this)
+    """Return the variable; None if it is unset or empty. Raises ValueError as `needed` does."""
+    value = (os.environ if env is None else env).get(name)  # noqa: TID251  (who calls from_env asks for this)
+    return _trimmed(name, value) if value else None
+
+
+def _trimmed(name: str, text: str) -> str:
+    """Return the text. Raises ValueError, which does not quote it, for white space around it, as files leave it."""
+    if text != text.strip():
+        raise ValueError(f"{name} begins or ends with white space, such as a line break: remove it")
+    return text

@@ -61,7 +61,7 @@ class Relay:
     async def once(self) -> int:
         """Queue every due event; return how many records were settled. Never waits for a provider.
 
-        Events are queued in the order in which they happened, across all records. A record that cannot be read or is
+        Events are queued by their numbers, across all records that are stored. A record that cannot be read or is
         being changed delays no other one; the store code is raised at the end. An event that cannot be queued delays
         only the later ones of its conversation, or of its agent if the queue is full.
         """

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO
 
+from oauthbroker.access.turns import UnknownApp
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_object
@@ -143,9 +144,10 @@ def _read(number: int, data: bytes, apps: Mapping[str, App], now: datetime, of_a
     if of_app is not None and members.setdefault("app", of_app) != of_app:
         return [f"another app than {of_app}, which --app names"]
     problems = _problems_of_form(members)
-    app = apps.get(str(members.get("app")))
+    name = str(members.get("app"))
+    app = apps.get(name)
     if problems or app is None:
-        return problems or ["no app of that name is configured"]
+        return problems or [UnknownApp(name, apps).message()]
     try:
         call_ref(app.name if ref is None else ref, apps=apps)
     except BrokerError:

@@ -130,8 +130,8 @@ class ImportRequests:
         except BrokerError as error:
             if error.retryable and error.code is not Code.CREDENTIAL_UNCHECKED:  # of one provider, not of the store
                 raise
-            code = error.code
-        return ImportedLine(line=line, outcome="refused", reasons=(code.sentence(),), code=code.value)
+            code, sentence = error.code, error.message()
+        return ImportedLine(line=line, outcome="refused", reasons=(sentence,), code=code.value)
 
     async def _progress(self, place: str) -> ImportProgress:
         entry = await self.values.store.get(self.values.key(PLUGIN, place))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
+from oauthbroker.access.turns import UnknownApp
 from oauthbroker.audit import GrantImported, GrantRevoked
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import LONG_AGO, Clock
@@ -189,7 +190,7 @@ class Importing:
     def _app(self, incoming: Incoming) -> App:
         app = self.apps.get(incoming.app)
         if app is None:
-            raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
+            raise UnknownApp(incoming.app, self.apps)
         return app.at(incoming.params)
 
     def _grant(self, app: App, incoming: Incoming, old: Grant | None, owner: CheckedOwner | None) -> Grant:

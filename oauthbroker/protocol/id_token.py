@@ -25,6 +25,7 @@ VerifiedClaims = NewType("VerifiedClaims", dict[str, Json])
 
 EXPIRY_LEEWAY_SECONDS = 60
 CLOCK_LEEWAY_SECONDS = 600  # a provider whose clock is ten minutes off still works
+_BY_CLOCK = "by this host's clock"
 MAX_LENGTH = 64 * 1024
 MAX_SUB = 255
 # The asymmetric algorithms, the only ones for any configuration, with their hashes. With HS* every holder of the client
@@ -136,14 +137,14 @@ def _filled(template: str, claims: Mapping[str, Json]) -> str:
 def _check_times(claims: Mapping[str, Json], now: datetime, sent_at: datetime | None) -> None:
     moment = now.timestamp()
     if _seconds(claims, "exp") <= moment - EXPIRY_LEEWAY_SECONDS:
-        raise _invalid("exp")
+        raise _invalid(f"exp, {_BY_CLOCK}")
     if "nbf" in claims and _seconds(claims, "nbf") > moment + CLOCK_LEEWAY_SECONDS:
-        raise _invalid("nbf")
+        raise _invalid(f"nbf, {_BY_CLOCK}")
     issued = _seconds(claims, "iat")
     if issued > moment + CLOCK_LEEWAY_SECONDS:
-        raise _invalid("iat")
+        raise _invalid(f"iat, {_BY_CLOCK}")
     if sent_at is not None and issued < sent_at.timestamp() - CLOCK_LEEWAY_SECONDS:
-        raise _invalid("iat")
+        raise _invalid(f"iat, {_BY_CLOCK}")
 
 
 def _seconds(claims: Mapping[str, Json], name: str) -> float:

@@ -1,7 +1,9 @@
 """Number events in the order in which they happen, for all processes of a store.
 
-The number of an event is larger than the numbers of all events that were stored before it, also if the clock was set
-back. It is the event's time in microseconds, or one more than the last number if that is larger.
+The number of an event is larger than the numbers of all events that were stored before it was taken, also if the clock
+was set back. It is the event's time in microseconds, or one more than the last number if that is larger. It is taken
+before the event's record is written, in a write of its own. So events of one pair are in order, because the pair's
+lease is held, and events of two pairs that are written at the same time may be stored in the other order.
 """
 
 from __future__ import annotations

@@ -108,6 +108,10 @@ def url_in(name: str, env: Mapping[str, str]) -> Secret:
         raise BrokerError(
             Code.STORE_UNAVAILABLE, note=f"the environment variable {name} has no URL of a database: set it"
         )
+    if env[name] != env[name].strip():
+        raise BrokerError(
+            Code.STORE_UNAVAILABLE, note=f"the environment variable {name} begins or ends with white space: remove it"
+        )
     check_driver()
     return Secret(env[name])
 

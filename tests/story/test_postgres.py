@@ -586,7 +586,7 @@ async def test_a_user_without_rights_is_told_so(prepared: postgres.Server, url: 
     prepared.run("create role stranger login", DATABASE)
     stranger = url.reveal().replace("postgres@", "stranger@")
     refused = await refusal(settings(tmp_path), {ENV: stranger})
-    assert (Code.STORE_PERMISSIONS, True) == (refused.code, "lacks a right" in str(refused))
+    assert (Code.STORE_UNAVAILABLE, True) == (refused.code, "lacks a right" in str(refused))
 
 
 async def test_a_host_without_the_key_file_makes_no_other_one(url: Secret, tmp_path: Path) -> None:
@@ -737,7 +737,7 @@ async def test_a_right_that_is_taken_away_is_named_and_nothing_is_lost(
     try:
         reader = {ENV: url.reveal().replace("postgres@", "reader@")}
         refused = await refusal(here, reader)
-        assert (Code.STORE_PERMISSIONS, True) == (refused.code, "lacks a right" in str(refused))
+        assert (Code.STORE_UNAVAILABLE, True) == (refused.code, "lacks a right" in str(refused))
         assert {"before"} == await known(here, env)
     finally:
         prepared.run("drop owned by reader", DATABASE)

@@ -29,8 +29,8 @@ from tests.story.client_credentials_kit import MACHINE, machine_app, team_turn
 
 pytestmark = pytest.mark.case("35")
 FAULTS: dict[Fault, str] = {
-    "expired": "it has expired",
-    "notYetValid": "it is not valid yet",
+    "expired": "it has expired by this machine's clock",
+    "notYetValid": "it is not valid yet by this machine's clock",
     "wrongHost": "it is for another host",
     "otherAddress": "it is for another host",
     "selfSigned": "it is signed by itself",

@@ -79,7 +79,8 @@ def _text(file: Path, limit: int, problems: Problems) -> str | None:
         _report_unread(file, "too large", hint, problems)
     else:
         with suppress(UnicodeDecodeError):
-            return raw.decode("utf-8-sig")
+            if b"\0" not in raw:  # UTF-16 without its mark
+                return raw.decode("utf-8-sig")
         _report_unread(file, "not UTF-8 text", "save it as UTF-8", problems)
     return None
 

@@ -98,12 +98,15 @@ def with_variables(
     values: dict[Variable, Any] = {}
     not_ours = _OF_A_TURN if f"{PREFIX}TURN_TOKEN" in env else set()
     for name in sorted(known.keys() & env.keys() - not_ours):
-        variable = known[name]
+        variable, place = known[name], SourcePlace(f"environment {name}")
+        if variable.form not in {"list", "JSON"} and not env[name].isprintable():
+            hint = "remove it; a file with Windows line ends leaves one"
+            problems.add(place, dotted(variable.path), "a line break or control character", hint)
+            continue
         try:
             if env[name]:
                 values[variable] = variable.value(env[name])
         except ValueError:
-            place = SourcePlace(f"environment {name}")
             problems.add(place, dotted(variable.path), "not JSON", "write this field as JSON, quotes included")
     if not values:
         return documents

@@ -43,8 +43,8 @@ _URL_TEXT = re.compile(r"[A-Za-z0-9._~:/?@!$&'()*+,;=%\[\]-]+")  # RFC 3986 with
 _ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
 # OpenSSL's verification results (x509_vfy.h). Its own messages may name hosts.
 _CERTIFICATE = {
-    9: "it is not valid yet",
-    10: "it has expired",
+    9: "it is not valid yet by this machine's clock",
+    10: "it has expired by this machine's clock",
     18: "it is signed by itself",
     **dict.fromkeys((19, 20, 21), "its authority is not trusted here"),
     23: "it has been revoked",
@@ -271,8 +271,8 @@ async def _read(response: httpx2.Response, max_bytes: int) -> bytes:
 
 
 def _tls_failure(error: BaseException) -> str:
-    """Return a note such as `TLS: the provider's certificate is refused, it has expired`; empty if TLS was not the
-    cause.
+    """Return a note such as `TLS: the provider's certificate is refused, its authority is not trusted here`;
+    empty if TLS was not the cause.
 
     Walks through causes and contexts, because HTTP libraries wrap the socket's errors.
     """

@@ -14,19 +14,20 @@ from psycopg.conninfo import conninfo_to_dict
 from oauthbroker.core.secret import Secret
 
 _ENCODED: Final = "in its password write @ as %40 and / as %2F"
-NOT_A_URL: Final = (
-    f"not a database's URL: write postgresql://USER:PASSWORD@HOST:5432/NAME, with libpq's parameters; {_ENCODED}"
-)
+NOT_A_URL: Final = f"not a database's URL: write postgresql://USER:PASSWORD@HOST:5432/NAME?PARAMETERS; {_ENCODED}"
 _REASONS: Final = (
     ("refused", "it refuses connections: start PostgreSQL there, or correct the host and port"),
     ("(resolve|translate) host", f"no such host: correct its name; {_ENCODED}"),
     ("No such file", "no server has its socket there: start PostgreSQL, or correct the host"),
     ("password authentication failed", "it refuses the user or password: correct them in the URL"),
     ("no password supplied", "it asks for a password: write it into the URL"),
+    (r'pg_hba\.conf entry for host "[^[].*no encryption', "its pg_hba.conf wants TLS: set sslmode=require"),
     (r"pg_hba\.conf", "its pg_hba.conf does not let this user in from here: add a line there"),
+    ("permission denied for database", "this user may not connect to it: grant CONNECT on the database"),
     ('database ".*" does not exist', "there is no such database: run createdb, or correct its name"),
     ('role ".*" does not exist', "there is no such user: run createuser, or correct its name"),
     ("timeout|timed out", "it does not answer in time: check the host, the port and firewalls"),
+    (r"invalid \w+ value", "a parameter of the URL, such as sslmode, has a wrong value: correct it"),
     ("certificate", "its certificate is not accepted: correct sslmode or sslrootcert"),
     ("SSL", "it and the URL's sslmode do not agree on TLS: correct sslmode"),
 )

@@ -21,6 +21,7 @@ from oauthbroker.store.postgres.pools import MOST_CONNECTIONS, Pools
 
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
 _MIGRATE: Final = "run `oauthbroker store migrate`"
+NO_RIGHT: Final = f"the database user lacks a right: {_MIGRATE} as the owner of the database, and grant it"
 NO_ANSWER: Final = "the database does not answer"
 NO_FUNCTION: Final = "the database lacks a function of PostgreSQL: use PostgreSQL itself"
 READ_ONLY: Final = "the database is read-only, perhaps a standby: name the primary"
@@ -119,9 +120,7 @@ def failure(error: psycopg.Error) -> BrokerError:
     """Return the store code of a failure. The note has no text of the database, which may quote a value."""
     match error:
         case psycopg.errors.InsufficientPrivilege():
-            return BrokerError(
-                Code.STORE_PERMISSIONS, note="the database user lacks a right on the schema oauthbroker: grant it"
-            )
+            return BrokerError(Code.STORE_UNAVAILABLE, note=NO_RIGHT)
         case psycopg.errors.UndefinedTable() | psycopg.errors.InvalidSchemaName() | psycopg.errors.UndefinedColumn():
             return BrokerError(Code.STORE_UNAVAILABLE, note=f"the database lacks tables: {_MIGRATE}")
         case psycopg.errors.UndefinedFunction() | psycopg.errors.FeatureNotSupported():

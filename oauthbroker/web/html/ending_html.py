@@ -58,6 +58,7 @@ def render_choice(ending: AuthorizationEnd, action: str, token: str, locale: Loc
         action=action,
         token=token,
         candidates=shown,
+        is_own=ending.is_own,
     )
 
 

@@ -252,7 +252,7 @@ def test_one_bad_line_and_nothing_is_written(desk: Desk, canaries: Canaries, lin
     before = tree(desk.folder)
     done = desk.type("grants", "import", "-", stdin=written(bad))
     assert (2, "") == (done.code, done.out)
-    assert "line 2: no app of that name is configured" in done.err
+    assert "line 2: No app is called other. Check the name against the bundle." in done.err
     assert "line 3: subject is missing" in done.err
     assert "2 problems; nothing of this file was used." in done.err
     error = json.loads(desk.type("grants", "import", "-", "--json", stdin=written(bad)).out)["error"]

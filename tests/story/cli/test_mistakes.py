@@ -11,12 +11,14 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyrage
 import pytest
 
@@ -30,6 +32,7 @@ from tests.story.cli.mistakes_kit import (
     ISSUER,
     PASSWORD,
     ROWS,
+    TURN_TOKEN,
     Stage,
     database,
     row,
@@ -46,6 +49,8 @@ database("a port where no PostgreSQL listens", "postgresql://me:{password}@127.0
 database("a host that there is not", "postgresql://me:{password}@nowhere.invalid/tokens", "no such host", "me@nowhere.invalid:5432/tokens", "correct its name")
 database("a URL of another database", "mysql://me:{password}@127.0.0.1/tokens", "not a database's URL", f"env:{DATABASE}", "write postgresql://")
 database("a variable that is not set", "", "has no URL of a database", DATABASE, "set it")
+database("a sslmode that there is not", "postgresql://me:{password}@127.0.0.1/tokens?sslmode=on", "such as sslmode, has a wrong value", "me@127.0.0.1:5432/tokens", "correct it")
+database("a URL from a file with Windows line ends", "postgresql://me:{password}@127.0.0.1/tokens\r", "begins or ends with white space", f"variable {DATABASE}", "remove it")
 database("a socket that there is not", "postgresql:///tokens?host=/nowhere", "no server has its socket there", "/nowhere:5432/tokens", "start PostgreSQL")
 
 
@@ -71,6 +76,41 @@ def _(at: Stage) -> Done:
 @row("a user that the database does not know", "no such user", f"env:{DATABASE}", "createuser")
 def _(at: Stage) -> Done:
     at.database(at.postgres.url().reveal().replace("postgres@", "nobody@"))
+    return at.desk.type("init")
+
+
+@row("a wrong database password", "it refuses the user or password", f"env:{DATABASE}", "correct them in the URL")
+def _(at: Stage) -> Done:
+    at.postgres.run("create role locked login password 'right'")
+    rules = at.postgres.folder / "data" / "pg_hba.conf"
+    rules.write_text(f"local all locked scram-sha-256\n{rules.read_text()}")
+    at.postgres.run("select pg_reload_conf()")
+    for _ in range(200):  # until new sessions see the rule
+        with suppress(psycopg.OperationalError), closing(psycopg.connect(named(at, "postgres", "locked"))):
+            time.sleep(0.05)
+            continue
+        break
+    at.database(named(at, "postgres", f"locked:{PASSWORD}"))
+    return at.desk.type("init")
+
+
+def named(at: Stage, name: str, user: str) -> str:
+    return at.postgres.url(name).reveal().replace("postgres@", f"{user}@")
+
+
+@row("a role that may not connect", "may not connect", f"env:{DATABASE}", "grant CONNECT")
+def _(at: Stage) -> Done:
+    for statement in ("create role shut login", "create database shut", "revoke connect on database shut from public"):
+        at.postgres.run(statement)
+    at.database(named(at, "shut", "shut"))
+    return at.desk.type("init")
+
+
+@row("a role without rights", "storeUnavailable", "the database user lacks a right", "run `oauthbroker store migrate` as the owner of the database, and grant it", f"env:{DATABASE}")
+def _(at: Stage) -> Done:
+    for statement in ("create role bare login", "create database bare"):
+        at.postgres.run(statement)
+    at.database(named(at, "bare", "bare"))
     return at.desk.type("init")
 
 
@@ -210,6 +250,7 @@ typed("a secret on the command line", f"secrets set mail client_secret {PASSWORD
 typed("nothing to confirm with", "keys retire", "cannot be undone", ANYTHING, "--yes")
 typed("a file of tokens that there is not", "grants import nope.jsonl", "cannot be read", "nope.jsonl", "Name a file that you may read")
 typed("a typo of an app at an import", "grants import - --app mial", "no app mial", "Did you mean mail?", "Nothing was changed", stdin='{"subject": "idp:user:U1"}')
+typed("a typo of an app in a line of an import", "grants import -", "line 1: No app is called mial", ANYTHING, "Did you mean mail?", stdin='{"app": "mial", "subject": "idp:user:U1", "refreshToken": "r"}')
 typed("lines that are no tokens", "grants import - --app mail", "not one JSON object", "line 1", "nothing of this file was used", stdin="{bad")
 typed("a provider that there is not", "providers show gihtub", "no preset of that name", ANYTHING, "github")
 typed("a health check of no broker", "health", "No broker answers", "port {port}", "oauthbroker serve")
@@ -219,6 +260,44 @@ typed("a copy of a store onto itself", "store copy store store", "the same store
 written("a provider's typo", "provider: oidc", "provider: gihtub", "Nothing tells whose account", "mail.yaml:13:22 spec.owner", "provider github, write that")
 written("a typo of a field", "subjectMode", "subjctMode", "Unknown field", "mail.yaml:7:3 spec.subjctMode", "subjectMode")
 written("a typo of a kind", "OAuthApp", "OauthAp", "Unknown kind", "mail.yaml:2:7", "OAuthApp")
+@row("a file in UTF-16", "Not UTF-8 text", "config/mail.yaml", "Save it as UTF-8")
+def _(at: Stage) -> Done:
+    at.app()
+    file = Path("config", "mail.yaml")
+    file.write_bytes(file.read_text("utf-8").encode("utf-16"))
+    return at.desk.type("check")
+
+
+@row("a file in UTF-16 without its mark", "Not UTF-8 text", "config/mail.yaml", "Save it as UTF-8")
+def _(at: Stage) -> Done:
+    at.app()
+    file = Path("config", "mail.yaml")
+    file.write_bytes(file.read_text("utf-8").encode("utf-16-le"))
+    return at.desk.type("check")
+
+
+@row("a port from a file with Windows line ends", "A line break or control character", "environment OAUTHBROKER_LISTEN_PORT spec.listen.port", "Remove it")
+def _(at: Stage) -> Done:
+    at.app()
+    at.patch.setenv("OAUTHBROKER_LISTEN_PORT", f"{at.desk.port}\r")
+    return at.desk.type("check")
+
+
+@row("a store's folder from a file with Windows line ends", "A line break or control character", "environment OAUTHBROKER_STORE_ROOT spec.store.root", "Remove it")
+def _(at: Stage) -> Done:
+    at.app()
+    at.patch.setenv("OAUTHBROKER_STORE_ROOT", f"{at.desk.folder}/store\r")
+    return at.desk.type("grants", "list")
+
+
+@row("a client secret from a file with Windows line ends", "environment MAIL_SECRET has a line break or control character", "mail.yaml:10:19", "Remove it")
+def _(at: Stage) -> Done:
+    at.app(("secretRef: {ref: Secret/mail, key: client_secret}", "env: MAIL_SECRET"))
+    assert 0 == at.desk.type("init").code
+    at.patch.setenv("MAIL_SECRET", "value\r")
+    return at.desk.type("serve")
+
+
 written("YAML that is none", "[read, write]", "[read, write", "not well-formed YAML", "mail.yaml:1", "Check indentation, quotes and brackets")
 written("a tab", "  provider", "\tprovider", "A tab", "mail.yaml:5", "Indent with spaces")
 written("a text in place of a list", "[read, write]", "read write", "Not a list", "mail.yaml:12:11 spec.scopes", "Write a list")
@@ -326,6 +405,14 @@ def _(at: Stage) -> Done:
         return at.desk.type("secrets", "set", *SECRET, stdin="value")
 
 
+@row("a store that became read-only", "it is read-only", "store: {store}", "mount it for writing")
+def _(at: Stage) -> Done:
+    with mounted("mode=700"):
+        at.ready()
+        subprocess.run(["mount", "-o", "remount,ro", "store"], check=True, timeout=30)
+        return at.desk.type("secrets", "set", *SECRET, stdin="value")
+
+
 @row("a disk that is read-only", "it is read-only", "store: {store}", "mount it for writing")
 def _(at: Stage) -> Done:
     with mounted("ro", "mode=700"):
@@ -400,6 +487,25 @@ def _(at: Stage) -> Done:
     return at.desk.type("token", "mail")
 
 
+@row("an address from a file with Windows line ends", "begins or ends with white space", "OAUTHBROKER_URL", "remove it")
+def _(at: Stage) -> Done:
+    at.tool(f"http://127.0.0.1:{free_port()}\r")
+    return at.desk.type("token", "mail")
+
+
+@row("a turn token with a line break at its end", "begins or ends with white space", "OAUTHBROKER_TURN_TOKEN", "remove it")
+def _(at: Stage) -> Done:
+    at.tool(f"http://127.0.0.1:{free_port()}", f"{TURN_TOKEN}\n")
+    return at.desk.type("token", "mail")
+
+
+@row("an API key with a line break at its end", "begins or ends with white space", "the token or key", "remove it")
+def _(at: Stage) -> Done:
+    with pytest.raises(ValueError, match="white space") as refused:
+        Runtime(f"http://127.0.0.1:{free_port()}", f"oabk.{'l' * 22}.{'s' * 43}\n")
+    return Done(1, "", str(refused.value))
+
+
 @row("an address without a scheme", "the broker's address is", "OAUTHBROKER_URL", "https://host")
 def _(at: Stage) -> Done:
     at.tool("127.0.0.1:8420")
@@ -429,8 +535,8 @@ def in_turn(at: Stage, *words: str, ends: bool = False, user: str = "") -> Done:
 row("a turn that has ended", "The turn has ended", "OAUTHBROKER_TURN_TOKEN", "the runtime sets one for each turn")(lambda at: in_turn(at, "token", "mail", ends=True))
 row("an app that is not configured", "No app of that name", "oauthAppRef", "Check")(lambda at: in_turn(at, "token", "mial"))
 row("a scope that is not declared", "scope is not allowed", "OAuthApp", "Ask only for scopes")(lambda at: in_turn(at, "token", "mail", "--scope", "delete"))
-row("an expired link", "not valid any more", "conversation", "ask for a new one")(lambda at: page(at, "/connect/none-of-ours"))
-row("a callback that is none", "was not readable", "conversation", "Start again from the link")(lambda at: page(at, "/oauth/callback/mail?state=x&code=y"))
+row("an expired link", "not valid any more", ANYTHING, "Ask for a new one where you got it")(lambda at: page(at, "/connect/none-of-ours"))
+row("a callback that is none", "was not readable", ANYTHING, "Start again from the link that you got")(lambda at: page(at, "/oauth/callback/mail?state=x&code=y"))
 row("a wrong API key", "unauthenticated", "HTTP 401", "Send a valid token")(lambda at: called(at, "oabk." + "l" * 22 + "." + "s" * 43, lambda it: it.cancel("as-1")))
 
 

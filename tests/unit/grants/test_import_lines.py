@@ -140,7 +140,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "a number": (GOOD | {"subject": 1}, "subject is not text"),
     "a subject as a turn has it": (GOOD | {"subject": {"user": "idp:user:U1"}}, "write the account alone"),
     "null": (GOOD | {"accessToken": None}, "accessToken is not text"),
-    "an unknown app": (GOOD | {"app": "other"}, "no app of that name"),
+    "an unknown app": (GOOD | {"app": "other"}, "No app is called other. Check the name"),
     "an app without people": (GOOD | {"app": "robot"}, "the app asks for itself"),
     "another spelling": (GOOD | {"subject": "slack:user:U1"}, "not spelt as the app's owner.identity.user"),
     "a fact too many": (GOOD | {"subject": "idp:user:U1:x"}, "not spelt as"),

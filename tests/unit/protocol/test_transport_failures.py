@@ -40,7 +40,7 @@ def wrapped(*errors: BaseException) -> Exception:
         (ssl.SSLError("secret"), "TLS: no safe connection could be agreed on"),
         (wrapped(OSError(), ssl.SSLError("secret")), "TLS: no safe connection could be agreed on"),
         (wrapped(OSError(), OSError(), ssl.SSLError()), "TLS: no safe connection could be agreed on"),
-        (certificate(10), "TLS: the provider's certificate is refused, it has expired"),
+        (certificate(10), "TLS: the provider's certificate is refused, it has expired by this machine's clock"),
         (wrapped(OSError(), certificate(62)), "TLS: the provider's certificate is refused, it is for another host"),
         (certificate(9999), "TLS: the provider's certificate is refused, OpenSSL's reason 9999"),
     ],

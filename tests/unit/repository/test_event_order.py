@@ -119,3 +119,27 @@ async def test_only_a_new_event_costs_a_write(
     monkeypatch.setattr(stores[0], "put", noting)
     await repositories[0].save_grant(replace(versioned.record, updated_at=kit.UPDATED), expect=versioned.generation)
     assert ["grants"] == written
+
+
+async def test_of_two_events_that_are_written_at_once_either_may_be_stored_first(
+    stores: list[FileStore], repositories: list[Repository], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number is taken before its grant is stored. What is stored before has the smaller number for all that begins
+    after."""
+    put, numbered, others_stored = stores[0].put, asyncio.Event(), asyncio.Event()
+
+    async def held_back(key: Key, body: bytes, **how: Any) -> Any:
+        if key.kind == "grants":
+            numbered.set()
+            await others_stored.wait()
+        return await put(key, body, **how)
+
+    monkeypatch.setattr(stores[0], "put", held_back)
+    begun = asyncio.create_task(repositories[0].save_grant(kit.grant(app="mail", outbox=(kit.event(),)), expect=0))
+    await numbered.wait()
+    stored_first = await repositories[1].save_grant(kit.grant(app="files", outbox=(kit.event(1),)), expect=0)
+    others_stored.set()
+    stored_last = await begun
+    after = await repositories[1].save_grant(kit.grant(app="notes", outbox=(kit.event(2),)), expect=0)
+    early, late, last = (it.record.outbox[0].order for it in (stored_last, stored_first, after))
+    assert early < late < last

@@ -82,7 +82,14 @@ def test_a_person_who_connects_for_themselves_reads_of_no_agent(
         assert is_own is ("oauthbroker" in lead)
         assert is_own is (AGENT not in lead)
         assert is_own is (shown.all("dd")[0].text == text.subject_own)
+    device = Document(render_device(view, prompt, locale).html).text
+    assert is_own is (text.device_warning_own in device)
+    assert is_own is (text.device_warning not in device)
     ending = AuthorizationEnd(app=app, is_own=is_own)
+    choice = Document(render_choice(ending, "/choose", "", locale).html).text
+    assert is_own is (text.choice_hint_own in choice)
+    assert is_own is (text.choice_lead_own.format(app="Team chat") in choice)
+    assert is_own is (text.choice_hint not in choice)
     again = Document(error_page(AlreadyConnected("Team chat", is_own=is_own), locale).html).text
     assert is_own is (text.connected_lead_own in again)
     last = Document(render_done(ending, "", locale).html).text

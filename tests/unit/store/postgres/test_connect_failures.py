@@ -35,3 +35,21 @@ def test_a_refusal_of_such_a_url_names_the_encoding() -> None:
     unknown = psycopg.OperationalError("[Errno -2] Name or service not known: failed to resolve host 'x'")
     assert "@ as %40" in connect_failure(unknown)
     assert "@ as %40" in NOT_A_URL
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            'no pg_hba.conf entry for host "192.0.2.1", user "me", database "tokens", no encryption',
+            "set sslmode=require",
+        ),
+        ('no pg_hba.conf entry for host "192.0.2.1", user "me", database "tokens", SSL encryption', "add a line there"),
+        ('no pg_hba.conf entry for host "[local]", user "me", database "tokens", no encryption', "add a line there"),
+        ("server does not support SSL, but SSL was required", "correct sslmode"),
+        ('invalid sslmode value: "on"', "such as sslmode"),
+        ('permission denied for database "tokens"', "grant CONNECT"),
+    ],
+)
+def test_a_refusal_to_connect_says_what_to_do(text: str, says: str) -> None:
+    assert says in connect_failure(psycopg.OperationalError(f"connection failed: FATAL: {text}"))
