@@ -80,9 +80,10 @@ class Inspector:
         """Which client it is, in the one way that is wanted and in no other."""
         header, members = call.headers.get("authorization", ""), call.members
         basic = "Basic " + base64.b64encode(f"{CLIENT_ID}:{self.client_secret}".encode()).decode()
-        bearer = b"Bearer " + self.filled("{access}")
-        expected = {"basic": basic, "bearer": bearer.decode()}.get(demand.auth, "")
-        self.must(header == expected, f"{step}: the Authorization header")
+        shown_tokens = {"access": ["{access}"], "refresh": ["{refresh}"]}.get(demand.token, ["{access}", "{refresh}"])
+        bearers = [f"Bearer {self.filled(token).decode()}" for token in shown_tokens]
+        expected = {"basic": [basic], "bearer": bearers}.get(demand.auth, [""])
+        self.must(header in expected, f"{step}: the Authorization header")
         ids = {"client_id", "client_secret", "client_assertion"}
         shown = (ids | {self.names.get(name, name) for name in ids}) & set(members)
         expected_names = {self.names.get(name, name) for name in _PROOFS.get(demand.auth, set())}
