@@ -64,7 +64,7 @@ def check_apps_of_accounts(listed: Mapping[str, Any], apps: Container[str]) -> N
     for name in listed:
         kind, _, app = name.partition("/")
         if (app if kind in _KINDS else name) not in apps:
-            raise BrokerError(Code.ACCOUNTS_INVALID, note="an app that is not configured")
+            raise _refused("an app that is not configured", "unknown")
 
 
 def is_account(text: object) -> bool:
@@ -72,5 +72,8 @@ def is_account(text: object) -> bool:
     return isinstance(text, str) and 0 < len(text) <= LONGEST and text.isprintable() and text == text.strip()
 
 
-def _refused() -> BrokerError:
-    return BrokerError(Code.ACCOUNTS_INVALID, note="a list of another form")
+def _refused(note: str = "a list of another form", problem: str = "value") -> BrokerError:
+    """Return the error, with the place of the accounts in a request of the API."""
+    error = BrokerError(Code.ACCOUNTS_INVALID, note=note)
+    error.errors = ({"pointer": "/turn/auth/accounts", "problem": problem},)
+    return error

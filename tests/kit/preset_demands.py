@@ -49,6 +49,7 @@ class Inspector:
     client_secret: str
     filled: Callable[[str], bytes]
     names: Mapping[str, str] = field(default_factory=dict)
+    own_query: str = ""  # of the token endpoint's address
     complaints: list[str] = field(default_factory=list)
 
     def approves(self, demand: Demand, wanted: Mapping[str, str | None], call: Call, step: str) -> bool:
@@ -58,7 +59,7 @@ class Inspector:
         said = call.headers.get("content-type", "").partition(";")[0]
         self.must(said == _TYPES[demand.body], f"{step}: the body is {said or 'absent'}")
         self.must(demand.body not in {"none", "query"} or not call.body, f"{step}: a body that is not wanted")
-        has_query = bool(call.query) and step in {"token", "refresh"}
+        has_query = call.query != self.own_query and step in {"token", "refresh"}
         self.must(has_query == (demand.body == "query"), f"{step}: a query that is not wanted, or none")
         self.meets({name.lower(): it for name, it in demand.headers.items()}, call.headers, f"{step} header")
         wanted = {self.names.get(name, name): value for name, value in wanted.items()}
@@ -80,9 +81,10 @@ class Inspector:
         """Which client it is, in the one way that is wanted and in no other."""
         header, members = call.headers.get("authorization", ""), call.members
         basic = "Basic " + base64.b64encode(f"{CLIENT_ID}:{self.client_secret}".encode()).decode()
-        bearer = b"Bearer " + self.filled("{access}")
-        expected = {"basic": basic, "bearer": bearer.decode()}.get(demand.auth, "")
-        self.must(header == expected, f"{step}: the Authorization header")
+        shown_tokens = {"access": ["{access}"], "refresh": ["{refresh}"]}.get(demand.token, ["{access}", "{refresh}"])
+        bearers = [f"Bearer {self.filled(token).decode()}" for token in shown_tokens]
+        expected = {"basic": [basic], "bearer": bearers}.get(demand.auth, [""])
+        self.must(header in expected, f"{step}: the Authorization header")
         ids = {"client_id", "client_secret", "client_assertion"}
         shown = (ids | {self.names.get(name, name) for name in ids}) & set(members)
         expected_names = {self.names.get(name, name) for name in _PROOFS.get(demand.auth, set())}

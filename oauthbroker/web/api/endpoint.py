@@ -58,7 +58,7 @@ class Endpoint:
             refused = error
         await self._note(request, caller, refused)
         default = caller.turn.locale_or(self.locale) if isinstance(caller, TurnTokenHolder) else self.locale
-        more = {"errors": refused.problems} if isinstance(refused, RequestInvalid) else None
+        more = {"errors": list(refused.errors)} if refused.errors else None
         return error_responses.refusal(refused, request, default, more)
 
     def _operation(self, request: Request) -> Operation:

@@ -29,7 +29,7 @@ class RequestInvalid(BrokerError):
 
     def __init__(self, problems: list[dict[str, str]]) -> None:
         super().__init__(Code.REQUEST_INVALID)
-        self.problems = problems
+        self.errors = tuple(problems)
         self.unknown = any(each["problem"] == "unknown" for each in problems)
 
 

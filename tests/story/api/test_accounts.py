@@ -102,6 +102,16 @@ async def test_a_turn_with_a_list_of_another_form_does_not_begin(several: Harnes
     assert 400 <= status < 500
 
 
+@pytest.mark.parametrize(
+    ("accounts", "problem"),
+    [({"OAuthApp/gmail": ["work"]}, "unknown"), ({"mail": {"allowed": ["work"], "default": "other"}}, "value")],
+)
+async def test_a_refused_list_has_its_place(several: Harness, accounts: Any, problem: str) -> None:
+    status, _, said = await begun(several, accounts)
+    assert (400, "accountsInvalid") == (status, said["code"])
+    assert [{"pointer": "/turn/auth/accounts", "problem": problem}] == said["errors"]
+
+
 async def test_the_proxy_takes_the_account_of_the_path_or_of_the_header_and_not_two(several: Harness) -> None:
     _, caller, _ = await begun(several, BOTH)
     header = {"OAuthBroker-Account": "work"}

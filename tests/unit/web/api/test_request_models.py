@@ -57,7 +57,7 @@ def test_a_body_is_read_as_it_stands_and_not_with_one_thing_more(
         validated(kind, {**body, "subject_": "x"})
     assert refused.value.unknown
     assert refused.value.code is Code.REQUEST_INVALID
-    assert [{"pointer": "", "problem": "unknown"}] == refused.value.problems
+    assert [{"pointer": "", "problem": "unknown"}] == list(refused.value.errors)
 
 
 @pytest.mark.case("90")
@@ -70,7 +70,7 @@ def test_a_refusal_quotes_nothing_of_the_request(
         with pytest.raises(RequestInvalid) as refused:
             validated(kind, spoilt)
         canaries.look(refused.value, "a refusal")
-        assert secret not in json.dumps(refused.value.problems)
+        assert secret not in json.dumps(refused.value.errors)
         assert refused.value.__cause__ is None
         assert refused.value.__context__ is None
 
@@ -88,7 +88,7 @@ def test_a_token_that_is_sent_back_has_an_end(length: int) -> None:
     else:
         with pytest.raises(RequestInvalid) as refused:
             validated(request_models.RejectedToken, body)
-        assert [{"pointer": "/accessToken", "problem": "value"}] == refused.value.problems
+        assert [{"pointer": "/accessToken", "problem": "value"}] == list(refused.value.errors)
 
 
 @pytest.mark.parametrize(
