@@ -21,15 +21,15 @@ from oauthbroker.testing import Canaries, IdentityProvider
 from tests.kit.cli import Done
 from tests.story.cli.login_kit import Person
 
-FAIL: KeyringBackend = fail.Keyring()
-NULL: KeyringBackend = null.Keyring()
+FAIL: KeyringBackend = fail.Keyring()  # type: ignore[no-untyped-call]
+NULL: KeyringBackend = null.Keyring()  # type: ignore[no-untyped-call]
 
 
 class FakeKeychain(KeyringBackend):
     """A keychain of a desktop, in memory. `locked` is as after its user has said no to its window."""
 
-    priority = 5  # type: ignore[assignment]  # keyring has a descriptor there
-    name = "the test's keychain"  # type: ignore[assignment]
+    priority = 5
+    name = "the test's keychain"
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
