@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import json
 import os
 import shutil
 import sys
@@ -12,8 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from oauthbroker.cli.server_files import BROKER, COMPOSE, UNIT
 from oauthbroker.config import ConfigInvalidError, Loaded, load
@@ -63,9 +62,7 @@ def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServe
     broker = next((each["spec"] for each in resources if each["kind"] == "Broker"), {})
     weaken = list(broker.get("weaken", ()))
     kept = {name: broker[name] for name in ("weaken", CA) if broker.get(name)}  # the apps may not load without them
-    lines = (
-        "".join(f"  {line}\n" for line in yaml.safe_dump(kept, default_flow_style=None).splitlines()) if kept else ""
-    )
+    lines = "".join(f"  {name}: {json.dumps(value)}\n" for name, value in kept.items())
     (config / "broker.yaml").write_text(SCHEMA_LINE + BROKER + lines, "utf-8")
     apps = {each["metadata"]["name"]: each for each in resources if each["kind"] in KINDS}
     for name, resource in apps.items():
