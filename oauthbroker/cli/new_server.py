@@ -57,9 +57,9 @@ def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServe
     for each in (folder, folder / "config" / "apps", folder / "keys"):
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
     config, resources = folder / "config", resources_of(source, env) if source is not None else []
-    for each in resources:
-        _copy_ca(config, each)
-    broker = next((each["spec"] for each in resources if each["kind"] == "Broker"), {})
+    for resource in resources:
+        _copy_ca(config, resource)
+    broker: dict[str, Any] = next((each["spec"] for each in resources if each["kind"] == "Broker"), {})
     weaken = list(broker.get("weaken", ()))
     kept = {name: broker[name] for name in ("weaken", CA) if broker.get(name)}  # the apps may not load without them
     lines = "".join(f"  {name}: {json.dumps(value)}\n" for name, value in kept.items())
