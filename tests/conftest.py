@@ -23,6 +23,7 @@ from oauthbroker.protocol.network.tls_contexts import tls_context
 from tests.kit import default_store, forms, installed, longest, postgres
 from tests.kit.warm_python import warm_starts
 
+os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"  # not the keychain of who runs the tests
 sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]  # httpx2 looks for it on every disk path at each request
 
 pytest_plugins = [

@@ -137,7 +137,11 @@ class ConnectFailed(AuditEntry):
 
 
 class TokensDropped(AuditEntry):
-    """Received tokens were discarded. `revoked` says whether they were revoked at the provider."""
+    """Received tokens were discarded. `revoked` says whether they were revoked at the provider by then.
+
+    If not, the background work revokes them later where the subject has a grant's record, which keeps them until then.
+    Without one nothing tries again: no record would keep secrets of a person who is not confirmed.
+    """
 
     app: str
     session: str

@@ -23,7 +23,7 @@ from typer.completion import completion_init  # type: ignore[attr-defined]  # no
 from typer.core import TyperGroup
 
 from oauthbroker.cli.output import json_output
-from oauthbroker.cli.output.error_output import in_json, tell, tell_calls, tell_unforeseen
+from oauthbroker.cli.output.error_output import in_json, start_status, tell, tell_calls, tell_unforeseen
 from oauthbroker.cli.plugin_commands import PluginCommands, plain_command, plugin_commands
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused, described
@@ -174,7 +174,8 @@ def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
     except SystemExit as end:
         return (end.code if isinstance(end.code, int) else CRASHED), None
     except (BrokerError, Refused) as refusal:
-        return tell(refusal), refusal
+        status = tell(refusal)
+        return (start_status(refusal) if _split(arguments)[1] == "serve" else status), refusal
     except typer.Abort as stopped:
         typer.echo("Stopped.", err=True)
         return STOPPED, stopped

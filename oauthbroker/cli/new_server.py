@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import json
 import os
 import shutil
 import sys
@@ -16,7 +17,7 @@ from typing import Any, Final
 from oauthbroker.cli.server_files import BROKER, COMPOSE, UNIT
 from oauthbroker.config import ConfigInvalidError, Loaded, load
 from oauthbroker.config.bundle.schema import FILE_NAME, SCHEMA_LINE, write_schema
-from oauthbroker.config.bundle.showing import as_yaml, resources_of
+from oauthbroker.config.bundle.showing import CA, as_yaml, resources_of
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import Refused
@@ -56,15 +57,19 @@ def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServe
     for each in (folder, folder / "config" / "apps", folder / "keys"):
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
     config, resources = folder / "config", resources_of(source, env) if source is not None else []
-    weaken = [word for each in resources if each["kind"] == "Broker" for word in each["spec"].get("weaken", ())]
-    off = f"  weaken: [{', '.join(weaken)}]\n" if weaken else ""  # the apps may not load without it
-    (config / "broker.yaml").write_text(SCHEMA_LINE + BROKER + off, "utf-8")
+    for resource in resources:
+        _copy_ca(config, resource)
+    broker: dict[str, Any] = next((each["spec"] for each in resources if each["kind"] == "Broker"), {})
+    weaken = list(broker.get("weaken", ()))
+    kept = {name: broker[name] for name in ("weaken", CA) if broker.get(name)}  # the apps may not load without them
+    lines = "".join(f"  {name}: {json.dumps(value)}\n" for name, value in kept.items())
+    (config / "broker.yaml").write_text(SCHEMA_LINE + BROKER + lines, "utf-8")
     apps = {each["metadata"]["name"]: each for each in resources if each["kind"] in KINDS}
     for name, resource in apps.items():
         _write_app(config, config / "apps" / f"{name}.yaml", resource)
     write_schema(config)
     loaded = load(config)
-    kept = asyncio.run(_fill(loaded, source, env, folder / "api-key"))
+    secrets = asyncio.run(_fill(loaded, source, env, folder / "api-key"))
     found = {name: env.get(name, "") for name in sorted(loaded.env_names)}
     variables = {"POSTGRES_PASSWORD": SystemClock().random_bytes(24).hex(), **found}
     _write_secret(folder / ".env", "".join(f"{name}={_quoted(value)}\n" for name, value in variables.items()))
@@ -74,9 +79,18 @@ def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServe
         folder=folder,
         apps=tuple(apps),
         weaken=tuple(weaken),
-        missing=tuple(sorted(loaded.secret_keys - kept)),
+        missing=tuple(sorted(loaded.secret_keys - secrets)),
         unset=tuple(name for name, value in found.items() if not value),
     )
+
+
+def _copy_ca(config: Path, resource: dict[str, Any]) -> None:
+    """Copy the certificates that a resource names, since a container sees no other folder."""
+    if resource["kind"] in {*KINDS, "Broker"} and (found := resource["spec"].get(CA)):
+        (config / "ca").mkdir(mode=0o700, exist_ok=True)
+        folder, name = ("ca", "_broker") if resource["kind"] == "Broker" else ("../ca", resource["metadata"]["name"])
+        shutil.copyfile(found, config / "ca" / f"{name}.pem")
+        resource["spec"][CA] = f"{folder}/{name}.pem"
 
 
 def _write_app(config: Path, path: Path, resource: dict[str, Any]) -> None:

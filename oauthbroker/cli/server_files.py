@@ -73,6 +73,7 @@ ExecReload=kill -HUP $MAINPID
 KillMode=mixed
 TimeoutStopSec=60
 Restart=on-failure
+RestartSec=5
 RestartPreventExitStatus=2
 LimitNOFILE=8192
 LimitCORE=0

@@ -12,6 +12,7 @@ from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import AsJson
 from oauthbroker.cli.output.tables import columns
 from oauthbroker.core.clock import SystemClock, printed
+from oauthbroker.personal.key_place import place_of_key
 from oauthbroker.personal.local_broker import open_local
 from oauthbroker.personal.logins import Connection, connections, known_as
 from oauthbroker.personal.places import Places
@@ -27,7 +28,7 @@ def status_command(as_json: AsJson = False) -> None:
     """List your own connections.
 
     Each line has the app, the account, whether it works as far as the store knows, and its last use. No provider is
-    asked.
+    asked. A line on stderr says where the key of the store is.
     """
     places = Places.of_user()
     places.check()
@@ -37,6 +38,7 @@ def status_command(as_json: AsJson = False) -> None:
     elif found:
         rows = [_row(name, each) for name, each in found]
         typer.echo(columns(("",) * 4, rows).partition("\n")[2])
+        typer.echo(place_of_key(places), err=True)
     else:
         typer.echo(NONE, err=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
-CRASHED, REFUSED, STOPPED = 1, 2, 130
+CRASHED, REFUSED, TEMPORARY, STOPPED = 1, 2, 75, 130  # EX_TEMPFAIL of sysexits.h: worth another start
 
 
 class Refused(Exception):
@@ -14,6 +14,10 @@ class Refused(Exception):
     def __init__(self, text: str, **more: Any) -> None:
         super().__init__(text)
         self.more = more
+
+
+class RefusedForNow(Refused):
+    """A refusal that passes by itself, such as an address that another process has."""
 
 
 def described(crash: BaseException) -> str:

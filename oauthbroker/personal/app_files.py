@@ -122,6 +122,18 @@ def write_broker(places: Places, *, host: str = "127.0.0.1", port: int = PORT) -
     _write(places.broker_file, _text(broker))
 
 
+def keys_of(places: Places) -> Any:
+    """Return what the person's configuration says of the key; None if nothing: it is in its file then."""
+    return _broker(places)["spec"].get("keys")
+
+
+def write_keys(places: Places, keys: Mapping[str, Any]) -> None:
+    """Say where the key is, durably: the old place is cleared next."""
+    broker = _broker(places)
+    broker["spec"]["keys"] = dict(keys)
+    _write(places.broker_file, _text(broker))
+
+
 def port_of(places: Places) -> int:
     """Return the port of the callbacks."""
     listen = _broker(places)["spec"].get("listen")
@@ -158,7 +170,7 @@ def _text(resource: Mapping[str, Any]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file in one step. Its folder is ours alone."""
+    """Replace a file in one step, durably. Its folder is ours alone."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -166,3 +178,8 @@ def _write(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -8,9 +8,9 @@ from typing import Any
 
 from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.grants.grants import Vault
 from oauthbroker.model.settings import Settings
+from oauthbroker.personal.key_place import locked
 from oauthbroker.personal.places import Places
 from oauthbroker.wiring import init_store, open_vault, with_keys
 from oauthbroker.wiring.key_sources import environment_without_keys
@@ -59,11 +59,12 @@ async def open_local_vault(places: Places) -> AsyncIterator[Vault]:
 def _made(places: Places) -> Settings:
     """Make the places and the store that are missing."""
     places.prepare()
-    settings = with_keys(load(places.config).settings, environment_without_keys())
-    if not (places.store / "data" / "keyring").exists():
-        try:
-            init_store(settings, environment_without_keys(), SystemClock())
-        except BrokerError as error:
-            if error.code is not Code.KEY_EXISTS:  # another process has made it meanwhile
-                raise
-    return settings
+    if not places.keyring.exists():
+        with locked(places):
+            if not places.keyring.exists():  # another process may have made it meanwhile
+                init_store(_settings(places), environment_without_keys(), SystemClock())
+    return _settings(places)
+
+
+def _settings(places: Places) -> Settings:
+    return with_keys(load(places.config).settings, environment_without_keys())

@@ -38,6 +38,11 @@ class Places:
         return self.root / "store"
 
     @property
+    def keyring(self) -> Path:
+        """There as soon as the store is made."""
+        return self.store / "data" / "keyring"
+
+    @property
     def socket(self) -> Path:
         """Where a `serve` over this store takes the calls of this user's commands."""
         return self.root / "serve.sock"

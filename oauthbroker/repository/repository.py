@@ -76,6 +76,7 @@ class Repository(GrantRecords):
 
     def __init__(self, store: Store, on_damage: Damage = log_damage, kinds: Collection[str] = KINDS) -> None:
         super().__init__(store, on_damage)
+        self.closed = False
         self.tombstones = Tombstones(store, on_damage) if TOMBSTONES in kinds else None
         self.queue_parts = QueueParts(store, on_damage)
         self.events = EventRecords(store, on_damage)
@@ -221,5 +222,6 @@ class Repository(GrantRecords):
             pass
 
     async def close(self) -> None:
+        self.closed = True
         self._cache.clear()
         await self._store.close()

@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from oauthbroker.core.peers import uid_at
-from oauthbroker.core.refused import Refused
+from oauthbroker.core.refused import Refused, RefusedForNow
 from oauthbroker.model.settings import ApiSocket, Settings
 
 LONGEST_PATH = 103 if sys.platform == "darwin" else 107  # bytes of sun_path without its terminator: unix(4), unix(7)
@@ -116,7 +116,8 @@ def listen(host: str, port: int, setting: str = _PAGES) -> socket.socket:
             errno.EACCES: "that needs rights this user does not have. Choose a port above 1023",
             errno.EADDRNOTAVAIL: f"this machine has no such address. Change {setting}",
         }.get(error.errno or 0, f"the address cannot be used. Change {setting}")
-    raise Refused(f"Cannot listen on {host} port {port}: {why}.")
+        kind = RefusedForNow if error.errno == errno.EADDRINUSE else Refused
+    raise kind(f"Cannot listen on {host} port {port}: {why}.")
 
 
 @contextmanager
@@ -170,7 +171,7 @@ def _check_place(path: Path) -> None:
     if not stat.S_ISSOCK(found.st_mode):
         raise Refused(f"Cannot listen on {path}: something else is there. Remove it, or choose another path.")
     if _is_alive(path):
-        raise Refused(f"Cannot listen on {path}: another process listens there. Stop it, or choose another path.")
+        raise RefusedForNow(f"Cannot listen on {path}: another process listens there. Stop it, or choose another path.")
     try:
         path.unlink()
     except OSError:

@@ -210,6 +210,8 @@ class OAuthManager:
         except Exception as fault:  # noqa: BLE001  (a tool is always answered; its text may hold anything)
             self.log.error("a token call failed", error=type(fault).__name__, place=place_of(fault))
             refused = BrokerError(Code.BROKER_UNREACHABLE)
+        if self.repository.closed:  # a turn of an embedded broker, used after the block of `open_broker`
+            refused = BrokerError(Code.TURN_ENDED)
         failed = Failed.from_error(refused, locale_of(caller.turn, self.settings.locale))
         if failed.code is Code.ACCOUNT_REQUIRED:
             app = self.calls.apps[split_ref(app_name)[0]]

@@ -20,7 +20,7 @@ from typing import Any
 
 import oauthbroker
 from oauthbroker.core.clock import Clock
-from oauthbroker.core.refused import CRASHED, REFUSED, Refused
+from oauthbroker.core.refused import CRASHED, REFUSED, TEMPORARY, Refused, RefusedForNow
 from oauthbroker.observability.library_log import calm_libraries
 from oauthbroker.observability.logging import Log
 from oauthbroker.serving.listeners import Listeners
@@ -76,7 +76,7 @@ class Parent:
             await _either(first, self._serving.wait())  # all would refuse the same setting: it is reported once
             await asyncio.gather(first, *(self._tend(place, metrics) for place in self._places[1:]))
         if self._gave_up is not None:
-            raise Refused(
+            raise (RefusedForNow if self._gave_up == TEMPORARY else Refused)(
                 f"The workers end as soon as they begin (status {self._gave_up}). Fix the errors above and start again."
             )
         return CRASHED if any(place.last_status for place in self._places) else 0
@@ -175,7 +175,7 @@ class Parent:
         """Tell whether no worker can start: the very first was refused, or one has failed too often at its start."""
         if any(each.ready for each in self._places):
             return False
-        return place.failures >= ATTEMPTS or (status == REFUSED and not self._serving.is_set())
+        return place.failures >= ATTEMPTS or (status in {REFUSED, TEMPORARY} and not self._serving.is_set())
 
 
 async def _either(task: asyncio.Task[None], other: Coroutine[Any, Any, Any]) -> None:

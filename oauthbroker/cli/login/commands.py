@@ -20,6 +20,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.accounts import is_account
 from oauthbroker.personal import app_files
 from oauthbroker.personal.app_files import MCP, SECRET_KEY, Answers
+from oauthbroker.personal.key_place import use_keychain
 from oauthbroker.personal.local_broker import open_local_vault
 from oauthbroker.personal.places import PORT, Places
 from oauthbroker.providers import presets
@@ -67,6 +68,8 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
         raise Refused("--account is a name of up to 128 printable characters.")
     places = Places.of_user()
     places.prepare()
+    if said := use_keychain(places):
+        note(said)
     given = Given(
         client_id=client_id.strip(),
         secrets=questions.read_secrets() if stdin else None,

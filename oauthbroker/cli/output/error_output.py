@@ -13,7 +13,7 @@ import typer
 from oauthbroker.cli.output import json_output
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.extras import missing_extra
-from oauthbroker.core.refused import CRASHED, REFUSED, Refused, described
+from oauthbroker.core.refused import CRASHED, REFUSED, TEMPORARY, Refused, RefusedForNow, described
 from oauthbroker.core.version import VERSION
 
 _PACKAGE = Path(__file__).parents[2]
@@ -53,6 +53,12 @@ def tell(refusal: BrokerError | Refused) -> int:
         return REFUSED
     typer.echo(f"{refusal}\n  {see(refusal.code)}", err=True)
     return REFUSED
+
+
+def start_status(refusal: BrokerError | Refused) -> int:
+    """Return the exit status of a server that cannot start: whether a later start may go well."""
+    is_temporary = refusal.retryable if isinstance(refusal, BrokerError) else isinstance(refusal, RefusedForNow)
+    return TEMPORARY if is_temporary else REFUSED
 
 
 def see(code: Code) -> str:

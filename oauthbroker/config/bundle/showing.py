@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ from oauthbroker.config.reading.shape import written
 from oauthbroker.config.reading.yaml_scalars import is_ambiguous
 from oauthbroker.config.written.client_spec import ValueSource
 
+CA: Final = "providerCa"
 HIDDEN: Final = "*** hidden"
 _ORDER: Final = ("apiVersion", "kind", "metadata", "spec")
 
@@ -38,7 +40,7 @@ _Dumper.add_representer(str, _text)
 
 def resources_of(bundle: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return every resource that the broker or a plug-in reads, in the order of the files; secrets in plain YAML are
-    hidden. Raises ConfigInvalidError."""
+    hidden, and `providerCa` is absolute. Raises ConfigInvalidError."""
     load(bundle, env)
     problems = Problems()
     documents, named = read_bundle(bundle, problems, env)
@@ -47,6 +49,8 @@ def resources_of(bundle: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
         if document.foreign:
             continue
         data = copy.deepcopy(document.data)
+        if isinstance(ca := data["spec"].get(CA), str):
+            data["spec"][CA] = os.path.abspath(document.folder / Path(ca).expanduser())  # noqa: PTH100  (no links)
         for path in {path for each in written(document, problems, named.kinds) for path in _secrets(each.spec)}:
             _hide(data["spec"], path)
         found.append({name: data[name] for name in _ORDER if name in data})

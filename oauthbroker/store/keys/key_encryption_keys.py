@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
 from oauthbroker.store.keys.key_wrapping import open_box, seal_box
 from oauthbroker.store.posix.atomic_files import create_whole
 from oauthbroker.store.posix.checked_files import check_root, closing, sync_names
@@ -19,7 +20,7 @@ from oauthbroker.store.posix.system_calls import Fs, at_border
 
 _PREFIX = "oab-kek-1:"
 _LABEL = "oab/kek/1"
-_LIMIT = 1024
+_LIMIT, KEY_BYTES = 1024, 32
 
 
 class KeyProvider(Protocol):
@@ -56,6 +57,10 @@ class LocalKek:
     def __reduce_ex__(self, protocol: object) -> str:
         raise TypeError("a key is neither pickled nor copied")
 
+    def text(self) -> Secret:
+        """Return the text of a key file with this key."""
+        return Secret(_encode(self._key).decode().strip())
+
     def id(self) -> str:
         return "kek-" + hmac.digest(self._key, b"oab/kek/id", "sha256")[:8].hex()
 
@@ -75,7 +80,7 @@ class EnvKek(LocalKek):
     __slots__ = ()
 
     def __init__(self, text: str) -> None:
-        super().__init__(_decode(text))
+        super().__init__(key_of_text(text))
 
 
 class FileKek(LocalKek):
@@ -92,7 +97,7 @@ class FileKek(LocalKek):
         """Create a key file (0600, in an existing folder). Raises `keyExists` if the file exists."""
         fs = fs or Fs()
         check_outside(path, outside)
-        key = os.urandom(32)
+        key = os.urandom(KEY_BYTES)
         created = at_border(lambda: _write_key(fs, path, _encode(key)))
         if not created:
             raise BrokerError(Code.KEY_EXISTS)
@@ -110,7 +115,7 @@ class FileKek(LocalKek):
         text = at_border(lambda: _read_key(fs, path, durably=durably))
         if text is None:
             raise BrokerError(Code.KEY_UNKNOWN, note="there is no key file")
-        return cls(key=_decode(text), path=path, outside=outside, fs=fs)
+        return cls(key=key_of_text(text), path=path, outside=outside, fs=fs)
 
     def health(self) -> None:
         """Check that the key file still holds this key. Raises `keyMismatch` and as `open` does."""
@@ -164,7 +169,8 @@ def _encode(key: bytes) -> bytes:
     return _PREFIX.encode() + base64.urlsafe_b64encode(key).rstrip(b"=") + b"\n"
 
 
-def _decode(text: str) -> bytes:
+def key_of_text(text: str) -> bytes:
+    """Return the key in the text of a key file. Raises `keyMismatch` for another text."""
     key = b""
     body = text.strip()
     if body.startswith(_PREFIX) and len(body) == len(_PREFIX) + 43:
@@ -172,6 +178,6 @@ def _decode(text: str) -> bytes:
             key = base64.b64decode(body[len(_PREFIX) :] + "=", altchars=b"-_", validate=True)
         except binascii.Error:
             key = b""
-    if len(key) != 32:
+    if len(key) != KEY_BYTES:
         raise BrokerError(Code.KEY_MISMATCH, note="this is not a key file")
     return key

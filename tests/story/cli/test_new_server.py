@@ -22,7 +22,7 @@ from oauthbroker.config import load
 from oauthbroker.personal.app_files import SECRET_KEY, Answers, write_app, write_broker
 from oauthbroker.personal.local_broker import open_local_vault
 from oauthbroker.personal.places import Places
-from oauthbroker.testing import Canaries
+from oauthbroker.testing import Authority, Canaries
 from tests.kit import postgres
 from tests.kit.cli import Desk
 
@@ -118,6 +118,27 @@ async def test_without_a_bundle_here_it_takes_the_apps_of_login(
     async with open_broker(tmp_path / "team" / "config", background=False) as broker:
         app = broker.bundle.apps["github"]
     assert ("providerIdentity", Secret("the-secret-of-github")) == (app.owner.binding, app.client.client_secret)
+
+
+@pytest.mark.parametrize("at_broker", [True, False])
+def test_the_certificates_of_a_relative_path_come_along(desk: Desk, tmp_path: Path, at_broker: bool) -> None:
+    pem = Authority(desk.folder, "corp").file
+    line = f"spec:\n  providerCa: ../{pem.name}\n"
+    broker, app = desk.folder / "config" / "broker.yaml", APP
+    if at_broker:
+        broker.write_text(broker.read_text("utf-8").replace("spec:\n", line, 1), "utf-8")
+    else:
+        app = APP.replace("spec:\n", line, 1)
+    desk.write("github", app)
+    shown = desk.type("config", "show")
+    assert f"providerCa: {pem}\n" in shown.out, "read elsewhere, it names the same file"
+    text = pem.read_text("utf-8")
+    assert 0 == desk.type("init", "--server", "team").code
+    for file in ("keys/broker.kek", "api-key", ".env"):
+        desk.canaries.excuse(desk.folder / "team" / file)
+    pem.unlink()
+    (desk.folder / "team").rename(tmp_path / "moved")  # as into a container
+    assert text.strip() in load(tmp_path / "moved" / "config").apps["github"].app.provider_ca
 
 
 def test_a_source_that_is_refused_leaves_no_folder(desk: Desk) -> None:

@@ -196,9 +196,20 @@ def test_a_port_that_is_taken_is_reported_plainly(ready: Desk):
     before = tree(ready.folder / "store")
     with socket.create_server(("127.0.0.1", ready.port)):
         done = command("serve", cwd=ready.folder)
-    assert (2, "") == (done.code, done.out)
+    assert (75, "") == (done.code, done.out), "it passes by itself"
     assert f"Cannot listen on 127.0.0.1 port {ready.port}: another process listens there" in done.err
     assert before == tree(ready.folder / "store")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_database_that_is_away_ends_with_the_status_that_systemd_starts_again(ready: Desk, workers: str):
+    url = "postgresql://broker:of-no-use@127.0.0.1:1/store?connect_timeout=1"
+    done = command("serve", "--workers", workers, cwd=ready.folder, OAUTHBROKER_STORE_URL=url)
+    assert (75, True) == (done.code, "storeUnavailable" in done.err), done.err
+    assert 2 == command("check", "nowhere", cwd=ready.folder, OAUTHBROKER_STORE_URL=url).code, "other commands have one"
+    unset = command("serve", "--workers", workers, cwd=ready.folder, OAUTHBROKER_KEY="of-no-use")
+    assert (2, True) == (unset.code, "keyMismatch" in unset.err), unset.err
 
 
 def test_help_loads_neither_cryptography_nor_a_server(tmp_path: Path):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import oauthbroker
 from oauthbroker.access.local_caller import LOCAL_CALLER
 from oauthbroker.client.address import Address
 from oauthbroker.client.client_call import ClientCall, Reply
@@ -26,6 +27,7 @@ from oauthbroker.core.clock import ThreadClock
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.settings import Settings
+from oauthbroker.model.token_results import Ready
 from oauthbroker.personal import handed_out
 from oauthbroker.personal.local_broker import QuietLog, open_local
 from oauthbroker.personal.places import Places
@@ -95,6 +97,30 @@ async def test_a_command_uses_the_running_serve_of_the_same_store(
         again = await typed(person, "token", "oidc")
         assert (75, "") == (again.code, again.out), "what another process ended is seen at once"
     assert not person.places.socket.exists()
+
+
+async def test_programs_that_open_the_store_beside_serve_refresh_a_token_once_and_serve_has_the_new_one(
+    person: Person, idp: IdentityProvider
+) -> None:
+    """`.client()` does not use the socket: its role may send no request to an API."""
+    old = Secret(await logged_in(person, idp))
+
+    async def rejected() -> Secret:
+        connection = oauthbroker.local("oidc")
+        async with connection.opened() as found:
+            return connection.ready_of(await found.oauth.report_rejected("oidc", old)).access_token
+
+    async with served(person.places):
+        for number in range(1, 4):
+            new, *others = await asyncio.gather(*(rejected() for _ in range(3)))
+            assert (number, [new, new], False) == (idp.count("refresh_token"), others, new == old)
+            client = serve_client(person.places)
+            assert client is not None
+            with client:
+                result = await asyncio.to_thread(client.get_access_token, "oidc")
+            assert isinstance(result, Ready), result
+            assert new == result.access_token
+            old = new
 
 
 async def test_a_port_that_ones_own_serve_has_is_named_with_its_process(person: Person, idp: IdentityProvider) -> None:
