@@ -1,7 +1,5 @@
-"""Deployed flows as tools of an agent: registered by their serving versions, called for the caller of the turn.
-
-A model sees `createReservation` as `flow__create-reservation`. It never says for whom a flow runs: the runtime does.
-"""
+"""Deployed flows as tools of an agent, registered by their serving versions. A model sees `createReservation` as
+`flow__create-reservation`. It never says for whom a flow runs: the runtime does."""
 
 from __future__ import annotations
 
@@ -72,9 +70,8 @@ class FlowTools:
         if known is not None and known.tool.source.digest == deployed.tool.source.digest:
             return
         flow = self._runs.ready(deployed.tool, deployed.policies)
-        item = ToolCatalogItem(
-            name=name, description=described(deployed), parameters={"type": "object", **flow.tool.input}
-        )
+        description = f"{flow.tool.description} (risk: {flow.assessment.risk})"
+        item = ToolCatalogItem(name=name, description=description, parameters={"type": "object", **flow.tool.input})
         if known is not None:
             self._registry.remove(name, owner=OWNER)
         self._registry.register(item, partial(self._call, flow), owner=OWNER, seconds=SECONDS)
@@ -96,17 +93,11 @@ def answer(result: RunResult) -> Any:
         return result.output
     if result.authorization is not None:
         raise AuthorizationRequiredError(result.authorization)
-    message = (
-        " ".join(filter(None, (result.message, _WORDS.get(result.state)))) or "It still runs. Call it again later."
-    )
-    raise ToolFailure(message, name=result.code or result.state)
+    words = " ".join(filter(None, (result.message, _WORDS.get(result.state))))
+    raise ToolFailure(words or "It still runs. Call it again later.", name=result.code or result.state)
 
 
 def tool_name(flow: str) -> str:
     """Return the name that a model sees. Names of tools have small letters, and a single `_` stands for a dot
     (specification 002, section 5): each name of a flow has another one."""
     return f"flow__{re.sub('[A-Z]', lambda found: f'-{found[0].lower()}', flow).replace('.', '_')}"
-
-
-def described(deployed: DeployedFlow) -> str:
-    return f"{deployed.tool.description} (risk: {deployed.assessment.risk})"

@@ -3,10 +3,9 @@ See README.md. The public names are imported when they are first used."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from oauthbroker.plugins import Plugin, PluginCommand
+from oauthbroker.plugins import Plugin, PluginCommand, lazily
 
 if TYPE_CHECKING:
     from oauthbroker.tools.bundle.loading import register_tools
@@ -78,34 +77,30 @@ PLUGIN = Plugin(
     kinds="oauthbroker.tools.bundle.spec:KINDS",
     audit_types="oauthbroker.tools.types.audit_types:TYPES",
 )
-_PLACES: Final = {
-    "calling.broker_turn": {"blocks_of", "oauth_of"},
-    "calling.calls": {"ToolCalls"},
-    "types.catalog": {"ToolCatalogItem"},
-    "changesets.activation": {"Activation", "allowed_files"},
-    "changesets.differences": {"AllowedFiles"},
-    "changesets.changesets": {"Changesets", "open_changesets"},
-    "changesets.editor": {"SwarmBundleTool"},
-    "calling.context": {"AuthorizedToolContext", "CallScope", "ToolContext", "changeset_folders"},
-    "turns.extension_api": {"ExtensionApi"},
-    "types.failures": {"ToolFailure"},
-    "isolation.containment": {"CallLimits", "Containment", "detect_containment"},
-    "isolation.process_tool": {"LendsAccess", "ProcessTool", "TurnAccess"},
-    "calling.journal": {"DurableJournal"},
-    "bundle.loading": {"register_tools"},
-    "models.port": {"Model", "ModelAnswer", "ModelRequest", "ScriptedModel"},
-    "orchestration.instances": {"Instance", "Instances"},
-    "orchestration.orchestrator": {"Orchestrator"},
-    "orchestration.plan": {"plans_from"},
-    "calling.registry": {"Registry"},
-    "types.results": {"GoesOn", "Message", "Submitted", "ToolCall", "ToolCallResult"},
-}
-
 
 if not TYPE_CHECKING:  # with it, a type checker would accept every name
-
-    def __getattr__(name: str) -> Any:
-        place = next((place for place, names in _PLACES.items() if name in names), None)
-        if place is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{place}"), name)
+    __getattr__ = lazily(
+        __name__,
+        {
+            "tools.calling.broker_turn": {"blocks_of", "oauth_of"},
+            "tools.calling.calls": {"ToolCalls"},
+            "tools.types.catalog": {"ToolCatalogItem"},
+            "tools.changesets.activation": {"Activation", "allowed_files"},
+            "tools.changesets.differences": {"AllowedFiles"},
+            "tools.changesets.changesets": {"Changesets", "open_changesets"},
+            "tools.changesets.editor": {"SwarmBundleTool"},
+            "tools.calling.context": {"AuthorizedToolContext", "CallScope", "ToolContext", "changeset_folders"},
+            "tools.turns.extension_api": {"ExtensionApi"},
+            "tools.types.failures": {"ToolFailure"},
+            "tools.isolation.containment": {"CallLimits", "Containment", "detect_containment"},
+            "tools.isolation.process_tool": {"LendsAccess", "ProcessTool", "TurnAccess"},
+            "tools.calling.journal": {"DurableJournal"},
+            "tools.bundle.loading": {"register_tools"},
+            "tools.models.port": {"Model", "ModelAnswer", "ModelRequest", "ScriptedModel"},
+            "tools.orchestration.instances": {"Instance", "Instances"},
+            "tools.orchestration.orchestrator": {"Orchestrator"},
+            "tools.orchestration.plan": {"plans_from"},
+            "tools.calling.registry": {"Registry"},
+            "tools.types.results": {"GoesOn", "Message", "Submitted", "ToolCall", "ToolCallResult"},
+        },
+    )

@@ -63,8 +63,7 @@ class CommandInputs:
     mail_password: str = field(repr=False)
 
     def use(self, work: Callable[[Place, list[Entity], Ports], T]) -> T:
-        """Return what work makes of the broker, the entities and the ports, in a thread, while the broker is open.
-        Raises FlowRefused and ValueError for what cannot be used."""
+        """Return what work makes of broker, entities and ports, in a thread. Raises FlowRefused and ValueError."""
         from oauthbroker.flowtools.entities.definition import entities_in
 
         async def used(broker: Broker) -> T:
@@ -90,7 +89,6 @@ def at_broker(config: Path, work: Callable[[Place], T], database: str = "") -> T
     """Return what work makes of the configured broker, in a thread, while the broker is open."""
 
     async def done(broker: Broker) -> T:
-
         place = _place(broker, database)
         return await on_thread(lambda: work(place))
 

@@ -30,9 +30,9 @@ from oauthbroker.flowtools.deployment.versions import route_problem, same_route,
 from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
 from oauthbroker.flowtools.risk.drawing import draw
 from oauthbroker.flowtools.risk.rules import findings
-from oauthbroker.flowtools.specification.input_files import input_files, input_policies, read_input
+from oauthbroker.flowtools.specification.policies import input_policies
 from oauthbroker.flowtools.specification.shapes import published_schema
-from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.flowtools.specification.source import FlowRefused, input_files, read_input
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, refuse_changed
 from oauthbroker.plugins import two_sentences
 

@@ -30,9 +30,8 @@ from oauthbroker.flowtools.risk.acknowledgements import finding_key
 from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.risk.records import Entry
 from oauthbroker.flowtools.risk.rules import FlowFinding
-from oauthbroker.flowtools.specification.input_files import input_policies, read_input
-from oauthbroker.flowtools.specification.policies import Policy
-from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.flowtools.specification.policies import Policy, input_policies
+from oauthbroker.flowtools.specification.source import FlowRefused, read_input
 from oauthbroker.flowtools.specification.spec import load_tool
 from oauthbroker.plugins import ConfigProblem, harmless_text
 
@@ -103,10 +102,8 @@ def deploy(  # noqa: PLR0913  (options)
             ready(tool, entities=entities_by_name(found), ports=ports, policies=policies)
             given: dict[str, Any] = {"digest": tool.source.digest, "actor": account(), "by": by.strip() or account()}
             entry = VersionDeployed(tool=tool.name, version=tool.version, **given)
-            flow = here.versions.deploy(
-                raw, str(file), by=by or account(), policies=policies, before=lambda: here.audit(entry)
-            )
-            return flow, here.versions.serving(tool.name)
+            given = {"by": by or account(), "policies": policies, "before": lambda: here.audit(entry)}
+            return here.versions.deploy(raw, str(file), **given), here.versions.serving(tool.name)
 
         flow, serving = inputs.use(deployed)
     _tell(flow, serving, "deployed", as_json=as_json)
@@ -239,8 +236,7 @@ def problems_printed(*, as_json: bool) -> Iterator[None]:
 
 @contextmanager
 def refusals_printed() -> Iterator[None]:
-    """Pass on refusals of the database and its tables as a command's refusal. No text of a driver is shown: it may
-    quote the URL."""
+    """Refuse a command as the database does, without the text of a driver: it may quote the URL."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -26,18 +25,10 @@ from oauthbroker.flowtools.cli.command_inputs import (
     database_url,
     opened,
 )
-from oauthbroker.flowtools.cli.deploying_commands import (
-    AsJson,
-    By,
-    account,
-    problems_printed,
-    refusals_printed,
-    say,
-)
+from oauthbroker.flowtools.cli.deploying_commands import AsJson, By, account, problems_printed, refusals_printed, say
 from oauthbroker.flowtools.risk.acknowledgements import person
 from oauthbroker.flowtools.specification.failures import Actor
-from oauthbroker.flowtools.specification.input_files import read_input
-from oauthbroker.flowtools.specification.source import MOST_BYTES
+from oauthbroker.flowtools.specification.source import MOST_BYTES, read_input
 from oauthbroker.plugins import decode_json, harmless_text
 
 if TYPE_CHECKING:
@@ -46,7 +37,7 @@ if TYPE_CHECKING:
     from oauthbroker.flowtools.running.ports import Ports
     from oauthbroker.flowtools.running.result import RunResult
 
-T = TypeVar("T")
+_Decision = Literal["approve", "decline", "retry", "cancel"]
 _ASK_A_PERSON: Final = 75  # EX_TEMPFAIL of sysexits.h
 
 
@@ -110,10 +101,8 @@ def runs(
     """List runs, the newest first, or show the steps of one. It shows no input and no result."""
     from oauthbroker.flowtools.running import journal, overview
 
-    if state and state not in overview.STATES:
-        raise BrokerError(
-            Code.REQUEST_INVALID, note=f"no state of runs; --state is one of {', '.join(overview.STATES)}"
-        )
+    if state and state not in journal.STATES:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"no state of runs; --state is one of {', '.join(journal.STATES)}")
     where: dict[str, Any] = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
     with refusals_printed(), opened(database_url(database, config)).transaction() as connection:
         there = journal.exist(connection)
@@ -123,8 +112,8 @@ def runs(
         raise BrokerError(Code.NOT_FOUND, note="no run with this id")
     if detail is not None:
         rows[0]["steps"] = [each._asdict() for each in detail.steps]
-        decisions = detail.decisions
-        rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in decisions]
+        shown = ("policy", "decision", "by")
+        rows[0]["decisions"] = [{name: getattr(each, name) for name in shown} for each in detail.decisions]
     if as_json:
         typer.echo(json.dumps({"runs": rows}, ensure_ascii=False))
         return
@@ -141,21 +130,15 @@ def runs(
             typer.echo(harmless_text(f"  policy {each['policy']}: {each['decision']}{by}"))
 
 
-Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run that a policy has stopped: flow runs --state escalated.")
-]
-
-
+_STOPPED: Final = "A run that a policy has stopped: flow runs --state escalated."
+Run = Annotated[str, typer.Argument(metavar="RUN", help=_STOPPED)]
 AnyRun = Annotated[str, typer.Argument(metavar="RUN", help="A run: flow runs lists them.")]
 
 
 def approve(run_id: Run, by: By = "", database: Database = "", config: Config = CONFIG) -> None:
     """Let a stopped run pass the policy that asks; not for its own caller. It goes on by itself where flows are served,
     or with flow run --resume."""
-    from oauthbroker.flowtools.running import approvals
-
-    with refusals_printed():
-        _decide(approvals.approve, run_id, by=by, database=database, config=config)
+    _decide("approve", run_id, by=by, database=database, config=config)
     typer.echo(f"run {run_id}: approved; it goes on where flows are served, or with flow run NAME --resume {run_id}")
 
 
@@ -167,10 +150,7 @@ def decline(
     config: Config = CONFIG,
 ) -> None:
     """End a stopped run. Its commits stay."""
-    from oauthbroker.flowtools.running import approvals
-
-    with refusals_printed():
-        _decide(approvals.decline, run_id, by=by, database=database, config=config, why=harmless_text(why))
+    _decide("decline", run_id, by=by, database=database, config=config, why=harmless_text(why))
     typer.echo(f"run {run_id}: declined")
 
 
@@ -187,26 +167,25 @@ def retry(
 ) -> None:
     """Let a run go on that failed or whose outcome is unknown: what certainly had no effect is tried again. It goes on
     by itself where flows are served, or with flow run --resume."""
-    from oauthbroker.flowtools.running import approvals
-
-    with refusals_printed():
-        _decide(approvals.retry, run_id, by=by, database=database, config=config, happened=happened)
+    _decide("retry", run_id, by=by, database=database, config=config, happened=happened)
     typer.echo(f"run {run_id}: it goes on where flows are served, or with flow run NAME --resume {run_id}")
 
 
 def cancel(run_id: AnyRun, by: By = "", database: Database = "", config: Config = CONFIG) -> None:
     """End a run that has not ended. Its commits stay, and its charges are refunded."""
-    from oauthbroker.flowtools.running import approvals
-
-    with refusals_printed():
-        state = _decide(approvals.cancel, run_id, by=by, database=database, config=config)
+    state = _decide("cancel", run_id, by=by, database=database, config=config)
     later = f"; it ends where flows are served, or with flow run NAME --resume {run_id}"
     typer.echo(f"run {run_id}: cancelled{'' if state == 'failed' else later}")
 
 
-def _decide(decision: Callable[..., T], run_id: str, *, by: str, database: str, config: Path, **more: Any) -> T:
+def _decide(decision: _Decision, run_id: str, *, by: str, database: str, config: Path, **more: Any) -> Any:
+    """Make a decision of `approvals` in the name of the person at this command."""
+    from oauthbroker.flowtools.running import approvals
+
+    decide = getattr(approvals, decision)
     more |= {"by": person(by or account()), "account": account()}
-    return at_broker(config, lambda here: decision(opened(here.database), run_id, audit=here.audit, **more), database)
+    with refusals_printed():
+        return at_broker(config, lambda here: decide(opened(here.database), run_id, audit=here.audit, **more), database)
 
 
 def plan(

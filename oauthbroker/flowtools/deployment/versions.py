@@ -32,8 +32,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedFlow:
-    """A deployed version: its specification in the one form, its own policies, and who deployed it when. `withdrawn` is
-    the entry of its withdrawal (by, why, at)."""
+    """A deployed version with its own policies. `withdrawn` is the entry of its withdrawal (by, why, at)."""
 
     tool: FlowTool
     assessment: RiskAssessment
@@ -78,9 +77,7 @@ class FlowVersions:
                 entry = {"digest": tool.source.digest, "text": self._records.keep(text)}
                 self._add(tool.name, VERSIONS, tool.version, by, **entry)
             # the first entry counts, also if a command whose lease was lost has written meanwhile
-            self._refuse_other(
-                tool, self._records.of_version(tool.name, VERSIONS, tool.version) or {}, text["policies"]
-            )
+            self._refuse_other(tool, text["policies"])
             if is_first:
                 if there:  # a command was killed between the two records
                     before()
@@ -90,8 +87,7 @@ class FlowVersions:
         return self.deployed(f"{tool.name}@{tool.version}")
 
     def activate(self, name: str, version: int, *, by: str, before: Callable[[], None] = _nothing) -> DeployedFlow:
-        """Let a deployed version serve, an older or a newer one. `before` is as in `deploy`. Raises BrokerError for one
-        that is not deployed or is withdrawn."""
+        """Let a deployed version serve. `before` is as in `deploy`. Raises BrokerError, also for a withdrawn one."""
         by = person(by)
 
         def write() -> DeployedFlow:
@@ -117,12 +113,9 @@ class FlowVersions:
         serving: bool = False,
         before: Callable[[], None] = _nothing,
     ) -> Entry:
-        """Permanently stop new calls to a version. Its runs that have begun go on. Idempotent: the first entry stays,
-        and is returned. The version that serves is refused, unless `serving`: then no version serves. `before` is as in
-        `deploy`.
-
-        Raises BrokerError if it is not deployed or serves. A version whose text is damaged can be withdrawn.
-        """
+        """Permanently stop new calls to a version; its runs go on. Idempotent: the first entry stays, and is returned.
+        One that serves is refused, unless `serving`: then none does. One whose text is damaged can be withdrawn.
+        `before` is as in `deploy`. Raises BrokerError if it is not deployed or serves."""
         by = person(by)
         if len(why) > _LONGEST_REASON or not why.isprintable():
             note = f"a reason has at most {_LONGEST_REASON} printable characters"
@@ -146,9 +139,8 @@ class FlowVersions:
         return self._records.of_version(name, WITHDRAWALS, version)
 
     def deployed(self, reference: str) -> DeployedFlow:
-        """Return the version `NAME@VERSION`, or with `NAME` the one that serves, checked and assessed again. Raises
-        BrokerError if it is not deployed, and FlowRefused if it is damaged, or if this program finds what the one that
-        deployed it did not: red, or yellow and not acknowledged."""
+        """Return the version `NAME@VERSION`, or with `NAME` the one that serves, assessed again. Raises BrokerError if
+        it is not deployed, and FlowRefused if it is damaged, red now, or yellow now and not acknowledged."""
         return self._load(*self.named(reference))
 
     def named(self, reference: str) -> tuple[str, int]:
@@ -203,7 +195,8 @@ class FlowVersions:
             if same_secret([known.tool, tool]):
                 raise FlowRefused([secret_problem(tool, known.tool)])
 
-    def _refuse_other(self, tool: FlowTool, there: Entry, own: Any) -> None:
+    def _refuse_other(self, tool: FlowTool, own: Any) -> None:
+        there = self._records.of_version(tool.name, VERSIONS, tool.version) or {}
         refuse_changed(tool, there["digest"])
         if self._records.text(there["text"], f"{tool.name}@{tool.version}")["policies"] != own:
             hint = f"write version {tool.version + 1}, or deploy it with the policies of before"
@@ -262,6 +255,5 @@ def same_secret(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:
 
 def secret_problem(tool: FlowTool, other: FlowTool) -> ConfigProblem:
     what = f"also the secret of {other.name}: a signature names no receiver, so each takes the events of the other"
-    return tool.source.problem(
-        ("trigger", "webhookSecret"), what, "name another secret, or write sharedSecret: true in both"
-    )
+    hint = "name another secret, or write sharedSecret: true in both"
+    return tool.source.problem(("trigger", "webhookSecret"), what, hint)

@@ -1,7 +1,5 @@
-"""The database of entities and runs: SQLite or PostgreSQL, by SQLAlchemy Core.
-
-Its clock and its random numbers are those of the runs, so that processes on several hosts have one time.
-"""
+"""The database of entities and runs: SQLite or PostgreSQL, by SQLAlchemy Core. Its clock and its random numbers are
+those of the runs, so that processes on several hosts have one time."""
 
 from __future__ import annotations
 
@@ -47,10 +45,8 @@ class Database:
 
     @contextmanager
     def locked(self, names: Iterable[str]) -> Iterator[None]:
-        """Keep others that name the same out while the block works. SQLite has one writer, and needs no lock.
-
-        The lock is that of a transaction of its own, on another connection: it ends with it, also behind a pooler.
-        """
+        """Keep others that name the same out while the block works. SQLite has one writer, and needs no lock. The lock
+        is that of a transaction of its own, on another connection: it ends with it, also behind a pooler."""
         if self._locks is None:
             yield
             return

@@ -7,14 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import Field, TypeAdapter
 
 from oauthbroker import BrokerError
 from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
 from oauthbroker.flowtools.specification.expressions import NUMBER, TEXT, TRUTH, Expression, Names, Scope
-from oauthbroker.flowtools.specification.input_files import input_files, read_input
 from oauthbroker.flowtools.specification.shapes import shape_problems
-from oauthbroker.flowtools.specification.source import FlowRefused, Keys, read_source
+from oauthbroker.flowtools.specification.source import FlowRefused, Keys, input_files, read_input, read_source
 from oauthbroker.flowtools.specification.spec import RESERVED, lower_camel
 from oauthbroker.plugins import json_schema_validator
 
@@ -53,7 +54,7 @@ class RowPolicy:
     """A caller reads and writes the rows whose `field` is their id. Callers with one of `all_rows` reach all rows."""
 
     field: str
-    all_rows: frozenset[str] = frozenset()
+    all_rows: Annotated[frozenset[str], Field(alias="allRows")] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class Entity:
     fields: Mapping[str, EntityField]
     status: StatusMachine | None = None
     invariants: tuple[Mapping[str, str], ...] = ()
-    row_policy: RowPolicy | None = None
+    row_policy: Annotated[RowPolicy | None, Field(alias="rowPolicy")] = None
     composites: Mapping[str, Parts] = field(default_factory=dict)
     written: Mapping[str, Any] = field(repr=False)
 
@@ -95,6 +96,9 @@ class Entity:
         )
 
 
+_ENTITY: Final = TypeAdapter(Entity)
+
+
 @cache
 def validator_of(kind: str) -> Any:
     return json_schema_validator(_SCHEMAS[kind])
@@ -106,21 +110,7 @@ def load_entity(raw: bytes, file: str) -> Entity:
     problems = list(shape_problems(source, "EntityDefinition"))
     if problems:
         raise FlowRefused(problems)
-    data: dict[str, Any] = source.data
-    status, policy = data.get("status"), data.get("rowPolicy")
-    moves = {name: tuple(to) for name, to in status["transitions"].items()} if status else {}
-    entity = Entity(
-        name=data["name"],
-        fields={name: EntityField(**each) for name, each in data["fields"].items()},
-        status=status and StatusMachine(initial=status["initial"], transitions=moves),
-        invariants=tuple(data.get("invariants", ())),
-        row_policy=RowPolicy(field=policy["field"], all_rows=frozenset(policy.get("allRows", ()))) if policy else None,
-        composites={
-            name: {part: CompositePart(**each) for part, each in parts.items()}
-            for name, parts in data.get("composites", {}).items()
-        },
-        written=data,
-    )
+    entity = _ENTITY.validate_python({**source.data, "written": source.data})
     problems = [source.problem(*each) for each in _problems(entity)]
     if not problems:
         try:
@@ -133,8 +123,7 @@ def load_entity(raw: bytes, file: str) -> Entity:
 
 
 def entities_in(paths: Iterable[Path]) -> list[Entity]:
-    """Load the entities in files and folders. Raises FlowRefused for a problem, and ValueError for a path without a
-    readable file."""
+    """Load entities. Raises FlowRefused for a problem, and ValueError for a path without a readable file."""
     try:
         return [load_entity(read_input(each), str(each)) for each in input_files(list(paths))]
     except BrokerError as error:
@@ -143,8 +132,7 @@ def entities_in(paths: Iterable[Path]) -> list[Entity]:
 
 
 def entities_by_name(entities: Iterable[Entity]) -> dict[str, Entity]:
-    """Return entities by name. Raises ValueError for a name that two of them or their composites have, and for a part
-    of a composite that leads nowhere."""
+    """Return entities by name. Raises ValueError for a name twice, and for a composite that leads nowhere."""
     entities = list(entities)
     found = {each.name: each for each in entities}
     names = Counter(name.lower() for each in entities for name in (each.name, *each.composites))

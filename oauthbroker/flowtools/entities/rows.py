@@ -135,8 +135,7 @@ class Rows:
         return self._tables[name].c[policy.field] == self._actor.id if self._actor else false()
 
     def _values(self, entity: Entity, fields: Values) -> dict[str, Any]:
-        """Return the values to write. Refuses an undeclared field, a required one that is null, and a row for another
-        owner."""
+        """Return the values to write. Refuses an undeclared field, a missing value, and a row for another owner."""
         if strange := fields.keys() - entity.fields.keys():
             raise FlowFailed("valueInvalid", f"{entity.name} has no field {min(strange)} to write")
         values = {field: self._value(entity, field, value) for field, value in fields.items()}

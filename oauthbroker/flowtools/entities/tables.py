@@ -1,5 +1,4 @@
-"""The tables of entities, and the plan of a change of their schema. The plan compares documents: the one with which a
-table was made, and the one that is given."""
+"""The tables of entities, and the plan of a change: by the document that made a table, and the one that is given."""
 
 from __future__ import annotations
 
@@ -19,10 +18,6 @@ _TYPES: Final[Mapping[str, Any]] = {"number": Double, "integer": BigInteger, "bo
 _DECLARED = Table(
     "flow_entity", MetaData(), Column("name", Text, primary_key=True), Column("document", Text, nullable=False)
 )
-
-
-class ChangeRefused(ValueError):
-    """The tables do not fit the entities, or a change of them would lose data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +61,7 @@ def plan(database: Database, entities: Iterable[Entity]) -> list[Change]:
 
 
 def apply(database: Database, entities: Iterable[Entity]) -> list[Change]:
-    """Make the tables fit, all of them or none. Raises ChangeRefused if data would be lost."""
+    """Make the tables fit, all of them or none. Raises ValueError if data would be lost."""
     entities = list(entities)
     with database.transaction() as connection:
         _DECLARED.create(connection, checkfirst=True)
@@ -74,7 +69,7 @@ def apply(database: Database, entities: Iterable[Entity]) -> list[Change]:
         for entity in entities:
             changes = list(_changes(connection, entity))
             if refused := [str(each) for each in changes if each.refused]:
-                raise ChangeRefused("\n".join(refused))
+                raise ValueError("\n".join(refused))
             if not changes:
                 continue
             if _declared(connection, entity) is None:
@@ -114,16 +109,15 @@ def _changes(connection: Connection, entity: Entity) -> Iterator[Change]:
             kept = "rows have values of the other type" if rows.any(sa.column(name).is_not(None)) else ""
             what = f"{entity.name}: change the field {name} from {old['type']} to {new.type}"
             yield Change(what=what, refused=kept, statement=rows.drop(name))
-            yield Change(
-                what=f"{entity.name}: add the field {name} again", statement=rows.add(name, _column(name, new.type))
-            )
+            added = rows.add(name, _column(name, new.type))
+            yield Change(what=f"{entity.name}: add the field {name} again", statement=added)
         if new is not None and new.required and not old.get("required", False):
             reason = "rows lack it" if rows.any(sa.column(name).is_(None)) else ""
             yield Change(what=f"{entity.name}: require the field {name}", refused=reason)
-    for name, added in entity.fields.items():
+    for name, new in entity.fields.items():
         if name not in fields:
-            reason = "rows would lack it; add it without `required` first" if added.required and rows.any() else ""
-            statement = rows.add(name, _column(name, added.type))
+            reason = "rows would lack it; add it without `required` first" if new.required and rows.any() else ""
+            statement = rows.add(name, _column(name, new.type))
             yield Change(what=f"{entity.name}: add the field {name}", refused=reason, statement=statement)
     yield from _status_changes(entity, before.get("status"), rows)
     yield Change(what=f"{entity.name}: keep the new declaration")

@@ -40,9 +40,8 @@ class Acknowledgements:
         chosen: Collection[str] = (),
         before: Callable[[str], None] = lambda _: None,
     ) -> list[FlowFinding]:
-        """Record that a person accepts findings, the chosen ones or all, and return the new ones. `before` is called
-        with the key of each one. Raises FlowRefused for a tool that cannot be deployed, and BrokerError for a
-        finding that it does not have."""
+        """Record that a person accepts findings, the chosen ones or all, and return the new ones. `before` gets each
+        one's key. Raises FlowRefused for a tool that cannot be deployed, and BrokerError for an unknown finding."""
         refuse_undeployable(tool, assessment)
         by = person(by)
         keys = [finding_key(each) for each in assessment.findings]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,8 +38,7 @@ _WANTED: Final = {"if": TRUTH, "assert": TRUTH}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RiskAssessment:
-    """The assessment of a tool before it is deployed. `expressions` are the checked ones, by path in the document.
-    `notes` tell what decides nothing."""
+    """The assessment of a tool. `expressions` are by path in the document; `notes` tell what decides nothing."""
 
     risk: str
     findings: tuple[FlowFinding, ...]
@@ -94,7 +93,7 @@ def _check_expressions(tool: FlowTool, checked: dict[Keys, Expression]) -> Itera
     given = names_of_schema(tool.input, "input")
     if tool.idempotency_key is not None:
         known = given | Names(types={"caller.id": TEXT})
-        yield from _checked(tool, ("idempotencyKey",), tool.idempotency_key, Scope(known), TEXT, checked, {}, known)
+        yield from _checked(tool, ("idempotencyKey",), tool.idempotency_key, Scope(known), TEXT, checked, (), known)
     entities = {lower_camel(name) for node in tool.nodes.values() if (name := read_name(node))}
     for node in tool.nodes.values():
         if folded(node.id) in entities and lower_camel(read_name(node)) != node.id:
@@ -111,7 +110,7 @@ def _check_expressions(tool: FlowTool, checked: dict[Keys, Expression]) -> Itera
         texts = list(_texts(node))
         result = DYNAMIC
         if texts:
-            hints = {each: _where_bound(each, tool) for each in (*tool.nodes, *entities) if each not in bound.types}
+            unbound = {*tool.nodes, *entities} - bound.types.keys()
             known = given | bound
             used = known.used_in(text for _, text, _ in texts)
             key = (*sorted(used.types.items()), used.optional)
@@ -120,7 +119,7 @@ def _check_expressions(tool: FlowTool, checked: dict[Keys, Expression]) -> Itera
             scope = scopes[key]
             for path, text, wanted in texts:
                 full = (*node.path, *path)
-                yield from _checked(tool, full, text, scope, wanted, checked, hints, known)
+                yield from _checked(tool, full, text, scope, wanted, checked, unbound, known)
                 if node.type == "transform" and full in checked:
                     result = checked[full].type
         binds[name] = bound | _bound_by(node, result)
@@ -200,25 +199,21 @@ def _checked(
     scope: Scope,
     wanted: str,
     checked: dict[Keys, Expression],
-    hints: Mapping[str, str],
+    unbound: Collection[str],
     known: Names,
 ) -> Iterator[ConfigProblem]:
     try:
         checked[path] = scope.compile(text, wanted)
     except ExpressionRefused as error:
-        root = error.unknown.partition(".")[0]
-        hint = hints.get(root, "") or (_bind(root, known) if root not in {"", "input"} else error.hint)
+        name = error.unknown.partition(".")[0]
+        hint = error.hint if name in {"", "input"} else _bind(name, tool, unbound, known)
         yield tool.source.problem(path, f"{error.what} (character {error.column})", hint)
 
 
-def _bind(name: str, known: Names) -> str:
-    """Return what to do about a name that nothing in the flow binds."""
+def _bind(name: str, tool: FlowTool, unbound: Collection[str], known: Names) -> str:
+    """Return what to do about a name that is not bound on every path, or nowhere."""
+    if name in unbound:
+        node = "let every path run its node before this one, and read `.result` of it"
+        return node if name in tool.nodes else "let every path read the entity before this node"
     entity = f"{name[:1].upper()}{name[1:]}"
     return nearest(name, known.roots) or f"let every path read the entity {entity} before it, or correct the name"
-
-
-def _where_bound(name: str, tool: FlowTool) -> str:
-    """Return what to do about a name that is known in the flow, but not bound on every path."""
-    if name in tool.nodes:
-        return "let every path run its node before this one, and read `.result` of it"
-    return "let every path read the entity before this node"

@@ -1,7 +1,5 @@
-"""Deployments and acknowledgements in the broker's store: sealed, on every host, and backed up with it.
-
-Each tool has one record, whose lists only grow, and each specification has one, which is found by its hash.
-"""
+"""Deployments and acknowledgements in the broker's store. Each tool has one record, whose lists only grow, and each
+specification has one, which is found by its hash."""
 
 from __future__ import annotations
 

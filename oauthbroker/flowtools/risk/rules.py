@@ -18,8 +18,7 @@ _EXISTING_ROWS: Final = frozenset({"update", "transition", "softDelete", "delete
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowFinding:
-    """What a rule found. `rule` is the number of a graph rule or the name of a risk rule; `node` is empty for a finding
-    about the whole flow. `path` leads through the graph to it."""
+    """What a rule found: by its number or name, at a node (empty: the whole flow), to which `path` leads."""
 
     rule: str
     risk: str
@@ -58,11 +57,8 @@ def risk_of(found: list[FlowFinding]) -> str:
 
 
 def concurrency_of(tool: FlowTool) -> str:
-    """Return how concurrent calls are kept apart: as written, else chosen by what the flow does.
-
-    `none` where no existing row changes; `pessimistic` where one changes and something outside is called, because that
-    cannot be tried again; else `optimistic`.
-    """
+    """Return how concurrent calls are kept apart: as written, else `none` where no existing row changes; `pessimistic`
+    where one changes and something outside is called, which cannot be tried again; else `optimistic`."""
     changes = any(node.type == "write" and node.operation in _EXISTING_ROWS for node in tool.nodes.values())
     acts = any(has_effect(node) for node in tool.nodes.values() if node.type in EXTERNAL)
     chosen = "none" if not changes else "pessimistic" if acts else "optimistic"
@@ -114,8 +110,7 @@ def _transactions(graph: Graph) -> Iterator[FlowFinding]:
 
 
 def _unwrapped(graph: Graph, reached: Ways[str], wrapper: str, rule: str) -> Iterator[FlowFinding]:
-    """Rule 5, and its like for timeouts: the wrapper stands directly before each external node on every path. Another
-    wrapper may stand between."""
+    """Rule 5, and its like for timeouts: a wrapper stands before each external node, another one perhaps between."""
     for name in reached:
         if graph.nodes[name].type in EXTERNAL and (bare := _bare(graph, reached, name, wrapper)):
             hint = f"put a {wrapper} node directly before it"

@@ -26,9 +26,8 @@ Claim = Callable[[Connection], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A call of a tool. `call` is the id that its caller gives to it, `key` a key for a tool without one, `event` the
-    event that starts it; `claim` works in the transaction that stores the run. `takes`: this process works on it at
-    once."""
+    """A call of a tool, with its caller's id or key, or the event that starts it. `claim` works in the transaction that
+    stores the run. `takes`: this process works on it at once."""
 
     data: Any = field(repr=False)
     actor: Actor | None
@@ -49,8 +48,7 @@ class Acceptance:
     audit: PluginAudit
 
     def checked(self, flow: ReadyFlow, call: Call) -> tuple[RunRecord, bool]:
-        """Return the stored run of a call, and whether it is new and this process has taken it. Raises FlowFailed for a
-        call that is refused, after its audit entry."""
+        """Return the stored run, and whether it is new and taken here. Raises FlowFailed, after its audit entry."""
         try:
             validate_input(flow, call.data)  # 1
             authorise(flow, call.actor)  # 2, and the row policy in each read and write
@@ -73,8 +71,7 @@ class Acceptance:
             return found, bool(found.taken)
 
     def _accept(self, flow: ReadyFlow, call: Call, ids: list[str]) -> tuple[RunRecord, bool]:
-        """Step 3: evaluate the policies, and store the run, or find that of a repeated event or key. With `takes`, it
-        is taken unless a policy stops it."""
+        """Step 3: evaluate the policies, and store the run, or find that of a repeated event or key."""
         tool, key = flow.tool, idempotency_key(flow, call.data, call.actor, call.call) or call.key
         with self.database.transaction() as connection:
             if call.claim is not None:

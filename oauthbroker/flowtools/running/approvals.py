@@ -1,5 +1,4 @@
-"""A person's decision about a run that a policy has stopped: it goes on, or it ends. Each decision is made once, and
-none lets the caller's own run go on."""
+"""A person's decisions about a run. Each is made once, and none lets the caller's own run go on."""
 
 from __future__ import annotations
 
@@ -29,14 +28,6 @@ DECISION = Table(
 )
 
 
-class NotWaiting(ValueError):
-    """No policy has stopped the run, or a person has decided already."""
-
-
-class OwnRun(ValueError):
-    """The person who would approve a run is its caller."""
-
-
 def ask(connection: Connection, run: str, policy: str) -> None:
     """Write that a policy stops a run until a person decides. Idempotent."""
     if decisions(connection, run, policy=policy):
@@ -56,21 +47,19 @@ def decisions(connection: Connection, run: str, **where: str) -> list[Any]:
 
 
 def approve(database: Database, run: str, *, by: str, account: str, audit: PluginAudit) -> None:
-    """Let a run pass the policy that has stopped it. It goes on in a process that resumes runs, or with the repeated
-    call. That policy does not stop it again; another one may. `by` is the name that the person gives, and `account`
-    that of the operating system or the login; the record has both. Raises NotWaiting, OwnRun
-    for the caller of the run, and BrokerError if the audit log takes no entry, as the others here do."""
+    """Let a run pass the policy that has stopped it; another one may stop it again. It goes on in a process that
+    resumes runs, or with the repeated call. `by` is the name that the person gives, and `account` that of the login.
+    Raises ValueError, also for the run's own caller, and BrokerError if the audit log takes no entry."""
     with _opened(database, run) as (connection, found, now):
         stopped = _stopped(found)
         if {_folded(by), _folded(account)} & _names_of(stopped.actor):
-            raise OwnRun("its own caller cannot approve a run")
+            raise ValueError("its own caller cannot approve a run")
         _write(connection, stopped, APPROVED, by=by, account=account, now=now, audit=audit)
         lifecycle.approve(connection, stopped, now)
 
 
 def decline(database: Database, run: str, *, by: str, account: str, audit: PluginAudit, why: str = "") -> None:
-    """End a run that a policy has stopped. Its commits stay, and its charges are refunded by a process that goes on
-    with runs. Its caller may do so, too. Raises NotWaiting."""
+    """End a run that a policy has stopped. Its commits stay, and its charges are refunded. Raises ValueError."""
     failure = FlowFailed("declined", f"a person has declined it{': ' + why if why else ''}")
     with _opened(database, run) as (connection, found, now):
         stopped = _stopped(found)
@@ -80,10 +69,10 @@ def decline(database: Database, run: str, *, by: str, account: str, audit: Plugi
 
 def cancel(database: Database, run: str, *, by: str, account: str, audit: PluginAudit) -> str:
     """Cancel a run that has not ended, and return its state. One on which a process works ends at its next step; one
-    that owes something ends when that is undone. Raises NotWaiting for a run that has ended."""
+    that owes something ends when that is undone. Raises ValueError for a run that has ended."""
     with _opened(database, run) as (connection, found, now):
         if found is None or found.due is None:
-            raise NotWaiting("no run with this id that has not ended")
+            raise ValueError("no run with this id that has not ended")
         audit(RunDecided(**of_run(found), decision="cancelled", actor=account, by=by))
         return lifecycle.cancel(connection, found, _person(by, account), now, audit=audit).state
 
@@ -92,17 +81,17 @@ def retry(
     database: Database, run: str, *, by: str, account: str, audit: PluginAudit, happened: bool | None = None
 ) -> None:
     """Let a run go on that ended without success. `happened` is what the person has found out about an effect whose
-    answer was lost. Raises NotWaiting, and lifecycle.NotRetried."""
+    answer was lost. Raises ValueError for a run that cannot be."""
     with _opened(database, run) as (connection, found, now):
         if found is None:
-            raise NotWaiting("no run with this id")
+            raise ValueError("no run with this id")
         lifecycle.retry(connection, found, now, happened=happened)
         audit(RunDecided(**of_run(found), decision="retried", actor=account, by=by))
 
 
 def _stopped(run: RunRecord | None) -> RunRecord:
     if run is None or run.state != journal.ESCALATED:
-        raise NotWaiting("the run does not wait for a decision")
+        raise ValueError("the run does not wait for a decision")
     return run
 
 

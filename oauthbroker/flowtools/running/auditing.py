@@ -1,7 +1,5 @@
-"""The entries of flow tools in the broker's audit log, and the way of a run's thread to it.
-
-No entry has an input, an output, a key or a secret. Those of a run name it; its `FlowCalled` says who called.
-"""
+"""The entries of flow tools in the broker's audit log, and the way of a run's thread to it. No entry has an input, an
+output, a key or a secret. Those of a run name it; its `FlowCalled` says who called."""
 
 from __future__ import annotations
 
@@ -81,8 +79,7 @@ class RunDecided(PluginAuditEntry, plugin="flowtools"):
 
 
 class FindingAcknowledged(PluginAuditEntry, plugin="flowtools"):
-    """A person is about to accept a yellow finding, `RULE:NODE`, of the specification with this digest. `actor` and
-    `by` are as in `RunDecided`."""
+    """A person is about to accept the finding `RULE:NODE` of this specification. `actor`, `by`: as in `RunDecided`."""
 
     tool: str
     version: int
@@ -93,8 +90,7 @@ class FindingAcknowledged(PluginAuditEntry, plugin="flowtools"):
 
 
 class VersionDeployed(PluginAuditEntry, plugin="flowtools"):
-    """A version is about to be deployed, and to serve if it is the first one of its tool. `actor` and `by` are as in
-    `RunDecided`."""
+    """A version is about to be deployed; a tool's first one serves. `actor`, `by`: as in `RunDecided`."""
 
     tool: str
     version: int

@@ -44,19 +44,15 @@ def authorise(flow: ReadyFlow, actor: Actor | None) -> None:
 
 
 def who(actor: Actor | None) -> tuple[Any, ...]:
-    """Return what makes two calls those of one caller: the id, the subjects whose links an answer may have, and their
-    accounts, if the turn lists any."""
+    """Return what makes two calls those of one caller: the id, the subjects and the accounts of its turn."""
     auth = actor.turn.auth if actor and actor.turn else None
     accounts = [dict(auth.accounts)] if auth and auth.accounts else []
     return (actor and actor.id, dict(auth.subjects) if auth else {}, *accounts)
 
 
 def idempotency_key(flow: ReadyFlow, data: Any, actor: Actor | None, call: str | None) -> str | None:
-    """Return the hash of a call's idempotency key; for a tool without one, of the id of the call, if it has one.
-
-    The key of a tool is one for all callers, unless its expression has `caller.id`: a reservation is not charged twice
-    for two callers. An id is the caller's own, and two callers never share one.
-    """
+    """Return the hash of a call's idempotency key; for a tool without one, of the call's id, if it has one. The key of
+    a tool is one for all callers, unless its expression has `caller.id`; an id is the caller's own."""
     if flow.tool.idempotency_key is None:
         return None if call is None else own_key("call", actor, call)
     values, path = {"input": data, "caller": {"id": actor.id if actor else ""}}, ("idempotencyKey",)
@@ -75,9 +71,8 @@ def own_key(kind: str, actor: Actor | None, text: str) -> str:
 
 
 def normalised(flow: ReadyFlow, value: Any) -> Any:
-    """Step 9: return the result of the last node that has one, with the members of the output's schema alone, whole
-    numbers where it asks for integers, and without nulls that it does not demand. Raises FlowFailed if it does not fit.
-    """
+    """Step 9: return a result with the members of the output's schema alone, whole numbers where it asks for integers,
+    and without nulls that it does not demand. Raises FlowFailed if it does not fit."""
     properties = flow.tool.output.get("properties")
     output = value if isinstance(value, dict) else {} if value is None else {"result": value}
     if properties is not None:

@@ -48,20 +48,16 @@ class FlowRuns:
             journal.prepare(connection)
 
     def ready(self, tool: FlowTool, policies: Iterable[Policy] = ()) -> ReadyFlow:
-        """Check a tool against entities, ports and policies, such as those that a version was deployed with. Raises
-        FlowRefused with every problem."""
+        """Check a tool against entities, ports and policies. Raises FlowRefused with every problem."""
         return ready(tool, entities=self._entities, ports=self._ports, policies=policies)
 
     def call(
         self, flow: ReadyFlow, data: Any, actor: Actor | None, *, call: str | None = None, key: str | None = None
     ) -> RunResult:
-        """Run a tool. A repeated call with the same idempotency key gets the first answer, or goes on with its run.
-
-        `call` is the id that a caller gives to its call. For a tool without an idempotency key, the same id is the same
-        call, and another id goes on with a waiting run of the same caller and input. `key` is a key for such a tool.
-        Raises an error of the database, and `storeUnavailable` of the audit log, only if the call may be repeated:
-        nothing of it is committed, nor will be.
-        """
+        """Run a tool. A repeated call with the same idempotency key gets the first answer, or goes on with its run. For
+        a tool without a key, `call` is the caller's id of the call: another id goes on with a waiting run of the same
+        caller and input. `key` is a key for such a tool. Raises an error of the database, and `storeUnavailable` of the
+        audit log, only if the call may be repeated: nothing of it is committed, nor will be."""
         given = Call(data=data, actor=actor, call=call, key=key, takes=True)
         try:
             run, is_taken = self._acceptance.checked(flow, given)
@@ -78,12 +74,9 @@ class FlowRuns:
         event: str | None = None,
         claim: Claim | None = None,
     ) -> RunRecord:
-        """Take steps 1 to 3. Return the stored run, which goes on by `go_on`, or in each process that resumes.
-
-        An `event` is one run of the tool, however that run ends: a repeated event gets it. `claim` works in the
-        transaction that stores the run: if it raises, there is no run. Raises FlowFailed for a call that is refused,
-        after its audit entry.
-        """
+        """Take steps 1 to 3. Return the stored run, which goes on by `go_on`, or in each process that resumes. An
+        `event` is one run of the tool, however that run ends. `claim` works in the transaction that stores the run: if
+        it raises, there is no run. Raises FlowFailed for a call that is refused, after its audit entry."""
         return self._acceptance.checked(flow, Call(data=data, actor=actor, event=event, claim=claim))[0]
 
     def go_on(self, flow: ReadyFlow, run: RunRecord) -> RunResult:
@@ -120,8 +113,7 @@ class FlowRuns:
             return journal.waits_for(journal.steps_of(connection, run))
 
     def consented(self, run: str) -> bool:
-        """Let a waiting run go on in the process that looks next. Return whether a process works on it, which may be
-        about to make it wait."""
+        """Let a waiting run go on. Return whether a process works on it, which may be about to make it wait."""
         found = self._worker.change(run, lifecycle.wake)
         return found is not None and found.state == RUNNING
 

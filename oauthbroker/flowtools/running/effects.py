@@ -86,8 +86,7 @@ def _request(flow: ReadyFlow, node: Node, values: Mapping[str, Any], mapped: Map
 
 
 def _turn(run: RunRecord) -> Turn | None:
-    """Return the turn of a request: the caller's subjects, and this run as the place to go on, unless the caller's own
-    turn goes on."""
+    """Return the turn of a request: this run is the place to go on, unless the caller's own turn goes on."""
     given = run.actor.turn if run.actor else None
     if run.actor and run.actor.repeats:
         return given

@@ -1,9 +1,6 @@
-"""Remove personal data from ended runs: input, result and steps after the retention; the caller, too, by an erasure.
-How a run ended, its notes about charges and its idempotency key stay.
-
-The run then has a pseudonym of the caller. It and the key of an erased run are keyed hashes. Their secret is in
-the database, because each process that calls tools there has to find a key that is taken.
-"""
+"""Remove personal data from ended runs: input, result and steps after the retention; by an erasure, the caller too. A
+keyed hash then stands for the caller and for the key. Its secret is in the database, because each process that calls
+tools there has to find a key that is taken."""
 
 from __future__ import annotations
 
@@ -36,8 +33,7 @@ class Kept:
 
 
 def erase(database: Database, who: str, *, audit: PluginAudit, dry_run: bool = False) -> Kept:
-    """Cancel the living runs of a caller or user, and remove what the ended ones have of it. Those that end later are
-    erased by the next call."""
+    """Cancel the living runs of a caller or user, and erase the ended ones; those that end later, by the next call."""
     found = Tries(Event().wait)(lambda: _erase(database, who, dry_run=dry_run, audit=audit))
     if not dry_run:
         database.clean()
@@ -69,8 +65,7 @@ def _erase(database: Database, who: str, *, dry_run: bool, audit: PluginAudit) -
 
 
 def expire(database: Database, days: float) -> int:
-    """Remove input, result and steps of runs that ended so many days ago, the oldest first. Return how many; the caller
-    repeats this until it is none."""
+    """Strip runs that ended so many days ago, the oldest first. Return how many; repeat this until it is none."""
     return Tries(Event().wait)(lambda: _expire(database, days))
 
 

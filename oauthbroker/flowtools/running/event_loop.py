@@ -18,8 +18,7 @@ def on_loop(
     ended: Callable[[str], Exception],
     late: Callable[[str], Exception],
 ) -> T:
-    """Return what work returns on the broker's event loop. Raises `ended` if it does not run, and `late` if it gives no
-    answer in time."""
+    """Return what work returns there. Raises `ended` if the loop does not run, and `late` without an answer in time."""
     if _is_here(loop):
         raise RuntimeError("a run was called on the broker's event loop: call it from a thread")
     if not loop.is_running():

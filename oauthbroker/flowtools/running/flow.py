@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from oauthbroker.flowtools.entities.definition import Entity, read_from
 from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, known_fields
@@ -18,13 +18,10 @@ from oauthbroker.flowtools.specification.source import FlowRefused, Keys
 from oauthbroker.flowtools.specification.spec import Edge, FlowTool, Node, has_effect, policy_names, sample_url
 from oauthbroker.plugins import ConfigProblem, harmless_text, json_schema_validator
 
-_WRITES: Final = frozenset({"create", "update", "transition", "softDelete"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyFlow:
-    """A flow that can run. `edges` has the edge that leaves a node, by its label. A `withdrawn` version takes no new
-    call; its runs go on."""
+    """A flow that can run. `edges` are by node and label. A `withdrawn` version takes no new call; its runs go on."""
 
     tool: FlowTool
     assessment: RiskAssessment = field(repr=False)
@@ -96,9 +93,8 @@ def _node_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity], p
     if node.type == "httpRequest" and ports.requests is not None:
         why = ports.requests.problem(config["oauthAppRef"], config.get("method", "GET"), sample_url(config["url"]))
         if why:
-            yield tool.source.problem(
-                (*node.path, "config", "url"), why, "add it to the `api` of the app, or correct it"
-            )
+            hint = "add it to the `api` of the app, or correct it"
+            yield tool.source.problem((*node.path, "config", "url"), why, hint)
     if node.type in {"read", "write"} and "sql" not in config:
         yield from _entity_problems(tool, node, entities)
 
@@ -137,6 +133,5 @@ def _entity_problems(tool: FlowTool, node: Node, entities: Mapping[str, Entity])
     if node.operation == "transition":
         targets = {to for all_ in entity.status.transitions.values() for to in all_} if entity.status else set()
         if config["to"] not in targets:
-            yield tool.source.problem(
-                (*place, "to"), f"{entity.name} has no transition to it", "name a status of its machine"
-            )
+            what = f"{entity.name} has no transition to it"
+            yield tool.source.problem((*place, "to"), what, "name a status of its machine")

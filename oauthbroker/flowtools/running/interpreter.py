@@ -1,8 +1,6 @@
-"""The walk of a run through its graph: step 5 of the contract, and the transactions around it.
-
-One transaction is open at a time. A commit node and each external node end it, with the invariants checked and the
-steps journaled in it; so a run that is killed goes on behind its last commit, and repeats nothing that was committed.
-"""
+"""The walk of a run through its graph: step 5 of the contract, and the transactions around it. One transaction is open
+at a time. A commit node and each external node end it, with the invariants checked and the steps journaled in it; so a
+run that is killed goes on behind its last commit, and repeats nothing that was committed."""
 
 from __future__ import annotations
 
@@ -17,26 +15,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from oauthbroker.flowtools.entities.database import Database, iso
 from oauthbroker.flowtools.entities.definition import Entity
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.running import lifecycle
+from oauthbroker.flowtools.running import journal, lifecycle
 from oauthbroker.flowtools.running.approvals import approved
 from oauthbroker.flowtools.running.auditing import effect_sent
 from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, sent
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.journal import (
-    DONE,
-    RETRY,
-    RUNNING,
-    SENT,
-    SUCCEEDED,
-    UNKNOWN,
-    WAITS,
-    LeaseLost,
-    RunRecord,
-    RunStep,
-    find_run,
-    steps_of,
-    write_step,
-)
+from oauthbroker.flowtools.running.journal import LeaseLost, RunRecord, RunStep
 from oauthbroker.flowtools.running.policy_enforcement import evaluate_policies, facts_of
 from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.running.row_nodes import change_rows, create_row, named_rows, read_rows
@@ -88,12 +72,14 @@ class Interpreter:
         another one has it, or the answer of our last commit was lost."""
         if self.flow.is_pessimistic:  # a lock inside of a transaction comes behind its snapshot, and loses the race
             self.locks.enter_context(self.database.locked(named_rows(self.flow, self.run.input)))
-        is_new = self.run.state == RUNNING and self.run.taken == 1 and not (self.run.takes or self.tries.committed)
-        now = self.run if is_new else find_run(self.connection, id=self.run.id)
+        is_new = (
+            self.run.state == journal.RUNNING and self.run.taken == 1 and not (self.run.takes or self.tries.committed)
+        )
+        now = self.run if is_new else journal.find_run(self.connection, id=self.run.id)
         if now is None or (now.taken, now.state) != (self.run.taken, self.run.state):
             raise LeaseLost(self.run.id)
         self._rows = Rows(self.connection, self.entities, self.run.actor)
-        self.steps = {} if is_new else steps_of(self.connection, self.run.id)
+        self.steps = {} if is_new else journal.steps_of(self.connection, self.run.id)
         self._approved = frozenset() if is_new else approved(self.connection, self.run.id)
         self._values = {"input": self.run.input}
 
@@ -103,11 +89,11 @@ class Interpreter:
         while at is not None:
             node = self.flow.tool.nodes[at]
             step = self.steps.get(at)
-            if step is None or step.state != DONE:
+            if step is None or step.state != journal.DONE:
                 touched = self._rows.touched
                 value = self._do(node)
                 if node.type not in EXTERNAL:
-                    self.write(node.id, RunStep(state=DONE, value=value, rows=self._rows.touched - touched))
+                    self.write(node.id, RunStep(state=journal.DONE, value=value, rows=self._rows.touched - touched))
                 if node.type == "transaction" and node.operation == "commit":
                     self.enforce()
                     self.commit()
@@ -119,8 +105,7 @@ class Interpreter:
         self._judge(self.facts(), self.flow.tool.policies)
 
     def commit(self, *, seconds: float = 0.0, cancellable: bool = True) -> None:
-        """Commit rows and steps together, if the run is still ours and not cancelled, with a lease that lasts for
-        another call outside of `seconds`."""
+        """Commit rows and steps, if the run is still ours, with a lease for another call outside of `seconds`."""
         until = self.database.now(self.connection) + self.lease_seconds + seconds
         begun = {"takes": 0} if self._progress else {}
         notes = list(self.notes)
@@ -133,7 +118,7 @@ class Interpreter:
         """Commit rows and steps together with the end of the run and its audit entry."""
         now, notes = self.database.now(self.connection), list(self.notes)
         end: dict[str, Any] = {"cancellable": True, "output": output, "notes": notes, "audit": self.audit}
-        lifecycle.end(self.connection, self.run, SUCCEEDED, now, **end)
+        lifecycle.end(self.connection, self.run, journal.SUCCEEDED, now, **end)
         self.tries.go_on()
         self.connection.commit()
 
@@ -217,12 +202,12 @@ class Interpreter:
         before, again = self.steps.get(node.id), repeatable(self.flow, node)
         generation = self.run.generation if before is None else before.generation
         effect = effect_of(self.flow, self.run, node, **given, generation=generation)
-        if before is not None and before.state in {SENT, UNKNOWN} and not again:
+        if before is not None and before.state in {journal.SENT, journal.UNKNOWN} and not again:
             self._unknown(node, before.attempts)
         if node.type == "payment":
             self._judge(self.facts(amount=effect.fields.get("amount")), self.flow.tool.policies)
         self.enforce()
-        attempt, uncertain = before.attempts if before else 0, before is not None and before.state == SENT
+        attempt, uncertain = before.attempts if before else 0, before is not None and before.state == journal.SENT
         while True:
             attempt += 1
             try:
@@ -233,10 +218,10 @@ class Interpreter:
                 self._failed_attempt(node, error, attempt, uncertain=uncertain, repeatable=again)
             except ConsentNeeded as pause:
                 waits = {"session": pause.asked.auth_session_id, "app": effect.fields["app"]}
-                self.record(node.id, RunStep(state=WAITS, value=waits, attempts=attempt - 1))
+                self.record(node.id, RunStep(state=journal.WAITS, value=waits, attempts=attempt - 1))
                 raise
             else:
-                self.record(node.id, RunStep(state=DONE, value=value, attempts=attempt))
+                self.record(node.id, RunStep(state=journal.DONE, value=value, attempts=attempt))
                 return value
 
     def _send(self, node: Node, effect: Effect, attempt: int) -> Any:
@@ -247,7 +232,7 @@ class Interpreter:
             self.commit(seconds=ASK_SECONDS)
             self.locks.close()
             requests.ask(effect)
-        self.write(node.id, RunStep(state=SENT, value=None, attempts=attempt))
+        self.write(node.id, RunStep(state=journal.SENT, value=None, attempts=attempt))
         self.audit(effect_sent(self.run, node, effect.operation, attempt))
         self.commit(seconds=effect.seconds)
         self.locks.close()
@@ -260,14 +245,15 @@ class Interpreter:
         if uncertain and (not repeatable or attempt >= self._wrappers.attempts):
             self._unknown(node, attempt)
         if not again or attempt >= self._wrappers.attempts:
-            self.record(node.id, RunStep(state=RETRY, value=None, attempts=0))
+            self.record(node.id, RunStep(state=journal.RETRY, value=None, attempts=0))
             raise FlowFailed("externalFailed", f"{node.id}: {error}")
         wait = min(self._wrappers.backoff * 2 ** (attempt - 1), 3600.0)
-        self.record(node.id, RunStep(state=SENT if uncertain else RETRY, value=None, attempts=attempt), wait)
+        state = journal.SENT if uncertain else journal.RETRY
+        self.record(node.id, RunStep(state=state, value=None, attempts=attempt), wait)
         self.sleep(wait)
 
     def _unknown(self, node: Node, attempts: int) -> NoReturn:
-        self.record(node.id, RunStep(state=UNKNOWN, value=None, attempts=attempts))
+        self.record(node.id, RunStep(state=journal.UNKNOWN, value=None, attempts=attempts))
         raise EffectUnknown(f"{node.id}: the answer was lost, and the effect may have happened")
 
     def record(self, name: str, step: RunStep, seconds: float = 0.0) -> None:
@@ -288,6 +274,6 @@ class Interpreter:
         """Journal a step in the open transaction."""
         before = self.steps.get(name)
         step = replace(step, generation=self.run.generation if before is None else before.generation)
-        write_step(self.connection, self.run.id, name, step, new=before is None)
-        self._progress |= step.state == DONE
+        journal.write_step(self.connection, self.run.id, name, step, new=before is None)
+        self._progress |= step.state == journal.DONE
         self.steps[name] = step

@@ -1,7 +1,5 @@
-"""The journal: runs, their steps, and the events that started them, in the database of the entities.
-
-A step is written in the transaction of its writes. How a run gets from state to state is in `lifecycle`.
-"""
+"""The journal: runs, their steps, and the events that started them. A step is written in the transaction of its writes.
+How a run gets from state to state is in `lifecycle`."""
 
 from __future__ import annotations
 
@@ -24,6 +22,7 @@ META = sa.MetaData()
 RUNNING, FAILING, SUCCEEDED, FAILED = "running", "failing", "succeeded", "failed"
 ESCALATED, UNKNOWN, WAITING = "escalated", "unknown", "waiting"
 ENDED: Final = (SUCCEEDED, FAILED, UNKNOWN)
+STATES: Final = (RUNNING, FAILING, *ENDED, ESCALATED, WAITING)
 # `due` is the time at which a process has to look at the run: the end of a lease, or the deadline of a wait.
 # `taken` is the token of the process that has the run, `takes` counts those since its last step. `origin` is call, key,
 # event, agent or person. `freed`: the key is free. `caller` and `subject` name the person, for an erasure.
@@ -70,9 +69,8 @@ class LeaseLost(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStep:
-    """A step of a run. An external one is `sent` before it is sent, and `done` with its answer; `retry` is known
-    to have had no effect; `unknown` may have had one; `waits` was not sent, its value is `{session, app}`. The key of
-    its effect has the `generation` in which it began."""
+    """A step. An external one is `sent` before it is sent, then `done`, `unknown`, `retry` (certainly without an
+    effect), or `waits` with `{session, app}`. Its key has the `generation` in which it began."""
 
     state: str
     value: Any = field(repr=False)
@@ -83,8 +81,7 @@ class RunStep:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """A run as it is stored. Its `texts` of JSON are read when they are needed: a run with a text that cannot be read
-    ends like each other one."""
+    """A stored run. Its `texts` of JSON are read when needed: one that cannot be read keeps no run from its end."""
 
     id: str
     tool: str
@@ -268,8 +265,7 @@ def stored(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def notes_of(text: str | None) -> tuple[str, ...]:
-    """Return the notes of a run; none for a text that cannot be read: it keeps no run from its end, and from being
-    shown."""
+    """Return the notes of a run; none for a text that cannot be read: it can end, and is shown."""
     with suppress(ValueError, TypeError):
         return tuple(json.loads(text or "[]"))
     return ()

@@ -1,9 +1,6 @@
-"""The states of a run, and each way from one to another. No other module writes `state`, `due`, `failure` or `taken`.
-
-A run that has not ended has a `due` time, at which a process looks at it; so each run ends, also when
-the process that works on it is killed. A process that takes a run gets a token, and writes nothing more once another
-process has taken the run.
-"""
+"""The states of a run, and each way from one to another. No other module writes `state`, `due`, `failure` or `taken`. A
+run that has not ended has a `due` time, at which a process looks at it; so each run ends. A process that takes a run
+gets a token, and writes nothing more once another one has taken it."""
 
 from __future__ import annotations
 
@@ -12,30 +9,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from oauthbroker.flowtools.running import journal
 from oauthbroker.flowtools.running.auditing import RunStopped, of_run
-from oauthbroker.flowtools.running.journal import (
-    BY_CALL,
-    BY_PERSON,
-    DONE,
-    ENDED,
-    ESCALATED,
-    FAILED,
-    FAILING,
-    RETRY,
-    RUN,
-    RUNNING,
-    SENT,
-    STEP,
-    UNKNOWN,
-    WAITING,
-    LeaseLost,
-    RunRecord,
-    keys_of,
-    next_generation,
-    steps_of,
-    stored,
-    waits_for,
-)
+from oauthbroker.flowtools.running.journal import RUN, STEP, LeaseLost, RunRecord
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.plugins import PluginAudit
 
@@ -44,17 +20,13 @@ DECIDES_SECONDS: Final = 14 * 86_400.0  # a person has this time for a decision
 _LONGEST_LEASE: Final = 3600.0
 
 
-class NotRetried(ValueError):
-    """The run cannot be tried again."""
-
-
 def change(connection: Connection, run: RunRecord, *, cancellable: bool = False, **values: Any) -> RunRecord:
     """Change a run that this process has taken. Raises LeaseLost if another one has taken it since, or it has ended;
     and, if it is `cancellable` here, FlowFailed if a person has cancelled it."""
     mine = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_not(None))
     if cancellable:
         mine = mine.where(RUN.c.cancel.is_(None))
-    kept = stored(values)
+    kept = journal.stored(values)
     if connection.execute(mine.values(**kept)).rowcount != 1:
         by = sa.select(RUN.c.cancel).where(RUN.c.id == run.id, RUN.c.taken == run.taken)
         if cancellable and (canceller := connection.execute(by).scalar()):
@@ -100,32 +72,32 @@ def take(
 ) -> RunRecord | None:
     """Take a run for this process; None if it is not due, or has ended. `wakes`: a waiting one, too. What a run waits
     for ends it at its deadline. One that was taken often without a step goes to its end."""
-    woken = wakes and run.state == WAITING
+    woken = wakes and run.state == journal.WAITING
     if run.due is None or (run.due > now and not woken):
         return None
-    if run.state == FAILING and run.takes > MOST_TAKES:
+    if run.state == journal.FAILING and run.takes > MOST_TAKES:
         _break(connection, run, now, audit)
         return None
     failure = _why_not(connection, run, woken=woken)
     known = run if failure is None else stop(connection, run, failure, now, audit=audit)
-    if known.state in ENDED:
+    if known.state in journal.ENDED:
         return None
     until = now + min(lease * 2.0**known.takes, _LONGEST_LEASE)
-    state = FAILING if known.state == FAILING else RUNNING
+    state = journal.FAILING if known.state == journal.FAILING else journal.RUNNING
     return change(connection, known, taken=run.taken + 1, takes=known.takes + 1, due=until, state=state)
 
 
 def _why_not(connection: Connection, run: RunRecord, *, woken: bool) -> FlowFailed | None:
     """Return why a run goes no step forward; None if it does, or fails already."""
-    if run.state == FAILING:
+    if run.state == journal.FAILING:
         return None
     if run.cancel is not None:
         return cancelled(run.cancel)
-    if run.state == ESCALATED:
+    if run.state == journal.ESCALATED:
         return FlowFailed("undecided", "no person has decided in time")
-    if run.state == WAITING and not woken:
+    if run.state == journal.WAITING and not woken:
         return FlowFailed("consentRefused", "the user has not consented in time")
-    if run.origin == BY_CALL and not steps(connection, run):
+    if run.origin == journal.BY_CALL and not steps(connection, run):
         return FlowFailed("abandoned", "its process ended before it began; call again")
     return FlowFailed("runBroken", "it was tried often, and does not go on") if run.takes > MOST_TAKES else None
 
@@ -137,16 +109,17 @@ def stop(
     its key free. Others are `failing` until a process that has its flow has looked at their charges."""
     why: dict[str, Any] = {"code": failure.code, "message": failure.message}
     if steps(connection, run):
-        return change(connection, run, state=FAILING, failure=why, due=due, takes=0, **values)
+        return change(connection, run, state=journal.FAILING, failure=why, due=due, takes=0, **values)
     failed: dict[str, Any] = {**why, "failure": {**why, "owed": False}, "freed": 1, "output": None}
-    return end(connection, run, FAILED, due, audit=audit, **failed, **values)
+    return end(connection, run, journal.FAILED, due, audit=audit, **failed, **values)
 
 
 def _break(connection: Connection, run: RunRecord, now: float, audit: PluginAudit) -> None:
     """End a failing run of which no process can find the charges: its version or a text cannot be read."""
-    outside = [each for each in steps(connection, run) if each.attempts and each.state in {DONE, SENT, UNKNOWN}]
+    acted = {journal.DONE, journal.SENT, journal.UNKNOWN}
+    outside = [each for each in steps(connection, run) if each.attempts and each.state in acted]
     notes = [f"{each.node}: it took effect or may have, and was not undone" for each in outside]
-    state = UNKNOWN if any(each.state != DONE for each in outside) else FAILED
+    state = journal.UNKNOWN if any(each.state != journal.DONE for each in outside) else journal.FAILED
     why: dict[str, Any] = {"code": "runBroken", "message": "it failed, and its version or its data cannot be read"}
     failure = {**why, "owed": bool(outside)}
     end(connection, run, state, now, audit=audit, **why, failure=failure, notes=notes, output=None)
@@ -154,58 +127,58 @@ def _break(connection: Connection, run: RunRecord, now: float, audit: PluginAudi
 
 def wake(connection: Connection, run: RunRecord, now: float) -> None:
     """Let a waiting run go on, in the process that looks next."""
-    if run.state == WAITING:
-        change(connection, run, state=RUNNING, due=now, takes=0)
+    if run.state == journal.WAITING:
+        change(connection, run, state=journal.RUNNING, due=now, takes=0)
 
 
 def refuse(connection: Connection, run: RunRecord, session: str, why: str, *, now: float, audit: PluginAudit) -> None:
     """Fail a waiting run whose user has refused, if it waits for that session: a repeated call may have asked anew."""
-    if run.state == WAITING and waits_for(steps_of(connection, run.id)) == session:
+    if run.state == journal.WAITING and journal.waits_for(journal.steps_of(connection, run.id)) == session:
         stop(connection, run, FlowFailed("consentRefused", why), now, audit=audit)
 
 
 def approve(connection: Connection, run: RunRecord, now: float) -> None:
     """Let a run go on that a policy has stopped."""
-    change(connection, run, state=RUNNING, due=now, takes=0, message=None, origin=BY_PERSON)
+    change(connection, run, state=journal.RUNNING, due=now, takes=0, message=None, origin=journal.BY_PERSON)
 
 
 def cancel(connection: Connection, run: RunRecord, by: str, now: float, *, audit: PluginAudit) -> RunRecord:
     """Cancel a run that has not ended. One on which a process works ends at its next step."""
-    if run.state in {WAITING, ESCALATED}:
+    if run.state in {journal.WAITING, journal.ESCALATED}:
         return stop(connection, run, cancelled(by), now, audit=audit)
     changed = connection.execute(sa.update(RUN).where(RUN.c.id == run.id, RUN.c.due.is_not(None)).values(cancel=by))
     return run.changed({"cancel": by}) if changed.rowcount else run
 
 
 def retry(connection: Connection, run: RunRecord, now: float, *, happened: bool | None) -> RunRecord:
-    """Let a run that ended without success go on, in another generation. A node that certainly had no effect runs
-    again, with another key; `happened` is what a person has found out about an answer that was lost. Raises
-    NotRetried."""
+    """Let a run that ended without success go on, in another generation: what certainly had no effect runs again, with
+    another key. `happened` is what a person knows of a lost answer. Raises ValueError."""
     found = steps(connection, run)
-    unsure = any(each.state in {SENT, UNKNOWN} for each in found)
-    if run.state not in {FAILED, UNKNOWN} or run.code == "declined":
-        raise NotRetried("only a run that failed, or whose answer was lost, can be tried again")
+    unsure = any(each.state in {journal.SENT, journal.UNKNOWN} for each in found)
+    if run.state not in {journal.FAILED, journal.UNKNOWN} or run.code == "declined":
+        raise ValueError("only a run that failed, or whose answer was lost, can be tried again")
     if run.texts["input"] == "null":
-        raise NotRetried("its input is no longer kept")
+        raise ValueError("its input is no longer kept")
     if not found:
-        raise NotRetried("it committed nothing: call the tool again")
+        raise ValueError("it committed nothing: call the tool again")
     if run.failure.get("owed") or any("/" in each.node for each in found):
-        raise NotRetried("a payment of it was refunded or has to be: call the tool again")
+        raise ValueError("a payment of it was refunded or has to be: call the tool again")
     if unsure != (happened is not None):
-        raise NotRetried("say whether the effect happened if its answer was lost, and else do not")
-    generation = max(run.generation + 1, next_generation(connection, run.tool, keys_of(connection, run.key)))
+        raise ValueError("say whether the effect happened if its answer was lost, and else do not")
+    keys = journal.keys_of(connection, run.key)
+    generation = max(run.generation + 1, journal.next_generation(connection, run.tool, keys))
     if run.freed and run.key is not None:
         others = sa.select(RUN.c.id).filter_by(tool=run.tool, key=run.key, freed=0)
         if connection.execute(others).first():
-            raise NotRetried("another call has its key: look at that run")
-    kept, of_run = (DONE, SENT, UNKNOWN) if happened else (DONE,), STEP.c.run == run.id
-    again = {"state": RETRY, "value": "null", "attempts": 0, "generation": generation}
+            raise ValueError("another call has its key: look at that run")
+    kept, of_run = (journal.DONE, journal.SENT, journal.UNKNOWN) if happened else (journal.DONE,), STEP.c.run == run.id
+    again = {"state": journal.RETRY, "value": "null", "attempts": 0, "generation": generation}
     connection.execute(sa.update(STEP).where(of_run, STEP.c.state.not_in(kept)).values(**again))
-    connection.execute(sa.update(STEP).where(of_run, STEP.c.state.in_(kept)).values(state=DONE))
+    connection.execute(sa.update(STEP).where(of_run, STEP.c.state.in_(kept)).values(state=journal.DONE))
     notes = run.notes[: len(run.notes) - run.failure.get("asks", 0)]
     anew: dict[str, Any] = dict.fromkeys(("code", "message", "failure", "cancel", "ended"))
-    anew |= {"state": RUNNING, "due": now, "takes": 0, "taken": run.taken + 1, "generation": generation}
-    anew |= stored({"freed": 0, "origin": BY_PERSON, "notes": notes})
+    anew |= {"state": journal.RUNNING, "due": now, "takes": 0, "taken": run.taken + 1, "generation": generation}
+    anew |= journal.stored({"freed": 0, "origin": journal.BY_PERSON, "notes": notes})
     same = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_(None))
     if connection.execute(same.values(**anew)).rowcount != 1:
         raise LeaseLost(run.id)

@@ -1,8 +1,5 @@
-"""Mail by SMTP (RFC 5321), for email nodes. What a server may have taken is never sent again blindly.
-
-Everything before the end of the message has certainly sent nothing. A connection that ends behind it leaves the answer
-open, because SMTP has no way to ask.
-"""
+"""Mail by SMTP (RFC 5321), for email nodes. Everything before the end of the message has certainly sent nothing. A
+connection that ends behind it leaves the answer open: such a message is never sent again blindly."""
 
 from __future__ import annotations
 
@@ -47,10 +44,8 @@ class MailServer:
 
 
 def mail_server(url: str, password: Secret | None) -> MailServer:
-    """Read `smtps://user@host:465?from=shop@example.com`, or `smtp+starttls://`. `smtp://` is for loopback alone.
-
-    Raises ValueError. The password is no part of the URL, because others may read a URL.
-    """
+    """Read `smtps://user@host:465?from=shop@example.com`, or `smtp+starttls://`; `smtp://` is for loopback alone. The
+    password is no part of the URL, because others may read a URL. Raises ValueError."""
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
     if parts.scheme not in _SCHEMES or not parts.hostname or set(query) != {"from"} or parts.path not in {"", "/"}:
@@ -104,9 +99,11 @@ class SmtpAdapter:
             message["Date"] = format_datetime(datetime.fromisoformat(effect.at))
             message["Message-ID"] = f"<{effect.key}@{_addresses(self._server.sender)[0].rpartition('@')[2]}>"
             message.set_content(body)
-            _check_line(subject, message["Subject"])
+            one_line = not any(map(_CONTROL.search, (subject, message["Subject"])))  # also when its words are decoded
         except ValueError:
-            raise EffectRefused("an address or the subject of an email is not valid") from None
+            one_line = False
+        if not one_line:
+            raise EffectRefused("an address or the subject of an email is not valid")
         return message, recipients
 
     @contextmanager
@@ -157,15 +154,8 @@ def _refused(code: int) -> EffectRefused:
     return EffectRefused(f"the mail server answered {code}", again=code < _PERMANENT)
 
 
-def _check_line(*subjects: str) -> None:
-    """Raise ValueError for a subject that is more than one line, also after the library has decoded its words."""
-    if any(_CONTROL.search(each) for each in subjects):
-        raise ValueError("the subject is more than one line")
-
-
 def _addresses(text: Any, *, most: int = 1) -> list[str]:
-    """Return the addresses of a list with commas, in ASCII. Raises ValueError for one that cannot be read, and for more
-    than `most`."""
+    """Return the addresses of a list, in ASCII. Raises ValueError for an unreadable one, and for more than `most`."""
     if not isinstance(text, str) or not text.isascii() or not text.isprintable() or "=?" in text:
         raise ValueError("no address, or an encoded one")
     try:

@@ -10,20 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from oauthbroker.flowtools.running import approvals
-from oauthbroker.flowtools.running.journal import (
-    ESCALATED,
-    FAILED,
-    FAILING,
-    RUN,
-    RUNNING,
-    STEP,
-    SUCCEEDED,
-    UNKNOWN,
-    WAITING,
-    notes_of,
-)
+from oauthbroker.flowtools.running.journal import RUN, STEP, notes_of
 
-STATES: Final = (RUNNING, FAILING, SUCCEEDED, FAILED, UNKNOWN, ESCALATED, WAITING)
 _SHOWN: Final = ("id", "tool", "version", "state", "code", "message", "notes", "caller", "started", "ended")
 
 
@@ -45,8 +33,7 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetail:
-    """A run with its committed steps (node, state, attempts, rows) and the decisions of persons (policy, decision,
-    by, at)."""
+    """A run, its steps (node, state, attempts, rows), and decisions about it (policy, decision, by, at)."""
 
     line: RunLine
     steps: Sequence[Any]

@@ -1,8 +1,6 @@
-"""Refunds: the compensation of a run's charges when a later step fails. The policy `paymentRollback` stands for it.
-
+"""Refunds: the compensation of a run's charges when a later step fails, for which the policy `paymentRollback` stands.
 A run is `failing` before the first refund is sent, so one that is killed refunds on and does not run again. The step of
-a refund has the name of its charge's node with `/refund`; no id of a node has a slash.
-"""
+a refund has the name of its charge's node with `/refund`; no id of a node has a slash."""
 
 from __future__ import annotations
 
@@ -27,15 +25,11 @@ _SECONDS: Final = 30.0
 def refund(interpreter: Interpreter) -> list[str]:
     """Refund the charges of a failed run, the last one first. Return a note for each that is refunded. A charge whose
     answer was lost is not refunded: it may not have happened."""
-    owed = [
-        node
-        for node in unrefunded(interpreter.flow.tool, interpreter.steps)
-        if interpreter.steps[node.id].state == DONE
-    ]
-    for node in owed:
+    tool, steps = interpreter.flow.tool, interpreter.steps
+    for node in [each for each in unrefunded(tool, steps) if steps[each.id].state == DONE]:
         _refund(interpreter, node)
-    steps = {node.id: interpreter.steps.get(node.id + REFUND) for node in payments(interpreter.flow.tool)}
-    return [f"{name}: the charge was refunded" for name, step in steps.items() if step and step.state == DONE]
+    refunds = {node.id: steps.get(node.id + REFUND) for node in payments(tool)}
+    return [f"{name}: the charge was refunded" for name, step in refunds.items() if step and step.state == DONE]
 
 
 def owed_notes(interpreter: Interpreter) -> list[str]:
@@ -52,21 +46,15 @@ def owed_notes(interpreter: Interpreter) -> list[str]:
 
 def _refund(interpreter: Interpreter, node: Node) -> None:
     """Send a refund until it is answered. After a lost answer, only a provider that takes keys gets it again."""
-    adapter, name = adapter_of(interpreter.flow, node), node.id + REFUND
-    before, generation = (
-        interpreter.steps.get(name, RunStep(state=RETRY, value=None)),
-        interpreter.steps[node.id].generation,
-    )
+    adapter, name, charge = adapter_of(interpreter.flow, node), node.id + REFUND, interpreter.steps[node.id]
+    before = interpreter.steps.get(name, RunStep(state=RETRY, value=None))
     if before.state == UNKNOWN or (before.state == SENT and not adapter.takes_keys):
         return interpreter.record(name, RunStep(state=UNKNOWN, value=None, attempts=before.attempts))
     effect = Effect(
         kind="payment",
         operation="refund",
-        fields={
-            "charge": interpreter.steps[node.id].value,
-            "chargeKey": effect_key(interpreter.run, node.id, generation),
-        },
-        key=effect_key(interpreter.run, name, generation),
+        fields={"charge": charge.value, "chargeKey": effect_key(interpreter.run, node.id, charge.generation)},
+        key=effect_key(interpreter.run, name, charge.generation),
         seconds=_SECONDS,
         at=interpreter.now(),
     )

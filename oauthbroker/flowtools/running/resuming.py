@@ -1,7 +1,5 @@
-"""Go on with the runs that wait for a user, and with those that a killed process left.
-
-The database says which runs those are. The events of the broker only say when to look.
-"""
+"""Go on with the runs that wait for a user, and with those that a killed process left. The database says which runs
+those are. The events of the broker only say when to look."""
 
 from __future__ import annotations
 
@@ -39,12 +37,10 @@ async def resuming(
     pool: Executor | None = None,
 ) -> AsyncIterator[None]:
     """Go on with runs while the block runs: those that are due, and waiting ones whose authorization has ended.
-
-    `flow_of` returns the flow of a run, or None for a run that is not ours. It and the runs work in threads, of `pool`
-    if it is given. `seconds` is the time between two looks; an event makes it look at once. Several processes may do
-    this on one database. The end of the block waits for the runs that are under way: their requests need the broker.
-    Raises `agentForwarded` if the configuration forwards the events of `flowtools`.
-    """
+    `flow_of` returns the flow of a run, or None for a run that is not ours. Work is in threads, of `pool` if it is
+    given. `seconds` is the time between two looks; an event makes it look at once. Several processes may do this on one
+    database. The end of the block waits for the runs under way: their requests need the broker. Raises `agentForwarded`
+    if the events are."""
     resumer = _Resumer(broker, runs, flow_of, seconds=seconds, pool=pool)
     async with broker.on_granted(AGENT, resumer.on_granted), doing(resumer.work()):
         yield

@@ -140,9 +140,7 @@ class Worker:
             try:
                 interpreter.run_nodes()  # 5: a commit node, and an external one, do 6 and 7 for the nodes before them
                 interpreter.enforce()  # 6
-                output = normalised(
-                    interpreter.flow, interpreter.output
-                )  # 9, first half: no commit without a valid answer
+                output = normalised(flow, interpreter.output)  # 9, first half: no commit without a valid answer
                 interpreter.succeed(output)  # 7, 8, 9
             except (EffectUnknown, Escalated, ConsentNeeded) as pause:
                 connection.rollback()
@@ -150,11 +148,8 @@ class Worker:
         return RunResult(run=run.id, state=journal.SUCCEEDED, output=output, notes=tuple(interpreter.notes))
 
     def _settle(self, interpreter: Interpreter) -> RunResult:
-        """Step 8 of a run that fails: refund its charges, and write how it ended, and the audit entry with it.
-
-        One that gives its key free can be called again. The event that started it stays taken: a captured one could be
-        sent again.
-        """
+        """Step 8 of a run that fails: refund its charges, and write how it ended. The event that started it stays
+        taken, also if its key is free: a captured one could be sent again."""
         run, lost = interpreter.run, _lost_answers(interpreter)
         interpreter.notes |= dict.fromkeys(refund(interpreter))
         owed = owed_notes(interpreter)

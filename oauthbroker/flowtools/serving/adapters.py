@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 def ports_of(resource: PluginResource, broker: Broker) -> Ports:
-    """Return the ports of a FlowService: requests by the broker, mail, adapters of other packages, and the sandbox for
-    the rest if it is allowed. Call it on the broker's event loop. Raises ValueError for an adapter that cannot be used.
-    """
+    """Return the ports of a FlowService. Call it on the broker's event loop. Raises ValueError for a bad adapter."""
     spec: FlowServiceSpec = resource.spec
     password = resource.secrets.get(("mailPassword",))
     payments: dict[str, Adapter] = {

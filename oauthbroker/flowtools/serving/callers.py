@@ -1,5 +1,4 @@
-"""Who calls a flow tool over HTTP: the bearer of a JWT of a configured issuer, by verified claims, or of an API key of
-the broker."""
+"""Who calls a flow tool over HTTP: by a JWT of a configured issuer, or an API key of the broker."""
 
 from __future__ import annotations
 
@@ -30,9 +29,8 @@ class FlowCallers:
         self._tokens = JwtCallers(spec.issuers, web, SystemClock())
 
     async def authenticate(self, request: Request) -> str | None:
-        """Keep the caller in the request's state, and return the id by which its limit counts; None for a stranger, who
-        may call public tools. Raises `unauthenticated`, and `notAllowed` for a key that the configuration does not
-        name."""
+        """Keep the caller in the request's state, and return the id by which its limit counts; None for a stranger.
+        Raises `unauthenticated`, and `notAllowed` for a key that the configuration does not name."""
         request.state.actor = None
         sent = request.headers.getlist("authorization")
         if not sent:
@@ -81,9 +79,8 @@ def actor_of(caller: str, roles: Any, subjects: Mapping[Any, str]) -> Actor:
 
 
 def _roles(claims: Mapping[str, Any], path: str) -> list[str]:
-    """Return the roles: a list of texts, or words of one text. A URL is the name of one claim, as in identity
-    templates. Any other name is a path: a claim that has its dots in its own name, which
-    a user may be able to set, gives no role."""
+    """Return the roles: a list of texts, or words of one text. A URL names one claim, and any other name is a path: a
+    claim with dots in its own name, which a user may be able to set, gives no role."""
     found: Any = claims
     for step in [path] if "://" in path else path.split("."):
         found = found.get(step) if isinstance(found, dict) else None

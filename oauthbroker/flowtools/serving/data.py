@@ -23,8 +23,7 @@ def _beside(store: Path) -> Path:
 
 
 def secret_places(store: Path, resources: PluginResources) -> list[Path]:
-    """Return the files of the databases, with those that SQLite keeps beside them. The usual one may be left from
-    before another was configured."""
+    """Return the files of the databases, and of the usual one: it may be left from before another was configured."""
     urls = [database_url(each, store) for each in resources.resources]
     named = [Path(url.removeprefix(_SQLITE).partition("?")[0]) for url in urls if url.startswith(_SQLITE)]
     files = dict.fromkeys([_beside(store), *named])

@@ -95,8 +95,7 @@ class HttpCalls:
 
 
 def from_query(schema: Mapping[str, Any], query: Mapping[str, str]) -> dict[str, Any]:
-    """Return the input of a query: texts where the schema asks for one, else JSON. A value that is no JSON stays a
-    text, which the schema then refuses."""
+    """Return the input of a query: texts where the schema asks for one, else JSON; a text where it is none."""
     declared = schema.get("properties", {})
     return {name: _typed(declared.get(name, {}), text) for name, text in query.items()}
 

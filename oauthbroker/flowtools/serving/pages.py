@@ -20,7 +20,7 @@ from oauthbroker.flowtools.risk.acknowledgements import finding_key
 from oauthbroker.flowtools.risk.drawing import draw
 from oauthbroker.flowtools.risk.graph import graph_of, order
 from oauthbroker.flowtools.running import journal
-from oauthbroker.flowtools.running.overview import STATES, RunDetail, RunLine, run_detail, run_lines
+from oauthbroker.flowtools.running.overview import RunDetail, RunLine, run_detail, run_lines
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool
@@ -78,7 +78,7 @@ class FlowPages:
 
     async def runs(self, page_request: PluginPageRequest) -> PluginView:
         names, asked = await self._read(self._versions.names), page_request.query
-        known = {"tool": ("tool", names), "status": ("state", STATES)}
+        known = {"tool": ("tool", names), "status": ("state", journal.STATES)}
         where = {column: asked[name] for name, (column, words) in known.items() if asked.get(name) in words}
         page = int(asked["page"]) if _PAGE.fullmatch(asked.get("page", "")) else 1
 
@@ -90,7 +90,13 @@ class FlowPages:
             return lines, {reference: tool.trigger.type for reference, tool in tools.items() if tool}
 
         lines, triggers = await self._read(read)
-        more: dict[str, Any] = {"names": names, "states": STATES, "where": where, "page": page, "triggers": triggers}
+        more: dict[str, Any] = {
+            "names": names,
+            "states": journal.STATES,
+            "where": where,
+            "page": page,
+            "triggers": triggers,
+        }
         return _view("runs", page_request.words.runs, page_request, runs=lines[:LINES], more=len(lines) > LINES, **more)
 
     async def run(self, page_request: PluginPageRequest) -> PluginView:

@@ -1,8 +1,5 @@
-"""Events of the broker's queue: each starts one run, by the event's id.
-
-An event is settled when its run is stored. One that no run takes is delivered again, and is a dead letter after the
-attempts of the broker's limits.
-"""
+"""Events of the broker's queue: each starts one run, by the event's id. It is settled when its run is stored. One that
+no run takes is delivered again, and is a dead letter after the attempts of the broker's limits."""
 
 from __future__ import annotations
 
@@ -41,9 +38,8 @@ class QueueEvents:
         agents = {each.name: each.trigger.agent or each.name for each in tools}
         taken = Counter([*agents.values(), AGENT])
         wanted = {agent: name for name, agent in agents.items() if taken[agent] == 1}
-        stopped = [
-            _stopped(wanted[agent], task) for agent, task in self._tasks.items() if agent in wanted and task.done()
-        ]
+        ended = {agent: task for agent, task in self._tasks.items() if task.done()}
+        stopped = [_stopped(wanted[agent], task) for agent, task in ended.items() if agent in wanted]
         same = [
             finding("sameAgent", f"Another tool has the agent of {name}, and its events wait.", _OTHER_AGENT)
             for name, agent in agents.items()

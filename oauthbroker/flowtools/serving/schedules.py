@@ -1,8 +1,5 @@
-"""Schedules: one run in the cluster for each firing, by the database's clock.
-
-The last firing of each tool is a row. It changes in the transaction that stores the run, so a kill loses none and
-doubles none, and no process leads.
-"""
+"""Schedules: one run in the cluster for each firing, by the database's clock. The last firing of each tool is a row. It
+changes in the transaction that stores the run, so a kill loses none and doubles none, and no process leads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The service: deployed versions that can run, and their runs on one database. Triggers, page and tools share it.
-
-A version that cannot run, and a database that is away, are findings: the broker serves, and goes on by itself.
-"""
+"""The service: deployed versions that can run, and their runs on one database. Triggers, pages and tools share it. A
+version that cannot run, and a database that is away, are findings: the broker serves, and goes on by itself."""
 
 from __future__ import annotations
 
@@ -78,11 +76,8 @@ class FlowService:
         return self._runs
 
     def flow(self, reference: str) -> ReadyFlow:
-        """Return a version by `NAME@VERSION`, or the one of NAME that serves now. Blocks.
-
-        Raises `notFound` if it is not deployed, `configInvalid` if it cannot run, and `storeUnavailable`. A withdrawn
-        version is returned as such: it refuses new calls.
-        """
+        """Return a version by `NAME@VERSION`, or the one of NAME that serves now; a withdrawn one refuses new calls.
+        Blocks. Raises `notFound` if it is not deployed, `configInvalid` if it cannot run, and `storeUnavailable`."""
         runs = self.runs
         try:
             name, number = self.versions.named(reference)
@@ -136,8 +131,7 @@ class FlowService:
         task.add_done_callback(self._tasks.discard)
 
     async def work(self, work: Callable[[], T]) -> T:
-        """Do work on a thread, to its end. Raises `serverBusy` if too many wait, and `storeUnavailable` for an error of
-        the database."""
+        """Do work on a thread, to its end. Raises `serverBusy` if too many wait, and `storeUnavailable`."""
         if self._calls >= THREADS + WAITING:
             raise BrokerError(Code.SERVER_BUSY, retry_after_seconds=1)
         self._calls += 1

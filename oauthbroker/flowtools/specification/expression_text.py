@@ -63,8 +63,7 @@ class Loops:
 
 @dataclass(frozen=True, kw_only=True)
 class CelText:
-    """The text as CEL reads it, pairs (place there, place here) in ascending order, and each path that it reads, as
-    often as it stands there."""
+    """The text as CEL reads it, ascending pairs (place there, place here), and each path that it reads."""
 
     text: str
     places: list[tuple[int, int]]

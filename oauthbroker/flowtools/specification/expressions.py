@@ -1,9 +1,6 @@
-"""Expressions: CEL with the documents' functions, checked against types, and bounded.
-
-All numbers are doubles, as in JSON: `2` means `2.0`. A node's id may have hyphens, without spaces around them. A member
-that may be absent is null then. The evaluation stops at the library's iteration budget; no function builds a list that
-is longer than its source.
-"""
+"""Expressions: CEL with the documents' functions, checked against types, and bounded. All numbers are doubles, as in
+JSON: `2` means `2.0`. A node's id may have hyphens, without spaces around them. A member that may be absent is null
+then. No function builds a list that is longer than its source."""
 
 from __future__ import annotations
 
@@ -216,15 +213,9 @@ def _as_doubles(value: Any) -> Any:
 
 def _functions(cel: Any) -> list[Any]:
     kinds = cel.Type
-    return [
-        cel.FunctionDecl(
-            "concat", [cel.Overload("concat_list", kinds.STRING, [kinds.List(kinds.DYN)], False, _concat)]
-        ),
-        cel.FunctionDecl(
-            "diffDays",
-            [cel.Overload("diff_days_texts", kinds.DOUBLE, [kinds.STRING, kinds.STRING], False, _diff_days)],
-        ),
-    ]
+    concat = cel.Overload("concat_list", kinds.STRING, [kinds.List(kinds.DYN)], False, _concat)
+    days = cel.Overload("diff_days_texts", kinds.DOUBLE, [kinds.STRING, kinds.STRING], False, _diff_days)
+    return [cel.FunctionDecl("concat", [concat]), cel.FunctionDecl("diffDays", [days])]
 
 
 def _concat(parts: Sequence[Any]) -> str:
@@ -261,10 +252,8 @@ def _refusal(text: str, places: list[tuple[int, int]], ids: Mapping[str, str]) -
         shown = f"{ids.get(head, head)}{dot}{rest}"
         what = f"the name {shown} is not bound here"
         return ExpressionRefused(what, "correct the name", column=column, unknown=shown)
-    words = "".join(found[3].splitlines()[:1])[:300].replace(
-        "found no matching overload for 'size'", "found no matching overload for 'length'"
-    )
-    words = words.replace("found no matching overload for", "no operator fits")
+    words = "".join(found[3].splitlines()[:1])[:300].replace("found no matching overload for", "no operator fits")
+    words = words.replace("no operator fits 'size'", "no operator fits 'length'")
     return ExpressionRefused(words, "correct the expression", column=column)
 
 

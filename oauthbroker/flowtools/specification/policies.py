@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
 from oauthbroker.flowtools.specification.expressions import DYNAMIC, NUMBER, TEXT, TRUTH, Expression, Names, Scope
 from oauthbroker.flowtools.specification.shapes import shape_problems
-from oauthbroker.flowtools.specification.source import FlowRefused, read_source
+from oauthbroker.flowtools.specification.source import FlowRefused, input_files, read_input, read_source
+from oauthbroker.plugins import ConfigProblem, SourcePlace
 
 # What a condition can read, beside `parameters`.
 FACTS: Final = Names(
@@ -57,9 +59,8 @@ def load_policy(raw: bytes, file: str) -> Policy:
     needed = _NEEDS.get(str(data.get("type")), "")
     parameters = data.get("parameters", {})
     if needed and isinstance(parameters, dict) and needed not in parameters:
-        problems.append(
-            source.problem(("parameters", needed), "missing", f"a policy of type {data['type']} requires it")
-        )
+        hint = f"a policy of type {data['type']} requires it"
+        problems.append(source.problem(("parameters", needed), "missing", hint))
     if not problems:
         policy = Policy(**data)
         try:
@@ -69,6 +70,23 @@ def load_policy(raw: bytes, file: str) -> Policy:
     if problems:
         raise FlowRefused(problems)
     return policy
+
+
+def input_policies(paths: list[Path]) -> tuple[list[Policy], list[ConfigProblem]]:
+    """Return the policies and the problems of those that cannot be loaded. A second one of a name is a problem."""
+    own: dict[str, Policy] = {}
+    problems: list[ConfigProblem] = []
+    for file in input_files(paths):
+        try:
+            loaded = load_policy(read_input(file), str(file))
+        except FlowRefused as refused:
+            problems += refused.problems
+            continue
+        if loaded.name in own:
+            what, hint = "the name of another policy", "give each policy a name of its own"
+            problems.append(ConfigProblem.at(SourcePlace(str(file), 1, 1), "name", what, hint))
+        own.setdefault(loaded.name, loaded)
+    return list(own.values()), problems
 
 
 def check_condition(policy: Policy) -> Expression:

@@ -86,11 +86,9 @@ def _words(keyword: str, facts: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def slow_references(schema: Mapping[str, Any]) -> str:
-    """Return why assessing an input could take time that multiplies along the references of a schema; empty if not.
-
-    Only `#` and `#/$defs/NAME` are known. Without recursion they unfold to a bounded number, and a recursive one stands
-    for itself at most once in each place of an input.
-    """
+    """Return why the references of a schema could take time that multiplies; empty if not. Only `#` and `#/$defs/NAME`
+    are known: without recursion they unfold to a bounded number, and a recursive one stands for itself at most once in
+    each place of an input."""
     named = {f"#/$defs/{name}": part for name, part in schema.get("$defs", {}).items()}
     bodies = {"#": schema, **named}
     leads = {name: list(_references(part, ())) for name, part in bodies.items()}

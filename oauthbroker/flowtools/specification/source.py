@@ -1,4 +1,4 @@
-"""Read a JSON or YAML text into plain data that remembers the line and column of every value."""
+"""Find the files that a command is given, and read JSON or YAML into data that remembers the place of every value."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import difflib
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker import ConfigInvalidError
+from oauthbroker import BrokerError, Code, ConfigInvalidError
 from oauthbroker.flowtools.specification.json_faults import json_fault
 from oauthbroker.plugins import ConfigProblem, SourcePlace, YamlDocument, harmless_text, read_json, read_yaml
 
 Keys = tuple[str | int, ...]
 MOST_BYTES: Final = 1024 * 1024
 MOST_VALUES: Final = 20_000
+_ENDINGS: Final = (".json", ".yaml", ".yml")
 
 
 class FlowRefused(ValueError):
@@ -76,3 +78,23 @@ def read_source(raw: bytes, file: str) -> FlowSource:
     if (fault := json_fault(source.data)) is not None:
         raise FlowRefused([source.problem(fault[0], f"a value that no flow takes ({fault[1]})", "write another one")])
     return source
+
+
+def input_files(paths: list[Path]) -> list[Path]:
+    """Return the files, and those in the folders. Raises BrokerError for a folder without any."""
+    found = []
+    for path in paths:
+        inside = sorted(each for each in path.rglob("*") if each.suffix in _ENDINGS) if path.is_dir() else [path]
+        if not inside:
+            raise BrokerError(Code.REQUEST_INVALID, note=f"{path}: no .json, .yaml or .yml file")
+        found += inside
+    return found
+
+
+def read_input(file: Path) -> bytes:
+    """Return the bytes of a file, at most one too many. Raises BrokerError."""
+    try:
+        with file.open("rb") as source:
+            return source.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"{file}: {error.strerror}") from None

@@ -31,8 +31,7 @@ RESERVED: Final = frozenset((
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node in the one form: `type` as the schema spells it, `operation` for both `operation` and `action`. `path` is
-    its place in the document."""
+    """A node in the one form: `operation` stands for `operation` and `action`. `path` is its place in the document."""
 
     id: str
     type: str

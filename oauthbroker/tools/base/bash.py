@@ -1,8 +1,6 @@
-"""The tool `bash`: `exec` and `script` (specification 002, section 14, as in 4.1).
-
-A command runs with the rights of its agent's process, which are limited by `isolation: process` only. Its environment
-has no value of the agent's, and no process of it outlives the call.
-"""
+"""The tool `bash`: `exec` and `script` (specification 002, section 14, as in 4.1). A command runs with the rights of
+its agent's process, which are limited by `isolation: process` only. Its environment has no value of the agent's, and no
+process of it outlives the call."""
 
 from __future__ import annotations
 
@@ -53,8 +51,7 @@ class CommandRunner:
             raise ToolFailure(text, name="Timeout", code=ToolCode.TIMEOUT) from None
 
     async def _output(self, process: Process) -> str:
-        """Return the output, cut to the limit. The rest is read and dropped, so that the command can end; a command
-        that goes on and on is ended."""
+        """Return the output, cut. The rest is dropped, so that the command can end; an endless one is ended."""
         if process.stdout is None:
             raise RuntimeError("the process was started without its output")
         kept, read = bytearray(), 0

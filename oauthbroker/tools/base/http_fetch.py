@@ -1,8 +1,5 @@
-"""The tool `http-fetch`: `get` and `post` (specification 002, section 14.2). Its answers are ours: neither document
-prints them.
-
-With `app`, the request goes to the API of that app and carries the user's token or key, which this tool does not see.
-"""
+"""The tool `http-fetch`: `get` and `post` (specification 002, section 14.2), with answers of ours. With `app`, the
+request goes to the API of that app and carries the user's token or key, which this tool does not see."""
 
 from __future__ import annotations
 
@@ -48,9 +45,8 @@ class HttpFetch:
             return await _with_token(ctx, given["app"], method, url, headers, content)
         try:
             async with PublicWeb(**self._web) as web:
-                found = await web.send(
-                    method, url, headers=headers, content=content, seconds=SECONDS, most_bytes=MOST_BYTES
-                )
+                limits: Any = {"seconds": SECONDS, "most_bytes": MOST_BYTES}
+                found = await web.send(method, url, headers=headers, content=content, **limits)
         except BrokerError as error:
             raise _refused(error) from None
         return _to_json(found.status, found.headers, found.body, truncated=found.truncated)
@@ -59,8 +55,7 @@ class HttpFetch:
 async def _with_token(
     ctx: ToolContext, app: str, method: str, url: str, headers: Mapping[str, str], content: bytes
 ) -> Json:
-    """Send the request with a token: by the broker in this process, or over HTTP by the client of another process. A
-    request for consent is returned or raised as it came."""
+    """Send the request with a token, by the broker or its client. A request for consent comes as it is."""
     oauth: Any = getattr(ctx, "oauth", None)
     if oauth is None:
         raise ToolFailure("This tool has no app.", name="AppRefused", suggestion="Leave out `app`.")

@@ -1,5 +1,4 @@
-"""Texts of base tools: the arguments that they need, and answers from bytes of any kind, within what an output of a
-call may have."""
+"""Texts of base tools: the arguments that they need, and answers within what an output of a call may have."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ from oauthbroker.tools.types.output_limits import VALUE
 
 
 def decoded(data: bytes, *, is_cut: bool) -> str:
-    """Return bytes as a text, with U+FFFD in place of invalid UTF-8. Where the bytes were cut, a part of a last
-    character is left out."""
+    """Return bytes as a text, with U+FFFD for invalid UTF-8. A last character that was cut is left out."""
     return getincrementaldecoder("utf-8")("replace").decode(data, final=not is_cut)
 
 
@@ -36,8 +34,7 @@ def cut_to_output(answer: dict[str, Json], member: str, mark: str = "") -> bool:
 
 
 def needed(given: Mapping[str, object], name: str) -> str:
-    """Return an argument that is a text. Raises ToolFailure without it: a Tool resource of one's own may declare no
-    `parameters`, so that nothing checks them."""
+    """Return an argument that is a text. A Tool without `parameters` has nothing else that checks it."""
     if isinstance(value := given.get(name), str):
         return value
     problem = "is not a text" if name in given else "is missing"

@@ -1,8 +1,6 @@
-"""Entries: the Python files of tools and extensions (specification 002, sections 2.7 and 15).
-
-Loading a configuration runs no code of a bundle. It reads the file, and compares the keys of `handlers` with the
-exports where they are written out. `imported` runs the file, in the process that calls the tool.
-"""
+"""Entries: the Python files of tools and extensions (specification 002, sections 2.7 and 15). Loading a configuration
+runs no code of a bundle: it compares the keys of `handlers` with the exports where they are written out. `imported`
+runs the file, in the process that calls the tool."""
 
 from __future__ import annotations
 
@@ -60,8 +58,7 @@ def _base_file(name: str) -> Path:
 
 
 def entry_problem(entry: str, folder: Path, handlers: Iterable[str] | None) -> ProblemText | None:
-    """Return why an entry cannot be used, without running it. `handlers` are the exports of a tool; None for an
-    extension, which has a function `register`."""
+    """Return why an entry cannot be used, without running it. `handlers`: the exports; None for an extension."""
     remedy = "name a Python file below the folder of the bundle, as in ./tools/bash.py"
     try:
         file = entry_file(entry, folder)

@@ -24,21 +24,16 @@ _OWN_SECONDS: Final = {"base:bash": 130.0, "base:agents": MOST_SECONDS}  # by en
 def register_tools(
     registry: Registry, tools: Mapping[str, ToolResourceSpec], folder: Path, *, isolate: Isolate | None = None
 ) -> None:
-    """Register all exports of Tool resources by name. `folder` is that of the bundle. `isolate` makes the handler of an
-    export with `isolation: process` from its file, spec and time. Raises EntryRefused or RegistrationRefused for a tool
-    whose module or handlers cannot be used."""
+    """Register all exports of Tool resources by name. `isolate` makes the handler of an isolated export from its file,
+    spec and time. Raises EntryRefused or RegistrationRefused."""
     for name, spec in tools.items():
         handlers = _handlers_of(name, spec, folder, isolate)
         for export in spec.exports or ():
             if (handler := handlers.get(export.name)) is None:
                 raise RegistrationRefused(f"Tool/{name} cannot register {export.name}: its module has no such handler")
-            registry.register(
-                _item(name, export),
-                handler,
-                owner=f"Tool/{name}",
-                limit=spec.error_message_limit,
-                seconds=_seconds_of(spec, export),
-            )
+            full, seconds = f"{name}__{export.name}", _seconds_of(spec, export)
+            item = ToolCatalogItem(name=full, description=export.description, parameters=export.parameters)
+            registry.register(item, handler, owner=f"Tool/{name}", limit=spec.error_message_limit, seconds=seconds)
 
 
 def _handlers_of(name: str, spec: ToolResourceSpec, folder: Path, isolate: Isolate | None) -> Mapping[Any, Any]:
@@ -57,11 +52,6 @@ def _seconds_of(spec: ToolResourceSpec, export: ToolExportSpec) -> float:
     return export.timeout_seconds or spec.timeout_seconds or _OWN_SECONDS.get(spec.entry or "", SECONDS)
 
 
-def _item(name: str, export: ToolExportSpec) -> ToolCatalogItem:
-    full = f"{name}__{export.name}"
-    return ToolCatalogItem(name=full, description=export.description, parameters=export.parameters)
-
-
 class LibraryMissing(EntryRefused):
     """The library of a model's provider is not installed."""
 
@@ -74,8 +64,7 @@ async def load_agent(
     values: InstanceValues,
     isolate: Isolate | None = None,
 ) -> tuple[Registry, Pipeline]:
-    """Run the modules of an agent's tools and of its extensions, each by name, entry and configuration, and return its
-    tools and middlewares. Raises one of REFUSALS."""
+    """Run the modules of an agent's tools and extensions. Return its tools and middlewares. Raises one of REFUSALS."""
     registry, pipeline = Registry(), Pipeline()
     register_tools(registry, tools, folder, isolate=isolate)
     found = [
@@ -95,9 +84,8 @@ def load_model(folder: Path, *, provider: str, name: str, api_key: str | None, p
         try:
             return adapted(provider, name, api_key, params)
         except ImportError:
-            raise LibraryMissing(
-                f"the provider {provider!r} needs a library: install its extra of pydantic-ai"
-            ) from None
+            fault = f"the provider {provider!r} needs a library: install its extra of pydantic-ai"
+            raise LibraryMissing(fault) from None
         except Exception as error:  # noqa: BLE001  (of the library, whose text may hold the key)
             fault = f"the provider {provider!r} has no usable model {name!r}: {type(error).__name__}"
         raise EntryRefused(fault)

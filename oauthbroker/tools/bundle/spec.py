@@ -4,6 +4,7 @@ members are ours."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
@@ -146,10 +147,6 @@ def _check_entry(resource: WrittenResource, resources: WrittenResources, handler
         resource.refuse(("entry",), *problem)
 
 
-def check_extension(extension: WrittenResource, resources: WrittenResources) -> None:
-    _check_entry(extension, resources, handlers=None)
-
-
 def check_connector(connector: WrittenResource, resources: WrittenResources) -> None:
     if connector.spec.swarm_ref is not None:
         resources.refer(connector, ("swarmRef",), "Swarm")
@@ -181,7 +178,7 @@ KINDS = (
     ResourceKind(kind="Tool", model=ToolResourceSpec, check=check_tool),
     ResourceKind(kind="Agent", model=AgentSpec, check=check_agent),
     ResourceKind(kind="Swarm", model=SwarmSpec, check=check_swarm),
-    ResourceKind(kind="Extension", model=ExtensionSpec, check=check_extension),
+    ResourceKind(kind="Extension", model=ExtensionSpec, check=partial(_check_entry, handlers=None)),
     ResourceKind(kind="Connector", model=ChannelSpec, check=check_connector),
     ResourceKind(kind="Model", model=ModelSpec),
 )

@@ -11,8 +11,7 @@ from oauthbroker.tools.types.audit_types import ToolCalled
 
 
 def oauth_of(broker: Broker, turn: Turn) -> OAuthOf:
-    """Return the function that gives tools their `ctx.oauth` in a turn, each within its declaration. It raises
-    BrokerError if the call cannot be written to the audit log."""
+    """Return what gives tools their `ctx.oauth` in a turn. It raises BrokerError if the audit log takes no entry."""
 
     async def of(asks_as: str, call_id: str, *, blocking: bool) -> OAuthCapability | SyncOAuthCapability | None:
         if asks_as not in broker.bundle.tools:

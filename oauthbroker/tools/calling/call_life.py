@@ -1,8 +1,6 @@
-"""The life of one call: how long its handler may take, and the parts of its context that it is lent meanwhile.
-
-A handler that takes too long is given up, and so is one whose caller is cancelled. A task is cancelled; a thread cannot
-be, and is left behind. Either may go on, so the parts of its context refuse from then on.
-"""
+"""The life of one call: how long its handler may take, and the parts of its context that it is lent meanwhile. A
+handler that takes too long, or whose caller is cancelled, is given up. A task is cancelled; a thread cannot be, and is
+left behind. Either may go on, so the parts of its context refuse from then on."""
 
 from __future__ import annotations
 
@@ -87,8 +85,7 @@ class CallLife:
         return own
 
     def kept(self, value: Any) -> Any:
-        """Return what a method of a lent part has returned, if the call goes on. Another part of its kind is lent, too,
-        and an HTTP client is closed when the call is given up."""
+        """Return what a lent part has returned, while the call goes on. Parts are lent; clients end with the call."""
         self.check()
         if hasattr(value, "get_access_token"):
             return self.lend(value)

@@ -1,7 +1,5 @@
-"""Perform tool calls: allow them, pass them through the middlewares, keep their results, and tell them to the model.
-
-No error of a tool is raised here (specification 002, section 2.4): the model gets it and decides how to go on.
-"""
+"""Perform tool calls: allow them, pass them through the middlewares, keep their results, and tell them to the model. No
+error of a tool is raised here (specification 002, section 2.4): the model gets it and decides how to go on."""
 
 from __future__ import annotations
 
@@ -19,17 +17,8 @@ from oauthbroker.tools.calling.context import CallScope
 from oauthbroker.tools.calling.handler_call import handled
 from oauthbroker.tools.calling.journal import CallJournal, interrupted
 from oauthbroker.tools.calling.registry import RegisteredTool, Registry
-from oauthbroker.tools.types.failures import (
-    ToolCode,
-    ToolFailure,
-    consent,
-    error_from,
-    error_of,
-    is_cancellation,
-    refused,
-    usual_error,
-    visible_error,
-)
+from oauthbroker.tools.types import failures
+from oauthbroker.tools.types.failures import ToolCode, ToolFailure, usual_error
 from oauthbroker.tools.types.foreign_values import plain_text, text_of
 from oauthbroker.tools.types.names import shown_name
 from oauthbroker.tools.types.output_limits import MESSAGE, NAME, VALUE
@@ -56,12 +45,9 @@ class ToolCalls:
         self._going_on: set[asyncio.Task[None]] = set()
 
     async def perform(self, call: ToolCall, scope: CallScope, around: Around = _straight) -> ToolCallResult:
-        """Perform a call and return its result. Raises nothing but the cancellation of the caller.
-
-        `around` is the toolCall middleware: it gets the call and the function that performs it, and may change the
-        arguments and the result. A call that the catalog does not allow reaches neither. With a journal, a call of an
-        id that was performed before returns the earlier result.
-        """
+        """Perform a call and return its result. Raises nothing but the cancellation of the caller. `around` is the
+        toolCall middleware, which may change arguments and result. With a journal, a call of an id that was performed
+        before returns the earlier result."""
         call, problem = _known(call)
         tool = self._registry.find(call.name)
         if tool is None or not (call.name in scope.catalog or self._outside_catalog):
@@ -97,7 +83,7 @@ class ToolCalls:
             if before is not None:
                 return ToolCallResult.from_json(before) if before else None
         except Exception as error:  # noqa: BLE001  (a store that fails: no call without its note)
-            return self._visible(ToolCallResult.failed(call, error_of(error)), call, scope)
+            return self._visible(ToolCallResult.failed(call, failures.error_of(error)), call, scope)
         result = await perform()
         try:
             await journal.end(call.id, result.to_json())
@@ -159,19 +145,19 @@ class ToolCalls:
         except NotPlainJson as problem:
             end = usual_error(ToolCode.OUTPUT, problem)
         except BaseException as failure:  # noqa: BLE001  (code of the tool or of a middleware)
-            end = error_of(failure)
+            end = failures.error_of(failure)
         if isinstance(end, ToolCallResult):
             return end
         tool = self._registry.find(call.name)
         limit = MESSAGE if tool is None else tool.message_limit
-        return ToolCallResult.failed(call, visible_error(end, limit, scope.locale, self._scrub))
+        return ToolCallResult.failed(call, failures.visible_error(end, limit, scope.locale, self._scrub))
 
     def _accepted(self, result: Any, call: ToolCall) -> ToolCallResult | ToolError:
         """Return a result with an output or a handle, or its error. Raises NotPlainJson, and what its values raise."""
         if not issubclass(type(result), ToolCallResult):
             return ToolError(message="A middleware of this call returned no result.")
         if result.error is not None or result.status == "error":
-            return error_from(ToolError(message="") if result.error is None else result.error)
+            return failures.error_from(ToolError(message="") if result.error is None else result.error)
         done = ToolCallResult(tool_call_id=call.id, tool_name=call.name)
         if result.handle is None:
             return replace(done, output=self._scrub(plain_json(result.output, VALUE)))
@@ -192,9 +178,9 @@ def _result_of(call: ToolCall, value: Any) -> ToolCallResult:
     """Return the result of a handler's value. `isinstance` would call code of the value."""
     kind = type(value)
     if issubclass(kind, AuthorizationRequired):
-        return ToolCallResult.failed(call, consent(value))
+        return ToolCallResult.failed(call, failures.consent(value))
     if issubclass(kind, Failed):
-        return ToolCallResult.failed(call, refused(value))
+        return ToolCallResult.failed(call, failures.refused(value))
     if issubclass(kind, Submitted):
         handle = "" if value.handle is None else value.handle
         return ToolCallResult(tool_call_id=call.id, tool_name=call.name, handle=handle)
@@ -203,9 +189,9 @@ def _result_of(call: ToolCall, value: Any) -> ToolCallResult:
 
 def _failed(call: ToolCall, error: BaseException) -> ToolCallResult:
     """Return the result of an exception. Raises it again if it cancels the caller: that is no failure of the tool."""
-    if is_cancellation(error):
+    if failures.is_cancellation(error):
         raise error
-    return ToolCallResult.failed(call, error_of(error))
+    return ToolCallResult.failed(call, failures.error_of(error))
 
 
 def _known(call: ToolCall) -> tuple[ToolCall, ToolError | None]:

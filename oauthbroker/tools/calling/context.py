@@ -21,11 +21,8 @@ Json = Any
 ToolHandler = Callable[[Any, dict[str, Json]], Json | Awaitable[Json]]  # of a ToolContext, or of the authorized one
 
 
-def _none(_ctx: ToolContext) -> Sequence[Path]:
-    return ()
-
-
-changeset_folders: ContextVar[Callable[[ToolContext], Sequence[Path]]] = ContextVar("changeset_folders", default=_none)
+FoldersOf = Callable[["ToolContext"], Sequence[Path]]
+changeset_folders: ContextVar[FoldersOf] = ContextVar("changeset_folders", default=lambda _ctx: ())
 """Returns the folders of the open changesets of a call's agent. A runtime with changesets sets it once."""
 
 

@@ -1,9 +1,6 @@
-"""Call a handler with checked arguments: a function of this process, with or without `await`, or a tool of another
-process.
-
-A handler without `await` runs in a thread of its own, so that the event loop goes on while it blocks. The thread is no
-part of a pool: a handler that never returns takes no place from others, and does not hold up the end of the process.
-"""
+"""Call a handler with checked arguments: a function of this process, or a tool of another one. One without `await` runs
+in a thread of its own, so that the event loop goes on. The thread is no part of a pool: a handler that never returns
+takes no place from others, and does not hold up the end of the process."""
 
 from __future__ import annotations
 

@@ -25,8 +25,7 @@ class CallJournal(Protocol):
     """The journal of one turn, as `ToolCalls` uses it. A process without a store passes these calls on."""
 
     async def begin(self, call_id: str) -> Mapping[str, Any] | None:
-        """Note durably that a call begins. Return None if it is new, its result as JSON if it has ended before, and an
-        empty mapping if it began before and did not end."""
+        """Note durably that a call begins. Return its result as JSON; None if it is new, empty if it did not end."""
         ...
 
     async def end(self, call_id: str, result: Mapping[str, Any]) -> None: ...
@@ -96,8 +95,7 @@ class DurableJournal:
         await self._state.change(self._handles, remove)
 
     async def look(self, handle: str) -> Mapping[str, Any] | None:
-        """Return `{status: running}`, or the result that was too large for its event. None for an unknown handle, and
-        for one whose event had the result."""
+        """Return `{status: running}`, or a result too large for its event; None if unknown, or if the event had it."""
         is_open = handle in (await self._state.get(self._handles) or {})
         found: Mapping[str, Any] | None = await self._state.get(self._key("result", handle))
         return RUNNING if found is None and is_open else found  # the event comes before the handle is removed
@@ -110,8 +108,7 @@ class DurableJournal:
         return found
 
     async def recover(self) -> int:
-        """End the work that an earlier process of this agent instance left behind, and return its amount. Call it when
-        a process begins, before its first turn."""
+        """End the work that an earlier process left, and return its amount. Call it before the first turn."""
         left = await self._state.get(self._handles) or {}
         for handle, facts in left.items():
             call = ToolCall(facts["toolCallId"], facts["toolName"])

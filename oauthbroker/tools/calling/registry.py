@@ -27,18 +27,12 @@ class IsolatedTool(Protocol):
 
 
 Handler = ToolHandler | IsolatedTool
-_NONE: Final = type(None)
-_KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "description": (str, _NONE),
-    "source": (ToolSource, _NONE),
-}
 _SOURCES: Final[Mapping[str, Literal["config", "extension"]]] = {"Tool": "config", "Extension": "extension"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredTool:
-    """One export that can be called. `owner` registered it: `Tool/name` or `Extension/name`. `flaws_of` lists why
-    arguments do not fit; `seconds` is the time of a call."""
+    """One export that can be called. `owner`: `Tool/name` or `Extension/name`; `seconds` is the time of a call."""
 
     item: ToolCatalogItem
     handler: Handler
@@ -81,9 +75,8 @@ class Registry:
         limit: int = MESSAGE,
         seconds: float = SECONDS,
     ) -> RegisteredTool:
-        """Add a tool. Raises RegistrationRefused for an item that no catalog could show, for a name that is in use or
-        malformed, for parameters that are no JSON Schema of type object, for a time that no call can have, and for a
-        handler that cannot be called."""
+        """Add a tool. Raises RegistrationRefused for an item, a name, parameters, a time or a handler that cannot be
+        used, and for a name that is in use."""
         item = _own(item, owner)
         problem = self._problem(item.name, handler, owner)
         try:
@@ -126,16 +119,11 @@ class Registry:
         return iter(tuple(self._tools.values()))
 
     def catalog(self, tools: Collection[str]) -> Catalog:
-        """Return the catalog of a step that begins now: the exports of these Tool resources (`Agent.spec.tools`), and
-        all tools that extensions have registered so far."""
+        """Return the catalog of a step that begins now: of these Tool resources, and all tools of extensions."""
         owners = {f"Tool/{name}" for name in tools}
-        shown = [_copy(each.item) for each in self if each.is_dynamic or each.owner in owners]
+        items = [each.item for each in self if each.is_dynamic or each.owner in owners]
+        shown = [replace(each, parameters=_copied(each.parameters)) for each in items]  # a step may change its own
         return Catalog(shown, registered=lambda name: None if (it := self.find(name)) is None else it.item)
-
-
-def _copy(item: ToolCatalogItem) -> ToolCatalogItem:
-    """Return an item whose parameters a step may change for itself."""
-    return replace(item, parameters=_copied(item.parameters))
 
 
 def _copied(value: Json) -> Json:
@@ -147,9 +135,8 @@ def _copied(value: Json) -> Json:
 
 def _own(item: ToolCatalogItem, owner: str) -> ToolCatalogItem:
     """Return a copy of an item, which later changes of its parameters do not reach. Raises RegistrationRefused."""
-    if not (
-        isinstance(item, ToolCatalogItem) and all(isinstance(getattr(item, it), kinds) for it, kinds in _KINDS.items())
-    ):
+    is_item = isinstance(item, ToolCatalogItem) and isinstance(item.description, str | None)
+    if not (is_item and isinstance(item.source, ToolSource | None)):
         problem = "its item is no ToolCatalogItem of a name, description?, parameters? and source?"
         raise RegistrationRefused(f"{owner} cannot register a tool: {problem}")
     try:

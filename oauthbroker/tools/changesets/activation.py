@@ -31,10 +31,8 @@ class Refusal(NamedTuple):
 
 class Activation:
     """Makes the newest revision the configuration of a broker, and goes back to one that has run if it does not start.
-    `active` is the revision that the broker was opened with, `refused` a newer one that it could not be opened with.
-
-    Raises ValueError if the broker's store, or one of its keys, lies beside the changesets: a `store.root` that is
-    relative to the bundle would be in the folder of one revision."""
+    The broker was opened with `active`; with `refused`, a newer one, it could not be. Raises ValueError if a secret
+    place of the broker lies beside the changesets: a relative `store.root` would be in the folder of one revision."""
 
     def __init__(
         self, broker: Broker, changesets: Changesets, active: Revision, *, refused: Refusal | None = None
@@ -58,8 +56,7 @@ class Activation:
         return {"type": "bundle.refused", **self._refused._asdict(), "active": self.active, "message": _REMEDY}
 
     def show_by(self, show: Shows) -> None:
-        """Call `show` with the folder of the active revision now, and with that of each other one before it becomes
-        active: git writes a folder for the runtime alone."""
+        """Call `show` with the folder of each active revision, this one included: git's are for the runtime alone."""
         show(self._active.folder)
         self._show = show
 
@@ -95,8 +92,7 @@ class Activation:
         self._ran[agent] = revision
 
     async def go_back(self, agent: tuple[str, ...], revision: str, reason: str) -> bool:
-        """Activate the revision with which an agent ran last, because its process does not start with this one. Return
-        whether another revision is active now."""
+        """Activate the revision with which an agent ran last. Return whether another one is active now."""
         async with self._one_at_a_time:
             if revision != self.active:
                 return True  # for another agent, meanwhile

@@ -46,16 +46,14 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Changesets:
-    """The changesets of one repository. Every method blocks: call it on a thread. `check` returns the problems of a
-    bundle's folder."""
+    """The changesets of one repository. Its methods block. `check` returns the problems of a bundle's folder."""
 
     revisions: Revisions
     worktrees: Worktrees
     check: ChecksBundle
 
     def open(self, owner: str, give: Gives = keep) -> Worktree:
-        """Open a changeset on the newest revision, whose folder `give` hands to its owner. Raises ChangesetRefused, and
-        one of FAILURES."""
+        """Open a changeset, whose folder `give` hands to its owner. Raises ChangesetRefused, and one of FAILURES."""
         with self._git.locked():
             if len(mine := self._open(owner)) >= MOST_OPEN:
                 ids = ", ".join(each.id for each in mine)
@@ -98,8 +96,7 @@ class Changesets:
             return None if commit is None else self._revision(commit)
 
     def newest(self) -> Revision:
-        """Return the newest revision. The turn loop calls this at `step.config`, and nowhere else: that is the safe
-        point at which a commit becomes active."""
+        """Return the newest revision. It becomes active at `step.config`, the safe point, and nowhere else."""
         with self._git.locked():
             return self._revision(self.revisions.newest())
 
@@ -120,8 +117,7 @@ class Changesets:
         return self.revisions.git
 
     def _open(self, owner: str) -> list[Worktree]:
-        """Return the changesets that an owner has open. Under the lock, because git writes its list in several
-        steps."""
+        """Return the changesets that an owner has open. Under the lock: git writes its list in several steps."""
         return [each for each in self.worktrees.all() if each.owner == owner]
 
     def _found(self, changeset: str, owner: str) -> Worktree:

@@ -1,5 +1,4 @@
-"""The difference between a revision and the files of a changeset, and which of them an agent may change. No work tree
-is involved."""
+"""The difference between a revision and the files of a changeset, and which of them an agent may change."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ def conflicts(paths: Iterable[str], base: Files, ours: Files, tip: Files) -> lis
 
 
 def ambiguous(paths: Iterable[str]) -> list[Rejected]:
-    """Return the paths that a file system may take for another one of the bundle: in another letter case or Unicode
-    form, or below a file."""
+    """Return the paths that are another one in another letter case or Unicode form, or below a file."""
     files = set(paths)
     names: dict[str, str] = {}
     found = []
@@ -66,10 +64,8 @@ def _folded(name: str) -> str:
 @dataclass(frozen=True, slots=True)
 class AllowedFiles:
     """The files that an agent may change: those in the lists of its Swarm and of its Agent, both. An empty list allows
-    no file.
-
-    A pattern is a line of a `.gitignore` file, with its meaning there: `prompts/*.md` is one level, `prompts/**` is all
-    below, `*.md` is in any folder, `!` takes back. Capital letters count."""
+    no file. A pattern is a line of a `.gitignore` file: `prompts/*.md` is one level, `prompts/**` is all below, `*.md`
+    is in any folder, `!` takes back. Capital letters count."""
 
     swarm: Sequence[str]
     agent: Sequence[str]

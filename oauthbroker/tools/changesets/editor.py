@@ -1,5 +1,4 @@
-"""Agents as owners of changesets: they open, commit and discard them, and the audit log has each change before it is
-made."""
+"""Agents as owners of changesets. The audit log has each change before it is made."""
 
 from __future__ import annotations
 
@@ -56,10 +55,9 @@ class BundleEditor:
         """Answer `{status, baseRef, newRef, summary}`, with `rejected` files and `problems` where there are some."""
         subject = harmless_text(" ".join(str(given.get("message", "")).split())[:MOST_MESSAGE]) or "Change the bundle"
         message = f"{subject}\n\nAgent: {self.owner}\nTool-Call: {json.dumps(tool_call_id)}\n"
-        self._note("commit", given["changesetId"])
-        commit = await asyncio.to_thread(
-            self.changesets.commit, given["changesetId"], self.owner, self.allowed, message
-        )
+        changeset = given["changesetId"]
+        self._note("commit", changeset)
+        commit = await asyncio.to_thread(self.changesets.commit, changeset, self.owner, self.allowed, message)
         if commit.status != "ok":
             facts = [*(each.file for each in commit.rejected), *commit.problems]
             _LOG.warning("a changeset of %s is %s: %s", self.names[0], commit.status, "; ".join(facts[:MOST_LOGGED]))
@@ -80,8 +78,7 @@ class BundleEditor:
 
 @dataclass(frozen=True, slots=True)
 class SwarmBundleTool:
-    """The handlers of `swarmBundle`, for a runtime in the broker's process. `allowed_of` returns the allow lists for
-    the agent of a name, and `audit` is `Broker.audit`."""
+    """The handlers of `swarmBundle` in the broker's process. `allowed_of`: the allow lists of an agent by its name."""
 
     changesets: Changesets
     allowed_of: Callable[[str], AllowedFiles]

@@ -1,7 +1,5 @@
-"""Read and write the files of a changeset's folder, which an agent can fill with anything.
-
-Reading follows no link, opens no device and no pipe, and has limits. What a bundle cannot have is reported by path.
-"""
+"""Read and write the files of a changeset's folder, which an agent can fill with anything. Reading follows no link,
+opens no device and no pipe, and has limits. What a bundle cannot have is reported by path."""
 
 from __future__ import annotations
 
@@ -49,10 +47,10 @@ class Folder:
     def take(self, path: str, descriptor: int) -> None:
         """Add the open file."""
         status = os.fstat(descriptor)
-        plugin = min(MOST_BYTES, MOST_TOTAL - self._total)
+        most = min(MOST_BYTES, MOST_TOTAL - self._total)
         if status.st_nlink > 1:
             self.refuse(path, "a hard link")
-        elif status.st_size > plugin or len(content := _content(descriptor, plugin + 1)) > plugin:
+        elif status.st_size > most or len(content := _content(descriptor, most + 1)) > most:
             self.refuse(path, f"too large: a file has at most {MOST_BYTES} bytes, all together {MOST_TOTAL}")
         elif len(self.files) >= MOST_FILES:
             self.refuse(path, f"more than {MOST_FILES} files")

@@ -1,8 +1,6 @@
-"""Git's command line on one repository, without its settings, hooks and network, and the one lock of a repository.
-
-No command runs in a folder that an agent can write, and none reads one: contents pass through stdin and stdout. So
-nothing that is planted there (attributes, filters, submodules, a `.git` file) is ever read by git.
-"""
+"""Git's command line on one repository, without its settings, hooks and network, and the one lock of a repository. No
+command runs in a folder that an agent can write, and none reads one: contents pass through stdin and stdout. So nothing
+that is planted there (attributes, filters, submodules, a `.git` file) is ever read by git."""
 
 from __future__ import annotations
 
@@ -88,8 +86,7 @@ class Git:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the repository's lock, between tasks and processes. Raises Busy. The kernel frees it when its holder
-        dies."""
+        """Hold the repository's lock, which the kernel frees when its holder dies. Raises Busy."""
         from filelock import FileLock, Timeout  # an agent's process starts without it
 
         lock = FileLock(self.directory / "changesets.lock", _LOCK_SECONDS, 0o600, poll_interval=0.02)

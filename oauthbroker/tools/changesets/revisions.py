@@ -52,10 +52,8 @@ class Revisions:
         ref = _PROPOSED + name
         parts = [f"commit {ref}\ncommitter oauthbroker <changesets@oauthbroker.invalid> now\n".encode()]
         parts += [_data(message.encode()), f"from {parent}\n".encode()]
-        parts += [_written(path, file) for path, file in files.items()]
-        self.git(
-            "fast-import", "--quiet", "--done", "--force", "--date-format=now", stdin=b"".join([*parts, b"done\n"])
-        )
+        parts += [*(_written(path, file) for path, file in files.items()), b"done\n"]
+        self.git("fast-import", "--quiet", "--done", "--force", "--date-format=now", stdin=b"".join(parts))
         return self.git.line("rev-parse", "--verify", ref)
 
     def accept(self, name: str, parent: str, commit: str) -> None:
@@ -154,8 +152,7 @@ class Worktrees:
     root: Path
 
     def open(self, base: str, owner: str, give: Gives) -> Worktree:
-        """Make a worktree with the files of the revision `base`. It counts after `give`, so that its owner can write
-        each one that is open."""
+        """Make a worktree of a revision. It counts after `give`, so that its owner can write each one that is open."""
         folder = Path(tempfile.mkdtemp(prefix="cs-", dir=self.root))
         self.git("worktree", "add", "--detach", "--no-checkout", str(folder), base)
         (folder / ".git").unlink()

@@ -1,9 +1,6 @@
 """The process of a trial: it loads all tools, extensions and models of a bundle, and tells the problems. The command
-`oauthbroker tools check` does so in its own process.
-
-Arguments: the descriptor of a socket, and the folder of the bundle. It writes lines of JSON: `{loads}` names the part
-that is loaded next, `{problems}` comes last.
-"""
+`oauthbroker tools check` does so in its own process. Arguments: the descriptor of a socket, and the folder. It writes
+lines of JSON: `{loads}` names the part that is loaded next, `{problems}` comes last."""
 
 from __future__ import annotations
 
@@ -19,15 +16,7 @@ from typing import Any, Final, NoReturn
 
 from oauthbroker import BrokerError
 from oauthbroker.plugins import PluginResource, PluginResources, read_resources
-from oauthbroker.tools.bundle.loading import (
-    REFUSALS,
-    Isolate,
-    LibraryMissing,
-    load_agent,
-    load_model,
-    register_tools,
-)
-from oauthbroker.tools.bundle.spec import ToolResourceSpec
+from oauthbroker.tools.bundle.loading import REFUSALS, Isolate, LibraryMissing, load_agent, load_model, register_tools
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.tool import register_exports
@@ -55,7 +44,8 @@ class LoadingProblems:
         self._agents, self._models = resources.of("Agent").values(), resources.of("Model")
         self._extensions = resources.of("Extension")
         tools = {name: each.spec for name, each in resources.of("Tool").items()}
-        self._tools = tools if isolate else {name: _in_process(spec) for name, spec in tools.items()}
+        in_process = {"isolation": None}  # this process is as isolated
+        self._tools = tools if isolate else {name: it.model_copy(update=in_process) for name, it in tools.items()}
 
     async def look(self) -> list[str]:
         """Load each tool, and then each agent with its tools, extensions and model."""
@@ -79,7 +69,9 @@ class LoadingProblems:
 
     async def _load(self, agent: PluginResource) -> None:
         spec, model = agent.spec, self._models[agent.spec.model_ref.name].spec
-        self._try_model(model)
+        given = {"provider": model.provider, "name": model.name, "params": model.params}
+        with suppress(LibraryMissing):  # it is not installed here
+            load_model(self._folder, api_key=None if model.api_key is None else _NO_KEY, **given)
         registry, _ = await load_agent(
             {ref.name: self._tools[ref.name] for ref in spec.tools},
             [(ref.name, (it := self._extensions[ref.name].spec).entry or "", it.config) for ref in spec.extensions],
@@ -89,12 +81,6 @@ class LoadingProblems:
         )
         if spec.changesets is not None:
             register_exports(registry, _refused, _refused, _refused)
-
-    def _try_model(self, spec: Any) -> None:
-        """Load a model, unless the library of its provider is not installed here."""
-        key = None if spec.api_key is None else _NO_KEY
-        with suppress(LibraryMissing):
-            load_model(self._folder, provider=spec.provider, name=spec.name, api_key=key, params=spec.params)
 
 
 class _Values:
@@ -108,11 +94,6 @@ class _Values:
 
     async def put(self, key: str, value: Any) -> None:
         self._values[key] = value
-
-
-def _in_process(spec: ToolResourceSpec) -> ToolResourceSpec:
-    """Return a tool whose module is loaded here."""
-    return spec.model_copy(update={"isolation": None})
 
 
 async def _refused(_ctx: ToolContext, _args: dict[str, Json]) -> Json:

@@ -1,8 +1,5 @@
-"""The pipeline: middlewares of extensions around a turn, a step and a tool call (specification 002, section 8.1).
-
-An onion: the middleware with the lowest priority is the outermost one, and equal priorities keep the order in which
-they were registered. Each calls `ctx.next()` exactly once.
-"""
+"""The pipeline: middlewares of extensions around a turn, a step and a tool call (specification 002, section 8.1). The
+one with the lowest priority is the outermost, and equal priorities keep their order. Each calls `ctx.next()` once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Become another user for good, then a command. A script of the standard library alone.
-
-Arguments: the user id, the group id, then the command. Exit status 126: it could not be started.
-"""
+"""Become another user for good, then a command. A script of the standard library alone. Arguments: the user id, the
+group id, then the command. Exit status 126: it could not be started."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""A tool whose calls run in processes of their own, one for each call (`isolation: process`).
-
-The process gets the call and, for a tool with `spec.auth`, a turn token: no key of the store, no environment. Its
-stdout and stderr go nowhere. A process is not used again, so that no call sees anything of another user's.
-"""
+"""A tool whose calls run in processes of their own, one for each call (`isolation: process`). The process gets the call
+and, for a tool with `spec.auth`, a turn token: no key of the store, no environment. Its stdout and stderr go
+nowhere."""
 
 from __future__ import annotations
 

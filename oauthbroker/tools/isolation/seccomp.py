@@ -1,8 +1,6 @@
-"""The system calls that a sandbox refuses, as a filter of the kernel (seccomp, in classic BPF).
-
-They reach kernel code that no tool needs (mounts, namespaces, keyrings, tracing, modules, clocks), or leave something
-behind: files that change their user when they are run, and input to a terminal.
-"""
+"""The system calls that a sandbox refuses, as a filter of the kernel (seccomp, in classic BPF). They reach kernel code
+that no tool needs (mounts, namespaces, keyrings, tracing, modules, clocks), or leave something behind: files that
+change their user when they are run, and input to a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +8,6 @@ import errno
 import platform
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Final, Literal
 
@@ -101,13 +98,7 @@ _BY_ARGUMENTS: Final[Sequence[tuple[str, tuple[int | None, int | None], Sequence
 _SOCKET: Final = (41, 198)
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    column: int
-    architecture: int
-
-
-_MACHINES: Final = {"x86_64": _Machine(0, 0xC000003E), "aarch64": _Machine(1, 0xC00000B7)}
+_MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column, architecture
 
 
 @cache
@@ -115,8 +106,8 @@ def filter_program(machine: str = platform.machine()) -> bytes:
     """Return the filter for a machine, as bubblewrap takes it; nothing for a machine whose numbers are not known."""
     if (known := _MACHINES.get(machine)) is None:
         return b""
-    column = known.column
-    program = [_step(_LOAD, _ARCHITECTURE), _step(_EQUAL, known.architecture, yes=1), _step(_RETURN, _KILL)]
+    column, architecture = known
+    program = [_step(_LOAD, _ARCHITECTURE), _step(_EQUAL, architecture, yes=1), _step(_RETURN, _KILL)]
     program += [_step(_LOAD, _NUMBER)]
     if column == 0:
         program += [_step(_AT_LEAST, _X32, no=1), _refuse(errno.ENOSYS)]

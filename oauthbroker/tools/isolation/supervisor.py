@@ -1,10 +1,7 @@
-"""Run one command with limits, and leave none of its processes behind. A script of the standard library alone.
-
-Its processes become children of this one when their parents end (PR_SET_CHILD_SUBREAPER), also after `setsid` and a
-double fork. So it ends them all: when the command ends, on SIGTERM, and when its own parent dies.
-
-Arguments: the limits as JSON, then the command. The exit status is the command's, or 128 and the signal.
-"""
+"""Run one command with limits, and leave none of its processes behind. A script of the standard library alone. Its
+processes become children of this one when their parents end (PR_SET_CHILD_SUBREAPER), also after `setsid` and a double
+fork. So it ends them all: when the command ends, on SIGTERM, and when its own parent dies. Arguments: the limits as
+JSON, then the command. The exit status is the command's, or 128 and the signal."""
 
 from __future__ import annotations
 

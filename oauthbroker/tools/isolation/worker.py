@@ -1,9 +1,7 @@
 """The process of one isolated call: read the call, run the handler, write its result. It holds no key of the store.
-
 Arguments: the descriptor of a socket. One line of JSON comes in, `{entry, export, context, args, changesets,
 processes?, oauth?}`, and one goes out: `{output}`, `{handle}`, `{consent}` with a request for consent, `{refused}` with
-the problem of the output, or `{error: {name, message, code?, suggestion?, helpUrl?}}`.
-"""
+the problem of the output, or `{error: {name, message, code?, suggestion?, helpUrl?}}`."""
 
 from __future__ import annotations
 
@@ -49,9 +47,8 @@ def _result(call: dict[str, Any]) -> Any:
     handler = _module(call["entry"]).handlers[call["export"]]
     context = SimpleNamespace(**call["context"], logger=logging.getLogger("tool"), runtime=None)
     context.workdir, context.message = Path(context.workdir), Message.from_json(context.message)
-    if (
-        runtime := sys.modules.get("oauthbroker.tools.calling.context")
-    ) is not None:  # else no code of the tool asks for them
+    runtime = sys.modules.get("oauthbroker.tools.calling.context")
+    if runtime is not None:  # else no code of the tool asks for them
         folders = [Path(each) for each in call["changesets"]]
         runtime.changeset_folders.set(lambda _ctx: folders)
     if inspect.iscoroutinefunction(handler):

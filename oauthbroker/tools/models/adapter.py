@@ -54,31 +54,26 @@ def adapted(provider: str, name: str, api_key: str | None, params: Mapping[str, 
 
 def messages_of(request: ModelRequest) -> list[ModelMessage]:
     """Return the request's prompt, blocks and conversation as the library's messages."""
-    from pydantic_ai.messages import ModelRequest as Asked
-    from pydantic_ai.messages import (
-        ModelResponse,
-        SystemPromptPart,
-        TextPart,
-        ToolCallPart,
-        ToolReturnPart,
-        UserPromptPart,
-    )
+    from pydantic_ai import messages as theirs
 
     def part(message: Message) -> Any:
         if message.result is not None:
             content = message.result.to_json()
-            return ToolReturnPart(_name(message.result.tool_name), content, tool_call_id=message.result.tool_call_id)
-        return UserPromptPart(message.text) if message.role == "user" else SystemPromptPart(message.text)
+            name, call_id = _name(message.result.tool_name), message.result.tool_call_id
+            return theirs.ToolReturnPart(name, content, tool_call_id=call_id)
+        kind = theirs.UserPromptPart if message.role == "user" else theirs.SystemPromptPart
+        return kind(message.text)
 
-    def answered(message: Message) -> ModelResponse:
-        calls = [ToolCallPart(_name(call.name), dict(call.args), tool_call_id=call.id) for call in message.calls]
-        return ModelResponse([TextPart(message.text), *calls] if message.text else list(calls))
+    def answered(message: Message) -> theirs.ModelResponse:
+        calls = [theirs.ToolCallPart(_name(call.name), dict(call.args), tool_call_id=call.id) for call in message.calls]
+        return theirs.ModelResponse([theirs.TextPart(message.text), *calls] if message.text else list(calls))
 
-    messages: list[ModelMessage] = [Asked([SystemPromptPart(request.system_prompt)])]
-    messages += [answered(each) if each.role == "assistant" else Asked([part(each)]) for each in request.messages]
+    asked = theirs.ModelRequest
+    messages: list[ModelMessage] = [asked([theirs.SystemPromptPart(request.system_prompt)])]
+    messages += [answered(each) if each.role == "assistant" else asked([part(each)]) for each in request.messages]
     if request.blocks:
         blocks = "\n".join(json.dumps(block, ensure_ascii=False) for block in request.blocks)
-        messages.append(Asked([SystemPromptPart(blocks)]))
+        messages.append(asked([theirs.SystemPromptPart(blocks)]))
     return messages
 
 

@@ -59,8 +59,7 @@ Line = ModelAnswer | Callable[[ModelRequest], ModelAnswer | Awaitable[ModelAnswe
 
 
 class ScriptedModel:
-    """A model that answers the lines of a script, one for each request. A line is an answer, or a function that makes
-    one from the request. `requests` keeps the requests, for tests."""
+    """A model that answers lines: each an answer, or a function of the request. `requests` keeps these, for tests."""
 
     def __init__(self, script: Iterable[Line]) -> None:
         self._script = iter(script)

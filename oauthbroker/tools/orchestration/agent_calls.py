@@ -1,8 +1,6 @@
-"""The orchestrator's side of `agents__*`: requests, messages, spawned instances (specification 002, section 11).
-
-An agent reaches only agents of its swarm, and only instances of its own conversation: no model can name another
-user's. The turn's `auth` and trace are handed on unchanged.
-"""
+"""The orchestrator's side of `agents__*`: requests, messages, spawned instances (specification 002, section 11). An
+agent reaches only agents of its swarm, and instances of its own conversation: no model can name another user's. The
+turn's `auth` and trace are handed on unchanged."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """What tools print and log in an agent process. There each line is written with the call that wrote it; the
-orchestrator reads the lines and logs them, without tokens and within bounds.
-
-A line of `OutputStream` is a mark and JSON: tool, level, source and text. Every other line comes from a program that a
-tool has started, or from code below Python.
-"""
+orchestrator logs the lines, without tokens and within bounds. A line of `OutputStream` is a mark and JSON: tool, level,
+source and text. Other lines come from programs that tools have started, or from code below Python."""
 
 from __future__ import annotations
 
@@ -32,8 +29,7 @@ _LEVELS: Final = {logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, l
 
 
 class OutputStream(io.TextIOBase):
-    """stdout and stderr of an agent process. It sends whole lines, so that those of calls that run in parallel do not
-    mix. `buffer` is for code that writes bytes."""
+    """stdout and stderr of an agent process. It sends whole lines, so that those of parallel calls do not mix."""
 
     def __init__(self, buffer: BinaryIO) -> None:
         self.buffer = buffer

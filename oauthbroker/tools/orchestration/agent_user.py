@@ -70,8 +70,7 @@ def _all_in(folder: Path) -> list[Path]:
 
 def agents_containment(broker: Broker, user: int | None, plans: Iterable[SwarmPlan] = ()) -> Containment:
     """Return how agent processes are started. Raises ValueError for a runtime that is root without a user, for a user
-    that cannot run Python, for one whom the broker's socket admits without a token, and for isolated tools of the plans
-    where no sandbox can be made."""
+    that cannot run Python or needs no token at the broker's socket, and for isolated tools without a sandbox."""
     found = Containment() if user is None and os.geteuid() != 0 else detect_containment(user=user)
     runs_as = os.geteuid() if found.user is None else found.user
     listener = broker.bundle.settings.api_socket

@@ -1,8 +1,5 @@
-"""The agent process: it runs the turns of one agent instance, one at a time, and holds no key of the store.
-
-`python -m oauthbroker.tools.orchestration.agent_worker SOCKET`: the descriptor of the IPC's socket. When the
-orchestrator is gone, the whole process group ends.
-"""
+"""The agent process: it runs the turns of one agent instance, one at a time, and holds no key of the store. Its
+argument is the descriptor of the IPC's socket. When the orchestrator is gone, the whole process group ends."""
 
 from __future__ import annotations
 
@@ -97,8 +94,7 @@ class AgentWorker:
             return await self._ran(event, conversation, oauth)
 
     async def _recorded(self) -> list[Message]:
-        """Return the messages that the turn recorded before it was interrupted. They are asked for one by one: together
-        they may be larger than a message between processes."""
+        """Return the messages that the turn recorded before, one by one: together they may be too large."""
         recorded: list[Message] = []
         while (kept := await self._peer.ask("message.get", {"number": len(recorded)})) is not None:
             recorded.append(Message.from_json(kept))
@@ -183,8 +179,7 @@ def _to_json(result: TurnResult) -> dict[str, Any]:
 
 
 def _end_with(descriptor: int) -> None:
-    """End the process group when the orchestrator's end of the socket is closed. A tool that blocks the event loop
-    cannot delay it."""
+    """End the process group with the orchestrator's end of the socket. A tool that blocks the loop cannot delay it."""
     poll = select.poll()
     poll.register(descriptor, getattr(select, "POLLRDHUP", select.POLLHUP))
     poll.poll()

@@ -57,9 +57,8 @@ class BundleChanges:
     def editor_of(self, instance: Instance) -> BundleEditor | None:
         """Return an instance as the owner of changesets. None if a list, its own or its swarm's, has no pattern: then
         it may change no file. Agents of two swarms may have the same name, so the owner names both."""
-        allowed = allowed_files(
-            self._broker.bundle.plugins["tools"], instance.swarm.removeprefix("Swarm/"), instance.agent
-        )
+        resources, swarm = self._broker.bundle.plugins["tools"], instance.swarm.removeprefix("Swarm/")
+        allowed = allowed_files(resources, swarm, instance.agent)
         if self._activation is None or not (allowed.swarm and allowed.agent):
             return None
         names = instance.agent, instance.swarm, instance.key

@@ -1,9 +1,6 @@
-"""The ends of turns that failed. Each has an outcome, so no channel and no request of an agent waits for it for ever.
-
-A turn fails when its event is a dead letter: after its last attempt, or because its record is damaged. Then the event
-`turn.failed` tells the agent that sent the message, or the one whose turn it was. Dead letters from before the start of
-the orchestrator get their outcome alone.
-"""
+"""The ends of turns that failed. Each has an outcome, so no channel and no request of an agent waits for it for ever. A
+turn fails when its event is a dead letter. Then the event `turn.failed` tells the agent that sent the message, or the
+one whose turn it was. Dead letters from before the start of the orchestrator get their outcome alone."""
 
 from __future__ import annotations
 
@@ -82,8 +79,8 @@ class FailedTurns:
         return None
 
     async def settle(self, delivery: EventLease, queued: Mapping[str, Any], fault: str) -> None:
-        """Settle an event whose turn failed: it comes again, or this was its last attempt. `turn.failed` has one, so
-        that it does not hold up the next event of its instance."""
+        """Settle an event whose turn failed: it comes again, unless this was its last attempt. `turn.failed` has
+        one."""
         event_id, is_news = queued["eventId"], queued["type"] == FAILED
         scrubbed = self._broker.scrub(fault)
         LOG.warning("the turn of event %s failed, attempt %d: %s", event_id, delivery.attempt, scrubbed)
@@ -130,9 +127,8 @@ class FailedTurns:
             agent, key = str(source.get("name")), str(source.get("instanceKey"))
         if self._serves(turn.swarm_ref, agent):
             payload = {"eventId": event.id, "agentName": turn.agent_name, "error": outcome["error"]}
-            await self._broker.events.enqueue(
-                agent, FAILED, payload, turn=turn, instance_key=key, idempotency_key=event.id
-            )
+            names = {"instance_key": key, "idempotency_key": event.id}
+            await self._broker.events.enqueue(agent, FAILED, payload, turn=turn, **names)
 
 
 def _readable(queued: Mapping[str, Any] | None) -> UnifiedEvent | None:

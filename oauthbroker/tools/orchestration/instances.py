@@ -1,8 +1,6 @@
-"""Agent instances as they are remembered: their conversations, the state of turns, the values of extensions.
-
-Everything is durable before it is answered. Messages are kept by event and number, so a turn that comes again goes on
-where it was, and two processes cannot write one turn.
-"""
+"""Agent instances as they are remembered: their conversations, the state of turns, the values of extensions. All is
+durable before it is answered. Messages are kept by event and number, so a turn that comes again goes on where it was,
+and two processes cannot write one turn."""
 
 from __future__ import annotations
 

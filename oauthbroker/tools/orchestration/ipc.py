@@ -1,9 +1,6 @@
-"""The IPC between an orchestrator and an agent process: JSON lines over a socket, in order.
-
-A message is `{type, from, to, payload}`, and its type is `event`, `shutdown` or `shutdown_ack`. A question is an event
-with `replyTo`; its answer is an event whose `metadata.inReplyTo` is the question's correlation id. So is the event that
-takes a question back: the work for its answer ends.
-"""
+"""The IPC between an orchestrator and an agent process: JSON lines over a socket, in order. A message has `type`,
+`from`, `to` and `payload`; its type is `event`, `shutdown` or `shutdown_ack`. A question is an event with `replyTo`;
+its answer, and the event that takes it back, have its correlation id as `metadata.inReplyTo`."""
 
 from __future__ import annotations
 
@@ -53,8 +50,7 @@ class Peer:
         self.shutdown_acknowledged = asyncio.Event()
 
     async def ask(self, kind: str, payload: Mapping[str, Any]) -> Any:
-        """Send a question and return its answer. A cancelled one is taken back. Raises PeerGone, and IpcRefused, also
-        for a question that is too large or no JSON."""
+        """Send a question and return its answer; a cancelled one is taken back. Raises PeerGone and IpcRefused."""
         if self._gone:
             raise PeerGone
         self._asked += 1

@@ -1,9 +1,6 @@
 """The orchestrator: it takes the events of all agents from the broker's durable queues and gives each to the process of
-its agent instance.
-
-An event is acknowledged after its turn has ended durably, so a crash of any process loses none. One that comes again is
-recognised by its id: a turn that had ended is only acknowledged, another one goes on after its last message.
-"""
+its agent instance. An event is acknowledged after its turn has ended durably, so a crash loses none. One that comes
+again is recognised by its id: its turn goes on after its last message, or is only acknowledged."""
 
 from __future__ import annotations
 

@@ -39,10 +39,8 @@ def plans_from(broker: Broker) -> dict[str, SwarmPlan]:
 
 
 def _plan(swarm: PluginResource, broker: Broker) -> SwarmPlan:
-    """Return a plan. `authorized` are the resources that may ask for tokens. `hidden` are the secret places of the
-    broker and its plug-ins, and `configuration` the bundle's own files beside the code of tools: no sandbox shows
-    either.
-    """
+    """Return a plan. `authorized` are the resources that may ask for tokens. No sandbox shows the secret places
+    (`hidden`), or the bundle's own files beside the code of tools (`configuration`)."""
     policy, bundle, resources = swarm.spec.policy, broker.bundle, broker.bundle.plugins["tools"]
     folder, deep = resources.folder, bool(bundle.settings.bundle_root)
     shared = {
@@ -67,8 +65,7 @@ def _plan(swarm: PluginResource, broker: Broker) -> SwarmPlan:
 
 
 def _agent(agent: PluginResource, resources: PluginResources, *, all_tools: bool) -> dict[str, Any]:
-    """Return the configuration of an agent. Its registry has its own tools; with `all_tools`, all of the bundle, so
-    that calls outside the catalog reach them."""
+    """Return the configuration of an agent. `all_tools`: its registry has all of the bundle, shown or not."""
     tools, extensions = resources.of("Tool"), resources.of("Extension")
     shown = [ref.name for ref in agent.spec.tools]
     return {

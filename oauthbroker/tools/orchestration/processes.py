@@ -1,5 +1,4 @@
-"""The agent processes of an orchestrator: at most one for each instance, started when an event comes, with a pause
-after crashes in a row, and ended when idle."""
+"""The agent processes of an orchestrator: one for each instance, with a pause after crashes in a row."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ class StartFailed(IpcRefused):
 
 
 def pause_ms(crashes: int) -> int:
-    """Return the pause before a start after so many crashes in a row: min(1000 * 2^(n-1), 300000), n counted from the
-    fifth."""
+    """Return the pause before a start after so many crashes in a row: min(1000 * 2^(n-1), 300000), n from the fifth."""
     if crashes < CRASHES:
         return 0
     return int(min(1000 * 2 ** min(crashes - CRASHES, _DOUBLINGS), MOST_PAUSE_MS))
@@ -64,8 +62,7 @@ class ProcessSlot:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no turn and no other work is under way, and no turn waits: the lock is free for a moment
-        between two turns."""
+        """Return whether no work is under way, and no turn waits: the lock is free for a moment between two."""
         return not (self.users or self._goes_on)
 
     async def run_turn(self, config: Mapping[str, Any], serve: Serve, turn: Mapping[str, Any]) -> Any:
@@ -149,8 +146,7 @@ class Processes:
 
     @asynccontextmanager
     async def held(self, instance: Instance, cwd: str | None = None) -> AsyncIterator[ProcessSlot]:
-        """Hold the slot of an instance for one turn. The next turn of the instance waits. `cwd` is the working
-        directory of an instance that was spawned with one."""
+        """Hold the slot of an instance for one turn. `cwd`: the folder with which it was spawned."""
         slot = self._slots.pop(instance, None) or self._slot(instance, cwd)
         self._slots[instance] = slot  # the newest is the last
         slot.users += 1

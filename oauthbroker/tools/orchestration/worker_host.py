@@ -1,5 +1,4 @@
-"""What an agent process asks of its orchestrator: the journal of calls, values of extensions, other agents, changesets,
-and at each step whether its configuration is still the newest."""
+"""What an agent process asks of its orchestrator, also whether its configuration is still the newest."""
 
 from __future__ import annotations
 
@@ -11,13 +10,7 @@ from typing import Any
 
 from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
 from oauthbroker.client import OAuth, SyncOAuth
-from oauthbroker.tools.calling.context import (
-    AgentRuntime,
-    Json,
-    ToolContext,
-    ToolHandler,
-    changeset_folders,
-)
+from oauthbroker.tools.calling.context import AgentRuntime, Json, ToolContext, ToolHandler, changeset_folders
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.tool import register_exports
 from oauthbroker.tools.orchestration.ipc import IpcRefused, Peer
@@ -94,8 +87,7 @@ class WorkerHost:
         return SyncOAuth(self._address, narrowed.turn_token) if blocking else narrowed
 
     async def step_config(self) -> Sequence[Mapping[str, Any]]:
-        """Let the base tools of the step use the changesets that are open. Return what the model is told of the bundle.
-        Raises ConfigurationChanged."""
+        """Let base tools use the open changesets. Return what the model is told. Raises ConfigurationChanged."""
         answer = await self._peer.ask("step.config", {})
         if not answer["current"]:
             raise ConfigurationChanged

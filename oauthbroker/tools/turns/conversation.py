@@ -1,7 +1,5 @@
-"""A conversation of one agent instance: messages that were recorded, and the ones that this turn adds.
-
-A message is recorded before anything follows from it, so a turn that was interrupted goes on where it was.
-"""
+"""A conversation of one agent instance: messages that were recorded, and the ones that this turn adds. A message is
+recorded before anything follows from it, so a turn that was interrupted goes on where it was."""
 
 from __future__ import annotations
 
@@ -71,9 +69,8 @@ class Conversation:
         await self._append(role="tool", result=result)
 
     async def _append(self, **members: Any) -> Message:
-        """Record a message, and go on with its recorded form: the model must not see a token that was removed. One at a
-        time: the next number is free when this message is durable, so that no two messages share one, and a crash
-        leaves no gap, at which the messages of a turn would seem to end."""
+        """Record a message, and go on with its recorded form, without tokens. One at a time, so that no two messages
+        share a number, and a crash leaves no gap, at which the messages of a turn would seem to end."""
         async with self._recording:
             message = Message(id=f"{self._turn_id}.{len(self._own)}", **members)
             kept = await self._record({"type": "append", "message": message.to_json()})
@@ -82,8 +79,7 @@ class Conversation:
 
 
 def in_order(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages with the results of each step in the order of the calls. They were recorded in the order in
-    which the calls ended."""
+    """Return the messages with the results of each step in the order of its calls, not in that of their ends."""
     places = {call.id: index for message in messages for index, call in enumerate(message.calls)}
 
     def place(message: Message) -> int:

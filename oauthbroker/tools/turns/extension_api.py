@@ -101,8 +101,7 @@ class ExtensionEvents:
         return unsubscribe
 
     async def emit(self, event: str, payload: Any = None) -> None:
-        """Call the handlers in the order of their subscriptions. One that fails is logged, and keeps no other from the
-        event."""
+        """Call the handlers in order. One that fails is logged, and keeps no other from the event."""
         for owner, handler in list(self._subscriptions.get(event, ())):
             try:
                 returned = handler(payload)

@@ -1,8 +1,6 @@
-"""The turn loop: from an event to the model's last words (specification 002, sections 1 and 8).
-
-A turn is steps. A step has one configuration (`AgentParts`). It builds its tools and blocks, asks the model, makes the
-calls in parallel, and ends with their results in the order of the calls.
-"""
+"""The turn loop: from an event to the model's last words (specification 002, sections 1 and 8). A step has one
+configuration (`AgentParts`). It builds its tools and blocks, asks the model, makes the calls in parallel, and ends with
+their results in the order of the calls."""
 
 from __future__ import annotations
 
@@ -58,8 +56,7 @@ class AgentParts:
 
 
 class ConfigurationChanged(BaseException):
-    """The step that would begin has another configuration: the rest of the turn is for a new process. It is no
-    Exception, so that no middleware takes it for a failure."""
+    """The rest of the turn is for a new process. It is no Exception, so that no middleware takes it for a failure."""
 
 
 class TurnHost(Protocol):
@@ -75,8 +72,7 @@ class TurnHost(Protocol):
     def journal(self) -> CallJournal | None: ...
 
     async def step_config(self) -> Sequence[Mapping[str, Any]]:
-        """Begin a step, at the safe point. Return the blocks that tell the model of its configuration. Raises
-        ConfigurationChanged if there is a newer configuration."""
+        """Begin a step, and return blocks of its configuration. Raises ConfigurationChanged if it is not the newest."""
         ...
 
     async def pending(self) -> Mapping[str, Any] | None:
@@ -92,8 +88,7 @@ class TurnLoop:
         self._turn_id = turn_id_of(event.id)
 
     async def run(self) -> TurnResult:
-        """Run the turn, or the rest of one that was interrupted. Raises ModelFailed and PipelineError: then the event
-        is delivered again later."""
+        """Run the turn, or the rest of it. Raises ModelFailed and PipelineError: then the event comes again later."""
         if self._conversation.is_new:
             await self._conversation.say(*_input_of(self._event))
         context = TurnContext(
@@ -107,8 +102,7 @@ class TurnLoop:
         return self._accepted(await self._parts.pipeline.run("turn", context, self._steps))
 
     def _accepted(self, result: Any) -> TurnResult:
-        """Return the end of the turn as a channel gets it. The one place that takes values of turn middlewares: it
-        raises nothing, although their methods may."""
+        """Return the end of the turn as a channel gets it. Raises nothing, although methods of its values may."""
         steps, problem = self._conversation.steps, "a turn middleware left no TurnResult"
         try:
             if issubclass(type(result), TurnResult):
@@ -228,8 +222,7 @@ def turn_id_of(event_id: str) -> str:
 
 
 def _input_of(event: UnifiedEvent) -> tuple[str, str]:
-    """Return role and text of the first message. An event without words, such as `auth.granted`, is reported by the
-    system."""
+    """Return role and text of the first message. The system reports an event without words, such as `auth.granted`."""
     if event.input is not None:
         return "user", event.input
     return "system", json.dumps({"type": event.type, "payload": dict(event.payload)}, ensure_ascii=False)

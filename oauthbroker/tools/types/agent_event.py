@@ -18,8 +18,7 @@ FAILED: Final = "turn.failed"  # a turn of this agent, or one that its message b
 
 @dataclass(frozen=True, slots=True)
 class ReplyTo:
-    """Where an answer goes. `correlation_id` begins with the id of the tool call, which leads back to the turn and the
-    trace that asked. A call may ask several times."""
+    """Where an answer goes. `correlation_id` begins with the id of the tool call, which leads back to the turn."""
 
     target: str
     correlation_id: str
@@ -56,7 +55,6 @@ class UnifiedEvent:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> UnifiedEvent:
-        reply = data.get("replyTo")
         turn = {name: value for name, value in data["turn"].items() if name != "auth"}
         return cls(
             id=data["id"],
@@ -65,17 +63,15 @@ class UnifiedEvent:
             source=data["source"],
             turn=Turn.from_json(turn if data["auth"] is None else turn | {"auth": data["auth"]}),
             trace_id=data["traceId"],
-            reply_to=None if reply is None else ReplyTo(reply["target"], reply["correlationId"]),
+            reply_to=_reply_to(data.get("replyTo")),
             payload=data["payload"],
         )
 
 
 def normalised(queued: Mapping[str, Any]) -> UnifiedEvent:
-    """Return an event of the broker's queue (`EventLease.to_json()`) as a UnifiedEvent (002 section 11.2). An event of
-    our own has `input`, `source`, `traceId` and `replyTo` in its payload. Another one, such as `auth.granted`, has no
-    input: its payload tells the model what happened."""
+    """Return an event of the broker's queue as a UnifiedEvent (002 section 11.2). An event of our own has `input`,
+    `source`, `traceId` and `replyTo` in its payload; that of another one tells the model what happened."""
     payload = queued["payload"]
-    reply = payload.get("replyTo")
     turn = {name: queued[name] for name in ("agentName", "instanceKey", "swarmRef", "origin", "auth")}
     if "locale" in queued:
         turn["locale"] = queued["locale"]
@@ -87,7 +83,7 @@ def normalised(queued: Mapping[str, Any]) -> UnifiedEvent:
         source=payload["source"] if isinstance(payload.get("source"), Mapping) else {"kind": "queue"},
         turn=Turn.from_json(turn),
         trace_id=trace if isinstance(trace, str) else f"trace-{queued['eventId']}",
-        reply_to=_reply_to(reply),
+        reply_to=_reply_to(payload.get("replyTo")),
         payload=payload,
     )
 

@@ -79,8 +79,7 @@ def usual_error(code: ToolCode, *facts: object) -> ToolError:
 
 
 def error_of(error: BaseException) -> ToolError:
-    """Return the error that tells an exception. Raises nothing: an exception whose own code fails is reported by its
-    type."""
+    """Return the error that tells an exception; its type, if its own code fails. Raises nothing."""
     try:
         return _texts_of(_named(cause_of(error)))
     except BaseException:  # noqa: BLE001  (code of the tool)
@@ -125,10 +124,9 @@ def is_cancellation(error: BaseException) -> bool:
 
 def consent(asked: AuthorizationRequired) -> ToolError:
     """Return the error of a call that waits for the user. Its suggestion has the link, so that no limit cuts it."""
-    link = AuthorizationRequiredError(asked).for_model.removeprefix(asked.message).strip()
-    return ToolError(
-        message=asked.message, name="AuthorizationRequired", code=ToolCode.AUTHORIZATION, suggestion=link or None
-    )
+    link = AuthorizationRequiredError(asked).for_model.removeprefix(asked.message).strip() or None
+    code = ToolCode.AUTHORIZATION
+    return ToolError(message=asked.message, name="AuthorizationRequired", code=code, suggestion=link)
 
 
 def refused(failed: Failed) -> ToolError:

@@ -35,8 +35,7 @@ def text_of(value: object) -> str:
 
 
 def ended_at_space(text: str, most: int) -> str:
-    """Return a text of at most `most` characters. One that is longer ends at a space, because a token that is cut is no
-    longer recognised as one."""
+    """Return a text of at most `most` characters. A cut is at a space: half a token is not recognised as one."""
     if len(text) <= most:
         return text
     return text[:most].rpartition(" ")[0] or f"a text of {len(text)} characters without a space"
@@ -61,8 +60,7 @@ def plain_text(value: object, most: int) -> str | None:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return the exception that a tool raised: Python wraps a StopIteration that leaves a coroutine, and task groups
-    wrap even a single exception."""
+    """Return the exception that a tool raised: coroutines wrap a StopIteration, and task groups a single exception."""
     if issubclass(type(error), BaseExceptionGroup):
         inner = BaseExceptionGroup.__dict__["exceptions"].__get__(error)
         return cause_of(inner[0]) if len(inner) == 1 else error

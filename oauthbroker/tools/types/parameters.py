@@ -20,8 +20,7 @@ class SchemaRefused(ValueError):
 
 
 def plain_object(given: Any) -> dict[str, Any]:
-    """Return a copy of a call's arguments, or of a schema. Raises NotPlainJson, and the exceptions of a mapping that is
-    no `dict`."""
+    """Return a copy of arguments, or of a schema. Raises NotPlainJson, and the exceptions of a foreign mapping."""
     if not isinstance(given, Mapping):
         raise NotPlainJson("they are no object")
     copy: dict[str, Any] = plain_json(given if issubclass(type(given), dict) else dict(given), VALUE)

@@ -10,7 +10,7 @@ from jinja2 import Environment, nodes
 import oauthbroker.flowtools
 from oauthbroker.core.words import read_words
 from oauthbroker.flowtools.running import approvals, journal
-from oauthbroker.flowtools.running.overview import STATES
+from oauthbroker.flowtools.running.journal import STATES
 from oauthbroker.flowtools.serving.pages import PAGES
 from oauthbroker.flowtools.specification.shapes import published_schema
 

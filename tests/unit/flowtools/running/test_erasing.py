@@ -16,7 +16,6 @@ from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit.formatting import rest_of
 from oauthbroker.flowtools.running import approvals, erasing, journal
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.lifecycle import NotRetried
 from oauthbroker.flowtools.running.ports import Effect, EffectRefused, Ports
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.specification.failures import Actor
@@ -183,7 +182,7 @@ def test_a_run_on_which_a_process_works_ends_first_and_its_charge_is_refunded(tm
     assert erasing.Kept(runs=1) == erasing.erase(world.database, ANN, audit=world.entries)
     assert {} == texts_of(world, ANN, SAID, "'ann'", '"ann"')
     assert ("p: the charge was refunded",) == world.runs.find(str(result.run)).notes
-    with pytest.raises(NotRetried, match="no longer kept"):
+    with pytest.raises(ValueError, match="no longer kept"):
         approvals.retry(world.database, str(result.run), audit=world.entries, by="Bo", account="bo")
     world.database.engine.dispose()
 
