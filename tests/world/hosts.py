@@ -28,7 +28,7 @@ from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.parts import Parts
 from oauthbroker.wiring.running import Running
-from oauthbroker.wiring.storage import OpenedStore
+from oauthbroker.wiring.storage import DEGRADED_SECONDS, OpenedStore
 from tests.world.database import Database
 from tests.world.keys import KeyringRow
 from tests.world.loop import Process, WorldLoop, current_process
@@ -176,6 +176,7 @@ class Host:
             kinds=KINDS,
             lease_kinds=(*LEASES, LEASE_KIND),
             feed=Feed(url, trusted=self.consistency != "strict"),
+            degraded_seconds=DEGRADED_SECONDS if self.consistency == "available" else 0.0,
         )
         self.rotation = KeyRotation(store, home, SystemClock())
         age: Any = NoAge()

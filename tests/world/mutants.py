@@ -74,6 +74,27 @@ MUTANTS: Final = {
         "await self.note(GrantEnded(app=tombstone.app, grant=tombstone.id))",
         "pass",
     ),
+    "a rotated key seals before all brokers can open it": Mutant(
+        "oauthbroker.store.keys.rotation", "while await self.behind():", "while False:"
+    ),
+    "a key is destroyed while records are sealed with it": Mutant(
+        "oauthbroker.store.keys.rotation", "if old and not left:", "if old:"
+    ),
+    "a claim of a session is not stored": Mutant(
+        "oauthbroker.authorization.finish",
+        "return await self.repository.save_session(claimed, expect=versioned.generation)",
+        "return versioned._replace(record=claimed)",
+    ),
+    "a claim of a session never lapses": Mutant(
+        "oauthbroker.authorization.finish",
+        "over = session.claim is None or not session.claim.holds(self.clock.now())",
+        "over = session.claim is None",
+    ),
+    "a version that was checked once counts for ever while the database is away": Mutant(
+        "oauthbroker.store.postgres.freshness",
+        "return stamp == entry.stamp and self._monotonic() - at < self._degraded_seconds",
+        "return stamp == entry.stamp",
+    ),
 }
 
 
