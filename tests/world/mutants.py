@@ -8,7 +8,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Final, NamedTuple
 
-WORLDS: Final = 60
+WORLDS: Final = 100
 
 
 class Mutant(NamedTuple):
@@ -74,8 +74,10 @@ MUTANTS: Final = {
         "await self.note(GrantEnded(app=tombstone.app, grant=tombstone.id))",
         "pass",
     ),
-    "a rotated key seals before all brokers can open it": Mutant(
-        "oauthbroker.store.keys.rotation", "while await self.behind():", "while False:"
+    "a record is sealed anew for another generation": Mutant(
+        "oauthbroker.store.postgres.sealed_rows",
+        "ring.seal(*key, generation, body)",
+        "ring.seal(*key, generation + 1, body)",
     ),
     "a key is destroyed while records are sealed with it": Mutant(
         "oauthbroker.store.keys.rotation", "if old and not left:", "if old:"

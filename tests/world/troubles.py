@@ -41,7 +41,11 @@ class Troubles:
         trouble.end = self._now()
 
     def may_forget(self, begun: float, done: float) -> bool:
-        """Tell whether a standby that took over may lack the writes of this time."""
+        """Tell whether a standby that took over may lack the writes of this time.
+
+        That is all that a takeover excuses: a consent, an answer, an acknowledgement or a place in a conversation of the
+        time when the standby was behind. A revocation of that time comes back (`Laws._forgotten`).
+        """
         return any(begun <= at and behind <= done for behind, at in self.failovers)
 
     def may_forget_answer(self, family: Family, number: int = 0) -> bool:
