@@ -28,7 +28,8 @@ class Operation:
 def is_possible(history: Sequence[Operation]) -> bool:
     """Tell whether some order explains all calls. True also where the search takes too many steps."""
     due = sum(1 << number for number, each in enumerate(history) if each.end < inf)
-    seen, left = set[tuple[int, int | None]](), [((1 << len(history)) - 1, None)]
+    seen, left = set[tuple[int, int | None]](), list[tuple[int, int | None]]()
+    left.append(((1 << len(history)) - 1, None))
     while left and len(seen) < MOST_STEPS:
         waiting, family = left.pop()
         if not waiting & due:

@@ -28,7 +28,7 @@ TWICE: Final = 0.2  # of callbacks come twice at once
 FAULTS: Final = (2, 3)  # of a world, the fewest and the most
 PAUSES: Final = (0.0, 0.002, 0.3, 2.0, 6.0)  # between two steps
 FIRST: Final = 3  # steps without a fault
-STORMY: Final = Weather(lost_before=0.03, lost_after=0.03, stuck=0.005, slow=0.02)
+STORMY: Final = Weather(lost_before=0.01, lost_after=0.01, stuck=0.004, slow=0.01)
 MOODY: Final = Mood(refused=0.03, unheard=0.03, lost=0.08, busy=0.04, late=0.02)
 
 
