@@ -13,8 +13,10 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -23,6 +25,7 @@ from tests.faults.refresh_kit import Expired, asked, is_live
 from tests.kit.broker_process import AFTER_CLAIMS
 from tests.kit.running_broker import ALICE, BASE
 
+_testcapi: Any = import_module("_testcapi")
 MOST_ALLOCATIONS = {"refresh": 20_000, "callback": 120_000}
 PATIENCE = 15  # seconds of a child
 PAUSES = (2, 10, 60, 600)  # after lost answers
@@ -48,7 +51,9 @@ def in_a_child(work: Callable[[], Awaitable[str]], number: int) -> str:
 
 def refresh(idp: IdentityProvider, place: Path, number: int) -> bool:
     """Refresh a grant, and look at the store as the next broker does. Return whether the refresh ended as usual."""
-    story = asyncio.run(Expired.prepare(place, idp, idp.clock))
+    clock = idp.clock
+    assert isinstance(clock, TestClock)
+    story = asyncio.run(Expired.prepare(place, idp, clock))
 
     async def refreshed() -> str:
         result = await asked(story.start(place / "store"))

@@ -48,7 +48,7 @@ class NothingLeftError(Exception):
 class WorldLoop(asyncio.BaseEventLoop):
     """Runs callbacks until the work given to `run_until_complete` is done. Opens no file, socket or thread."""
 
-    _scheduled: list[tuple[float, int, TimerHandle]]  # type: ignore[assignment]  (compared without a call)
+    _scheduled: list[tuple[float, int, TimerHandle]]  # compared without a call
 
     def __init__(self, dice: Random) -> None:
         super().__init__()
