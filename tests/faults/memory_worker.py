@@ -6,12 +6,11 @@ Prints how often a story did not end as usual. Runs in a process of its own: the
 
 from __future__ import annotations
 
-import _testcapi
 import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -31,7 +30,7 @@ PATIENCE = 15  # seconds of a child
 PAUSES = (2, 10, 60, 600)  # after lost answers
 
 
-def in_a_child(work: Callable[[], Awaitable[str]], number: int) -> str:
+def in_a_child(work: Callable[[], Coroutine[Any, Any, str]], number: int) -> str:
     """Do work in a process whose `number`-th allocation fails, and which then ends as if killed. Return its result, or
     "" where it failed."""
     read, write = os.pipe()

@@ -20,7 +20,7 @@ from oauthbroker.model.apps import App, Bundle, Client, Endpoints, IdentityRule,
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.settings import Consistency, Limits, Settings
 from oauthbroker.observability.logging import json_log
-from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.repository.repository import DEGRADED_SECONDS, KINDS, LEASES
 from oauthbroker.store.keys.rotation import LEASE_KIND, KeyRotation
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.feed import Feed
@@ -28,7 +28,7 @@ from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.parts import Parts
 from oauthbroker.wiring.running import Running
-from oauthbroker.wiring.storage import DEGRADED_SECONDS, OpenedStore
+from oauthbroker.wiring.storage import OpenedStore
 from tests.world.database import Database
 from tests.world.keys import KeyringRow
 from tests.world.loop import Process, WorldLoop, current_process

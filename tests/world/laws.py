@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from oauthbroker.audit import AuditEntry, Connected, GrantEnded, TokenIssued, TokensDropped
 from oauthbroker.model.token_results import AuthorizationRequired, Ready, TokenResult
 from oauthbroker.records import AgentEvent, AuthSession, Grant
-from oauthbroker.repository.repository import FEED_SECONDS, KINDS
+from oauthbroker.repository.repository import DEGRADED_SECONDS, FEED_SECONDS, KINDS
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.wiring.storage import DEGRADED_SECONDS
 from tests.world.histories import Operation, is_possible
 from tests.world.keys import kek
 from tests.world.loop import EPOCH, Process, current_process
