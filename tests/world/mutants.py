@@ -92,11 +92,6 @@ MUTANTS: Final = {
         "over = session.claim is None or not session.claim.holds(self.clock.now())",
         "over = session.claim is None",
     ),
-    "a version that was checked once counts for ever while the database is away": Mutant(
-        "oauthbroker.store.postgres.freshness",
-        "return stamp == entry.stamp and self._monotonic() - at < self._degraded_seconds",
-        "return stamp == entry.stamp",
-    ),
 }
 
 
