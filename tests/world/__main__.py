@@ -21,9 +21,10 @@ WORLDS_A_SWEEP = 10
 
 
 class Told(NamedTuple):
-    """What came of many worlds: how many are broken, how many states the laws looked at and how many laws were
+    """What came of so many worlds: how many are broken, how many states the laws looked at and how many laws were
     asked, and the seconds of CPU time."""
 
+    worlds: int
     broken: int
     states: int
     laws: int
@@ -50,7 +51,7 @@ def live(seeds: range, *, trace: bool, stop: bool) -> Told:
                 print(f"world {seed}: {law}", flush=True)
             if stop:
                 break
-    return Told(broken, states, len(laws), time.process_time() - began)
+    return Told(seed + 1 - seeds.start, broken, states, len(laws), time.process_time() - began)
 
 
 def try_mutants() -> int:
@@ -68,13 +69,13 @@ def try_mutants() -> int:
 def table(given: argparse.Namespace, told: Told, missed: int | None) -> str:
     """Return the figures of a run as one table."""
     figures = {
-        "worlds": given.worlds,
-        "seeds": f"{given.seed} to {given.seed + given.worlds - 1}",
+        "worlds": told.worlds,
+        "seeds": f"{given.seed} to {given.seed + told.worlds - 1}",
         "states": told.states,
         "laws": told.laws,
         "mutants noticed": "" if missed is None else f"{len(MUTANTS) - missed} of {len(MUTANTS)}",
         "broken": told.broken,
-        "worlds a minute of CPU time": round(given.worlds * 60 / told.seconds),
+        "worlds a minute of CPU time": round(told.worlds * 60 / told.seconds),
     }
     rows = [list(figures), ["---"] * len(figures), list(map(str, figures.values()))]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
