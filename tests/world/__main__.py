@@ -1,40 +1,57 @@
 """`python -m tests.world --worlds 1000 --seed 0`: live many worlds, and print the broken laws of each.
 
-`--seed 38 --worlds 1 --trace` prints all that happens in one. `--mutants` plants one fault after another in the product:
-each must break a law.
+`--seed 38 --worlds 1 --trace` prints all that happens in one. `--mutants` first plants one fault after another in the
+product: each must break a law. The last lines are a table of figures.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
+import gc
 import os
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 from tests.world.mutants import MUTANTS, WORLDS, plant
 
 MOST_SECONDS = 900
+WORLDS_A_SWEEP = 10
 
 
-def live(seeds: range, *, trace: bool, stop: bool) -> int:
-    """Live these worlds, and return how many are broken. With `stop`, at most one."""
+class Told(NamedTuple):
+    """What came of so many worlds: how many are broken, how many states the laws looked at and how many laws were
+    asked, and the seconds of CPU time."""
+
+    worlds: int
+    broken: int
+    states: int
+    laws: int
+    seconds: float
+
+
+def live(seeds: range, *, trace: bool, stop: bool) -> Told:
+    """Live these worlds, and print the broken laws. With `stop`, at most one is broken."""
     from tests.world.run import lived  # after a fault was planted
 
-    broken, all_of_it = 0, hashlib.sha256()
+    gc.disable()  # a world has many cycles, and ends as a whole
+    broken, states, laws, began = 0, 0, set[str](), time.process_time()
     for seed in seeds:
         found = lived(seed, trace=trace)
-        all_of_it.update(found.digest.encode())
+        states += found.states
+        if not seed % WORLDS_A_SWEEP:
+            gc.collect()
+        laws |= found.laws
         if trace:
             print("\n".join(found.lines))
         if found.broken:
             broken += 1
-            print(f"world {seed}: {found.broken[0]}", flush=True)
+            for law in dict.fromkeys(found.broken):
+                print(f"world {seed}: {law}", flush=True)
             if stop:
                 break
-    print(f"digest {all_of_it.hexdigest()[:16]}")
-    return broken
+    return Told(seed + 1 - seeds.start, broken, states, len(laws), time.process_time() - began)
 
 
 def try_mutants() -> int:
@@ -46,8 +63,22 @@ def try_mutants() -> int:
         missed += done.returncode != 1
         lines = (done.stdout + done.stderr).splitlines()
         print(f"{name}: {next((line for line in lines if line.startswith('world ')), 'NOT NOTICED')}", flush=True)
-    print(f"{len(MUTANTS) - missed} of {len(MUTANTS)}")
     return missed
+
+
+def table(given: argparse.Namespace, told: Told, missed: int | None) -> str:
+    """Return the figures of a run as one table."""
+    figures = {
+        "worlds": told.worlds,
+        "seeds": f"{given.seed} to {given.seed + told.worlds - 1}",
+        "states": told.states,
+        "laws": told.laws,
+        "mutants noticed": "" if missed is None else f"{len(MUTANTS) - missed} of {len(MUTANTS)}",
+        "broken": told.broken,
+        "worlds a minute of CPU time": round(told.worlds * 60 / told.seconds),
+    }
+    rows = [list(figures), ["---"] * len(figures), list(map(str, figures.values()))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def main() -> int:
@@ -56,17 +87,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first world")
     parser.add_argument("--trace", action="store_true", help="print all that happens")
     parser.add_argument("--mutant", choices=MUTANTS, help="plant this fault, and stop at the first broken law")
-    parser.add_argument("--mutants", action="store_true", help="plant all faults, one after another")
+    parser.add_argument("--mutants", action="store_true", help="also plant all faults, one after another")
     given = parser.parse_args()
-    if given.mutants:
-        return 1 if try_mutants() else 0
     if given.mutant:
         plant(given.mutant)
-    began = time.process_time()
-    broken = live(range(given.seed, given.seed + given.worlds), trace=given.trace, stop=bool(given.mutant))
-    rate = given.worlds * 60 / (time.process_time() - began)
-    print(f"{given.worlds} worlds, {broken} broken, {rate:.0f} a minute of CPU time")
-    return 1 if broken else 0
+    missed = try_mutants() if given.mutants else None
+    told = live(range(given.seed, given.seed + given.worlds), trace=given.trace, stop=bool(given.mutant))
+    print(table(given, told, missed))
+    return 1 if told.broken or missed else 0
 
 
 if __name__ == "__main__":

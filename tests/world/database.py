@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from random import Random
 from typing import Any
 
@@ -20,6 +20,11 @@ import tests.world.queue_rows  # noqa: F401  (they note their players)
 from tests.world.tables import Place, Rows, Tables, Values, play
 
 LISTEN = "listen oauthbroker"
+
+
+@cache
+def first_words(statement: str) -> str:
+    return " ".join(statement.split())[:40]
 
 
 def call_later(seconds: float, call: Callable[..., object], *given: Any) -> None:
@@ -129,7 +134,7 @@ class Database:
 
     def _run(self, session: Session, statement: str, values: Values) -> Rows:
         rows, notified = play(self.tables, statement, values)
-        self.trace("statement", session.host, " ".join(statement.split())[:40], len(rows))
+        self.trace("statement", session.host, first_words(statement), len(rows))
         session.listens |= statement == LISTEN
         for listener in self.sessions.values() if notified else ():
             if listener.listens:

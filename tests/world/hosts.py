@@ -21,7 +21,7 @@ from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.settings import Consistency, Limits, Settings
 from oauthbroker.observability.logging import json_log
-from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.repository.repository import DEGRADED_SECONDS, KINDS, LEASES
 from oauthbroker.store.keys.rotation import LEASE_KIND, KeyRotation
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.feed import Feed
@@ -177,6 +177,7 @@ class Host:
             kinds=KINDS,
             lease_kinds=(*LEASES, LEASE_KIND),
             feed=Feed(url, trusted=self.consistency != "strict"),
+            degraded_seconds=DEGRADED_SECONDS if self.consistency == "available" else 0.0,
         )
         self.rotation = KeyRotation(store, home, SystemClock())
         age: Any = NoAge()

@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import Context, ContextVar, copy_context
+from itertools import count
 from random import Random
 from typing import Any
 
 EPOCH = 1_900_000_000.0  # the wall time is so many seconds ahead of the monotonic clock
 BEGIN = 1_000.0  # of the monotonic clock
-_MANY = 200  # timers, most of them cancelled
 
 
 class Process:
@@ -48,17 +48,18 @@ class NothingLeftError(Exception):
 class WorldLoop(asyncio.BaseEventLoop):
     """Runs callbacks until the work given to `run_until_complete` is done. Opens no file, socket or thread."""
 
-    _ready: deque[Handle]
-    _scheduled: list[TimerHandle]
+    _scheduled: list[tuple[float, int, TimerHandle]]  # compared without a call
 
     def __init__(self, dice: Random) -> None:
         super().__init__()
-        self._time, self._dice = BEGIN, dice
+        self._time, self._dice, self._timers = BEGIN, dice, count()
         self.outside = Process("outside")  # the database, the provider, people
         self.processes = [self.outside]
         self.faults = list[str]()
         self.set_exception_handler(self._note)
         self.set_task_factory(self._task)
+        self._outside = copy_context()
+        self._outside.run(_process.set, self.outside)
 
     def time(self) -> float:
         return self._time
@@ -73,9 +74,24 @@ class WorldLoop(asyncio.BaseEventLoop):
 
     def outside_later(self, seconds: float, call: Callable[..., object], *given: Any) -> None:
         """Call something that no process runs: it comes also while its asker is frozen, or dead."""
-        context = copy_context()
-        context.run(_process.set, self.outside)
-        self.call_later(seconds, call, *given, context=context)
+        self.call_at(self._time + seconds, call, *given, context=self._outside)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *given: Any, context: Context | None = None
+    ) -> TimerHandle:
+        """Call something later. Timers of one moment come in the order in which they were set."""
+        timer = TimerHandle(when, callback, given, self, context)
+        heapq.heappush(self._scheduled, (when, next(self._timers), timer))
+        return timer
+
+    def _call_soon(self, callback: Callable[..., object], args: Any, context: Context | None) -> Handle:
+        handle = Handle(callback, args, self, context)
+        self._has_turn(handle)
+        return handle
+
+    def _has_turn(self, handle: Handle) -> None:
+        """Let the process of a callback run it."""
+        handle._context.get(_process, self.outside).ready.append(handle)  # type: ignore[attr-defined]
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Run work for a thread inline, at a later moment."""
@@ -100,10 +116,7 @@ class WorldLoop(asyncio.BaseEventLoop):
         return task
 
     def _run_once(self) -> None:
-        while self._ready:
-            handle = self._ready.popleft()
-            handle._context.get(_process, self.outside).ready.append(handle)  # type: ignore[attr-defined]
-        awake = [each for each in self.processes if each.runs and each.ready]
+        awake = [each for each in self.processes if each.ready and each.runs]
         if not awake:
             self._jump()
             return
@@ -117,18 +130,19 @@ class WorldLoop(asyncio.BaseEventLoop):
 
     def _jump(self) -> None:
         """Let the next timer be due, and all others of that moment."""
-        while self._scheduled and self._scheduled[0]._cancelled:
-            heapq.heappop(self._scheduled)._scheduled = False  # type: ignore[attr-defined]
-        if len(self._scheduled) > _MANY:
-            self._scheduled = [each for each in self._scheduled if not each._cancelled]
-            heapq.heapify(self._scheduled)
-        if not self._scheduled:
+        timers = self._scheduled
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        if not timers:
             raise NothingLeftError
-        self._time = max(self._time, self._scheduled[0].when())
-        while self._scheduled and self._scheduled[0].when() <= self._time:
-            timer = heapq.heappop(self._scheduled)
-            timer._scheduled = False  # type: ignore[attr-defined]
-            self._ready.append(timer)
+        self._time = max(self._time, timers[0][0])
+        while timers and timers[0][0] <= self._time:
+            timer = heapq.heappop(timers)[2]
+            if not timer._cancelled:
+                self._has_turn(timer)
+
+    def _asyncgen_firstiter_hook(self, agen: Any) -> None:
+        """Note no generator: each world ends all its tasks."""
 
     def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.faults.append(f"{context['message']}: {context.get('exception')!r} of {context.get('future')!r}")

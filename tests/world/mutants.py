@@ -8,7 +8,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Final, NamedTuple
 
-WORLDS: Final = 60
+WORLDS: Final = 100
 
 
 class Mutant(NamedTuple):
@@ -73,6 +73,24 @@ MUTANTS: Final = {
         "oauthbroker.revocation.revoke",
         "await self.note(GrantEnded(app=tombstone.app, grant=tombstone.id))",
         "pass",
+    ),
+    "a record is sealed anew for another generation": Mutant(
+        "oauthbroker.store.postgres.sealed_rows",
+        "ring.seal(*key, generation, body)",
+        "ring.seal(*key, generation + 1, body)",
+    ),
+    "a key is destroyed while records are sealed with it": Mutant(
+        "oauthbroker.store.keys.rotation", "if old and not left:", "if old:"
+    ),
+    "a claim of a session is not stored": Mutant(
+        "oauthbroker.authorization.finish",
+        "return await self.repository.save_session(claimed, expect=versioned.generation)",
+        "return versioned._replace(record=claimed)",
+    ),
+    "a claim of a session never lapses": Mutant(
+        "oauthbroker.authorization.finish",
+        "over = session.claim is None or not session.claim.holds(self.clock.now())",
+        "over = session.claim is None",
     ),
 }
 

@@ -21,7 +21,7 @@ import httpx2
 from tests.world.loop import Process, current_process
 
 HOME = "https://provider.example"
-LIFETIME = 20  # seconds that an access token lives: it is refreshed in the second half
+LIFETIME = 8  # seconds that an access token lives: it is refreshed in the second half
 JSON = {"content-type": "application/json"}
 
 
@@ -69,13 +69,15 @@ class Family:
 
 @dataclass(eq=False)
 class Provider:
-    """All grants, by what the provider knows. `spent_again` is told of a spent refresh token before it ends a family."""
+    """All grants, by what the provider knows. `spent_again` is called with a spent refresh token before it ends
+    a family, `code_again` with a code that comes again."""
 
     dice: Random
     later: Callable[..., None]
     now: Callable[[], float]
     mood: Mood = Mood()
     spent_again: Callable[[Family, int, Process], None] = lambda *_: None
+    code_again: Callable[[str, Process], None] = lambda *_: None
     trace: Callable[..., None] = lambda *_: None
     families: list[Family] = field(default_factory=list)
     codes: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # app, account, challenge
@@ -105,6 +107,8 @@ class Provider:
     def _redeem_code(self, form: dict[str, str], process: Process) -> tuple[int, dict[str, Any], Answered | None]:
         app, account, challenge = self.codes.get(form["code"], ("", "", ""))
         seen = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).rstrip(b"=")
+        if any(each.code == form["code"] for each in self.families):
+            self.code_again(form["code"], process)
         if not app or seen.decode() != challenge:
             return 400, {"error": "invalid_grant"}, None
         del self.codes[form["code"]]

@@ -11,6 +11,7 @@ from tests.world.provider import Family
 
 LEASE_SECONDS = 30.0
 FAILOVER_GRACE = 30.0  # 15 s without a refresh, then each living broker stores the grants in its memory
+_STORING_SECONDS = 15.0  # from an answer to its write, tries included
 _REQUEST_SECONDS = 10.0  # between a look at the lease and the end of the request
 
 
@@ -40,8 +41,17 @@ class Troubles:
         trouble.end = self._now()
 
     def may_forget(self, begun: float, done: float) -> bool:
-        """Tell whether a standby that took over may lack the writes of this time."""
+        """Tell whether a standby that took over may lack the writes of this time.
+
+        That is all that a takeover excuses: a consent, an answer, an acknowledgement or a place in a conversation of the
+        time when the standby was behind. A revocation of that time comes back (`Laws._forgotten`).
+        """
         return any(begun <= at and behind <= done for behind, at in self.failovers)
+
+    def may_forget_answer(self, family: Family, number: int = 0) -> bool:
+        """Tell whether a standby that took over may lack an answer after this token."""
+        later = [each for each in family.answers if each.number > number]
+        return any(self.may_forget(each.at, each.at + _STORING_SECONDS) for each in later)
 
     def was_disturbed(self, process: Process, since: float) -> bool:
         """Tell whether a process was killed or frozen since then, or cut off alone for longer than a lease lasts."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx2
 
@@ -20,9 +20,14 @@ from tests.world.laws import Consent, Pair
 from tests.world.provider import Mood
 from tests.world.world import World
 
-PEOPLE: Final = ("P0", "P1", "P2")
+T = TypeVar("T")
+PEOPLE: Final = ("P0", "P1")
 AGENTS: Final = ("planner", "writer")
 PATIENCE: Final = 120.0  # of a caller
+TWICE: Final = 0.2  # of callbacks come twice at once
+FAULTS: Final = (2, 3)  # of a world, the fewest and the most
+PAUSES: Final = (0.0, 0.002, 0.3, 2.0, 6.0)  # between two steps
+FIRST: Final = 3  # steps without a fault
 STORMY: Final = Weather(lost_before=0.01, lost_after=0.01, stuck=0.004, slow=0.01)
 MOODY: Final = Mood(refused=0.03, unheard=0.03, lost=0.08, busy=0.04, late=0.02)
 
@@ -47,17 +52,17 @@ class Work:
         task.add_done_callback(self.tasks.discard)
 
     async def go_on(self, steps: int) -> None:
-        kinds = [*_ORDINARY, *(each for each, share in _TROUBLES.items() if self.dice.random() < share)]
-        weights = [5 if each in _ORDINARY else 1 for each in kinds]
+        faults = self.dice.choices(list(_TROUBLES), list(_TROUBLES.values()), k=self.dice.randint(*FAULTS))
+        later = [*faults, *self.dice.choices(_ORDINARY, k=steps - FIRST - len(faults))]
+        self.dice.shuffle(later)
         if self.dice.random() < 0.3:
             self.world.database.weather = STORMY
         if self.dice.random() < 0.4:
             self.world.provider.mood = MOODY
-        for _ in range(steps):
-            kind = self.dice.choices(kinds, weights)[0]
+        for kind in (*_ORDINARY[:1] * FIRST, *later):
             self.world.tell("do", kind.__name__)
             self.begin(kind(self))
-            await asyncio.sleep(self.dice.choice((0.0, 0.002, 0.3, 2.0, 6.0)))
+            await asyncio.sleep(self.dice.choice(PAUSES))
             if self.laws.broken:
                 return
 
@@ -114,16 +119,19 @@ class Work:
         consent = Consent(pair, asked.auth_session_id)
         self.laws.consents.append(consent)
         code = query.partition(b"&")[0].removeprefix(b"code=").decode()
-        app = coming.broker.bundle.apps[pair[0]]
-        try:
+        write = self.laws.writes(pair, code)
+
+        async def arrive(host: Host) -> None:
+            app = host.broker.bundle.apps[pair[0]]
             await self.at(
-                coming,
-                lambda: coming.parts.pages_service.arrive(app, query, lambda _: departure.cookie.reveal()),
+                host, lambda: host.parts.pages_service.arrive(app, query, lambda _: departure.cookie.reveal())
             )
-            consent.done_at = self.world.loop.time()
-        finally:
-            consent.family = next((each for each in self.world.provider.families if each.code == code), None)
-        self.world.tell("consented", *pair)
+            consent.done_at = write.end = self.world.loop.time()
+
+        arrivals = [coming, leaving] if self.dice.random() < TWICE else [coming]
+        await asyncio.gather(*map(quiet(arrive), arrivals))
+        consent.family = next((each for each in self.world.provider.families if each.code == code), None)
+        self.world.tell("consented", *pair, consent.done_at)
 
     async def revoke(self) -> None:
         pair = self._pair()
@@ -140,12 +148,15 @@ class Work:
             return
         ending = [each for each in self.laws.consents if each.pair in pairs]
         before = [each for each in ending if each.done_at < self.world.loop.time()]
+        writes = [self.laws.writes(pair) for pair in pairs]
         for consent in ending:
             consent.ending, consent.erased = True, consent.erased or erased
         await self.at(host, lambda: work(host))
+        for write in writes:
+            write.end = self.world.loop.time()
         for consent in before:
             key = (consent.pair[0], f"idp:user:{consent.pair[1]}")
-            is_entered = consent.family is None or grant_id(*key) in self.laws.grants_ended
+            is_entered = grant_id(*key) in self.laws.grants_ended or self.laws.may_lack(consent)
             self.laws.check(is_entered, "the end of a grant is in the audit log before it is acknowledged", key)
             if consent.ended_at > self.world.loop.time():
                 consent.ended_at, consent.ended_by = self.world.loop.time(), host.process
@@ -200,7 +211,9 @@ class Work:
         if host is not None and host.rotation is not None:
             rotation = host.rotation
             await self.at(host, lambda: rotation.rotate(wait=60))
-            await self.at(host, rotation.reseal)
+            if self.dice.random() < 0.5:
+                await self.at(host, rotation.reseal)
+            await self.at(host, rotation.retire)
 
     # the database and the provider
 
@@ -218,9 +231,8 @@ class Work:
         self.world.database.fall_behind()
         await asyncio.sleep(self.dice.uniform(0.5, 15))
         if self.world.database.behind is not None:
-            self.laws.troubles.failovers.append((behind, self.world.loop.time()))
             self.world.database.fail_over()
-            self.laws.grants.clear()
+            self.laws.taken_over(behind)
 
     async def refuse(self) -> None:
         """Let the provider be unreachable for a while."""
@@ -229,12 +241,12 @@ class Work:
         self.world.provider.mood = before
 
 
-def quiet(work: Callable[[Work], Awaitable[None]]) -> Callable[[Work], Awaitable[None]]:
+def quiet(work: Callable[[T], Awaitable[None]]) -> Callable[[T], Awaitable[None]]:
     """Let work fail as a caller sees it fail: it is tried again later, or not."""
 
-    async def tried(self: Work) -> None:
+    async def tried(given: T) -> None:
         with suppress(BrokerError, TimeoutError, httpx2.HTTPError):
-            await work(self)
+            await work(given)
 
     tried.__name__ = work.__name__
     return tried
