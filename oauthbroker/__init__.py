@@ -80,7 +80,7 @@ if not TYPE_CHECKING:  # with it, a type checker would accept every name
                 "RequestRefusedError",
                 "errors_for_model",
             },
-            "model.apps": {"Bundle"},
+            "model.bundle": {"Bundle"},
             "model.token_results": {"AuthorizationRequired", "Failed", "Ready", "TokenResult"},
             "model.turn": {"Turn", "TurnAuth"},
             "model.turn_token": {"narrow"},

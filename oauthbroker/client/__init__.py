@@ -72,7 +72,7 @@ if not TYPE_CHECKING:  # with it, a type checker would accept every name
             "client.tool_requests": {"AppInfo"},
             "core.errors": {"BrokerError", "Code"},
             "core.secret": {"Secret"},
-            "model.apps": {"ToolAuth"},
+            "model.bundle": {"ToolAuth"},
             "model.token_results": {
                 "AuthorizationRequired",
                 "DevicePrompt",
