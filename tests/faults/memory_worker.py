@@ -1,7 +1,7 @@
 """`python -m tests.faults.memory_worker STORY SEED SAMPLES FOLDER`: one allocation of memory fails, somewhere in a refresh
 or between a callback and its acknowledged event. The next broker finds no token pair lost.
 
-Prints how often a story did not end as usual. Runs in a process of its own: the allocation may be anyone's.
+Prints how often a story did not end as usual. Runs in a process of its own: the allocation may be any.
 """
 
 from __future__ import annotations

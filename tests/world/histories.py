@@ -16,7 +16,7 @@ MOST_STEPS: Final = 20_000
 
 @dataclass(eq=False)
 class Operation:
-    """One call on a grant. `family` is what it reads or writes: None is no grant."""
+    """One call on a grant. `family` is the family read or written: None is no grant."""
 
     reads: bool
     family: int | None

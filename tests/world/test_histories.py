@@ -20,15 +20,15 @@ def write(family: int | None, begin: float, end: float = inf) -> Operation:
 POSSIBLE = {
     "nothing": [],
     "no grant at first": [read(None, 0, 1)],
-    "a read of what was written": [write(1, 0, 1), read(1, 2, 3)],
+    "a read of a written grant": [write(1, 0, 1), read(1, 2, 3)],
     "a read beside a consent sees it": [write(1, 0, 5), read(1, 1, 2)],
-    "a read beside a consent sees what was before": [write(1, 0, 5), read(None, 1, 2)],
+    "a read beside a consent sees the time before": [write(1, 0, 5), read(None, 1, 2)],
     "a revocation without an answer has happened": [write(1, 0, 1), write(None, 2), read(None, 8, 9)],
     "a revocation without an answer has not happened": [write(1, 0, 1), write(None, 2), read(1, 8, 9)],
     "two consents at once, in either order": [write(1, 0, 5), write(2, 0, 5), read(2, 1, 2), read(1, 6, 7)],
 }
 IMPOSSIBLE = {
-    "a read of what was never written": [read(1, 0, 1)],
+    "a read of a grant that nobody wrote": [read(1, 0, 1)],
     "a stale read after a revocation": [write(1, 0, 1), write(None, 2, 3), read(1, 4, 5)],
     "a stale read after another consent": [write(1, 0, 1), write(2, 2, 3), read(1, 4, 5)],
     "a consent that a later call does not see": [write(1, 0, 1), read(None, 2, 3)],

@@ -124,7 +124,7 @@ async def test_only_a_new_event_costs_a_write(
 async def test_of_two_events_that_are_written_at_once_either_may_be_stored_first(
     stores: list[FileStore], repositories: list[Repository], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A number is taken before its grant is stored. What is stored before has the smaller number for all that begins
+    """A number is taken before its grant is stored. A stored grant has a smaller number than each that begins
     after."""
     put, numbered, others_stored = stores[0].put, asyncio.Event(), asyncio.Event()
 
