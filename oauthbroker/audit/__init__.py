@@ -17,9 +17,7 @@ class AuditEntry(LineType):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OfTool:
-    """The members of each entry about a tool's use of a grant."""
-
+class _OfTool:  # the members of each entry about a tool's use of a grant
     app: str
     grant: str
     agent: str
@@ -137,11 +135,8 @@ class ConnectFailed(AuditEntry):
 
 
 class TokensDropped(AuditEntry):
-    """Received tokens were discarded. `revoked` says whether they were revoked at the provider by then.
-
-    If not, the background work revokes them later where the subject has a grant's record, which keeps them until then.
-    Without one nothing tries again: no record would keep secrets of a person who is not confirmed.
-    """
+    """Received tokens were discarded. `revoked` says whether they were revoked at the provider by then. If not, the
+    background work revokes them later where the subject has a grant's record; no other record may keep them."""
 
     app: str
     session: str

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.keys.key_encryption_keys import LocalKek, key_of_text
+from oauthbroker.store.keys.key_encryption_keys import KEY_BYTES, FileKek, LocalKek, key_of_text
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
@@ -48,6 +50,19 @@ class KeychainKek(LocalKek):
 def open_keychain(settings: Mapping[str, Any]) -> LocalKek:
     """Read the key that `keys.plugin` names with `settings: {item: ...}`. Raises as `KeychainKek.open` does."""
     return KeychainKek.open(str(settings.get("item", "")))
+
+
+def key_to_move(path: Path, outside: Sequence[Path], *, store_exists: bool) -> LocalKek | None:
+    """Return the key of a file, which must not lie below a folder of `outside`, or a new one for a store that is not
+    there yet. None for a store whose key is missing: a new key would not open it. Raises as `FileKek.open` does."""
+    if path.exists():
+        return FileKek.open(path, outside=outside, durably=True)
+    return None if store_exists else LocalKek(SystemClock().random_bytes(KEY_BYTES))
+
+
+def id_in_file(path: Path) -> str:
+    """Return the id of the key of a file. Raises as `FileKek.open` does."""
+    return FileKek.open(path).id()
 
 
 def keep_in_keychain(key: LocalKek) -> None:

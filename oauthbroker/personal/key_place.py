@@ -11,11 +11,17 @@ from typing import Final
 
 from oauthbroker.config import load
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.key_services.keychain import PROVIDER, KeychainKek, keep_in_keychain, keychain_name
+from oauthbroker.key_services.keychain import (
+    PROVIDER,
+    KeychainKek,
+    id_in_file,
+    keep_in_keychain,
+    key_to_move,
+    keychain_name,
+)
 from oauthbroker.personal.app_files import keys_of, write_broker, write_keys
 from oauthbroker.personal.places import Places
 from oauthbroker.personal.serve_socket import serve_process
-from oauthbroker.store.keys.key_encryption_keys import KEY_BYTES, FileKek, LocalKek
 from oauthbroker.wiring import with_keys
 from oauthbroker.wiring.key_sources import environment_without_keys, key_free
 
@@ -33,14 +39,14 @@ def use_keychain(places: Places) -> str:
             return ""
         if not places.broker_file.exists():
             write_broker(places)
-        key = _key_to_move(places)
+        path = _key_file(places)
+        key = key_to_move(path, key_free(load(places.config).settings), store_exists=places.keyring.exists())
         if key is None:
             return ""
         try:
             keep_in_keychain(key)
         except BrokerError as error:
-            return f"The key stays in {_key_file(places)}, because {error.note}."
-        path = _key_file(places)
+            return f"The key stays in {path}, because {error.note}."
         write_keys(places, {"plugin": {"name": PROVIDER, "settings": {"item": key.id()}}})
         path.unlink(missing_ok=True)
         return f"The key that opens {places.store} is in {name}."
@@ -59,19 +65,10 @@ def place_of_key(places: Places) -> str:
 def _finished(places: Places, named: object) -> str:
     """Remove the file of a key that is in the keychain since before: a crash left it."""
     path = _key_file(places)
-    if (item := _item_of(named)) and path.exists() and FileKek.open(path).id() == item:
+    if (item := _item_of(named)) and path.exists() and id_in_file(path) == item:
         KeychainKek.open(item)
         path.unlink()
     return ""
-
-
-def _key_to_move(places: Places) -> LocalKek | None:
-    """Return the key of the file, or a new one for a store that is not there yet. None for a store whose key is
-    missing: a new key would not open it."""
-    path = _key_file(places)
-    if path.exists():
-        return FileKek.open(path, outside=key_free(load(places.config).settings), durably=True)
-    return None if places.keyring.exists() else LocalKek(os.urandom(KEY_BYTES))
 
 
 def _item_of(named: object) -> str:

@@ -1,14 +1,13 @@
-"""The names of `oauthbroker.tools`: docs/tools.md lists them, and pages and examples use no others."""
+"""The names of `oauthbroker.tools`: pages and examples use no others."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from oauthbroker import tools
-from tests.kit.docs import ROOT, code_blocks, page_text
+from tests.kit.docs import ROOT, code_blocks
 from tools.quality.architecture import names_used
 
 PUBLIC = set(tools.__all__) - {"PLUGIN"}
@@ -18,11 +17,6 @@ PAGES = [str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").rglob("*
 def used(path: Path) -> set[str]:
     """Return what a file imports of the plug-in."""
     return {name for name in names_used(path, path.stem) if name.startswith("oauthbroker.tools.")}
-
-
-def test_the_page_lists_the_names():
-    _before, _heading, table = page_text("docs/tools.md").partition("## Names\n")
-    assert PUBLIC == set(re.findall(r"`(\w+)`", table))
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))

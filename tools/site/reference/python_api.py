@@ -13,7 +13,14 @@ from typing import Any
 
 from tools.site.reference.markdown import block, code, heading, prose, slug, table
 
-FACES = ("oauthbroker", "oauthbroker.capability", "oauthbroker.client", "oauthbroker.plugins", "oauthbroker.testing")
+FACES = (
+    "oauthbroker",
+    "oauthbroker.capability",
+    "oauthbroker.client",
+    "oauthbroker.plugins",
+    "oauthbroker.testing",
+    "oauthbroker.tools",
+)
 LONGEST = 100  # of a signature on one line
 
 
