@@ -49,7 +49,7 @@ PARTS = (
     Part("Every row and example of the tests", "tests.faults.long_forms", {}),
     Part("Every story on PostgreSQL", "tests.faults.long_forms", {}, ("--which", "postgres")),
     Part("Every order of what may come during a refresh", "tests.model.search", {"states": 400_000}),
-    Part("Worlds whose time and faults come from a seed", "tests.world.__main__", {"worlds": 1000}),
+    Part("Worlds whose time and faults come from a seed", "tests.world.__main__", {"worlds": 1000}, ("--mutants",)),
     Part("Brokers killed at random", "tests.faults.kills", {"kills": 300}),
     Part("A server killed under load", "tests.faults.server_kills", {"kills": 30}),
     Part("A server of two workers killed under load", "tests.faults.server_kills", {"kills": 30}, ("--workers", "2")),

@@ -70,7 +70,7 @@ class Family:
 @dataclass(eq=False)
 class Provider:
     """All grants, by what the provider knows. `spent_again` is called with a spent refresh token before it ends
-    a family, `code_again` with a code that comes again."""
+    a family, `code_again` with a code that comes again, and `refreshed` before the answer to a refresh leaves."""
 
     dice: Random
     later: Callable[..., None]
@@ -78,6 +78,7 @@ class Provider:
     mood: Mood = Mood()
     spent_again: Callable[[Family, int, Process], None] = lambda *_: None
     code_again: Callable[[str, Process], None] = lambda *_: None
+    refreshed: Callable[[], None] = lambda: None
     trace: Callable[..., None] = lambda *_: None
     families: list[Family] = field(default_factory=list)
     codes: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # app, account, challenge
@@ -124,6 +125,7 @@ class Provider:
             family.alive = False
         if not family.alive:
             return 400, {"error": "invalid_grant"}, None
+        self.refreshed()
         return self._issue(family, process)
 
     def _issue(self, family: Family, process: Process) -> tuple[int, dict[str, Any], Answered]:

@@ -17,7 +17,7 @@ from oauthbroker.model.token_results import AuthorizationRequired, Failed, Token
 from tests.world.database import Weather
 from tests.world.hosts import APPS, Host, bundle
 from tests.world.laws import Consent, Pair
-from tests.world.provider import Mood
+from tests.world.provider import LIFETIME, Mood
 from tests.world.world import World
 
 T = TypeVar("T")
@@ -226,6 +226,14 @@ class Work:
         self.world.database.away.discard(who)
         self.laws.troubles.end(trouble)
 
+    async def away_at_an_answer(self) -> None:
+        """Let the database be away before the next refreshed token can be stored."""
+        refreshed = asyncio.Event()
+        self.world.provider.refreshed = refreshed.set
+        async with asyncio.timeout(4 * LIFETIME):
+            await refreshed.wait()
+        await self.away()
+
     async def fail_over(self) -> None:
         behind = self.world.loop.time()
         self.world.database.fall_behind()
@@ -257,6 +265,6 @@ _TROUBLES: Final = {
     quiet(work): share
     for work, share in {
         Work.revoke: 0.6, Work.erase: 0.3, Work.kill: 0.5, Work.freeze: 0.3, Work.reload: 0.3, Work.rotate: 0.2,
-        Work.away: 0.4, Work.fail_over: 0.1, Work.refuse: 0.3,
+        Work.away: 0.3, Work.away_at_an_answer: 0.3, Work.fail_over: 0.1, Work.refuse: 0.3,
     }.items()
 }  # fmt: skip
