@@ -65,12 +65,13 @@ class PostgresQueues:
     async def _added(self, statement: str, place: dict[str, Any], values: Callable[[], dict[str, Any]]) -> bool:
         """Add a row. False for an event that the queue knows. A statement that adds nothing says no more than that: so
         the queue is asked, and the next try seals with the seed that is active now."""
+        await self._rows.follow_keyring()
         for _ in range(_TRIES):
             if await self._changed(statement, {**place, **values()}):
                 return True
             if await self._rows.read("known", place):
                 return False
-            await self._rows.take_new_epoch()
+            await self._rows.adopt_newest()
         raise BrokerError(Code.STORE_UNAVAILABLE, note="the keyring in the database changes again and again")
 
     async def _count_capacity(self, event: AgentEvent) -> None:

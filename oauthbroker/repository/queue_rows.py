@@ -65,9 +65,13 @@ class QueueRows:
     def epoch(self) -> int:
         return self._store.keyring.ring.epoch
 
-    async def take_new_epoch(self) -> None:
+    async def follow_keyring(self) -> None:
+        """Look after a break of the contact whether another seed is active now."""
+        await self._store.follow_keyring()
+
+    async def adopt_newest(self) -> None:
         """Seal with the seed that is active now."""
-        await self._store.take_new_epoch()
+        await self._store.adopt_newest()
 
     async def opened(self, name: bytes, record: bytes) -> AgentEvent | None:
         """Return the event; None if it is damaged. With an unknown seed it is read again: another process has made the

@@ -415,3 +415,42 @@ async def test_resealing_begins_once_no_writer_uses_an_old_seed(
     assert 1 == (await one.reseal()).resealed
     assert ["settle", "reseal"] == did[:2]
     await one.store.close()
+
+
+async def take_over(hosts: Hosts, host: KeyRotation, ring: Keyring, records: dict[Key, bytes]) -> None:
+    """Play a standby that takes over without the last changes: it has this keyring, these records and no process."""
+    host.home.replace(host.home.read() or b"", ring)
+    connections = hosts.opened[0].connections  # type: ignore[attr-defined]
+    for key, record in records.items():
+        values = {"record": record, "name": bytes.fromhex(key.name)}
+        await connections.write("update oauthbroker.entry set record = %(record)s where name = %(name)s", values)
+    await connections.write("delete from oauthbroker.process")
+
+
+@pytest.mark.parametrize("hosts", ["postgres"], indirect=True)
+async def test_a_keyring_that_a_takeover_has_lost_is_given_up(hosts: Hosts):
+    """The records that the standby has need the seeds that it has, and those of its lost changes are lost, too."""
+    host = hosts.open()
+    (key,), before = await fill(host, 1), host.home.load()
+    records = {key: await hosts.record(key)}
+    assert await host.rotate(wait=10)
+    await host.reseal()
+    assert 0 == await host.retire()
+    await take_over(hosts, host, before, records)
+    assert b"0" == (await read(host, key)).body
+    await host.store.put(key, b"new", expect=1)
+    assert (1, b"new") == (host.ring.epoch, (await read(hosts.open(), key)).body)
+
+
+@pytest.mark.parametrize("hosts", ["postgres"], indirect=True)
+async def test_a_seed_that_a_takeover_has_lost_seals_nothing_though_its_epoch_has_come_again(hosts: Hosts):
+    host, frozen = hosts.open(), hosts.open()
+    (key,), before = await fill(host, 1), host.home.load()
+    assert await following(host.rotate(wait=10), frozen)
+    await take_over(hosts, host, before, {})
+    assert await host.rotate(wait=10)
+    lost = frozen.ring.active.kid
+    assert (2, 2, True) == (host.ring.epoch, frozen.ring.epoch, lost != host.ring.active.kid)
+    frozen.store.connections.contact.lost()  # type: ignore[attr-defined]  # its server is another one now
+    await frozen.store.put(key, b"by frozen", expect=1)
+    assert (host.ring.active.kid, b"by frozen") == (await seed_of(hosts, key), (await read(host, key)).body)

@@ -122,6 +122,8 @@ class Work:
         write = self.laws.writes(pair, code)
 
         async def arrive(host: Host) -> None:
+            if not host.up:  # since the person left
+                return
             app = host.broker.bundle.apps[pair[0]]
             await self.at(
                 host, lambda: host.parts.pages_service.arrive(app, query, lambda _: departure.cookie.reveal())

@@ -16,12 +16,13 @@ from oauthbroker.store.keys.keyring_document import readable_epoch
 
 class LiveKeyring:
     """The newest keyring that this process knows. `document` is the text that it was read from, empty until it is
-    compared; `keks` open one with another data key. Used by several threads."""
+    compared; `keks` open one with another data key. `goes_back` is for a store that may lose its last changes, those of
+    the keyring too. Used by several threads."""
 
-    __slots__ = ("document", "keks", "ring")
+    __slots__ = ("document", "goes_back", "keks", "ring")
 
     def __init__(self, ring: Keyring) -> None:
-        self.ring, self.document = ring, b""
+        self.ring, self.document, self.goes_back = ring, b"", False
         self.keks: tuple[KeyProvider, ...] = ()
 
     def __repr__(self) -> str:
@@ -39,7 +40,7 @@ class LiveKeyring:
         if document is None or document == self.document:
             return False
         ring = self.ring.reopened(document) or self._unwrapped(document)
-        if ring.epoch < self.ring.epoch:
+        if ring.epoch < self.ring.epoch and not self.goes_back:
             return False
         self.take(ring, document)
         return True

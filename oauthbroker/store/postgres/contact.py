@@ -32,15 +32,18 @@ class Contact:
     @property
     def steady(self) -> bool:
         """Whether the contact has been unbroken for the grace. Ask right before the statement that relies on it."""
-        now = self._monotonic()
-        return now - self._heard <= self._gap and now - self._begun >= self._grace
+        return self.unbroken and self._monotonic() - self._begun >= self._grace
+
+    @property
+    def unbroken(self) -> bool:
+        """Whether the database has answered a moment ago, and ever since."""
+        return self._monotonic() - self._heard <= self._gap
 
     def heard(self) -> None:
         """Note that the database has answered."""
-        now = self._monotonic()
-        if now - self._heard > self._gap:
-            self._begun = now
-        self._heard = now
+        if not self.unbroken:
+            self._begun = self._monotonic()
+        self._heard = self._monotonic()
 
     def lost(self) -> None:
         """Note that it has not: the next answer begins the contact anew."""

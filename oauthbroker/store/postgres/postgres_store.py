@@ -48,7 +48,7 @@ class PostgresStore(KeyedStore):
         degraded_seconds: float = 0.0,
     ) -> None:
         super().__init__(keyring, connections, kinds=kinds, lease_kinds=lease_kinds, damage=on_damage)
-        self.connections = connections
+        self.connections, self.keyring.goes_back = connections, True  # a standby that takes over may lack an epoch
         self.sealed = SealedRows(connections, self.keyring, kinds=self._kinds, report_damage=self._report_damage)
         connections.contact = Contact(lease_seconds)
         self._pages = EntryPages(connections, self._found)
@@ -138,6 +138,7 @@ class PostgresStore(KeyedStore):
     async def _written(self, key: Key, expect: int, body: bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Write nothing with a seed that is no longer the active one: then the newer keyring seals the version."""
         rows, ring = list[tuple[Any, ...]](), None
+        await self.follow_keyring()
         while not rows and ring is not self.keyring.ring:
             ring = self.keyring.ring
             record = ring.seal(key.kind, key.name, expect + 1, body)
@@ -145,12 +146,12 @@ class PostgresStore(KeyedStore):
                 statements.REPLACE if expect else statements.CREATE, values | {"record": record, "epoch": ring.epoch}
             )
             if not rows:
-                await self.take_new_epoch()
+                await self.adopt_newest()
         return rows
 
-    async def take_new_epoch(self) -> None:
-        """Take the stored keyring if another seed is the active one there."""
-        if not self.keyring.seals(await self.sealed.document()):
+    async def follow_keyring(self) -> None:
+        """Take the stored keyring after a break: this epoch may have been lost, and another have its number."""
+        if not self.connections.contact.unbroken:
             await self.adopt_newest()
 
     async def adopt_newest(self) -> None:
