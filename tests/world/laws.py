@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Pair = tuple[str, str]  # app, and the provider's account of a person
 
+AT_ONCE = 15.0  # seconds between two consents that may have overlapped
+
 
 class BrokenLawError(AssertionError):
     """A law does not hold in a world."""
@@ -59,6 +61,7 @@ class Laws:
         self.broken, self.asked = list[str](), set[str]()
         self.troubles = Troubles(world.loop.time)
         self.consents = list[Consent]()
+        self.endings = list[tuple[list[Pair], bool]]()  # that have no answer, and whether they erase
         self.grants = dict[Place, Grant]()  # as they were last stored
         self.sessions = dict[Place, AuthSession]()
         self._events_stored = dict[str, float]()  # when an event was first in an outbox
@@ -255,19 +258,27 @@ class Laws:
         family = consent.family
         return family is None or self.troubles.may_forget(family.answers[0].at, consent.done_at)
 
+    def consented(self, pair: Pair, session: str) -> Consent:
+        """Note a consent that begins. What began to end the pair before, and has no answer, may end it too."""
+        erasing = [erased for pairs, erased in self.endings if pair in pairs]
+        self.consents.append(Consent(pair, session, ending=bool(erasing), erased=any(erasing)))
+        return self.consents[-1]
+
     def _check_reason(self, pair: Pair, asked: float, reason: str) -> None:
         mine = [each for each in self.consents if each.pair == pair]
         held = [each for each in mine if each.done_at < asked and not each.ending]
         if not held or any(each.ending for each in mine):
             return
-        family = held[-1].family
-        assert family is not None
-        if self.may_lack(held[-1]) or self.troubles.may_forget_answer(family):
+        families = [
+            each.family for each in held if each.family is not None
+        ]  # of two consents at once either may be last
+        if any(map(self.may_lack, held)) or any(map(self.troubles.may_forget_answer, families)):
             return
         if reason == "refreshUncertain":
-            self.check(self.troubles.may_lose(family), "a user is asked only for a reason", pair, reason)
+            is_right = any(map(self.troubles.may_lose, families))
         else:
-            self.check(reason == "expired" and not family.alive, "a user is asked only for a reason", pair, reason)
+            is_right = reason == "expired" and not all(each.alive for each in families)
+        self.check(is_right, "a user is asked only for a reason", pair, reason)
 
     # events
 

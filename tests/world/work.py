@@ -16,7 +16,7 @@ from oauthbroker.model.grant_key import grant_id
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, TokenResult
 from tests.world.database import Weather
 from tests.world.hosts import APPS, Host, bundle
-from tests.world.laws import Consent, Pair
+from tests.world.laws import Pair
 from tests.world.provider import LIFETIME, Mood
 from tests.world.world import World
 
@@ -116,8 +116,7 @@ class Work:
         ticket = asked.authorization_url.rpartition("/")[2]
         departure = await self.at(leaving, lambda: leaving.parts.pages_service.depart(ticket))
         query = self.world.provider.agree(departure.url.reveal(), pair[1])
-        consent = Consent(pair, asked.auth_session_id)
-        self.laws.consents.append(consent)
+        consent = self.laws.consented(pair, asked.auth_session_id)
         code = query.partition(b"&")[0].removeprefix(b"code=").decode()
         write = self.laws.writes(pair, code)
 
@@ -153,7 +152,10 @@ class Work:
         writes = [self.laws.writes(pair) for pair in pairs]
         for consent in ending:
             consent.ending, consent.erased = True, consent.erased or erased
+        unanswered = pairs, erased
+        self.laws.endings.append(unanswered)
         await self.at(host, lambda: work(host))
+        self.laws.endings.remove(unanswered)
         for write in writes:
             write.end = self.world.loop.time()
         for consent in before:
