@@ -37,6 +37,7 @@ from oauthbroker.workers.parent import Parent""",
 }
 # The parts of Python that cost most: the first use of an event loop, of TLS, of logging and so on is a choice.
 COSTLY = {"asyncio", "ssl", "logging", "http", "email", "inspect", "pathlib", "multiprocessing", "unittest", "ctypes"}
+EMPTY = {"backports"}  # httpx2 looks there for zstd: the package of that name, of any other distribution, has no code
 
 
 def loaded(start: str) -> tuple[set[str], int]:
@@ -44,7 +45,7 @@ def loaded(start: str) -> tuple[set[str], int]:
     program = f"{start}\nimport sys\nprint()\nprint(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     modules = ran.stdout.splitlines()[-1].split()
-    python = sys.stdlib_module_names - COSTLY
+    python = (sys.stdlib_module_names - COSTLY) | EMPTY
     names = {".".join(name.split(".")[: 2 if name.startswith("oauthbroker.") else 1]) for name in modules}
     return {name for name in names if not name.startswith("_") and name not in python}, len(modules)
 
