@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import yaml
 from oauthbroker.testing import Browser, Canaries
 from tests.kit.cli import Desk, environment
 from tests.kit.docs_shell import LINK, blocks, program, with_shims
+from tests.story.cli.login_kit import Person
 from tests.story.keys_kit import GOOD, key_api
 
 pytestmark = pytest.mark.slow
@@ -25,7 +29,7 @@ async def test_a_refused_key_is_asked_for_again_and_a_good_one_is_kept(
     desk = Desk(tmp_path, canaries, monkeypatch, capsys)
     [app] = (yaml.safe_load(block) for block in blocks("yaml", page=PAGE))
     once, run = blocks("sh", page=PAGE)
-    [script] = blocks("python", page=PAGE)
+    _, script = blocks("python", page=PAGE)
     env = environment(PATH=with_shims(tmp_path))
     async with key_api() as api:
         app["spec"] |= {"api": {"hosts": [api.url("")]}}
@@ -50,3 +54,29 @@ async def test_a_refused_key_is_asked_for_again_and_a_good_one_is_kept(
         assert {(GOOD, GOOD)} == {
             (each.headers["dd-api-key"], each.headers["dd-application-key"]) for each in api.seen[1:]
         }
+
+
+async def test_a_person_needs_one_command_and_a_file_for_an_api_without_a_preset(
+    tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    person = Person(tmp_path, canaries, monkeypatch, capsys)
+    [app] = (yaml.safe_load(block) for block in blocks("yaml", page=PAGE))
+    fields = {"apiKey": {"title": "API key"}}
+    own = {name: app["spec"][name] for name in ("subjectMode", "owner")}
+    own |= {"fields": fields, "inject": {"headers": {"X-Api-Key": "{apiKey}"}}}
+    async with key_api() as api:
+        hosts = {"api": {"hosts": [api.url("")]}, "verify": {"path": "/api/v2/current_user"}}
+        for name, spec, keys in (("datadog", app["spec"], [GOOD, GOOD]), ("meter", own, [GOOD])):
+            written = {**app, "metadata": {"name": name}, "spec": {**spec, **hosts}}
+            person.places.app_file(name).write_text(yaml.safe_dump(written), "utf-8")
+            done = await asyncio.to_thread(person.type, "login", name, answers=keys)
+            assert 0 == done.code, done.err
+            script = blocks("python", page=PAGE)[0].replace(ADDRESS, api.url("")).replace("datadog", name)
+            assert "200\n" == await asyncio.to_thread(ran, script)
+
+
+def ran(script: str) -> str:
+    said = StringIO()
+    with redirect_stdout(said):
+        exec(compile(script, PAGE, "exec"), {})  # noqa: S102 - the page's code is under test
+    return said.getvalue()
