@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from oauthbroker.cli.grants.grants_revoke import OUTCOME_TEXTS
-from oauthbroker.cli.login.questions import unknown
+from oauthbroker.cli.login.questions import one_account
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson
 from oauthbroker.core.refused import Refused
+from oauthbroker.core.spelling import nearest
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.local_turn import SUBJECT
 from oauthbroker.personal.app_files import remove_app
@@ -37,7 +38,7 @@ def logout_command(
     places = Places.of_user()
     places.check()
     if provider not in places.names():
-        raise unknown(provider, places)
+        raise one_account("logout", provider, places) or _unknown(provider, places)
     if forget and account is not None:
         raise Refused("--forget removes the app of all accounts. Leave out --account, or --forget.")
     lines, left = asyncio.run(_end(places, provider, account))
@@ -47,6 +48,12 @@ def logout_command(
     say("\n".join(lines), {"app": provider, "ended": lines, "forgotten": forget}, as_json=as_json)
     if left:
         raise typer.Exit(LEFT_TO_TELL)
+
+
+def _unknown(provider: str, places: Places) -> Refused:
+    meant = nearest(provider, places.names())
+    hint = f"Did you mean {meant}? Run: oauthbroker logout {meant}" if meant else "Your apps: oauthbroker status"
+    return Refused(f"There is no app {provider} here. {hint}")
 
 
 async def _end(places: Places, name: str, account: str | None) -> tuple[list[str], bool]:

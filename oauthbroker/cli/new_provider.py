@@ -56,8 +56,10 @@ def new_command(  # noqa: PLR0913, PLR0917  (options)
     At a terminal it asks for the endpoints, if none is given. With an issuer its metadata is read. Nothing is stored
     or registered.
     """
-    if not re.fullmatch(_NAME, name) or name in presets():
-        raise Refused(f"{name} cannot be its name. Use small letters, digits and hyphens, and no preset's name.")
+    if name in presets():
+        raise Refused(f"{name} has a preset: oauthbroker providers show {name}. Another provider needs another name.")
+    if not re.fullmatch(_NAME, name):
+        raise Refused(f"{name} cannot be its name. Use small letters, digits and hyphens.")
     endpoints = dict(_endpoint(each) for each in endpoint or ())
     if not issuer and not endpoints and sys.stdin.isatty():
         issuer = _asked("Issuer, if it has one")

@@ -14,7 +14,7 @@ from oauthbroker.cli.output.tables import columns
 from oauthbroker.core.clock import SystemClock, printed
 from oauthbroker.personal.key_place import place_of_key
 from oauthbroker.personal.local_broker import open_local
-from oauthbroker.personal.logins import Connection, connections, known_as
+from oauthbroker.personal.logins import Connection, command_for, connections, known_as
 from oauthbroker.personal.places import Places
 from oauthbroker.web.html.readable_times import relative_time
 from oauthbroker.web.words import CONNECTIONS
@@ -54,13 +54,11 @@ async def _found(places: Places) -> list[tuple[str, Connection | None]]:
 
 
 def _row(name: str, found: Connection | None) -> tuple[str, str, str, str]:
-    login = f"oauthbroker login {name}"
     if found is None:
-        return name, "-", login, ""
+        return name, "-", command_for("login", name), ""
     ref, who = found.view.key.connection, known_as(found.view)
-    account = f" --account {found.view.account}" if found.view.account else ""
     if found.state != "works":
-        return ref, who, found.state, login + account
+        return ref, who, found.state, command_for("login", name, found.view.account)
     used = f"used {_ago(found.used_at)}" if found.used_at is not None else "not used yet"
     return ref, who, found.state, used
 

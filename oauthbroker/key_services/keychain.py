@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 PROVIDER: Final = "keychain"  # its entry point in `oauthbroker.key_providers`
 SERVICE: Final = "oauthbroker"
-_EXTRA: Final = 'install the extra: pip install "oauthbroker[keychain]"'
-_NONE_HERE: Final = "no keychain answers here: log in to the desktop of this machine, and try again there"
-_GONE: Final = "it has no such key; restore it there, or sign in as the user who has it"
-_LOCKED: Final = "it is locked: unlock it, and try again"
+_EXTRA: Final = 'needs an extra: pip install "oauthbroker[keychain]"'
+_NONE_HERE: Final = "does not answer here: log in to the desktop of this machine, and try again there"
+_LOCKED: Final = "is locked: unlock it, and try again"
 _NOT_KEYCHAINS: Final = ("keyring.backends.null", "keyring.backends.fail", "keyring.backends.chainer", "keyrings.alt")
 T = TypeVar("T")
 
@@ -31,12 +30,10 @@ class KeychainKek(LocalKek):
     @classmethod
     def open(cls, item: str) -> KeychainKek:
         """Read a key. Raises `keyUnknown` for a keychain that is locked, away, or has no such key."""
-        keychain = _keychain(item)
-        text = _asked(item, lambda: keychain.get_password(SERVICE, item))
+        keychain = _keychain()
+        text = _asked(lambda: keychain.get_password(SERVICE, item))
         if text is None:
-            raise _unusable(
-                item, f"{keychain_name()} has no such key; restore it there, or log in as the user who has it"
-            )
+            raise _unusable(f"has no key {item}: restore it there, or log in as the user who has it")
         found = cls(key_of_text(text))
         if found.id() != item:
             raise BrokerError(Code.KEY_MISMATCH, note=f"the keychain has another key under the name {item}")
@@ -68,8 +65,8 @@ def id_in_file(path: Path) -> str:
 def keep_in_keychain(key: LocalKek) -> None:
     """Write a key into the keychain, and read it back. Raises `keyUnknown` if that fails."""
     item = key.id()
-    keychain = _keychain(item)
-    _asked(item, lambda: keychain.set_password(SERVICE, item, key.text().reveal()))
+    keychain = _keychain()
+    _asked(lambda: keychain.set_password(SERVICE, item, key.text().reveal()))
     KeychainKek.open(item)
 
 
@@ -82,15 +79,15 @@ def keychain_name() -> str:
     return str(found.name) if found is not None else ""
 
 
-def _keychain(item: str) -> KeyringBackend:
+def _keychain() -> KeyringBackend:
     try:
-        found = _asked(item, _usable)
+        found = _asked(_usable)
     except ModuleNotFoundError:
         found, why = None, _EXTRA
     else:
         why = _NONE_HERE
     if found is None:
-        raise _unusable(item, why)
+        raise _unusable(why)
     return found
 
 
@@ -111,16 +108,16 @@ def _is_keychain(backend: KeyringBackend) -> bool:
     return backend.priority >= 1 and not type(backend).__module__.startswith(_NOT_KEYCHAINS)
 
 
-def _asked(item: str, call: Callable[[], T]) -> T:
+def _asked(call: Callable[[], T]) -> T:
     """Ask the keychain. Raises `keyUnknown` for each of its errors, without their texts, and ModuleNotFoundError."""
     try:
         return call()
     except ModuleNotFoundError:
         raise
     except Exception as error:  # noqa: BLE001  (a backend is foreign code: its text may hold the key)
-        why = _LOCKED if type(error).__name__ == "KeyringLocked" else f"it does not answer ({type(error).__name__})"
-    raise _unusable(item, why)
+        why = _LOCKED if type(error).__name__ == "KeyringLocked" else f"does not answer ({type(error).__name__})"
+    raise _unusable(why)
 
 
-def _unusable(item: str, why: str) -> BrokerError:
-    return BrokerError(Code.KEY_UNKNOWN, note=f"the key {item} is in the keychain of the system: {why}")
+def _unusable(why: str) -> BrokerError:
+    return BrokerError(Code.KEY_UNKNOWN, note=f"the keychain of the system {why}")

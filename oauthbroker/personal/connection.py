@@ -17,6 +17,7 @@ from oauthbroker.model.apps import App
 from oauthbroker.model.local_turn import local_turn
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.personal.local_broker import open_local
+from oauthbroker.personal.logins import command_for
 from oauthbroker.personal.places import Places
 from oauthbroker.tokens.context import OAuthContext
 from oauthbroker.tokens.manager import OAuthManager
@@ -147,8 +148,7 @@ class LocalConnection:
             raise LocalRefusedError(result.code, result.message)
 
     def _advice(self, what: str) -> str:
-        more = f" --account {self.account}" if self.account else ""
-        return f"{what} for {self.ref}. Run: oauthbroker login {self.app}{more}"
+        return f"{what} for {self.ref}. Run: {command_for('login', self.app, self.account)}"
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def use_keychain(places: Places) -> str:
         try:
             keep_in_keychain(key)
         except BrokerError as error:
-            return f"The key stays in {path}, because {error.note}."
+            return f"The key is kept in {path}, because {error.note}."
         write_keys(places, {"plugin": {"name": PROVIDER, "settings": {"item": key.id()}}})
         path.unlink(missing_ok=True)
         return f"The key that opens {places.store} is in {name}."

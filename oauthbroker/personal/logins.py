@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -134,6 +135,11 @@ def _state(view: GrantView) -> State:
     if view.health != "again":
         return "works"
     return "key rejected" if view.slots else "needs login"
+
+
+def command_for(verb: str, app: str, account: str = "") -> str:
+    """Return the command to type for one account of an app; `verb` is login or logout."""
+    return f"oauthbroker {verb} {app}" + (f" --account {shlex.quote(account)}" if account else "")
 
 
 def known_as(view: GrantView) -> str:

@@ -132,6 +132,9 @@ export function written(body: unknown): string | undefined {
 
 /** A token or key as it may stand in a header. The error does not quote it. */
 export function checkedBearer(text: string): string {
+  if (typeof text === "string" && text !== text.trim()) {
+    throw new TypeError("the token or key begins or ends with white space, such as a line break: remove it");
+  }
   if (typeof text !== "string" || !BEARER.test(text)) throw new TypeError("this is no token or key of a broker");
   return text;
 }

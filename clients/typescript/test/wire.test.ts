@@ -174,6 +174,12 @@ test("what cannot stand in a header is refused without being quoted", () => {
   }
 });
 
+test("white space around a token is named, as a file leaves it", () => {
+  for (const turnToken of ["tok\n", " tok", "\t"]) {
+    assert.throws(() => createOAuth({ baseUrl: "https://x", turnToken }), /^TypeError: the token or key begins or ends with white space/);
+  }
+});
+
 test("what the environment lacks is named", () => {
   assert.throws(() => createOAuthFromEnv({}), /OAUTHBROKER_URL is not set/);
   assert.throws(() => createOAuthFromEnv({ OAUTHBROKER_URL: "https://x" }), /OAUTHBROKER_TURN_TOKEN is not set/);

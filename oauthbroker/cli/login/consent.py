@@ -16,7 +16,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.personal.local_broker import open_local
-from oauthbroker.personal.logins import Consent, LocalLogin, known_as
+from oauthbroker.personal.logins import Consent, LocalLogin, command_for, known_as
 from oauthbroker.personal.places import Places
 from oauthbroker.personal.serve_socket import serve_process
 from oauthbroker.records.grant_view import GrantView
@@ -67,7 +67,7 @@ async def log_in(places: Places, wanted: LoginWish, given: Given) -> Ended:
             _check(login, await _agree(login, consent, wanted, places), there)
         view = await login.there()
         if view is None:
-            raise Refused(f"{login.ref} has ended meanwhile. Run: oauthbroker login {wanted.name}")
+            raise Refused(f"{login.ref} has ended meanwhile. Run: {command_for('login', wanted.name, wanted.account)}")
         return Ended(view, _sentence(login, view))
 
 
@@ -156,7 +156,7 @@ def _check(login: LocalLogin, outcome: SessionOutcome, there: GrantView | None) 
     """Raise Refused for a request that came to nothing."""
     if outcome.status == "completed":
         return
-    title, again = login.app.display_name, f"Run again: oauthbroker login {login.app.name}"
+    title, again = login.app.display_name, f"Run again: {command_for('login', login.app.name, login.account)}"
     if outcome.code is Code.PROVIDER_DENIED:
         raise Refused(f"You said no at {title}. Nothing was connected.")
     if outcome.code is Code.SUBJECT_MISMATCH and there is not None:
@@ -164,6 +164,11 @@ def _check(login: LocalLogin, outcome: SessionOutcome, there: GrantView | None) 
         raise Refused(
             f"Another account came back than {who}, which is connected. Nothing was changed. Sign in at {title} as "
             f"{who}, or run again with --yes to replace it, or with --account NAME to have both."
+        )
+    if outcome.code is Code.APP_MISCONFIGURED:
+        raise Refused(
+            f"{title} does not accept this app. Look there at its client id, secret, scopes and callback, and correct "
+            f"what differs. {again} with --client-id ID, --scopes, or --stdin for another secret."
         )
     if outcome.code is not None:
         raise Refused(f"{title}: {outcome.code.value}: {BrokerError(outcome.code).message()} {again}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from oauthbroker.config.written.client_spec import ValueSource
 
 CA: Final = "providerCa"
 HIDDEN: Final = "*** hidden"
+_FILES: Final = frozenset({CA, "ca", "file", "logo", "path", "root", "tokenFile"})  # members of a Broker
+_OTHERS: Final = frozenset({"settings", "valueFrom"})  # whose members of the same names are no files of the broker
 _ORDER: Final = ("apiVersion", "kind", "metadata", "spec")
 
 
@@ -40,7 +43,7 @@ _Dumper.add_representer(str, _text)
 
 def resources_of(bundle: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return every resource that the broker or a plug-in reads, in the order of the files; secrets in plain YAML are
-    hidden, and `providerCa` is absolute. Raises ConfigInvalidError."""
+    hidden, and the paths of files are absolute. Raises ConfigInvalidError."""
     load(bundle, env)
     problems = Problems()
     documents, named = read_bundle(bundle, problems, env)
@@ -49,8 +52,7 @@ def resources_of(bundle: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
         if document.foreign:
             continue
         data = copy.deepcopy(document.data)
-        if isinstance(ca := data["spec"].get(CA), str):
-            data["spec"][CA] = os.path.abspath(document.folder / Path(ca).expanduser())  # noqa: PTH100  (no links)
+        _make_absolute(data["spec"], document.folder, _FILES if data["kind"] == "Broker" else {CA})
         for path in {path for each in written(document, problems, named.kinds) for path in _secrets(each.spec)}:
             _hide(data["spec"], path)
         found.append({name: data[name] for name in _ORDER if name in data})
@@ -61,6 +63,15 @@ def as_yaml(resources: list[dict[str, Any]]) -> str:
     return "---\n".join(
         yaml.dump(each, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120) for each in resources
     )
+
+
+def _make_absolute(part: Any, folder: Path, names: AbstractSet[str]) -> None:
+    """Write the paths of these members from the root, since the shown bundle may be read from another folder."""
+    for name, value in part.items() if isinstance(part, dict) else enumerate(part):
+        if name in names and isinstance(value, str):
+            part[name] = os.path.abspath(folder / Path(value).expanduser())  # noqa: PTH100  (no links)
+        elif name not in _OTHERS and isinstance(value, dict | list):
+            _make_absolute(value, folder, names)
 
 
 def _secrets(spec: Any) -> Iterator[Keys]:

@@ -119,19 +119,20 @@ async def test_a_keychain_that_does_not_give_the_key_back_leaves_it_in_its_file(
     keychain.locked = True
     first, _ = await person.log_in(idp, *words, stdin=person.secret)
     assert (0, 1) == (first.code, len(person.keys)), first.err
+    assert f"The key is kept in {person.keys[0]}, because the keychain of the system is locked: unlock it" in first.err
     keychain.locked, keychain.forgetful = fault == "locked", fault == "forgetful"
     again, _ = await person.log_in(idp, "oidc")
     assert (0, 1, None) == (again.code, len(person.keys), named_key(person))
-    assert f"The key stays in {person.keys[0]}, because" in again.err
+    assert f"The key is kept in {person.keys[0]}, because the keychain of the system " in again.err
     assert "canary-of-the-backend" not in again.err
 
 
 @pytest.mark.parametrize(
     "fault, said",
     [
-        ("locked", "it is locked: unlock it, and try again"),
-        ("forgetful", "has no such key; restore it there"),
-        ("away", "no keychain answers here: log in to the desktop"),
+        ("locked", "the keychain of the system is locked: unlock it, and try again"),
+        ("forgetful", ": restore it there, or log in as the user who has it"),
+        ("away", "the keychain of the system does not answer here: log in to the desktop"),
     ],
 )
 async def test_a_keychain_that_is_locked_or_gone_says_so_in_two_lines_and_no_second_key_is_made(

@@ -52,7 +52,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], list[str] | None, str, str]] = {
     "too few fields of a key": (("login", "datadog", "--stdin"), None, "one", "Send 2, one for each of"),
     "a secret that is no text": (("login", "github", "--stdin"), None, "\udcff", "not text in UTF-8"),
     "an account without a name": (("login", "github", "--account", "\x07"), None, "", "--account is a name"),
-    "a logout without an app": (("logout", "githb"), None, "", "Did you mean github?"),
+    "a logout without an app": (("logout", "githb"), None, "", "There is no app githb here. Your apps: oauthbroker status"),
     "an address of no MCP server": (("login", "http://127.0.0.1:9/mcp"), None, "", "http://127.0.0.1:9/mcp is no MCP server that can be used: "),
     "Ctrl-C at a question": (("login", "github"), [], "", "Stopped."),
 }  # fmt: skip
@@ -92,8 +92,15 @@ def test_an_issuer_without_https_names_the_file_with_the_weakening(person: Perso
 
 ENDS = {
     "declined": (SessionOutcome("failed", Code.PROVIDER_DENIED), "You said no at oidc. Nothing was connected."),
-    "expired": (SessionOutcome("expired"), "The link has ended, because no consent came from oidc in time. Run again"),
+    "expired": (
+        SessionOutcome("expired"),
+        "The link has ended, because no consent came from oidc in time. Run again: oauthbroker login oidc --account 'my work'",
+    ),
     "another account": (SessionOutcome("failed", Code.SUBJECT_MISMATCH), "subjectMismatch"),
+    "a provider that refuses the app": (
+        SessionOutcome("failed", Code.APP_MISCONFIGURED),
+        "Run again: oauthbroker login oidc --account 'my work' with --client-id ID, --scopes, or --stdin for another secret",
+    ),
     "a provider that failed": (SessionOutcome("failed", Code.EXCHANGE_FAILED), "oidc: exchangeFailed: "),
 }
 
@@ -103,11 +110,29 @@ async def test_each_end_of_a_request_is_said(person: Person, idp: IdentityProvid
     denied, _ = await person.log_in(idp, *words, "--stdin", stdin=person.secret, deny=True)
     assert 2 == denied.code
     async with open_local(person.places, only={"oidc"}) as running:
-        login = LocalLogin.of(running, "oidc")
+        login = LocalLogin.of(running, "oidc", "my work")
         for outcome, said in ENDS.values():
             with pytest.raises(Refused) as refused:
                 consent._check(login, outcome, None)
             assert said in str(refused.value)
+
+
+NAMED = {
+    "login of an account": (("login", "github@my work"), "github@my work is an account of github. Run: oauthbroker login github --account 'my work'"),
+    "logout of an account": (("logout", "github@work"), "Run: oauthbroker logout github --account work"),
+    "a misspelt logout": (("logout", "githb"), "Did you mean github? Run: oauthbroker logout github"),
+    "an account of no app": (("logout", "mail@work"), "There is no app mail@work here. Your apps: oauthbroker status"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_a_connection_that_is_named_as_status_prints_it_is_answered_with_the_command(
+    person: Person, named: str
+) -> None:
+    words, said = NAMED[named]
+    person.places.app_file("github").write_text("{}")
+    done = person.type(*words)
+    assert (2, True) == (done.code, said in done.err), done
 
 
 def writable(path: Path) -> None:

@@ -103,7 +103,7 @@ async def test_an_issuer_without_metadata_is_told() -> None:
     "words, said",
     [
         (("Acme", *BY_HAND), "small letters"),
-        (("github", *BY_HAND), "no preset's name"),
+        (("github", *BY_HAND), "github has a preset: oauthbroker providers show github"),
         (("acme",), "--endpoint authorizationUrl=https://... and --endpoint tokenUrl=https://..."),
         (("acme", *BY_HAND[:2]), "--endpoint tokenUrl=https://..."),
         (("acme", "--endpoint", "tokenurl=https://acme.example"), "tokenUrl="),

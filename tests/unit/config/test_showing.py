@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
+import yaml
 
 from oauthbroker.config import load
 from oauthbroker.config.bundle.showing import as_yaml, resources_of
+from oauthbroker.testing import Authority
+from tests.kit.images import PNG
 from tests.unit.config.bundles import APP, BROKER, CANARY, GLOBAL, TOOL, bundle
 
 EXAMPLE = Path(__file__).parents[3] / "config"
@@ -32,6 +36,38 @@ def test_a_text_that_looks_like_something_else_stays_a_text(tmp_path: Path, text
     (tmp_path / "tool.yaml").write_text(as_yaml([resource | {"spec": {"about": text}}]), "utf-8")
     (found,) = resources_of(tmp_path, {})
     assert text == found["spec"]["about"]
+
+
+def test_the_paths_of_a_broker_lead_to_the_same_files_from_another_folder(tmp_path: Path) -> None:
+    vault = {"address": "https://vault.example", "key": "k", "tokenFile": "../token", "ca": "ca.pem"}
+    spec = {
+        "publicBaseUrl": "https://broker.example",
+        "providerCa": "ca.pem",
+        "store": {"root": "../data"},
+        "keys": {
+            "vault": vault,
+            "also": [{"file": "../k.kek"}, {"plugin": {"name": "x", "settings": {"file": "../f"}}}],
+        },
+        "pages": {"logo": "../logo.png"},
+        "api": {"socket": {"path": "../run/api.sock", "callers": [{"uid": 1, "roles": ["runtime"]}]}},
+        "outgoingProxy": {"url": "https://proxy.example:3128", "ca": "ca.pem"},
+    }
+    head = {"apiVersion": "agents.example.io/v1alpha1", "kind": "Broker", "metadata": {"name": "broker"}}
+    (config := tmp_path / "config").mkdir()
+    Authority(config, "ca")
+    (tmp_path / "logo.png").write_bytes(PNG)
+    (config / "broker.yaml").write_text(as_yaml([head | {"spec": spec}]), "utf-8")
+    (again := tmp_path / "a" / "b" / "config").mkdir(parents=True)
+    text = as_yaml(resources_of(config, {}))
+    (again / "broker.yaml").write_text(text, "utf-8")
+    before, after = load(config).settings, load(again).settings
+    assert before == dataclasses.replace(after, bundle_root=before.bundle_root)
+    shown = yaml.safe_load(text)["spec"]
+    assert (str(tmp_path / "token"), str(tmp_path / "data")) == (
+        shown["keys"]["vault"]["tokenFile"],
+        shown["store"]["root"],
+    )
+    assert {"file": "../f"} == shown["keys"]["also"][1]["plugin"]["settings"], "a plug-in reads its own settings"
 
 
 def test_variables_are_shown_and_values_are_not(tmp_path: Path) -> None:
