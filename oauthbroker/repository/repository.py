@@ -120,7 +120,7 @@ class Repository(GrantRecords):
         return self.shared is not None and self.shared.degraded
 
     def may_degrade(self) -> bool:
-        """Whether versions would be confirmed without the shared store if it were away now."""
+        """Return whether versions would be confirmed without the shared store if it were away now."""
         return self.shared is not None and self.shared.may_degrade
 
     # sessions
