@@ -43,7 +43,7 @@ COMMANDS = {
     "doctor": "Check keys, store, disk, clock, providers and grants, and say what to do.",
     "health": "Check the health of a running broker.",
     "secrets": "Client secrets in the sealed store: set, list, remove.",
-    "keys": "Seeds and keys of the store: status, rotate, reseal, retire, rewrap.",
+    "keys": "Seeds and keys of the store: status, new, rotate, reseal, retire, rewrap.",
     "store": "The store: copy, verify, export, import, accept-restore, reopen, migrate.",
     "serve": "Serve the pages and the API until told to stop.",
     "token": "Print an access token on stdout, for a script.",

@@ -46,6 +46,17 @@ def status_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
     typer.echo(f"Epoch {found['epoch']}. {_advice(found)}")
 
 
+@app.command("new")
+def new_command(file: Path, as_json: AsJson = False) -> None:
+    """Make a key file, and touch neither a store nor a configuration. An existing file is refused."""
+    from oauthbroker.store.keys.key_encryption_keys import FileKek
+    from oauthbroker.wiring.store_place import naming
+
+    with naming(lambda: f"key: {file}"):
+        kek = FileKek.create(file.absolute())
+    say(f"Made the key {kek.id()}: {file}", {"keyFile": str(file.absolute()), "id": kek.id()}, as_json=as_json)
+
+
 @app.command("rotate")
 def rotate_command(wait: Wait = 90, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """Make a new seed, which seals every record that is written from now on.

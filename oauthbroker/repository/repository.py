@@ -119,6 +119,10 @@ class Repository(GrantRecords):
         """Whether the shared store was away a moment ago, and versions were confirmed without it."""
         return self.shared is not None and self.shared.degraded
 
+    def may_degrade(self) -> bool:
+        """Return whether versions would be confirmed without the shared store if it were away now."""
+        return self.shared is not None and self.shared.may_degrade
+
     # sessions
 
     def session_key(self, locator: str) -> Key:

@@ -134,6 +134,7 @@ CHANGE_NOTHING = frozenset({
 ELSEWHERE = {
     "init": "tests/faults/test_failing_first_sync.py makes a key and a keyring",
     "demo": "its store is thrown away",
+    "keys new": "one file, made as by `init`; opens no store",
     "providers new": "changes nothing in the store; it writes a new file for the operator, or prints it",
     **dict.fromkeys(
         ("keys rotate", "keys reseal", "keys retire", "keys rewrap"),

@@ -49,6 +49,7 @@ from tests.kit.running_broker import ALICE, Harness, turn
 from tests.kit.waiting import until
 from tests.story.hosts_kit import hosts, postgres_of
 from tests.unit.records.kit import event
+from tests.unit.web.kit import ask
 
 ENV = "BROKER_DATABASE_URL"
 DATABASE = "hosts"
@@ -492,9 +493,12 @@ async def test_tokens_that_were_checked_within_the_bound_are_handed_out_while_th
             assert store.degraded
             figures = host.running.parts.gauges.of_process()
             assert (1.0, 1.0) == (figures[Gauge.STORE_DEGRADED, ()], figures[Gauge.STORE_FEEDS, ("off",)])
+            probed = await ask(host.broker.asgi.app, "/readyz")
+            assert (200, {"status": "ready"}) == (probed.status, probed.json), "a load balancer keeps this host"
             store._freshness._monotonic = lambda: real() + 31
             away = await host.ask()
             assert ("error", Code.STORE_UNAVAILABLE, True) == (away.status, away.code, away.retryable)
+            assert 503 == (await ask(host.broker.asgi.app, "/readyz")).status
         finally:
             prepared.start()
         await until(partial(is_ready, host))

@@ -273,6 +273,11 @@ class SharedStore(Protocol):
         """Whether versions were confirmed while the store was away, a moment ago."""
         ...
 
+    @property
+    def may_degrade(self) -> bool:
+        """Whether versions would be confirmed if the store were away now."""
+        ...
+
     async def leases(self) -> Leases:
         """Count the leases, without taking one."""
         ...

@@ -28,15 +28,21 @@ class Freshness:
         self._connections, self._feed, self._checks = connections, feed, FreshnessChecks(connections)
         self._degraded_seconds, self._monotonic, self._failed_at = degraded_seconds, SystemClock.monotonic, -inf
         self._checked = Bounded[Key, tuple[object, float]](KNOWN if degraded_seconds else 0)
+        self._checked_at = -inf  # the latest one
 
     @property
     def degraded(self) -> bool:
         return self._monotonic() - self._failed_at < _AWAY_SECONDS
 
+    @property
+    def may_degrade(self) -> bool:
+        return self._monotonic() - self._checked_at < self._degraded_seconds
+
     def unchanged(self, entry: Entry) -> bool:
         confirmed = entry.key.kind != _COUNTED and not holds_lease.get() and self._feed.confirms(entry)
         if confirmed and self._degraded_seconds:
-            self._checked.keep(entry.key, (entry.stamp, self._feed.heard_at))
+            self._checked_at = self._feed.heard_at
+            self._checked.keep(entry.key, (entry.stamp, self._checked_at))
         return confirmed
 
     async def is_current(self, *entries: Entry) -> bool:
@@ -66,7 +72,8 @@ class Freshness:
     def learn(self, entry: Entry, mark: int) -> None:
         """Note that a version was the newest one when the feed had this mark."""
         self._feed.learn(entry.key, entry.stamp, mark)
-        self._checked.keep(entry.key, (entry.stamp, self._monotonic()))
+        self._checked_at = self._monotonic()
+        self._checked.keep(entry.key, (entry.stamp, self._checked_at))
 
     def forget(self, key: Key) -> None:
         """Confirm no version of an entry that is deleted, or under way to a newer one."""

@@ -103,6 +103,11 @@ class PostgresStore(KeyedStore):
         """Whether the database was away a moment ago, and versions were confirmed without it."""
         return self._freshness.degraded
 
+    @property
+    def may_degrade(self) -> bool:
+        """Whether versions would be confirmed without the database if it were away now."""
+        return self._freshness.may_degrade
+
     async def put(
         self,
         key: Key,

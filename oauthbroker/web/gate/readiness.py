@@ -22,13 +22,17 @@ PATIENCE_SECONDS = 2.0
 
 
 class Readiness:
-    """Whether this process can do its work: it is not ending, and its store can be read and written.
+    """Whether this process can do its work: it is not ending, and its store can be read and written, or is away and
+    tokens are handed out without it.
 
-    `probe` reads and reserves plug-in in the store, and raises what that comes to.
+    `probe` reads and reserves space in the store, and raises what that comes to.
     """
 
-    def __init__(self, probe: Callable[[], Awaitable[None]], life: Life, clock: Clock) -> None:
+    def __init__(
+        self, probe: Callable[[], Awaitable[None]], may_degrade: Callable[[], bool], life: Life, clock: Clock
+    ) -> None:
         self._probe = probe
+        self._may_degrade = may_degrade
         self._life = life
         self._clock = clock
         self._looked: tuple[float, str | None] | None = None
@@ -39,7 +43,9 @@ class Readiness:
         if self._life.stopping:
             return (STOPPING,)
         found = await self._store()
-        return () if found is None else (found,)
+        if found is None or (found == Code.STORE_UNAVAILABLE.value and self._may_degrade()):
+            return ()
+        return (found,)
 
     async def _store(self) -> str | None:
         now = self._clock.monotonic()

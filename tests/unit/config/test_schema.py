@@ -100,6 +100,12 @@ def test_the_schema_knows_all_kinds_and_lies_beside_the_bundle(tmp_path: Path) -
     assert all(f'"const": "{kind}"' in text for kind in (*SPECS, "FlowService", "Agent", "ActionSchema"))
 
 
+def test_a_place_that_cannot_be_written_gets_no_schema_and_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    write_schema(tmp_path / "file" / "config")
+    assert ["file"] == [each.name for each in tmp_path.iterdir()]
+
+
 def test_every_bundle_file_names_the_schema_beside_its_bundle() -> None:
     listed = [
         "git",
