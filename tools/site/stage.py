@@ -17,7 +17,7 @@ FIRST = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE
 CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 PRESET = re.compile(r"oauthbroker/(providers/(?:credentials/)?[\w-]+)\.yaml")
-FACE = re.compile(r"(oauthbroker(?:/(?:client|plugins|testing))?)/__init__\.py")
+FACE = re.compile(r"(oauthbroker(?:/(?:client|flowtools|mcp|plugins|testing|tools))?)/__init__\.py")
 
 
 def stage(into: Path, reference: Path) -> None:
