@@ -30,7 +30,7 @@ FACES = (
 LONGEST = 100  # of a signature on one line
 
 
-INTRO = "# Python\n\nThe modules with public names. [Compatibility](../../docs/compatibility.md#python) says what is promised of them.\n"
+INTRO = "# Python\n\nThe modules with public names. [Compatibility](../../docs/compatibility.md#python) says which of them stay.\n"
 _PAGE = re.compile(r"(?<![\w/.-])`?((?:[\w-]+/)*[\w-]+\.md)`?")
 
 
