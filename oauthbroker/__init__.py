@@ -1,5 +1,5 @@
-"""oauthbroker: OAuth tokens for tool-calling agents. The names for programs that run agents: docs/embedding.md lists
-them. `oauthbroker.plugins` has those for plug-ins."""
+"""The names for programs that run agents, whose tools need OAuth tokens. docs/embedding.md explains them.
+`oauthbroker.plugins` has those for plug-ins."""
 
 from __future__ import annotations
 

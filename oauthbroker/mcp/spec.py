@@ -19,8 +19,9 @@ Uri = Annotated[str, Field(min_length=1, max_length=2048)]
 
 
 class McpServerSpec(Strict):
-    """`account` is one of the app's that the caller's turn lists. `tools` and `prompts` are the shown ones, or `*`
-    for all; `resources` are URIs, or beginnings of URIs and `*`. No `scopes`: it begins with the server's."""
+    """An MCP server that a host is shown. `account` is one of the app's that the caller's turn lists. `tools` and
+    `prompts` are the shown ones, or `*` for all; `resources` are URIs, or beginnings of URIs and `*`. No `scopes`: it
+    begins with the server's."""
 
     url: str | None = None
     oauth_app_ref: Ref

@@ -96,7 +96,7 @@ class LocalConnection:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[_Opened]:
-        """Open the store for a block. Raises LocalRefusedError where there is no such app."""
+        """Open the store for a block. Raises BrokerError where there is no such app."""
         places = Places.of_user()
         places.check()
         if self.app not in places.names():
@@ -106,20 +106,20 @@ class LocalConnection:
             yield _Opened(oauth, parts.apps[self.app], parts.manager)
 
     async def check(self, oauth: OAuthContext) -> None:
-        """Raise LocalRefusedError if the person has to log in first."""
+        """Raise BrokerError if the person has to log in first."""
         self._raise(await oauth.missing_consent(self.ref))
 
     async def ready(
         self, found: _Opened, scopes: Sequence[str] | None = None, min_ttl_seconds: int | None = None
     ) -> Ready:
-        """Return a token. Raises LocalRefusedError, also for an app whose credential is never handed out."""
+        """Return a token. Raises BrokerError, also for an app whose credential is never handed out."""
         if found.app.credential is not None:
             text = f"The key of {self.app} is never handed out. Use oauthbroker.local({self.app!r}).client()."
             raise LocalRefusedError(Code.REQUEST_INVALID, text)
         return self.ready_of(await found.oauth.get_access_token(self.ref, scopes, min_ttl_seconds))
 
     def ready_of(self, result: TokenResult) -> Ready:
-        """Return the token. Raises LocalRefusedError for the other results."""
+        """Return the token. Raises BrokerError for the other results."""
         if not isinstance(result, Ready):
             self._raise(result)
         assert isinstance(result, Ready)  # noqa: S101  (the other two were raised)

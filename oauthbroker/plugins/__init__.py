@@ -1,6 +1,6 @@
-"""The names for plug-ins, packages that extend the broker: docs/plugins.md lists them. They are imported when they are
-first used. `declaration` is what a plug-in says about itself, `discovery` finds the installed ones. The broker imports
-no plug-in by name."""
+"""The names for plug-ins, packages that extend the broker: docs/plugins.md explains them. They are imported when they
+are first used. `declaration` is what a plug-in says about itself, `discovery` finds the installed ones. The broker
+imports no plug-in by name."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tools.quality.prose import long_cells
 from tools.site.reference import configuration
 from tools.site.reference.__main__ import files, pages
 from tools.site.reference.markdown import prose, table
-from tools.site.reference.python_api import FACES
+from tools.site.reference.python_api import FACES, names
 
 PAGES = pages()
 UNVERIFIED = re.compile(r"(?:^|; |: )unverified \(")
@@ -61,13 +61,32 @@ def test_a_field_has_the_words_of_the_page_on_configuration() -> None:
     assert "| `subjectMode` | `global`, `user` | required | `global`: one grant for a team." in page
     assert "| a space | the separator of scopes in a request" in page
     assert "| `login.prompt` | `login`, `select_account` |" in PAGES["configuration/Broker.md"]
-    assert "| `connectParams.NAME.title` | text |  |  |" in page, "not the words of the field `title`"
+    assert "| `connectParams.NAME.title` | text | the preset's, else empty | the label of its field" in page
+    assert "| `endpoints.tokenUrl` | text |  | see `endpoints` |" in page, "where its words are"
+
+
+def test_fields_of_two_types_do_not_share_their_words() -> None:
+    for path in (each for each in PAGES if each.startswith("configuration/")):
+        rows = re.findall(r"(?m)^\| `[^`]+` \| ([^|]+) \| ([^|]*) \| ([^|]{20,}) \|$", PAGES[path])
+        types: dict[str, set[str]] = {}
+        for kind, default, words in rows:
+            types.setdefault(f"{default} {words}", set()).add(kind)
+        assert {} == {words: kinds for words, kinds in types.items() if len(kinds) > 1 and "see `" not in words}, path
 
 
 @pytest.mark.parametrize("face", FACES)
 def test_every_public_name_has_its_section(face: str) -> None:
     module: Any = import_module(face)
-    assert {*module.__all__} <= headings(f"python/{face}.md")
+    assert {*names(module)} <= headings(f"python/{face}.md")
+    assert f"]({face}.md) | " in PAGES["python/README.md"]
+
+
+def test_a_page_that_a_docstring_names_is_a_link() -> None:
+    loose = r"(?<![\w/\[(])(?:docs/[\w/-]+|README)\.md"
+    assert {} == {
+        path: found for path, text in PAGES.items() if path.startswith("python/") and (found := re.findall(loose, text))
+    }
+    assert "[README.md](../../oauthbroker/mcp/README.md)" in PAGES["python/oauthbroker.mcp.md"]
 
 
 def test_every_route_has_its_section_with_each_status_and_code() -> None:
@@ -126,6 +145,7 @@ def test_values_and_meanings_read_as_they_are_written() -> None:
     assert "| `quirks.scopeSeparator` | space, `,`, `,` and a space, `;`, a bar | a space |" in app
     assert "| `quirks.revoke.method` | `POST`, `DELETE`, `GET` | `POST` |" in app
     assert "| `quirks.revoke.okField` | text or empty |" in app
+    assert [] == re.findall(r"(?m)^\| \[`\w+`\]\(\w+\.md\) \|  \|$", index), "a kind without a meaning"
     assert [] == [path for path, text in PAGES.items() if "(below)" in text and path.startswith("configuration/")]
     assert [] == re.findall(r"`[a-z]+_[a-z]+`|(?m:^\|  \|.*)", index)
 

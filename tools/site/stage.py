@@ -1,7 +1,7 @@
 """Lay the pages out for the site as they lie in the repository, so that their relative links hold in both.
 
 A page may link to a file that is no page (an example, a licence): that file is copied. A link to a folder leads to its
-README, or to a list of its files. A link to the file of a preset, or to one that has the public names of Python, leads
+README, or to a list of its files. A link to the file of a preset, of the routes, or of public names of Python leads
 to its page in the reference, which the site alone has (tools/site/reference).
 """
 
@@ -17,7 +17,7 @@ FIRST = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE
 CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 PRESET = re.compile(r"oauthbroker/(providers/(?:credentials/)?[\w-]+)\.yaml")
-FACE = re.compile(r"(oauthbroker(?:/(?:client|plugins|testing))?)/__init__\.py")
+FACE = re.compile(r"(oauthbroker(?:/(?:client|flowtools|mcp|plugins|testing|tools))?)/__init__\.py")
 
 
 def stage(into: Path, reference: Path) -> None:
@@ -63,6 +63,8 @@ def _page(path: str, reference: Path) -> tuple[str, list[str]]:
             at += "/README.md" if (ROOT / at / "README.md").is_file() else "/files.md"
         elif not _source(at, reference).is_file():
             raise FileNotFoundError(f"{path} links to {found[1]}, which is no file. Mend the link.")
+        elif at == "oauthbroker/web/api/openapi.yaml":
+            at = "reference/routes.md"
         elif preset := PRESET.fullmatch(at):
             at = f"reference/{preset[1]}.md"
         elif face := FACE.fullmatch(at):

@@ -169,6 +169,8 @@ class OutgoingProxySpec(Strict):
 
 
 class BrokerSpec(Strict):
+    """The process itself: addresses, store, keys, limits, pages and logins."""
+
     public_base_url: Text | None = None
     listen: ListenSpec | None = None
     store: StoreSpec | None = None

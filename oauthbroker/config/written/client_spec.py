@@ -41,7 +41,7 @@ class ValueFrom(Strict):
 
 
 class ValueSource(Strict):
-    """Exactly one of the two. A plain value is wrapped at once, so that no model can print it."""
+    """Either `value`, or one source in `valueFrom`. A plain value is wrapped at once, so that no model can print it."""
 
     value: Annotated[Secret | None, BeforeValidator(_secret, json_schema_input_type=Text)] = None
     value_from: ValueFrom | None = None

@@ -25,7 +25,7 @@ class NatsSpec(Strict):
 
 
 class ForwarderSpec(Strict):
-    """`webhook` or `nats`, never both."""
+    """Sends the events of agents to a receiver. It has `webhook` or `nats`, never both."""
 
     agents: Texts | None = None
     webhook: WebhookSpec | None = None

@@ -122,7 +122,7 @@ class ConnectParamSpec(Strict):
 
 
 class OAuthAppSpec(Strict):
-    """`options` stays open here: which names it may hold depends on the provider."""
+    """An app at an OAuth provider: its client, flow, scopes and owners. Its `options` depend on the provider."""
 
     title: Text | None = None
     provider: Text | None = None
@@ -195,12 +195,14 @@ class ExportSpec(Tolerant):
 
 
 class PartSpec(Tolerant):
-    """A part of the runtime that asks for tokens: an Extension, a Connection, a tool."""
+    """A part of the runtime that asks for tokens, within the apps and scopes of its `auth`."""
 
     auth: ToolAuthSpec | None = None
 
 
 class ToolSpec(PartSpec):
+    """A tool that asks for tokens, within the apps and scopes of its `auth`."""
+
     exports: Annotated[list[ExportSpec], Field(max_length=1000)] | None = None
 
 
@@ -213,6 +215,8 @@ class ConnectorAuthSpec(Strict):
 
 
 class ConnectorSpec(Tolerant):
+    """A channel between users and agents."""
+
     auth: ConnectorAuthSpec | None = None
 
 

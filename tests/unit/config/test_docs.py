@@ -49,7 +49,7 @@ def test_the_numbers_on_the_page_are_the_numbers_in_the_code():
     )
     assert f"deeper than {MAX_DEPTH} levels" in PAGE
     assert f"a limit of {MAX_PARSED_DEPTH} levels" in PAGE
-    assert f"`{Settings().listen_host}`, `{Settings().listen_port}`" in PAGE
+    assert f"| `{Settings().listen_host}` |\n| `listen.port` | the port there | `{Settings().listen_port}` |" in PAGE
     assert f"`{KEY_FILE_ENV}`" in PAGE
 
 

@@ -98,11 +98,16 @@ def _page(kind: str, about: str, found: Mapping[str, Schema], meanings: Iterable
     words = _words(kind, found, meanings)
     rows = []
     for path, schema in found.items():
-        own = (_default(schema), prose(schema.get("description", "")))
-        default, meaning = words.get(path, own)
+        default, meaning = words.get(path, ("", prose(schema.get("description", ""))))
         if meaning or not any(each.startswith((f"{path}.", f"{path}[]")) for each in found):
-            rows.append((code(path), _type(schema), default, meaning))
+            rows.append((code(path), _type(schema), default or _default(schema), meaning or _whole(path, words)))
     return "\n".join([*lines, "## Fields of `spec` { #fields }\n", table(HEAD, rows)])
+
+
+def _whole(path: str, words: Iterable[str]) -> str:
+    """Return where a field without words of its own is explained: at the field that it is a part of."""
+    whole = max((each for each in words if path.startswith((f"{each}.", f"{each}[]"))), key=len, default="")
+    return f"see {code(whole)}" if whole else ""
 
 
 def _default(schema: Schema) -> str:

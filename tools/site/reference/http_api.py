@@ -83,7 +83,9 @@ def _answer(status: str, answer: Schema) -> tuple[str, str, str]:
         codes = [f"[{code(each)}](../docs/errors.md#{_of_error(each)})" for each in words["code"]["enum"]]
         return status, ", ".join(codes), "[`Problem`](schemas.md#problem)"
     bodies = [f"{_type(each['schema'])}" + ("" if media == "application/json" else f" as {code(media)}") for media, each in content.items()]  # fmt: skip
-    return status, prose(answer["description"]), " or ".join(bodies)
+    body = " or ".join(bodies)
+    more = " With `status: error` it has one of [the codes](../docs/errors.md)." if "#tokenresult)" in body else ""
+    return status, prose(answer["description"]) + more, body
 
 
 def _of_error(word: str) -> str:

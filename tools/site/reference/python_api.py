@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from importlib import import_module
@@ -12,16 +13,25 @@ from types import ModuleType
 from typing import Any
 
 from tools.site.reference.markdown import block, code, heading, prose, slug, table
+from tools.site.stage import ROOT
 
 FACES = (
     "oauthbroker",
     "oauthbroker.capability",
     "oauthbroker.client",
+    "oauthbroker.flowtools",
+    "oauthbroker.mcp",
     "oauthbroker.plugins",
     "oauthbroker.testing",
+    "oauthbroker.testing.flow_adapter_contract",
+    "oauthbroker.testing.key_provider_contract",
     "oauthbroker.tools",
 )
 LONGEST = 100  # of a signature on one line
+
+
+INTRO = "# Python\n\nThe modules with public names. [Compatibility](../../docs/compatibility.md#python) says which of them stay.\n"
+_PAGE = re.compile(r"(?<![\w/.-])`?((?:[\w-]+/)*[\w-]+\.md)`?")
 
 
 def pages() -> dict[str, str]:
@@ -29,13 +39,14 @@ def pages() -> dict[str, str]:
     owners: dict[int, str] = {}
     for face in FACES:
         found[f"python/{face}.md"] = _page(face, import_module(face), owners)
-    return found
+    rows = ((f"[`{face}`]({face}.md)", _first(found[f"python/{face}.md"])) for face in FACES)
+    return found | {"python/README.md": f"{INTRO}\n{table(('module', 'names'), rows)}"}
 
 
 def _page(face: str, module: ModuleType, owners: dict[int, str]) -> str:
     """Return the page of a module. A name that an earlier page explains leads there: `owners` knows these pages."""
-    lines = [f"# `{face}`\n", _text(module.__doc__)]
-    for name in sorted(module.__all__, key=str.lower):
+    lines = [f"# `{face}`\n", _text(module.__doc__, face)]
+    for name in sorted(names(module), key=str.lower):
         named = getattr(module, name)
         lines.append(heading(2, code(name), slug(name)))
         owner = owners.setdefault(id(named), face)
@@ -49,6 +60,17 @@ def _page(face: str, module: ModuleType, owners: dict[int, str]) -> str:
             plain = named.__origin__ if hasattr(named, "__metadata__") else named  # without what only pydantic reads
             lines.append(block(f"{name} = {_value(plain)}", "python"))
     return "\n".join(lines)
+
+
+def _first(page: str) -> str:
+    """Return the first sentence of a page."""
+    return re.split(r"(?<=\.) ", " ".join(page.split("\n\n")[1].split()))[0]
+
+
+def names(module: ModuleType) -> list[str]:
+    """Return the public names of a module: those that it lists, else the classes that it defines."""
+    own = (name for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__)
+    return list(getattr(module, "__all__", ())) or [name for name in own if name[0].isupper()]
 
 
 def _class(name: str, found: type) -> Iterator[str]:
@@ -134,6 +156,15 @@ def _value(found: Any) -> str:
     return f"<{type(found).__name__}>" if " object at 0x" in text or " at 0x" in text else text
 
 
-def _text(docstring: str | None) -> str:
+def _text(docstring: str | None, face: str = "") -> str:
+    """Return a docstring as Markdown. A page that it names is a link; `README.md` is that of the package `face`."""
+    folder = face.replace(".", "/")
+
+    def linked(found: re.Match[str]) -> str:
+        path = next(
+            (each for each in (found[1], f"{folder}/{found[1]}") if "/" in each and (ROOT / each).is_file()), ""
+        )
+        return f"[{found[1]}](../../{path})" if path else found[0]
+
     paragraphs = inspect.cleandoc(docstring or "").split("\n\n")
-    return "\n".join(f"{prose(each)}\n" for each in paragraphs if each)
+    return "\n".join(f"{_PAGE.sub(linked, prose(each))}\n" for each in paragraphs if each)
