@@ -91,7 +91,7 @@ class WebParts:
 def _probes(parts: Parts) -> Routes:
     settings = parts.settings
     scrape = Scrape(metrics=parts.metrics, gauges=parts.gauges, apps=parts.apps, folder=parts.metrics_folder)
-    readiness = Readiness(parts.repository.probe, parts.repository.may_degrade, parts.life, parts.clock)
+    readiness = Readiness(parts.repository.probe, parts.life, parts.clock, may_degrade=parts.repository.may_degrade)
     operators = operators_only(
         Callers(turns=parts.turns, api_keys=parts.api_keys, settings=settings),
         RequestLimits(parts.clock, settings.limits.requests_per_minute),

@@ -29,7 +29,7 @@ class Readiness:
     """
 
     def __init__(
-        self, probe: Callable[[], Awaitable[None]], may_degrade: Callable[[], bool], life: Life, clock: Clock
+        self, probe: Callable[[], Awaitable[None]], life: Life, clock: Clock, *, may_degrade: Callable[[], bool]
     ) -> None:
         self._probe = probe
         self._may_degrade = may_degrade
