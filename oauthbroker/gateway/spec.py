@@ -76,8 +76,7 @@ class ActionSpec(Strict):
 
 
 class ActionSchemaSpec(Strict):
-    """The actions that the gateway checks. `fields`, `rules` and `warnings` hold for all actions that have the field.
-    `userTypes` are the only ones."""
+    """Actions to check. `rules` and `warnings` hold for all that have the field. `userTypes` are the only ones."""
 
     actions: Annotated[dict[Name, ActionSpec], Field(min_length=1, max_length=1000)]
     fields: dict[Name, FieldSpec] = Field(default_factory=dict)

@@ -19,9 +19,8 @@ Uri = Annotated[str, Field(min_length=1, max_length=2048)]
 
 
 class McpServerSpec(Strict):
-    """An MCP server that a host is shown. `account` is one of the app's that the caller's turn lists. `tools` and
-    `prompts` are the shown ones, or `*` for all; `resources` are URIs, or beginnings of URIs and `*`. No `scopes`: it
-    begins with the server's."""
+    """A server that hosts see. `account` is one of the app's that the caller's turn lists. `tools` and `prompts` are
+    the shown ones, or `*`; `resources` are URIs, or beginnings of URIs and `*`. No `scopes`: it begins with its own."""
 
     url: str | None = None
     oauth_app_ref: Ref
