@@ -95,9 +95,7 @@ def _endpoint(app: App, endpoints: Endpoints) -> str:
     url = endpoints.authorization_url
     if not url:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no authorization endpoint")
-    own = parse_qsl(urlsplit(url).query, keep_blank_values=True)
-    # One word is no request object of RFC 9101, which has dots: `authorize.php?request=authorize` is a path.
-    named = {name for name, value in own if not (name == "request" and value.isascii() and value.isalpha())}
+    named = {name for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
     if named & _reserved(app):
         raise BrokerError(Code.APP_MISCONFIGURED, note="the authorization endpoint's query names a reserved parameter")
     return url

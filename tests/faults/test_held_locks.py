@@ -162,6 +162,7 @@ LOCKING = {
     "tools/changesets/git.py": "one for each repository; tests/unit/tools/changesets/test_crashes.py",
     "tools/changesets/revisions.py": "a revision in use; tests/unit/tools/changesets/test_crashes.py",
     "personal/serve_socket.py": "one `serve` at a person's socket, tried once",
+    "personal/key_place.py": "one person's processes, while one makes or moves the key: tests/story/cli/test_keychain.py",
     "cli/demo/demo_folder.py": "the demo's own folder, tried once",
 }
 

@@ -56,8 +56,7 @@ class Player:
 
     def __post_init__(self) -> None:
         secret = self.app.client.client_secret
-        own_query = urlsplit(self.app.endpoints.token_url or "").query
-        self.inspector = Inspector(secret.reveal() if secret else "", self._filled, self._names, own_query)
+        self.inspector = Inspector(secret.reveal() if secret else "", self._filled, self._names)
         self.server = RawServer(self.handle)
 
     @property
