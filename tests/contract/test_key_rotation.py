@@ -447,6 +447,7 @@ async def test_a_seed_that_a_takeover_has_lost_seals_nothing_though_its_epoch_ha
     host, frozen = hosts.open(), hosts.open()
     (key,), before = await fill(host, 1), host.home.load()
     assert await following(host.rotate(wait=10), frozen)
+    await frozen.follow()
     await take_over(hosts, host, before, {})
     assert await host.rotate(wait=10)
     lost = frozen.ring.active.kid
