@@ -26,6 +26,8 @@ from oauthbroker.core.version import VERSION
 from oauthbroker.wiring import init_store, open_vault, with_keys
 
 KINDS: Final = ("OAuthApp", "CredentialApp")
+_PROXY: Final = "outgoingProxy"
+_KEPT: Final = ("weaken", CA, _PROXY)  # of the source's Broker: the apps may not load, or not be reached, without them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +60,10 @@ def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServe
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
     config, resources = folder / "config", resources_of(source, env) if source is not None else []
     for resource in resources:
-        _copy_ca(config, resource)
+        _copy_certificates(config / "ca", resource)
     broker: dict[str, Any] = next((each["spec"] for each in resources if each["kind"] == "Broker"), {})
     weaken = list(broker.get("weaken", ()))
-    kept = {name: broker[name] for name in ("weaken", CA) if broker.get(name)}  # the apps may not load without them
+    kept = {name: broker[name] for name in _KEPT if broker.get(name)}
     lines = "".join(f"  {name}: {json.dumps(value)}\n" for name, value in kept.items())
     (config / "broker.yaml").write_text(SCHEMA_LINE + BROKER + lines, "utf-8")
     apps = {each["metadata"]["name"]: each for each in resources if each["kind"] in KINDS}
@@ -84,13 +86,21 @@ def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServe
     )
 
 
-def _copy_ca(config: Path, resource: dict[str, Any]) -> None:
+def _copy_certificates(folder: Path, resource: dict[str, Any]) -> None:
     """Copy the certificates that a resource names, since a container sees no other folder."""
-    if resource["kind"] in {*KINDS, "Broker"} and (found := resource["spec"].get(CA)):
-        (config / "ca").mkdir(mode=0o700, exist_ok=True)
-        folder, name = ("ca", "_broker") if resource["kind"] == "Broker" else ("../ca", resource["metadata"]["name"])
-        shutil.copyfile(found, config / "ca" / f"{name}.pem")
-        resource["spec"][CA] = f"{folder}/{name}.pem"
+    spec = resource["spec"]
+    if resource["kind"] in KINDS:
+        _copy(folder, spec, CA, resource["metadata"]["name"], "../ca")
+    if resource["kind"] == "Broker":
+        _copy(folder, spec, CA, "_broker", "ca")
+        _copy(folder, spec.get(_PROXY) or {}, "ca", "_proxy", "ca")
+
+
+def _copy(folder: Path, part: dict[str, Any], member: str, name: str, as_seen: str) -> None:
+    if found := part.get(member):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        shutil.copyfile(found, folder / f"{name}.pem")
+        part[member] = f"{as_seen}/{name}.pem"
 
 
 def _write_app(config: Path, path: Path, resource: dict[str, Any]) -> None:

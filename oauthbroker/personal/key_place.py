@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from filelock import FileLock, Timeout
+
 from oauthbroker.config import load
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.refused import Refused
 from oauthbroker.key_services.keychain import (
     PROVIDER,
     KeychainKek,
@@ -26,6 +27,7 @@ from oauthbroker.wiring import with_keys
 from oauthbroker.wiring.key_sources import environment_without_keys, key_free
 
 _LOCK: Final = ".keys.lock"
+_LOCK_SECONDS: Final = 60.0  # while the other one waits for a person who unlocks the keychain
 
 
 def use_keychain(places: Places) -> str:
@@ -85,10 +87,14 @@ def _key_file(places: Places) -> Path:
 
 @contextmanager
 def locked(places: Places) -> Iterator[None]:
-    """Hold off other processes of this person, which would make a key of their own."""
-    lock = os.open(places.root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    """Hold off other processes of this person, which would make a key of their own. Raises Refused for one that does
+    not end."""
+    lock = FileLock(places.root / _LOCK, _LOCK_SECONDS, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.acquire()
+    except Timeout:
+        raise Refused("Another command of yours makes or moves the key. Try again when it has ended.") from None
+    try:
         yield
     finally:
-        os.close(lock)
+        lock.release()

@@ -141,6 +141,23 @@ def test_the_certificates_of_a_relative_path_come_along(desk: Desk, tmp_path: Pa
     assert text.strip() in load(tmp_path / "moved" / "config").apps["github"].app.provider_ca
 
 
+def test_the_way_out_of_a_company_comes_along(desk: Desk, tmp_path: Path) -> None:
+    pem = Authority(desk.folder, "corp").file
+    proxy = f"  outgoingProxy: {{url: 'https://proxy.corp.example:3128', ca: ../{pem.name}, resolve: proxy}}\n"
+    broker = desk.folder / "config" / "broker.yaml"
+    broker.write_text(broker.read_text("utf-8").replace("spec:\n", f"spec:\n{proxy}", 1), "utf-8")
+    desk.write("github", APP)
+    assert 0 == desk.type("init", "--server", "team").code
+    for file in ("keys/broker.kek", "api-key", ".env"):
+        desk.canaries.excuse(desk.folder / "team" / file)
+    text = pem.read_text("utf-8")
+    pem.unlink()
+    (desk.folder / "team").rename(tmp_path / "moved")
+    found = load(tmp_path / "moved" / "config").settings.outgoing_proxy
+    assert found is not None
+    assert ("proxy.corp.example", True, True) == (found.host, found.resolves, text.strip() in found.ca)
+
+
 def test_a_source_that_is_refused_leaves_no_folder(desk: Desk) -> None:
     desk.write("github", APP.replace("github", "githib"))
     done = desk.type("init", "--server", "team")
