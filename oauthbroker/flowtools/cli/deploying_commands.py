@@ -91,7 +91,7 @@ def deploy(  # noqa: PLR0913  (options)
     node, are configured. The first version of a tool serves at once."""
     inputs = CommandInputs(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
     with problems_printed(as_json=as_json), refusals_printed():
-        raw, policies = read_input(file), _policies(policy)
+        raw, policies, person = read_input(file), _policies(policy), by.strip() or account()
         tool = load_tool(raw, str(file))
 
         def deployed(here: Place, found: list[Entity], ports: Ports) -> tuple[DeployedFlow, int | None]:
@@ -100,10 +100,10 @@ def deploy(  # noqa: PLR0913  (options)
             from oauthbroker.flowtools.running.flow import ready
 
             ready(tool, entities=entities_by_name(found), ports=ports, policies=policies)
-            given: dict[str, Any] = {"digest": tool.source.digest, "actor": account(), "by": by.strip() or account()}
+            given: dict[str, Any] = {"digest": tool.source.digest, "actor": account(), "by": person}
             entry = VersionDeployed(tool=tool.name, version=tool.version, **given)
-            given = {"by": by or account(), "policies": policies, "before": lambda: here.audit(entry)}
-            return here.versions.deploy(raw, str(file), **given), here.versions.serving(tool.name)
+            flow = here.versions.deploy(raw, str(file), by=person, policies=policies, before=lambda: here.audit(entry))
+            return flow, here.versions.serving(tool.name)
 
         flow, serving = inputs.use(deployed)
     _tell(flow, serving, "deployed", as_json=as_json)

@@ -112,8 +112,8 @@ def runs(
         raise BrokerError(Code.NOT_FOUND, note="no run with this id")
     if detail is not None:
         rows[0]["steps"] = [each._asdict() for each in detail.steps]
-        shown = ("policy", "decision", "by")
-        rows[0]["decisions"] = [{name: getattr(each, name) for name in shown} for each in detail.decisions]
+        decisions = detail.decisions
+        rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in decisions]
     if as_json:
         typer.echo(json.dumps({"runs": rows}, ensure_ascii=False))
         return

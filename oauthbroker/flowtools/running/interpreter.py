@@ -72,10 +72,9 @@ class Interpreter:
         another one has it, or the answer of our last commit was lost."""
         if self.flow.is_pessimistic:  # a lock inside of a transaction comes behind its snapshot, and loses the race
             self.locks.enter_context(self.database.locked(named_rows(self.flow, self.run.input)))
-        is_new = (
-            self.run.state == journal.RUNNING and self.run.taken == 1 and not (self.run.takes or self.tries.committed)
-        )
-        now = self.run if is_new else journal.find_run(self.connection, id=self.run.id)
+        run = self.run
+        is_new = run.state == journal.RUNNING and run.taken == 1 and not (run.takes or self.tries.committed)
+        now = run if is_new else journal.find_run(self.connection, id=run.id)
         if now is None or (now.taken, now.state) != (self.run.taken, self.run.state):
             raise LeaseLost(self.run.id)
         self._rows = Rows(self.connection, self.entities, self.run.actor)
