@@ -28,7 +28,7 @@ POSSIBLE = {
     "two consents at once, in either order": [write(1, 0, 5), write(2, 0, 5), read(2, 1, 2), read(1, 6, 7)],
 }
 IMPOSSIBLE = {
-    "a read of a grant that nobody wrote": [read(1, 0, 1)],
+    "a read of a grant that was not written": [read(1, 0, 1)],
     "a stale read after a revocation": [write(1, 0, 1), write(None, 2, 3), read(1, 4, 5)],
     "a stale read after another consent": [write(1, 0, 1), write(2, 2, 3), read(1, 4, 5)],
     "a consent that a later call does not see": [write(1, 0, 1), read(None, 2, 3)],

@@ -45,8 +45,9 @@ class HttpFetch:
             return await _with_token(ctx, given["app"], method, url, headers, content)
         try:
             async with PublicWeb(**self._web) as web:
-                limits: Any = {"seconds": SECONDS, "most_bytes": MOST_BYTES}
-                found = await web.send(method, url, headers=headers, content=content, **limits)
+                found = await web.send(
+                    method, url, headers=headers, content=content, seconds=SECONDS, most_bytes=MOST_BYTES
+                )
         except BrokerError as error:
             raise _refused(error) from None
         return _to_json(found.status, found.headers, found.body, truncated=found.truncated)

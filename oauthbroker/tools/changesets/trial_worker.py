@@ -69,9 +69,9 @@ class LoadingProblems:
 
     async def _load(self, agent: PluginResource) -> None:
         spec, model = agent.spec, self._models[agent.spec.model_ref.name].spec
-        given = {"provider": model.provider, "name": model.name, "params": model.params}
+        key = None if model.api_key is None else _NO_KEY
         with suppress(LibraryMissing):  # it is not installed here
-            load_model(self._folder, api_key=None if model.api_key is None else _NO_KEY, **given)
+            load_model(self._folder, provider=model.provider, name=model.name, api_key=key, params=model.params)
         registry, _ = await load_agent(
             {ref.name: self._tools[ref.name] for ref in spec.tools},
             [(ref.name, (it := self._extensions[ref.name].spec).entry or "", it.config) for ref in spec.extensions],
