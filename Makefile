@@ -41,6 +41,7 @@ BIN := $(VENV)/bin
 RUN := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 TOOLS := $(VENV)/.release
+UV := $(VENV)/.uv
 PEERS := .venv-peers
 DOCS := .venv-docs
 FRAMEWORKS := langgraph pydantic-ai openai-agents google-adk
@@ -145,7 +146,7 @@ peers: $(DEV)
 
 $(PEERS)/.installed: requirements/peers.txt
 	@./requirements/venv "$(PYTHON)" $(PEERS)
-	$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-deps --require-hashes -r requirements/peers.txt
+	./requirements/install $(PEERS) --require-hashes -r $<
 	@touch $@
 
 # Each framework pins other versions, so each has an environment of its own. Without one its tests skip loudly, or fail
@@ -158,8 +159,8 @@ $(FRAMEWORKS:%=.venv-%): .venv-%: $(VENV)/bin/python
 
 .venv-%/.installed: requirements/%.txt pyproject.toml
 	@./requirements/venv "$(PYTHON)" .venv-$*
-	.venv-$*/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-deps --require-hashes -r $<
-	.venv-$*/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-deps --no-build-isolation --editable .
+	./requirements/install .venv-$* --require-hashes -r $<
+	./requirements/install .venv-$* --no-build-isolation --editable .
 	@touch $@
 
 # The site of the documentation, below build/site. The product makes its reference; what renders it has an environment of
@@ -174,7 +175,7 @@ docs-look: docs $(DEV) node
 
 $(DOCS)/.installed: requirements/docs.txt
 	@./requirements/venv "$(PYTHON)" $(DOCS)
-	$(DOCS)/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-deps --require-hashes -r $<
+	./requirements/install $(DOCS) --require-hashes -r $<
 	@touch $@
 
 $(SITE): tools/site/package.json tools/site/package-lock.json
@@ -248,18 +249,23 @@ clean:
 $(VENV)/bin/python:
 	@./requirements/venv "$(PYTHON)" $(VENV)
 
+# What installs all that follows. In a folder of its own: `.venv` has what users have. Without it pip does its work.
+$(UV): requirements/uv.txt | $(VENV)/bin/python
+	@$(PIP) install --no-deps --require-hashes --target $(VENV)/uv -r $< || echo "WITHOUT UV: pip installs, which takes minutes" >&2
+	@touch $@
+
 # The pins are complete. `--no-deps`: with dependencies, pip refuses `name[extra]>=1` as soon as a newer release appears.
-$(RUN): requirements/runtime.txt requirements/build.txt pyproject.toml | $(VENV)/bin/python
-	$(PIP) install --no-deps --require-hashes -r requirements/runtime.txt -r requirements/build.txt
-	$(PIP) install --no-deps --no-build-isolation --editable .
+$(RUN): requirements/runtime.txt requirements/build.txt pyproject.toml | $(UV)
+	./requirements/install $(VENV) --require-hashes -r requirements/runtime.txt -r requirements/build.txt
+	./requirements/install $(VENV) --no-build-isolation --editable .
 	@touch $@
 
 # Tools of a release have an environment of their own: a package of theirs in .venv would change what tests see.
 $(TOOLS): requirements/release.txt | $(VENV)/bin/python
 	$(BIN)/python -m venv $(VENV)/release
-	$(VENV)/release/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-deps --require-hashes -r requirements/release.txt
+	./requirements/install $(VENV)/release --require-hashes -r $<
 	@touch $@
 
 $(DEV): requirements/dev.txt $(RUN)
-	$(PIP) install --no-deps --require-hashes -r requirements/dev.txt
+	./requirements/install $(VENV) --require-hashes -r $<
 	@touch $@
