@@ -145,7 +145,7 @@ peers: $(DEV)
 		|| echo "WITHOUT PEERS: their packages could not be installed; rows of figures and skipped tests say so" >&2
 
 $(PEERS)/.installed: requirements/peers.txt
-	@./requirements/venv "$(PYTHON)" $(PEERS)
+	@./requirements/venv "$(PYTHON)" $(PEERS) --without-pip
 	./requirements/install $(PEERS) --require-hashes -r $<
 	@touch $@
 
@@ -158,7 +158,7 @@ $(FRAMEWORKS:%=.venv-%): .venv-%: $(VENV)/bin/python
 		|| echo "WITHOUT $*: its packages could not be installed, and its tests will say so" >&2
 
 .venv-%/.installed: requirements/%.txt pyproject.toml
-	@./requirements/venv "$(PYTHON)" .venv-$*
+	@./requirements/venv "$(PYTHON)" .venv-$* --without-pip
 	./requirements/install .venv-$* --require-hashes -r $<
 	./requirements/install .venv-$* --no-build-isolation --editable .
 	@touch $@
@@ -173,8 +173,8 @@ docs docs-serve: $(RUN) $(DOCS)/.installed $(SITE)
 docs-look: docs $(DEV) node
 	$(BIN)/python -m tools.site.look
 
-$(DOCS)/.installed: requirements/docs.txt
-	@./requirements/venv "$(PYTHON)" $(DOCS)
+$(DOCS)/.installed: requirements/docs.txt | $(VENV)/bin/python
+	@./requirements/venv "$(PYTHON)" $(DOCS) --without-pip
 	./requirements/install $(DOCS) --require-hashes -r $<
 	@touch $@
 
@@ -262,7 +262,7 @@ $(RUN): requirements/runtime.txt requirements/build.txt pyproject.toml | $(UV)
 
 # Tools of a release have an environment of their own: a package of theirs in .venv would change what tests see.
 $(TOOLS): requirements/release.txt | $(VENV)/bin/python
-	$(BIN)/python -m venv $(VENV)/release
+	$(BIN)/python -m venv --without-pip $(VENV)/release
 	./requirements/install $(VENV)/release --require-hashes -r $<
 	@touch $@
 

@@ -23,13 +23,12 @@ print(oauthbroker.__file__)
 def installed(package: Path, place: Path) -> Path:
     """Make an environment with the pinned packages and this one, every file by its hash; return its `bin`."""
     ran(sys.executable, "-m", "venv", "--without-pip", place)
-    python = place / "bin" / "python"
     builds: list[str | Path] = ["-r", PINS / "build.txt"] if package.suffix == ".gz" else []
-    _pip(python, "--no-deps", "--require-hashes", "-r", PINS / "runtime.txt", *builds)
+    ran(PINS / "install", place, "--require-hashes", "-r", PINS / "runtime.txt", *builds)
     pin = place / "package.txt"
     pin.write_text(f"oauthbroker @ {package.resolve().as_uri()} --hash=sha256:{digest(package)}\n", "utf-8")
-    _pip(python, "--require-hashes", "--no-index", "--no-deps", "--no-build-isolation", "-r", pin)
-    return python.parent
+    ran(PINS / "install", place, "--require-hashes", "--no-index", "--no-build-isolation", "-r", pin)
+    return place / "bin"
 
 
 def megabytes(place: Path) -> int:
@@ -67,10 +66,6 @@ def environment(programs: Path, folder: Path) -> dict[str, str]:
 
 def _contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def _pip(python: Path, *words: str | Path) -> None:
-    ran(sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "-q", "install", *words)
 
 
 def _demand(holds: bool, text: str) -> None:  # noqa: FBT001
