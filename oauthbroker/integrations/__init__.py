@@ -6,7 +6,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from oauthbroker.plugins import Plugin
+from oauthbroker.plugins import Plugin, check_extra
 
 if TYPE_CHECKING:
     from oauthbroker.integrations.consent import consent_for
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from oauthbroker.integrations.pydantic_ai import OAuthToolset, resume_pydantic_ai, run_pydantic_ai
     from oauthbroker.integrations.pydantic_ai_mcp import OAuthMcpToolset
     from oauthbroker.integrations.resuming import PauseEnd, RunAnswer, resume
-    from oauthbroker.integrations.versions import UnfitFramework
 
 __all__ = [
     "PLUGIN", "OAuthMcp", "OAuthMcpMiddleware", "OAuthMcpServer", "OAuthMcpTools", "OAuthMcpToolset", "OAuthMiddleware",
-    "OAuthProvider", "OAuthToolset", "PauseEnd", "PausedRun", "RunAnswer", "UnfitFramework", "consent_first",
+    "OAuthProvider", "OAuthToolset", "PauseEnd", "PausedRun", "RunAnswer", "consent_first",
     "consent_for", "pause", "resume", "resume_google_adk", "resume_langgraph", "resume_openai_agents",
     "resume_pydantic_ai", "run_google_adk", "run_openai_agents", "run_pydantic_ai", "say_refusal",
 ]  # fmt: skip
@@ -36,7 +35,6 @@ _PLACES: Final = {  # the file, which without `_mcp` is also the extra of an ada
     "mcp_servers": {"OAuthMcp"},
     "paused_runs": {"PausedRun", "pause"},
     "resuming": {"PauseEnd", "RunAnswer", "resume"},
-    "versions": {"UnfitFramework"},
     "google_adk": {"OAuthProvider", "resume_google_adk", "run_google_adk", "say_refusal"},
     "google_adk_mcp": {"OAuthMcpTools"},
     "langgraph_mcp": {"OAuthMcpMiddleware"},
@@ -51,9 +49,9 @@ _PLACES: Final = {  # the file, which without `_mcp` is also the extra of an ada
 if not TYPE_CHECKING:  # with it, a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        """Import a name. Raises UnfitFramework if a framework is missing, or has a version out of range."""
+        """Import a name. Raises UnfitExtra if a framework is missing, or has a version out of range."""
         place = next((place for place, names in _PLACES.items() if name in names), None)
         if place is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import_module(f"{__name__}.versions").check_versions(place.removesuffix("_mcp"))
+        check_extra(place.removesuffix("_mcp").replace("_", "-"))
         return getattr(import_module(f"{__name__}.{place}"), name)

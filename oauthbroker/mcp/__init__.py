@@ -5,23 +5,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from oauthbroker.plugins import Plugin, PluginCommand
+from oauthbroker.plugins import Plugin, PluginCommand, check_extra
 
 if TYPE_CHECKING:
     from oauthbroker.mcp.client_transport import McpTransport
     from oauthbroker.mcp.httpx_transport import httpx_client
-    from oauthbroker.mcp.sdk_version import UnfitSdk
     from oauthbroker.mcp.server import McpOAuth
     from oauthbroker.mcp.turn_tokens import TurnTokenVerifier
 
-__all__ = ["PLUGIN", "McpOAuth", "McpTransport", "TurnTokenVerifier", "UnfitSdk", "httpx_client"]
+__all__ = ["PLUGIN", "McpOAuth", "McpTransport", "TurnTokenVerifier", "httpx_client"]
 
 _HOMES = {
     "httpx_client": "httpx_transport",
     "McpOAuth": "server",
     "McpTransport": "client_transport",
     "TurnTokenVerifier": "turn_tokens",
-    "UnfitSdk": "sdk_version",
 }
 
 PLUGIN = Plugin(
@@ -37,10 +35,10 @@ PLUGIN = Plugin(
 if not TYPE_CHECKING:  # with it, a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        """Import the rest when it is first used: `oauthbroker --help` imports only the declaration. Raises UnfitSdk if
-        the SDK is missing, or has a version out of range. The transports need none: they are below older ones, too."""
+        """Import the rest when it is first used: `oauthbroker --help` imports only the declaration. Raises
+        UnfitExtra if the SDK is missing, or does not fit. The transports need none: they are below older ones, too."""
         if name not in _HOMES:
             raise AttributeError(name)
-        if name not in {"httpx_client", "McpTransport", "UnfitSdk"}:
-            import_module("oauthbroker.mcp.sdk_version").check_sdk()
+        if name not in {"httpx_client", "McpTransport"}:
+            check_extra("mcp")
         return getattr(import_module(f"oauthbroker.mcp.{_HOMES[name]}"), name)

@@ -10,9 +10,8 @@ from typing import Annotated, Final
 import typer
 
 from oauthbroker import BrokerError, Code, open_broker
-from oauthbroker.mcp.sdk_version import UnfitSdk, check_sdk
 from oauthbroker.mcp.spec import LOOPBACK
-from oauthbroker.plugins import McpServerFacts, look_at_mcp_server
+from oauthbroker.plugins import McpServerFacts, UnfitExtra, check_extra, look_at_mcp_server
 
 BY_HAND: Final = "register-it-there"
 _NOTES: Final = {
@@ -88,8 +87,8 @@ def approve_tools(
 
 def _check_sdk() -> None:
     try:
-        check_sdk()
-    except UnfitSdk as error:
+        check_extra("mcp")
+    except UnfitExtra as error:
         raise BrokerError(Code.REQUEST_INVALID, note=str(error)) from None
 
 
@@ -115,7 +114,7 @@ def serve_pages(
     config: Annotated[Path, typer.Option("--config")], listener: Annotated[int, typer.Option("--listener")]
 ) -> None:
     """Serve the pages while links wait that `serve` gave to a host which has ended. `serve` starts this by itself."""
-    check_sdk()
+    check_extra("mcp")
     from oauthbroker.mcp.serving import serve_waiting
 
     asyncio.run(serve_waiting(config, listener))

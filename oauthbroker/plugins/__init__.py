@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from oauthbroker.core.bearer_challenge import demanded_scopes
     from oauthbroker.core.bounded_cache import Bounded
     from oauthbroker.core.clock import Clock, SystemClock
+    from oauthbroker.core.extras import UnfitExtra, check_extra
     from oauthbroker.core.foreign_text import foreign_text, harmless_text
     from oauthbroker.core.json_schema import json_schema_validator
     from oauthbroker.core.json_values import ValueCounter
@@ -87,12 +88,14 @@ __all__ = [
     "SubjectRecords",
     "SystemClock",
     "Tolerant",
+    "UnfitExtra",
     "ValueCounter",
     "WebAnswer",
     "WrittenResource",
     "WrittenResources",
     "YamlDocument",
     "bounded_answer",
+    "check_extra",
     "decode_json",
     "demanded_scopes",
     "foreign_text",
@@ -122,6 +125,7 @@ if not TYPE_CHECKING:  # with it, a type checker would accept every name
             "core.bearer_challenge": {"demanded_scopes"},
             "core.bounded_cache": {"Bounded"},
             "core.clock": {"Clock", "SystemClock"},
+            "core.extras": {"UnfitExtra", "check_extra"},
             "core.foreign_text": {"foreign_text", "harmless_text"},
             "core.json_schema": {"json_schema_validator"},
             "core.json_values": {"ValueCounter"},
