@@ -33,10 +33,9 @@ class Row:
         return self._run("select generation, version, record from oauthbroker.entry where kind = %s and name = %s")
 
     def put_back(self, before: Any) -> None:
-        set_row = (
-            "update oauthbroker.entry set generation = %s, version = %s, record = %s where kind = %s and name = %s"
-        )
-        self._run(f"{set_row} returning true", *before)
+        to = "(generation, version, record, kind, name) values (%s, %s, %s, %s, %s) on conflict (kind, name)"
+        over = "do update set generation = excluded.generation, version = excluded.version, record = excluded.record"
+        self._run(f"insert into oauthbroker.entry {to} {over} returning true", *before)
 
     def _run(self, statement: str, *values: Any) -> Any:
         with psycopg.connect(self.url.reveal(), autocommit=True) as connection:
@@ -98,7 +97,7 @@ async def test_a_newer_token_is_stored_again_before_any_caller_needs_it(host: Ha
     assert "is stored again" in host.log.getvalue()
 
 
-@pytest.mark.parametrize("steps", ["revoked", "revoked, and its tokens erased"])
+@pytest.mark.parametrize("steps", ["revoked", "revoked, and its tokens erased", "revoked, and its record erased"])
 async def test_a_revocation_that_the_database_has_forgotten_still_holds_and_is_stored_again(
     host: Harness, row: Row, steps: str
 ) -> None:
@@ -106,8 +105,10 @@ async def test_a_revocation_that_the_database_has_forgotten_still_holds_and_is_s
     before = row.read()
     if steps == "revoked":
         await host.running.parts.revoke.write_tombstone(GrantKey("mail", ALICE))
-    else:
+    elif steps == "revoked, and its tokens erased":
         assert await host.broker.revoke("mail", subject=ALICE)
+    else:
+        assert (await host.broker.erase(ALICE)).done
     row.put_back(before)
     assert "authorization_required" == (await host.ask()).status
     assert 1 == await host.running.parts.background_refresh.restore()
