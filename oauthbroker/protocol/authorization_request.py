@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from urllib.parse import parse_qsl, urlsplit
 
 from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.endpoint_query import parameters_in
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, digest_of
 from oauthbroker.model.apps import App, Endpoints
@@ -95,7 +95,6 @@ def _endpoint(app: App, endpoints: Endpoints) -> str:
     url = endpoints.authorization_url
     if not url:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no authorization endpoint")
-    named = {name for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
-    if named & _reserved(app):
+    if parameters_in(url) & _reserved(app):
         raise BrokerError(Code.APP_MISCONFIGURED, note="the authorization endpoint's query names a reserved parameter")
     return url

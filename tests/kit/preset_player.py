@@ -56,7 +56,8 @@ class Player:
 
     def __post_init__(self) -> None:
         secret = self.app.client.client_secret
-        self.inspector = Inspector(secret.reveal() if secret else "", self._filled, self._names)
+        own_query = urlsplit(self.app.endpoints.token_url or "").query
+        self.inspector = Inspector(secret.reveal() if secret else "", self._filled, self._names, own_query)
         self.server = RawServer(self.handle)
 
     @property

@@ -16,13 +16,14 @@ import yaml
 from oauthbroker.config import load
 from oauthbroker.core.errors import Code
 from oauthbroker.injection.targets import target_of
-from oauthbroker.model.apps import App, Client
+from oauthbroker.model.apps import App, Client, IdentityRule
 from oauthbroker.model.provider_api import ApiHost
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, SessionOutcome
 from oauthbroker.model.turn import Turn
 from oauthbroker.protocol.answer_checks import lookup
 from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.revocation_messages import revoke_response
+from oauthbroker.providers import PresetIdentity
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import assert_error_page
@@ -68,12 +69,9 @@ class Stage:
             assert kept | set(facts) == set(grant.provider_data)
             assert facts == {name: grant.provider_data[name] for name in facts}
             assert grant.open_facts is None
-            rule = (
-                player.app.owner.user_identity if play.app.subject_mode == "user" else player.app.owner.global_identity
-            )
-            said = {"tokenResponse": play.answers.token, "userInfo": play.answers.user_info}
-            if rule is not None and rule.name and (answer := said.get(rule.source)) is not None:
-                assert grant.account_name == (lookup(cast("Any", answer.body), rule.name) or "")
+            owner = player.app.owner
+            rule = owner.user_identity if play.app.subject_mode == "user" else owner.global_identity
+            assert grant.account_name == account_name(play, rule)
 
     async def call_the_api(self, play: Play) -> None:
         """A tool's request to the first of the API's hosts has the token. The host is checked as it is written, and the
@@ -155,6 +153,19 @@ class Stage:
             async with running(nobody, [self.change(player.app)], clock=self.clock) as harness:
                 yield harness, player
                 assert [] == player.complaints
+
+
+def account_name(play: Play, rule: PresetIdentity | IdentityRule | None) -> str:
+    """What people call the account: the fact that the rule names, or without one a claim of OpenID, in the play's own
+    answers."""
+    if rule is None or play.app.flow == "clientCredentials":
+        return ""
+    who = play.answers.user_info
+    facts = {"tokenResponse": play.answers.token.body, "userInfo": who and who.body, "idToken": play.answers.id_token}
+    is_openid = rule.source == "idToken" or (rule.source == "userInfo" and "userInfoKind" not in play.said_quirks)
+    usual = ("preferred_username", "email", "name") if is_openid and play.app.subject_mode == "user" else ()
+    found = (lookup(cast("Any", facts[rule.source]), path) for path in ((rule.name,) if rule.name else usual))
+    return next((name for name in found if isinstance(name, str) and name), "")
 
 
 def app_of(play: Play, folder: Path, canaries: Canaries) -> App:

@@ -15,7 +15,7 @@ from oauthbroker.providers import Preset, presets
 from oauthbroker.testing import Canaries, TestClock
 from tests.kit.preset_coverage import unplayed
 from tests.kit.preset_plays import Play, Refusal, plays, programmes
-from tests.kit.preset_stage import Stage
+from tests.kit.preset_stage import Stage, account_name
 
 REFUSALS = [
     pytest.param(play, refusal, id=f"{play}: {refusal.at} {refusal.code} {number}")
@@ -71,6 +71,18 @@ def test_every_preset_has_a_play_and_every_play_a_preset():
 def test_every_quirk_of_a_preset_is_played(name: str):
     played = [play for play in plays() if play.provider == name]
     assert [] == unplayed(presets()[name], played)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_name_of_an_account_is_played(name: str):
+    named, played = set(), set()
+    for identity in (variant.identity for variant in presets()[name].variants().values()):
+        rules = {"user": identity.user, "global": identity.global_}
+        named |= {(mode, rule.name) for mode, rule in rules.items() if rule and rule.name}
+    for play in (it for it in plays() if it.provider == name):
+        rule = play.preset.identity.user if play.app.subject_mode == "user" else play.preset.identity.global_
+        played |= {(play.app.subject_mode, rule.name)} if rule and account_name(play, rule) else set()
+    assert named <= played
 
 
 @pytest.mark.parametrize("name", presets())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, urlsplit
 
 from oauthbroker.config.checks.app import RESERVED_OPTIONS
 from oauthbroker.config.checks.connect import sampled, unknown_param
@@ -11,6 +10,7 @@ from oauthbroker.config.problems import url_checks
 from oauthbroker.config.values.preset_endpoints import params_in, params_of_host, unused_parts
 from oauthbroker.config.values.preset_merge import MCP, Merged
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
+from oauthbroker.core.endpoint_query import parameters_in
 from oauthbroker.model.connection_facts import host_in
 from oauthbroker.model.provider_api import is_address, is_host_name
 from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback
@@ -59,8 +59,8 @@ def endpoint_problem(slot: str, said: str, reach: ProviderNetworks) -> tuple[str
     if slot == "authorization_url":  # browsers go there
         problem = url_checks.problem(said) or _plain_http(said, allowed=reach.loopback)
     else:
-        problem = fetched_problem(said, reach, query=slot == "user_info_url")
-    if problem is None and RESERVED_OPTIONS & _query_names(said):
+        problem = fetched_problem(said, reach, query=slot in {"user_info_url", "token_url"})
+    if problem is None and RESERVED_OPTIONS & {name.lower() for name in parameters_in(said)}:
         return "a query that names a parameter of ours", "remove it from the URL"
     return problem
 
@@ -87,10 +87,6 @@ def fetched_problem(url: str, reach: ProviderNetworks, *, query: bool) -> tuple[
     if problem is None and reach.refuses(url_checks.host_of(url)):
         return "an address inside your own network", "list its network in the Broker's providerNetworks"
     return problem
-
-
-def _query_names(url: str) -> set[str]:
-    return {name.lower() for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
 
 
 def _plain_http(url: str, *, allowed: bool) -> tuple[str, str] | None:

@@ -114,6 +114,17 @@ def test_an_endpoint_whose_query_names_the_brokers_own_parameters_is_refused(nam
     assert Code.APP_MISCONFIGURED == code_of(lambda: url_for(app))
 
 
+@pytest.mark.parametrize(
+    ("value", "is_taken"), [("authorize", True), ("e30.e30.", False), ("", False), ("https://id.example/jar", False)]
+)
+def test_an_endpoint_may_have_a_request_that_is_one_word_and_no_request_object(value, is_taken):
+    app = with_endpoints(authorization_url=f"https://id.example/authorize.php?request={value}")
+    if is_taken:
+        assert url_for(app).startswith("https://id.example/authorize.php?request=authorize&")
+    else:
+        assert Code.APP_MISCONFIGURED == code_of(lambda: url_for(app))
+
+
 def test_an_app_without_an_authorization_endpoint_is_refused():
     assert Code.APP_MISCONFIGURED == code_of(lambda: url_for(with_endpoints(authorization_url="")))
 

@@ -106,11 +106,9 @@ address and not a name.
 | provider | why |
 |---|---|
 | Fitbit | its Web API and its OAuth endpoints were to end in November 2026, says Google's page on the Google Health API; use `google` with that API's scopes |
-| Instagram | hands out tokens for an hour, and longer ones only in exchange at another host |
 | Snapchat | a well-kept client switches PKCE off for it, and nothing was found that says PKCE does no harm there. Where a preset here says `pkce: unknown` for that reason, its row says so: try it first |
-| BambooHR | its authorization endpoint wants a parameter `request`, which is that of RFC 9101 |
-| BigCommerce | the exchange has to repeat the parameters `context` and `scope` of the callback |
-| Etsy | every request of its API needs the client's id and secret in a header beside the token; `apiHeaders` fills in the id alone |
+| BigCommerce | its callback comes without `state`, which alone shows whose consent it is; and the exchange has to repeat `context` and `scope` of that callback |
+| Etsy | every request of its API needs the client's id and secret in a header beside the token; the broker puts no secret of a client into the requests of tools |
 | NetSuite | no answer names the person; an app says endpoints, and as its who-am-I endpoint a RESTlet that does |
 | Trello | OAuth 1 |
 
