@@ -20,6 +20,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.accounts import is_account
 from oauthbroker.personal import app_files
 from oauthbroker.personal.app_files import MCP, SECRET_KEY, Answers
+from oauthbroker.personal.command_lines import NO_ACCOUNT
 from oauthbroker.personal.key_place import use_keychain
 from oauthbroker.personal.local_broker import open_local_vault
 from oauthbroker.personal.places import PORT, Places
@@ -65,7 +66,7 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
     Each answer can be an option. Secrets are typed without echo, or read from stdin.
     """
     if account and not is_account(account):
-        raise Refused("--account is a name of up to 128 printable characters.")
+        raise Refused(NO_ACCOUNT)
     places = Places.of_user()
     places.prepare()
     if said := use_keychain(places):

@@ -15,8 +15,9 @@ from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.token_results import SessionOutcome
+from oauthbroker.personal.command_lines import command_for
 from oauthbroker.personal.local_broker import open_local
-from oauthbroker.personal.logins import Consent, LocalLogin, command_for, known_as
+from oauthbroker.personal.logins import Consent, LocalLogin, known_as
 from oauthbroker.personal.places import Places
 from oauthbroker.personal.serve_socket import serve_process
 from oauthbroker.records.grant_view import GrantView
@@ -56,7 +57,7 @@ async def log_in(places: Places, wanted: LoginWish, given: Given) -> Ended:
         there = await login.there()
         consent = await login.ask(replace=wanted.yes)
         if consent is None and there is not None:  # it works already
-            who = f"{login.ref} is connected as {known_as(there)}"
+            who = f"{login.named} is connected as {known_as(there)}"
             if not is_asking():
                 return Ended(there, f"{who} already. Another account in its place: --yes; beside it: --account NAME.")
             confirm(f"{who}. Connect another account in its place?", yes=False)
@@ -67,7 +68,7 @@ async def log_in(places: Places, wanted: LoginWish, given: Given) -> Ended:
             _check(login, await _agree(login, consent, wanted, places), there)
         view = await login.there()
         if view is None:
-            raise Refused(f"{login.ref} has ended meanwhile. Run: {command_for('login', wanted.name, wanted.account)}")
+            raise Refused(f"It has ended meanwhile. Run: {command_for('login', wanted.name, wanted.account)}")
         return Ended(view, _sentence(login, view))
 
 

@@ -14,7 +14,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.static_credential import CredentialField
 from oauthbroker.personal.app_files import Answers, host_for
-from oauthbroker.personal.logins import command_for
+from oauthbroker.personal.command_lines import one_account
 from oauthbroker.personal.places import Places
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.credentials import CredentialPreset, credential_presets
@@ -71,19 +71,11 @@ def read_secrets() -> tuple[str, ...]:
 
 def unknown(provider: str, places: Places) -> Refused:
     """Return the refusal of a word that names no provider, with the nearest one that does."""
-    if (refused := one_account("login", provider, places)) is not None:
-        return refused
+    if (said := one_account("login", provider)) and provider.partition("@")[0] in {*presets(), *places.names()}:
+        return Refused(said)
     meant = nearest(provider, {*presets(), *credential_presets(), *places.names()})
     hint = f"Did you mean {meant}? Run: oauthbroker login {meant}" if meant else "Presets: oauthbroker providers list"
     return Refused(f"No provider is called {provider}. {hint}")
-
-
-def one_account(verb: str, ref: str, places: Places) -> Refused | None:
-    """Return the refusal of `app@account`, as `status` prints it, with the option for it; None for another word."""
-    name, mark, account = ref.partition("@")
-    if not mark or name not in places.names():
-        return None
-    return Refused(f"{ref} is an account of {name}. Run: {command_for(verb, name, account)}")
 
 
 def new_app(provider: str, given: Given, callback: str) -> Answers:

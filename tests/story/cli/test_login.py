@@ -14,6 +14,7 @@ import oauthbroker
 from oauthbroker import BrokerError, Code
 from oauthbroker.personal import logins
 from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, leave
+from oauthbroker.testing.provider import FOREVER
 from tests.story.cli.login_kit import Person
 from tests.story.keys_kit import GOOD, NEWER, OF_BOB, KeyApi, key_api
 from tests.story.mcp_apps_kit import mcp_site
@@ -94,8 +95,8 @@ async def test_a_second_login_asks_before_another_account_takes_the_place(
     assert (0, True) == (replaced.code, identity(idp, "mallory") in replaced.out), replaced
 
     rows = (await asyncio.to_thread(person.type, "status")).out
-    assert [["oidc", identity(idp, "mallory")], ["oidc@work", bob]] == sorted(
-        row.split()[:2] for row in rows.splitlines()
+    assert [["oidc", "--account", "work", bob], ["oidc", identity(idp, "mallory"), "works", "not"]] == sorted(
+        row.split()[:4] for row in rows.splitlines()
     )
     work = oauthbroker.local("oidc", account="work")
     assert await asyncio.to_thread(work.token) != await asyncio.to_thread(oauthbroker.local("oidc").token)
@@ -132,6 +133,37 @@ async def test_logout_tells_the_provider_and_forget_leaves_nothing(person: Perso
     assert "Nothing is connected yet" in (await asyncio.to_thread(person.type, "status")).err
     with pytest.raises(BrokerError, match="There is no app for oidc"):
         await asyncio.to_thread(oauthbroker.local("oidc").token)
+
+
+async def test_a_provider_that_is_away_is_told_by_the_next_logout(person: Person, idp: IdentityProvider) -> None:
+    words = person.has_oidc(idp)
+    await person.log_in(idp, *words, "--stdin", stdin=person.secret)
+    await person.log_in(idp, "oidc", "--account", "work", who="bob")
+    idp.script.revoke.answer(503, times=FOREVER)
+    away = await asyncio.to_thread(person.type, "logout", "oidc", "--account", "")
+    assert 3 == away.code
+    assert "did not answer" in away.out
+    assert "tell it later: oauthbroker logout oidc --account ''" in away.out, "work stays"
+    rows = (await asyncio.to_thread(person.type, "status")).out.splitlines()
+    assert ["ended here" in row for row in rows] == ["--account work" not in row for row in rows], rows
+    kept = await asyncio.to_thread(person.type, "logout", "oidc", "--forget")
+    assert (3, True) == (kept.code, "its app stays" in kept.out), kept
+    assert ["oidc"] == person.places.names()
+    idp.script.revoke.reset()
+    told = idp.count("revoke")
+    again = await asyncio.to_thread(person.type, "logout", "oidc")
+    assert (0, 2) == (again.code, again.out.count("ended here and at the provider")), again
+    assert told < idp.count("revoke")
+    assert "oauthbroker login oidc" in (await asyncio.to_thread(person.type, "status")).out
+
+    await person.log_in(idp, "oidc")
+    idp.script.revoke.answer(400, {"error": "invalid_client"}, times=FOREVER)
+    refused = await asyncio.to_thread(person.type, "logout", "oidc")
+    assert (3, True) == (refused.code, "refused; look there" in refused.out), refused
+    forgotten = await asyncio.to_thread(person.type, "logout", "oidc", "--forget", "--yes")
+    assert (3, True) == (forgotten.code, "end it there, in the settings of your account" in forgotten.out), forgotten
+    assert "oauthbroker logout" not in forgotten.out
+    assert [] == person.places.names()
 
 
 GITHUB = {"apiVersion": "agents.example.io/v1alpha1", "kind": "OAuthApp", "metadata": {"name": "github"}}
