@@ -8,17 +8,20 @@ from typing import Annotated
 import typer
 
 from oauthbroker.cli.grants.grants_revoke import OUTCOME_TEXTS
-from oauthbroker.cli.login.questions import one_account
 from oauthbroker.cli.output.json_output import say
-from oauthbroker.cli.output.options import AsJson
+from oauthbroker.cli.output.options import AsJson, Yes
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.spelling import nearest
+from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.local_turn import SUBJECT
 from oauthbroker.personal.app_files import remove_app
+from oauthbroker.personal.command_lines import logout_of, named, one_account
 from oauthbroker.personal.local_broker import open_local, open_local_vault
 from oauthbroker.personal.logins import connections, end
 from oauthbroker.personal.places import Places
+from oauthbroker.personal.serve_socket import serve_process
+from oauthbroker.revocation.pending_revocations import RevocationOutcome
 
 app = typer.Typer(add_completion=False)
 LEFT_TO_TELL = 3
@@ -29,52 +32,72 @@ def logout_command(
     provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="The app, as `status` lists it.")],
     account: Annotated[str | None, typer.Option(help="One of several accounts; all of them without it.")] = None,
     forget: Annotated[bool, typer.Option("--forget", help="Remove the app and its secret, too.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """End your own connection, here and at the provider.
 
-    Says what the provider knows of it. Exit status 3: it ended here, and the provider has still to be told.
+    Says what the provider knows of it. Exit status 3: it ended here, and the provider has still to be told. Type it
+    again for that.
     """
     places = Places.of_user()
     places.check()
     if provider not in places.names():
-        raise one_account("logout", provider, places) or _unknown(provider, places)
+        raise _unknown(provider, places)
     if forget and account is not None:
         raise Refused("--forget removes the app of all accounts. Leave out --account, or --forget.")
-    lines, left = asyncio.run(_end(places, provider, account))
-    if forget:
+    lines, left = asyncio.run(_end(places, provider, account, keeps=not (forget and yes)))
+    if forget and left and not yes:
+        lines.append(f"{provider}: its app stays, because the provider is told with it; --yes forgets it nonetheless")
+    elif forget:
         asyncio.run(_forget(places, provider))
         lines.append(f"{provider}: its app and its secret are removed here; the provider still lists the app")
-    say("\n".join(lines), {"app": provider, "ended": lines, "forgotten": forget}, as_json=as_json)
+    document = {"app": provider, "ended": lines, "forgotten": provider not in places.names()}
+    say("\n".join(lines), document, as_json=as_json)
     if left:
         raise typer.Exit(LEFT_TO_TELL)
 
 
 def _unknown(provider: str, places: Places) -> Refused:
+    if (said := one_account("logout", provider)) and provider.partition("@")[0] in places.names():
+        return Refused(said)
     meant = nearest(provider, places.names())
     hint = f"Did you mean {meant}? Run: oauthbroker logout {meant}" if meant else "Your apps: oauthbroker status"
     return Refused(f"There is no app {provider} here. {hint}")
 
 
-async def _end(places: Places, name: str, account: str | None) -> tuple[list[str], bool]:
-    """End the connections. Return what to say of each, and whether a provider has still to be told."""
+async def _end(places: Places, name: str, account: str | None, *, keeps: bool) -> tuple[list[str], bool]:
+    """End the connections. Return what to say of each, and whether a provider has still to be told. `keeps`: the app
+    stays, so that it can be."""
     lines, left = list[str](), False
     async with open_local(places, only={name}) as running:
-        pages = running.parts.apps[name].credential
-        for view in [each.view async for each in connections(running, name)]:
+        app = running.parts.apps[name]
+        found = [each.view async for each in connections(running, name)]
+        for view in found:
             if account is not None and view.account != account:
                 continue
-            outcome = await end(running, GrantKey(name, SUBJECT, view.account)) or "done"
-            text = OUTCOME_TEXTS[outcome]
-            if pages is not None:
-                where = ", ".join(pages.places) or "in the settings of the account"
-                text = f"ended here; the key still works at the provider until it is ended there: {where}"
-            lines.append(f"{view.key.connection}: {text}")
+            outcome = await end(running, GrantKey(name, SUBJECT, view.account))
+            serve, again = serve_process(places), logout_of(name, view.account, alone=len(found) == 1)
+            tells = f"{serve}, tells it as soon as it can" if serve else f"tell it later: {again}"
+            text = _said(app, outcome, tells if keeps else "end it there, in the settings of your account")
+            lines.append(f"{named(name, view.account)}: {text}")
             left = left or outcome in {"later", "refused"}
     if not lines:
-        which = name if account is None else f"{name}@{account}"
-        lines.append(f"{which}: nothing is connected")
+        lines.append(f"{named(name, account or '')}: nothing is connected")
     return lines, left
+
+
+def _said(app: App, outcome: RevocationOutcome, tells: str) -> str:
+    """Return how a connection of an app ended. `tells` is said where the provider has still to be told."""
+    if app.credential is not None:
+        where = ", ".join(app.credential.places) or "in the settings of the account"
+        return f"ended here; the key still works at the provider until it is ended there: {where}"
+    match outcome:
+        case "later":
+            return f"ended here; {app.display_name} did not answer, or the app has another client now; {tells}"
+        case "refused":
+            return f"ended here; {app.display_name} refused; look there at the app's client and secret; {tells}"
+    return OUTCOME_TEXTS[outcome]
 
 
 async def _forget(places: Places, name: str) -> None:

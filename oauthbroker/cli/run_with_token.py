@@ -12,7 +12,17 @@ import typer
 from typer.core import TyperCommand
 
 from oauthbroker.cli.output.options import AsJson
-from oauthbroker.cli.turn_call import AppArgument, Lifetime, Scopes, is_of_turn, own_connection, own_refusals, token_for
+from oauthbroker.cli.turn_call import (
+    Account,
+    AppArgument,
+    Lifetime,
+    Scopes,
+    call_of,
+    is_of_turn,
+    own_connection,
+    own_refusals,
+    token_for,
+)
 from oauthbroker.client.address import KEY, TURN_TOKEN
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
@@ -50,6 +60,7 @@ def run_command(
     descriptor: Annotated[
         int | None, typer.Option("--fd", help="Give the token by this file descriptor instead.")
     ] = None,
+    account: Account = None,
     scopes: Scopes = None,
     min_ttl: Lifetime = None,
     as_json: AsJson = False,
@@ -70,12 +81,13 @@ def run_command(
     if descriptor is not None and descriptor < 3:
         raise Refused("--fd takes a number above 2: 0 to 2 are the command's own input and output.")
     variables = {name: value for name, value in os.environ.items() if name not in OURS}
-    values = _key_values(app_name, as_json=as_json)
+    ref = call_of("run", app_name, account)
+    values = _key_values(ref, as_json=as_json)
     if values and (env is not None or descriptor is not None):
         raise Refused("A key goes into the variables that its app names, and not by --env or --fd.")
     if not values:
         wanted = env is None and descriptor is None
-        ready, names = token_for(app_name, scopes, min_ttl, as_json=as_json, named=wanted)
+        ready, names = token_for(ref, scopes, min_ttl, as_json=as_json, named=wanted)
         if descriptor is not None:
             _put(ready.access_token, descriptor)
         else:
@@ -83,14 +95,14 @@ def run_command(
     _become(words, variables | {name: value.reveal() for name, value in values.items()})
 
 
-def _key_values(app_name: str, *, as_json: bool) -> dict[str, Secret]:
+def _key_values(ref: str, *, as_json: bool) -> dict[str, Secret]:
     """Return the values of the person's own key by their variables. Empty for an app with tokens."""
     if is_of_turn():  # a turn is never handed a key
         return {}
     from oauthbroker.personal.handed_out import key_values
 
     with own_refusals(as_json=as_json):
-        return key_values(own_connection(app_name))
+        return key_values(own_connection(ref))
 
 
 def _variables(env: str | None, names: tuple[str, ...]) -> list[str]:

@@ -12,9 +12,10 @@ from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import AsJson
 from oauthbroker.cli.output.tables import columns
 from oauthbroker.core.clock import SystemClock, printed
+from oauthbroker.personal.command_lines import command_for, logout_of, named
 from oauthbroker.personal.key_place import place_of_key
 from oauthbroker.personal.local_broker import open_local
-from oauthbroker.personal.logins import Connection, command_for, connections, known_as
+from oauthbroker.personal.logins import Connection, connections, known_as
 from oauthbroker.personal.places import Places
 from oauthbroker.web.html.readable_times import relative_time
 from oauthbroker.web.words import CONNECTIONS
@@ -27,8 +28,8 @@ NONE = "Nothing is connected yet. Begin with: oauthbroker login github (or anoth
 def status_command(as_json: AsJson = False) -> None:
     """List your own connections.
 
-    Each line has the app, the account, whether it works as far as the store knows, and its last use. No provider is
-    asked. A line on stderr says where the key of the store is.
+    Each line has the words that name it, the account, whether it works as far as the store knows, and its last use.
+    No provider is asked. A line on stderr says where the key of the store is.
     """
     places = Places.of_user()
     places.check()
@@ -36,7 +37,8 @@ def status_command(as_json: AsJson = False) -> None:
     if as_json:
         answer([_document(name, each) for name, each in found])
     elif found:
-        rows = [_row(name, each) for name, each in found]
+        apps = [name for name, _ in found]
+        rows = [_row(name, each, alone=apps.count(name) == 1) for name, each in found]
         typer.echo(columns(("",) * 4, rows).partition("\n")[2])
         typer.echo(place_of_key(places), err=True)
     else:
@@ -53,14 +55,16 @@ async def _found(places: Places) -> list[tuple[str, Connection | None]]:
     return found
 
 
-def _row(name: str, found: Connection | None) -> tuple[str, str, str, str]:
+def _row(name: str, found: Connection | None, *, alone: bool) -> tuple[str, str, str, str]:
     if found is None:
         return name, "-", command_for("login", name), ""
-    ref, who = found.view.key.connection, known_as(found.view)
+    account, who = found.view.account, known_as(found.view)
+    if found.state == "ended here":
+        return named(name, account), who, found.state, logout_of(name, account, alone=alone)
     if found.state != "works":
-        return ref, who, found.state, command_for("login", name, found.view.account)
+        return named(name, account), who, found.state, command_for("login", name, account)
     used = f"used {_ago(found.used_at)}" if found.used_at is not None else "not used yet"
-    return ref, who, found.state, used
+    return named(name, account), who, found.state, used
 
 
 def _ago(moment: datetime) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson
-from oauthbroker.cli.turn_call import AppArgument, Lifetime, Scopes, token_for
+from oauthbroker.cli.turn_call import Account, AppArgument, Lifetime, Scopes, call_of, token_for
 from oauthbroker.core.refused import Refused
 
 app = typer.Typer(add_completion=False)
@@ -20,7 +20,12 @@ Show = Annotated[bool, typer.Option("--show", help="Print it on a terminal, too.
 
 @app.command("token")
 def token_command(
-    app_name: AppArgument, scopes: Scopes = None, min_ttl: Lifetime = None, show: Show = False, as_json: AsJson = False
+    app_name: AppArgument,
+    account: Account = None,
+    scopes: Scopes = None,
+    min_ttl: Lifetime = None,
+    show: Show = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print an access token on stdout, for a script.
 
@@ -33,5 +38,5 @@ def token_command(
             "No token is printed on a terminal, which would keep it: use $(oauthbroker token ...), "
             "`oauthbroker run APP -- COMMAND`, or --show."
         )
-    ready, _ = token_for(app_name, scopes, min_ttl, as_json=as_json)
+    ready, _ = token_for(call_of("token", app_name, account), scopes, min_ttl, as_json=as_json)
     say(ready.access_token.reveal(), ready.to_json(), as_json=as_json)

@@ -17,14 +17,17 @@ from oauthbroker.cli.output.tables import shown
 from oauthbroker.client.address import TURN_TOKEN, URL
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import REFUSED, Refused
+from oauthbroker.model.accounts import is_account
 from oauthbroker.model.token_request import call_ref, split_ref
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.personal.command_lines import NO_ACCOUNT, one_account
 
 if TYPE_CHECKING:
     from oauthbroker.personal.connection import LocalConnection
 
 UNAVAILABLE, ASK_A_PERSON = 69, 75  # EX_UNAVAILABLE and EX_TEMPFAIL of sysexits.h
-AppArgument = Annotated[str, typer.Argument(metavar="APP", help="The app: its name, NAME@ACCOUNT, or OAuthApp/NAME.")]
+AppArgument = Annotated[str, typer.Argument(metavar="APP", help="The app: its name, or OAuthApp/NAME.")]
+Account = Annotated[str | None, typer.Option(help="One of several accounts.")]
 Scopes = Annotated[list[str] | None, typer.Option("--scope", help="Ask for this scope; repeat it for more.")]
 Lifetime = Annotated[int | None, typer.Option("--min-ttl", min=0, help="Seconds that the token must still be valid.")]
 
@@ -35,16 +38,25 @@ def is_of_turn() -> bool:
     return TURN_TOKEN in os.environ or URL in os.environ
 
 
-def own_connection(app: str) -> LocalConnection:
-    """Return the person's own connection: `APP`, or `APP@ACCOUNT`."""
+def call_of(verb: str, app: str, account: str | None) -> str:
+    """Return what a token call names. Raises Refused for `NAME@ACCOUNT`, with the option for it."""
+    if said := one_account(verb, app):
+        raise Refused(said)
+    if account and not is_account(account):
+        raise Refused(NO_ACCOUNT)
+    return app if account is None else call_ref(app, account)
+
+
+def own_connection(ref: str) -> LocalConnection:
+    """Return the person's own connection of what a call names."""
     from oauthbroker.personal.connection import local
 
-    name, account = split_ref(call_ref(app))
+    name, account = split_ref(call_ref(ref))
     return local(name, account=account)
 
 
 def token_for(
-    app: str, scopes: list[str] | None, min_ttl: int | None, *, as_json: bool, named: bool = False
+    ref: str, scopes: list[str] | None, min_ttl: int | None, *, as_json: bool, named: bool = False
 ) -> tuple[Ready, tuple[str, ...]]:
     """Return the token and, if `named`, the variables in which programs look for it. Without a token, say on stderr
     what to do and end the command.
@@ -52,8 +64,8 @@ def token_for(
     The turn token alone says whose token it is. Raises Refused for an environment that has only a part of a turn.
     """
     if not is_of_turn():
-        return _own_token(app, scopes, min_ttl, as_json=as_json)
-    result, variables = asyncio.run(_ask(app, scopes, min_ttl, named=named))
+        return _own_token(ref, scopes, min_ttl, as_json=as_json)
+    result, variables = asyncio.run(_ask(ref, scopes, min_ttl, named=named))
     if isinstance(result, Ready):
         return result, variables
     if as_json:
@@ -80,16 +92,16 @@ def own_refusals(*, as_json: bool) -> Iterator[None]:
 
 
 def _own_token(
-    app: str, scopes: list[str] | None, min_ttl: int | None, *, as_json: bool
+    ref: str, scopes: list[str] | None, min_ttl: int | None, *, as_json: bool
 ) -> tuple[Ready, tuple[str, ...]]:
     from oauthbroker.personal.handed_out import token_of
 
     with own_refusals(as_json=as_json):
-        return token_of(own_connection(app), scopes or None, min_ttl)
+        return token_of(own_connection(ref), scopes or None, min_ttl)
 
 
 async def _ask(
-    app: str, scopes: list[str] | None, min_ttl: int | None, *, named: bool
+    ref: str, scopes: list[str] | None, min_ttl: int | None, *, named: bool
 ) -> tuple[TokenResult, tuple[str, ...]]:
     from oauthbroker.client.tool import OAuth
 
@@ -99,9 +111,9 @@ async def _ask(
         problem = str(wrong)
     else:
         async with client:
-            result = await client.get_access_token(app, scopes or None, min_ttl)
+            result = await client.get_access_token(ref, scopes or None, min_ttl)
             apps = await client.apps() if named and isinstance(result, Ready) else []
-            return result, next((each.environment for each in apps if each.name == split_ref(call_ref(app))[0]), ())
+            return result, next((each.environment for each in apps if each.name == split_ref(call_ref(ref))[0]), ())
     raise Refused(
         f"The environment names no broker and turn: {problem}. The runtime sets {URL} and {TURN_TOKEN} for each tool. "
         f"Without them this command uses your own connection."

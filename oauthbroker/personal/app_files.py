@@ -21,6 +21,7 @@ from oauthbroker.providers import presets
 
 API_VERSION = "agents.example.io/v1alpha1"
 SECRET_KEY = "client_secret"
+PUBLIC = ("authMethod", "none")  # of a client without a secret
 MCP = "mcp"
 NAMED_LOCALHOST = frozenset({"microsoft"})  # takes a callback without https at the name `localhost` alone
 
@@ -52,8 +53,7 @@ class Answers:
         return {"apiVersion": API_VERSION, "kind": self.kind, "metadata": {"name": name}, "spec": spec}
 
     def _oauth_app(self, name: str) -> dict[str, Any]:
-        source = {"valueFrom": {"secretRef": {"ref": f"Secret/{name}", "key": SECRET_KEY}}}
-        proof = {"authMethod": "none"} if self.secret is None else {"clientSecret": source}
+        proof: dict[str, Any] = dict([PUBLIC]) if self.secret is None else {"clientSecret": secret_of(name)}
         client = {"client": {"clientId": self.client_id, **proof}} if self.client_id else {}
         issuer: dict[str, Any] = {"endpoints": {"issuer": self.issuer}} if self.issuer else {}
         if self.issuer and not presets()[self.provider].api_hosts:  # `.client()` sends the token nowhere else
@@ -67,6 +67,11 @@ class Answers:
         if self.kind != "OAuthApp" or rule is None or rule.template:
             return {}
         return {"identity": {"user": {"template": f"{name}:user:{{sub}}"}}}
+
+
+def secret_of(name: str) -> dict[str, Any]:
+    """Return where an app's resource finds the secret of its client."""
+    return {"valueFrom": {"secretRef": {"ref": f"Secret/{name}", "key": SECRET_KEY}}}
 
 
 def _host_of(issuer: str) -> str:
@@ -88,13 +93,13 @@ def write_app(places: Places, name: str, resource: Mapping[str, Any]) -> None:
     """Check an app, then write its file in one step. Raises Refused as `check_app`."""
     check_app(places, resource)
     write_schema(places.config)
-    _write(places.app_file(name), _text(resource))
+    _write(places.app_file(name), text_of(resource))
 
 
 def check_app(places: Places, resource: Mapping[str, Any]) -> None:
     """Check an app as a server does. Raises Refused with each problem."""
     with TemporaryDirectory() as folder:
-        Path(folder, "bundle.yaml").write_text(f"{_text(_broker(places))}---\n{_text(resource)}", "utf-8")
+        Path(folder, "bundle.yaml").write_text(f"{text_of(_broker(places))}---\n{text_of(resource)}", "utf-8")
         try:
             load(folder)
         except ConfigInvalidError as refused:
@@ -119,7 +124,7 @@ def write_broker(places: Places, *, host: str = "127.0.0.1", port: int = PORT) -
     if wanted.items() <= broker["spec"].items():
         return
     broker["spec"] |= wanted
-    _write(places.broker_file, _text(broker))
+    _write(places.broker_file, text_of(broker))
 
 
 def keys_of(places: Places) -> Any:
@@ -131,7 +136,7 @@ def write_keys(places: Places, keys: Mapping[str, Any]) -> None:
     """Say where the key is, durably: the old place is cleared next."""
     broker = _broker(places)
     broker["spec"]["keys"] = dict(keys)
-    _write(places.broker_file, _text(broker))
+    _write(places.broker_file, text_of(broker))
 
 
 def port_of(places: Places) -> int:
@@ -165,7 +170,7 @@ def _read(path: Path) -> dict[str, Any]:
     raise Refused(f"{path} is no YAML of one resource. Mend it, or move it away.")
 
 
-def _text(resource: Mapping[str, Any]) -> str:
+def text_of(resource: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(resource), sort_keys=False, allow_unicode=True)
 
 

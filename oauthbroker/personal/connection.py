@@ -16,8 +16,8 @@ from oauthbroker.injection.errors import AuthorizationRequiredError
 from oauthbroker.model.apps import App
 from oauthbroker.model.local_turn import local_turn
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.personal.command_lines import command_for, named
 from oauthbroker.personal.local_broker import open_local
-from oauthbroker.personal.logins import command_for
 from oauthbroker.personal.places import Places
 from oauthbroker.tokens.context import OAuthContext
 from oauthbroker.tokens.manager import OAuthManager
@@ -100,7 +100,9 @@ class LocalConnection:
         places = Places.of_user()
         places.check()
         if self.app not in places.names():
-            raise LocalRefusedError(Code.OAUTH_APP_NOT_FOUND, self._advice("There is no app"))
+            name, mark, account = self.app.partition("@")
+            text = f"{self.app} is an account of {name}. Write oauthbroker.local({name!r}, account={account!r})."
+            raise LocalRefusedError(Code.OAUTH_APP_NOT_FOUND, text if mark else self._advice("There is no app"))
         async with open_local(places, only={self.app}) as running:
             oauth, parts = running.broker.oauth(local_turn(self.app, self.account)), running.parts
             yield _Opened(oauth, parts.apps[self.app], parts.manager)
@@ -148,7 +150,7 @@ class LocalConnection:
             raise LocalRefusedError(result.code, result.message)
 
     def _advice(self, what: str) -> str:
-        return f"{what} for {self.ref}. Run: {command_for('login', self.app, self.account)}"
+        return f"{what} for {named(self.app, self.account)}. Run: {command_for('login', self.app, self.account)}"
 
 
 @contextmanager

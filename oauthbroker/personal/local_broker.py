@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.grants.grants import Vault
 from oauthbroker.model.settings import Settings
+from oauthbroker.personal.app_changes import AppChange
 from oauthbroker.personal.key_place import locked
 from oauthbroker.personal.places import Places
 from oauthbroker.wiring import init_store, open_vault, with_keys
@@ -31,22 +32,22 @@ class QuietLog:
 
 @asynccontextmanager
 async def open_local(
-    places: Places | None = None, *, only: Collection[str] | None = None, background: bool = False
+    places: Places | None = None,
+    *,
+    only: Collection[str] | None = None,
+    background: bool = False,
+    change: AppChange | None = None,
 ) -> AsyncIterator[Running]:
     """Run a broker over the places for the block, its store made if it is new. `only`, `background` as `open_broker`
-    has them. Raises Refused for a place that another user could have written, and store codes."""
+    has them; `change` is tried in place of the app that it changes. Raises Refused for a place that another user could
+    have written, and store codes."""
     places = places or Places.of_user()
     _made(places)
-    opened = open_running(
-        places.config,
-        env=environment_without_keys(),
-        clock=SystemClock(),
-        log=QuietLog(),
-        background=background,
-        only=only,
-    )
-    async with opened as running:
-        yield running
+    env = environment_without_keys()
+    with nullcontext((places.config, env)) if change is None else change.tried(places, env) as (config, values):
+        opened = open_running(config, env=values, clock=SystemClock(), log=QuietLog(), background=background, only=only)
+        async with opened as running:
+            yield running
 
 
 @asynccontextmanager

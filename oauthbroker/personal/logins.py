@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,12 +14,13 @@ from oauthbroker.model.connect_links import connect_link
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.local_turn import AGENT, SUBJECT, local_turn
 from oauthbroker.model.token_results import AuthorizationRequired, DevicePrompt, Failed, SessionOutcome, TokenResult
+from oauthbroker.personal.command_lines import named
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.revocation.pending_revocations import RevocationOutcome
 from oauthbroker.wiring.running import Running
 
 CONSENT_SECONDS: Final = 900.0
-State = Literal["works", "needs login", "key rejected"]
+State = Literal["works", "needs login", "key rejected", "ended here"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Consent:
 
 
 class Connection(NamedTuple):
-    """One connection as `status` shows it."""
+    """One connection as `status` shows it. `ended here`: its provider has still to be told."""
 
     view: GrantView
     state: State
@@ -59,6 +59,10 @@ class LocalLogin:
     @property
     def ref(self) -> str:
         return self.key.connection
+
+    @property
+    def named(self) -> str:
+        return named(self.app.name, self.account)
 
     async def there(self) -> GrantView | None:
         """Return the connection that is there; None if there is none, or it has ended."""
@@ -118,28 +122,28 @@ class LocalLogin:
 
 
 async def connections(running: Running, name: str) -> AsyncIterator[Connection]:
-    """Yield the connections of an app, each with its last use."""
+    """Yield the connections of an app, each with its last use, and those of which the provider has still to be told."""
     parts = running.parts
     async for view in parts.grants.views(name, SUBJECT):
-        if not view.revoked:
+        if not view.revoked or view.revocation_pending:
             used = await parts.uses.last(view.id)
             yield Connection(view, _state(view), used.at if used is not None else None)
 
 
-async def end(running: Running, key: GrantKey) -> RevocationOutcome | None:
-    """End a connection here, and at the provider where that can be told. None if there was none."""
-    return await running.parts.grants.revoke(key.app, key.subject, key.account)
+async def end(running: Running, key: GrantKey) -> RevocationOutcome:
+    """End a connection here, and tell the provider of it, also of one that ended before. Raises BrokerError."""
+    figures = await running.parts.grants.revoke_each([key])
+    if key in figures.failed:
+        raise BrokerError(figures.failed[key])
+    return figures.outcomes[key]
 
 
 def _state(view: GrantView) -> State:
+    if view.revoked:
+        return "ended here"
     if view.health != "again":
         return "works"
     return "key rejected" if view.slots else "needs login"
-
-
-def command_for(verb: str, app: str, account: str = "") -> str:
-    """Return the command to type for one account of an app; `verb` is login or logout."""
-    return f"oauthbroker {verb} {app}" + (f" --account {shlex.quote(account)}" if account else "")
 
 
 def known_as(view: GrantView) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from oauthbroker.cli.login import questions
 from oauthbroker.cli.login.consent import LoginWish, is_remote, log_in
-from oauthbroker.cli.login.questions import Given, note
+from oauthbroker.cli.login.questions import Given, is_asking, note
 from oauthbroker.cli.output.completion_words import preset_names
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson, Yes
@@ -19,7 +19,9 @@ from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.accounts import is_account
 from oauthbroker.personal import app_files
-from oauthbroker.personal.app_files import MCP, SECRET_KEY, Answers
+from oauthbroker.personal.app_changes import AppChange
+from oauthbroker.personal.app_files import MCP, Answers
+from oauthbroker.personal.command_lines import NO_ACCOUNT
 from oauthbroker.personal.key_place import use_keychain
 from oauthbroker.personal.local_broker import open_local_vault
 from oauthbroker.personal.places import PORT, Places
@@ -65,7 +67,7 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
     Each answer can be an option. Secrets are typed without echo, or read from stdin.
     """
     if account and not is_account(account):
-        raise Refused("--account is a name of up to 128 printable characters.")
+        raise Refused(NO_ACCOUNT)
     places = Places.of_user()
     places.prepare()
     if said := use_keychain(places):
@@ -80,10 +82,10 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
         key=key,
         port=port or app_files.port_of(places),
     )
-    name = _app(places, provider, given)
+    name, change = _app(places, provider, given)
     wanted = LoginWish(name, account, not (no_browser or given.remote), yes)
     try:
-        ended = asyncio.run(log_in(places, wanted, given))
+        ended = asyncio.run(log_in(places, wanted, given, change))
     except KeyboardInterrupt:
         raise typer.Abort from None
     document: dict[str, Any] = {"app": name, "identity": ended.view.identity, "scopes": list(ended.view.scopes)}
@@ -97,35 +99,53 @@ def _param(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _app(places: Places, provider: str, given: Given) -> str:
-    """Return the name of the app to connect, made or changed as the person says."""
+def _app(places: Places, provider: str, given: Given) -> tuple[str, AppChange | None]:
+    """Return the name of the app to connect, made as the person says, or what they change of one that works."""
     if "://" in provider:
         return _mcp_app(places, provider, given)
     if provider in places.names():
-        _change(places, provider, given)
-        return provider
+        return provider, _change(places, provider, given, proven=asyncio.run(_is_proven(places, provider)))
     if provider not in {*presets(), *credential_presets()}:
         raise questions.unknown(provider, places)
     callback = questions.callback_of(provider, provider, given.port)
     _write(places, provider, questions.new_app(provider, given, callback), given)
-    return provider
+    return provider, None
 
 
-def _change(places: Places, name: str, given: Given) -> None:
-    """Change what the command line says of an app that is there."""
+async def _is_proven(places: Places, name: str) -> bool:
+    """Return whether the app has ever been connected: its client is right then."""
+    async with open_local_vault(places) as vault:
+        async for _ in vault.grants.views(name):
+            return True
+    return False
+
+
+def _change(places: Places, name: str, given: Given, *, proven: bool) -> AppChange | None:
+    """Return what the person changes of an app that works. One that never did is changed at once, and at a terminal
+    its values are asked for again: there may be a wrong one among them."""
     resource = app_files.read_app(places, name)
-    app_files.write_broker(places, host=app_files.host_for(resource["spec"].get("provider", "")), port=given.port)
-    if resource["kind"] != "OAuthApp":
-        return
-    secret = Secret("".join(given.secrets)) if given.secrets else None
-    if secret is not None:
-        asyncio.run(_keep(places, name, secret))
-    if given.changes:
-        app_files.write_app(places, name, questions.changed(resource, given))
+    provider = resource["spec"].get("provider", "")
+    if not proven and is_asking():
+        given = questions.asked_again(resource, given, questions.callback_of(name, provider, given.port))
+    app_files.write_broker(places, host=app_files.host_for(provider), port=given.port)
+    is_client = resource["kind"] == "OAuthApp"
+    secret = _secret(given) if is_client else None
+    if secret is None and not given.changes:
+        return None
+    change = AppChange(name, questions.changed(resource, given, has_secret=secret is not None), secret)
+    app_files.check_app(places, change.resource)
+    if proven:
+        return change
+    asyncio.run(_keep(places, change))
+    return None
 
 
-def _mcp_app(places: Places, url: str, given: Given) -> str:
-    """Return the app of an MCP server, which says itself how users sign in."""
+def _secret(given: Given) -> Secret | None:
+    return Secret("".join(given.secrets)) if given.secrets else None
+
+
+def _mcp_app(places: Places, url: str, given: Given) -> tuple[str, AppChange | None]:
+    """Return the same of an MCP server, which says itself how users sign in."""
     try:
         facts = asyncio.run(look_at_mcp_server(url, (), places.config))
     except BrokerError as error:
@@ -135,18 +155,19 @@ def _mcp_app(places: Places, url: str, given: Given) -> str:
     raise Refused(f"{url} is no MCP server that can be used: {refused}")
 
 
-def _app_of_server(places: Places, url: str, facts: McpServerFacts, given: Given) -> str:
+def _app_of_server(places: Places, url: str, facts: McpServerFacts, given: Given) -> tuple[str, AppChange | None]:
     name, number = facts.app_name, 1
     while name in places.names():
         if app_files.read_app(places, name)["spec"].get("mcp", {}).get("url") == facts.url:
-            _change(places, name, given)
-            return name
+            if asyncio.run(_is_proven(places, name)):
+                return name, _change(places, name, given, proven=True)
+            break  # it never worked, and is made anew
         number += 1
         name = f"{facts.app_name}-{number}"
     members = dict(facts.app_members)
     scopes = given.scopes if given.scopes is not None else tuple(members.pop("scopes"))
     members.pop("scopes", None)
-    answers = Answers(provider=MCP, scopes=scopes, mcp=members, client_id=given.client_id)
+    answers = Answers(provider=MCP, scopes=scopes, mcp=members, client_id=given.client_id, secret=_secret(given))
     if facts.registration == "byHand" and not given.client_id:
         callback = questions.callback_of(name, MCP, given.port)
         raise Refused(
@@ -154,7 +175,7 @@ def _app_of_server(places: Places, url: str, facts: McpServerFacts, given: Given
             f"run: oauthbroker login {url} --client-id ID"
         )
     _write(places, name, answers, given)
-    return name
+    return name, None
 
 
 def _write(places: Places, name: str, answers: Answers, given: Given) -> None:
@@ -162,12 +183,11 @@ def _write(places: Places, name: str, answers: Answers, given: Given) -> None:
     app_files.write_broker(places, host=app_files.host_for(answers.provider), port=given.port)
     resource = answers.resource(name)
     app_files.check_app(places, resource)
+    asyncio.run(_keep(places, AppChange(name, resource, answers.secret)))
     if answers.secret is not None:
-        asyncio.run(_keep(places, name, answers.secret))
         note(f"  The secret is sealed in {places.store}")
-    app_files.write_app(places, name, resource)
 
 
-async def _keep(places: Places, name: str, secret: Secret) -> None:
+async def _keep(places: Places, change: AppChange) -> None:
     async with open_local_vault(places) as vault:
-        await vault.secrets.put(name, SECRET_KEY, secret)
+        await change.keep(places, vault.secrets)

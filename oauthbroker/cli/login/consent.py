@@ -15,8 +15,10 @@ from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.token_results import SessionOutcome
+from oauthbroker.personal.app_changes import AppChange
+from oauthbroker.personal.command_lines import command_for
 from oauthbroker.personal.local_broker import open_local
-from oauthbroker.personal.logins import Consent, LocalLogin, command_for, known_as
+from oauthbroker.personal.logins import Consent, LocalLogin, known_as
 from oauthbroker.personal.places import Places
 from oauthbroker.personal.serve_socket import serve_process
 from oauthbroker.records.grant_view import GrantView
@@ -49,25 +51,29 @@ def is_remote() -> bool:
     return sys.platform.startswith("linux") and not has_display
 
 
-async def log_in(places: Places, wanted: LoginWish, given: Given) -> Ended:
-    """Connect an app of these places. Raises Refused and BrokerError; nothing is connected then."""
-    async with open_local(places, only={wanted.name}, background=True) as running:
+async def log_in(places: Places, wanted: LoginWish, given: Given, change: AppChange | None) -> Ended:
+    """Connect an app of these places, with a change of it that is kept if this goes well. Raises Refused and
+    BrokerError; nothing is connected and changed then."""
+    async with open_local(places, only={wanted.name}, background=True, change=change) as running:
         login = LocalLogin.of(running, wanted.name, wanted.account)
         there = await login.there()
         consent = await login.ask(replace=wanted.yes)
         if consent is None and there is not None:  # it works already
-            who = f"{login.ref} is connected as {known_as(there)}"
+            who = f"{login.named} is connected as {known_as(there)}"
             if not is_asking():
-                return Ended(there, f"{who} already. Another account in its place: --yes; beside it: --account NAME.")
+                more = "Another account or client in its place: --yes; beside it: --account NAME."
+                return Ended(there, f"{who} already. {more}")
             confirm(f"{who}. Connect another account in its place?", yes=False)
             consent = await login.ask(replace=True)
         if consent is not None and login.app.credential is not None:
             await _type(login, consent, given)
         elif consent is not None:
             _check(login, await _agree(login, consent, wanted, places), there)
+        if change is not None:
+            await change.keep(places, running.broker.secrets)
         view = await login.there()
         if view is None:
-            raise Refused(f"{login.ref} has ended meanwhile. Run: {command_for('login', wanted.name, wanted.account)}")
+            raise Refused(f"It has ended meanwhile. Run: {command_for('login', wanted.name, wanted.account)}")
         return Ended(view, _sentence(login, view))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import typer
@@ -13,8 +14,8 @@ from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.static_credential import CredentialField
-from oauthbroker.personal.app_files import Answers, host_for
-from oauthbroker.personal.logins import command_for
+from oauthbroker.personal.app_files import PUBLIC, Answers, host_for, secret_of
+from oauthbroker.personal.command_lines import one_account
 from oauthbroker.personal.places import Places
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.credentials import CredentialPreset, credential_presets
@@ -71,19 +72,11 @@ def read_secrets() -> tuple[str, ...]:
 
 def unknown(provider: str, places: Places) -> Refused:
     """Return the refusal of a word that names no provider, with the nearest one that does."""
-    if (refused := one_account("login", provider, places)) is not None:
-        return refused
+    if (said := one_account("login", provider)) and provider.partition("@")[0] in {*presets(), *places.names()}:
+        return Refused(said)
     meant = nearest(provider, {*presets(), *credential_presets(), *places.names()})
     hint = f"Did you mean {meant}? Run: oauthbroker login {meant}" if meant else "Presets: oauthbroker providers list"
     return Refused(f"No provider is called {provider}. {hint}")
-
-
-def one_account(verb: str, ref: str, places: Places) -> Refused | None:
-    """Return the refusal of `app@account`, as `status` prints it, with the option for it; None for another word."""
-    name, mark, account = ref.partition("@")
-    if not mark or name not in places.names():
-        return None
-    return Refused(f"{ref} is an account of {name}. Run: {command_for(verb, name, account)}")
 
 
 def new_app(provider: str, given: Given, callback: str) -> Answers:
@@ -96,13 +89,7 @@ def new_app(provider: str, given: Given, callback: str) -> Answers:
     assert preset is not None  # noqa: S101  (it has one of the two)
     note(f"No app is configured for {preset.title} here. These answers make one.")
     is_device = _device(preset, given)
-    if preset.register_at:
-        note(f"  Register it there: {preset.register_at}")
-    if not is_device:
-        note(f"  Its callback is   {callback}")
-    for each in preset.notes:
-        if any(word in each for word in (("device flow",) if is_device else ("redirect", "localhost"))):
-            note(f"  {each}")
+    _say_where(preset, callback, is_device=is_device)
     params = _params(preset, given)
     issuer = params.pop(ISSUER, "") if ISSUER not in preset.params else ""
     client_id, secret, flow = client(preset, given, is_device=is_device)
@@ -110,6 +97,42 @@ def new_app(provider: str, given: Given, callback: str) -> Answers:
     return Answers(
         provider=provider, flow=flow, client_id=client_id, secret=secret, scopes=scopes, params=params, issuer=issuer
     )
+
+
+def _say_where(preset: Preset, callback: str, *, is_device: bool) -> None:
+    """Print where the client is registered, and what has to be entered there."""
+    if preset.register_at:
+        note(f"  Register it there: {preset.register_at}")
+    if not is_device:
+        note(f"  Its callback is   {callback}")
+    for each in preset.notes:
+        if any(word in each for word in (("device flow",) if is_device else ("redirect", "localhost"))):
+            note(f"  {each}")
+
+
+def asked_again(resource: Mapping[str, Any], given: Given, callback: str) -> Given:
+    """Ask once more for the values of a preset's app that has never been connected. An empty answer keeps a value."""
+    spec = resource["spec"]
+    provider, client_there = spec.get("provider", ""), spec.get("client", {})
+    preset, key = presets().get(provider), credential_presets().get(provider)
+    before = {**spec.get("params", {}), ISSUER: spec.get("endpoints", {}).get(ISSUER, "")}
+    if resource["kind"] == "CredentialApp":
+        return given if key is None else replace(given, params=_params(key, given, before))
+    if preset is None or "clientId" not in client_there:
+        return given
+    note(f"{preset.title} has never been connected with the app that is here. Enter keeps each value.")
+    is_device = spec.get("flow") == "deviceCode" if given.device is None else given.device
+    _say_where(preset, callback, is_device=is_device)
+    params = _params(preset, given, before)
+    client_id = given.client_id or ask("  Client ID", client_there["clientId"])
+    secrets = given.secrets
+    if secrets is None and preset.auth_method != "none":
+        typed = ask("  Client secret (empty: the same)", hidden=True)
+        secrets = (typed,) if typed else None
+    scopes = given.scopes
+    if scopes is None and spec.get("scopes"):
+        scopes = words(ask("  Scopes", " ".join(spec["scopes"])))
+    return replace(given, params=params, client_id=client_id, secrets=secrets, scopes=scopes)
 
 
 def client(preset: Preset, given: Given, *, is_device: bool) -> tuple[str, Secret | None, str]:
@@ -173,8 +196,11 @@ def _device(preset: Preset, given: Given) -> bool:
     return wanted and "deviceCode" in preset.flows
 
 
-def _params(preset: Preset | CredentialPreset, given: Given) -> dict[str, str]:
-    """Return the parameters of a preset: those that were given, and the answers for those without a usual value."""
+def _params(
+    preset: Preset | CredentialPreset, given: Given, before: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Return the parameters of a preset: those that were given, and the answers for those without a usual value.
+    `before` are earlier answers."""
     known = dict(_known(preset))
     for name in given.params:
         if name not in known:
@@ -188,7 +214,7 @@ def _params(preset: Preset | CredentialPreset, given: Given) -> dict[str, str]:
         if usual:
             note(f"  {name} is {usual} (another one: --param {name}=...)")
         elif is_asking():
-            found[name] = ask(f"  {name}: {words}")
+            found[name] = ask(f"  {name}: {words}", before.get(name, ""))
         else:
             raise Refused(f"Nothing can be asked without a terminal. Missing: --param {name}=... ({words}).")
     return found
@@ -214,11 +240,14 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text.replace(",", " ").split()))
 
 
-def changed(resource: Mapping[str, Any], given: Given) -> dict[str, Any]:
-    """Return the resource of an app with what the command line says anew."""
+def changed(resource: Mapping[str, Any], given: Given, *, has_secret: bool) -> dict[str, Any]:
+    """Return the resource of an app with what the command line says anew. `has_secret`: a new one of its client."""
     spec = dict(resource["spec"])
     if given.client_id:
         spec["client"] = {**spec.get("client", {}), "clientId": given.client_id}
+    if has_secret:
+        kept = {name: value for name, value in spec.get("client", {}).items() if (name, value) != PUBLIC}
+        spec["client"] = {**kept, "clientSecret": secret_of(resource["metadata"]["name"])}
     if given.scopes is not None:
         spec["scopes"] = list(given.scopes)
     params = dict(given.params)

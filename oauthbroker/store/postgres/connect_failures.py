@@ -16,6 +16,11 @@ from oauthbroker.core.secret import Secret
 _ENCODED: Final = "in its password write @ as %40 and / as %2F"
 NOT_A_URL: Final = f"not a database's URL: write postgresql://USER:PASSWORD@HOST:5432/NAME?PARAMETERS; {_ENCODED}"
 _REASONS: Final = (
+    ("root certificate file", "there is no file of its authority: set sslrootcert=FILE, or sslrootcert=system"),
+    ("valid client certificate", "it asks for a client certificate: set sslcert=FILE and sslkey=FILE in the URL"),
+    ("private key file", "the key of its client certificate cannot be used: correct sslkey, and run chmod 600 FILE"),
+    ("certificate authentication failed", "the client certificate is of another user: correct the user or sslcert"),
+    ("alert (unknown ca|.*certificate)", "it does not accept the client certificate: correct sslcert"),
     ("refused", "it refuses connections: start PostgreSQL there, or correct the host and port"),
     ("(resolve|translate) host", f"no such host: correct its name; {_ENCODED}"),
     ("No such file", "no server has its socket there: start PostgreSQL, or correct the host"),

@@ -104,9 +104,9 @@ class Person:
             page = await connect_through(Browser(canaries=self.canaries), idp, link, who, deny=deny)
         return await task, page
 
-    def has_oidc(self, idp: IdentityProvider, name: str = "oidc") -> tuple[str, ...]:
+    def has_oidc(self, idp: IdentityProvider, name: str = "oidc", **more: Any) -> tuple[str, ...]:
         """Register a client at the provider. Return the words that name it, and its secret as `self.secret`."""
-        client = idp.register(Client(f"client-{name}", redirect_uris=(self.callback(name),)))
+        client = idp.register(Client(f"client-{name}", redirect_uris=(self.callback(name),), **more))
         self.secret = client.reveal_secret()
         return (name, "--client-id", f"client-{name}", "--param", f"issuer={idp.issuer}")
 

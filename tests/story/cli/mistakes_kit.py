@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from oauthbroker.testing.authority import Authority
 from tests.kit import postgres
 from tests.kit.cli import APP, BROKER, Desk, Done, free_port
 from tests.kit.served_api import Service
@@ -78,6 +82,27 @@ def row(name: str, *says: str) -> Callable[[Make], Make]:
         return make
 
     return add
+
+
+@contextmanager
+def tls_database(folder: Path, rule: str) -> Iterator[str]:
+    """Run a PostgreSQL that lets in who comes over TLS and fits the rule. Give its URL, without a user."""
+    authority, port = Authority(folder), free_port()
+    authority.issue()
+    with postgres.server("fsync=off", "listen_addresses=127.0.0.1", f"port={port}") as running:
+        own = running.folder / "data" / "server.pem"
+        shutil.copy(next(folder.glob("server-*.pem")), own)
+        shutil.copy(authority.file, own.with_name("authority.pem"))
+        for file in (own, own.with_name("authority.pem")):
+            file.chmod(0o600)
+            shutil.chown(file, own.parent.owner())
+        files = {"ssl_cert_file": own, "ssl_key_file": own, "ssl_ca_file": own.with_name("authority.pem"), "ssl": "on"}
+        own.with_name("pg_hba.conf").write_text(f"local all all trust\nhostssl all all all {rule}\n")
+        running.stop()
+        running.start(
+            "fsync=off", "listen_addresses=127.0.0.1", f"port={port}", *(f"{k}={v}" for k, v in files.items())
+        )
+        yield f"127.0.0.1:{port}/postgres"
 
 
 def typed(name: str, words: str, *says: str, stdin: str = "") -> None:

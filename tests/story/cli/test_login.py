@@ -14,6 +14,7 @@ import oauthbroker
 from oauthbroker import BrokerError, Code
 from oauthbroker.personal import logins
 from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, leave
+from oauthbroker.testing.provider import FOREVER
 from tests.story.cli.login_kit import Person
 from tests.story.keys_kit import GOOD, NEWER, OF_BOB, KeyApi, key_api
 from tests.story.mcp_apps_kit import mcp_site
@@ -86,7 +87,7 @@ async def test_a_second_login_asks_before_another_account_takes_the_place(
     assert f"Another account came back than {alice}, which is connected." in wider.err
     assert page is not None
     assert page.status >= 400
-    wider, _ = await person.log_in(idp, "oidc")
+    wider, _ = await person.log_in(idp, "oidc", "--scopes", "read write")
     assert (0, True) == (wider.code, "scope read write" in wider.out), wider
     beside, _ = await person.log_in(idp, "oidc", "--account", "work", who="bob")
     assert (0, True) == (beside.code, bob in beside.out), beside
@@ -94,8 +95,8 @@ async def test_a_second_login_asks_before_another_account_takes_the_place(
     assert (0, True) == (replaced.code, identity(idp, "mallory") in replaced.out), replaced
 
     rows = (await asyncio.to_thread(person.type, "status")).out
-    assert [["oidc", identity(idp, "mallory")], ["oidc@work", bob]] == sorted(
-        row.split()[:2] for row in rows.splitlines()
+    assert [["oidc", "--account", "work", bob], ["oidc", identity(idp, "mallory"), "works", "not"]] == sorted(
+        row.split()[:4] for row in rows.splitlines()
     )
     work = oauthbroker.local("oidc", account="work")
     assert await asyncio.to_thread(work.token) != await asyncio.to_thread(oauthbroker.local("oidc").token)
@@ -132,6 +133,106 @@ async def test_logout_tells_the_provider_and_forget_leaves_nothing(person: Perso
     assert "Nothing is connected yet" in (await asyncio.to_thread(person.type, "status")).err
     with pytest.raises(BrokerError, match="There is no app for oidc"):
         await asyncio.to_thread(oauthbroker.local("oidc").token)
+
+
+async def test_a_provider_that_is_away_is_told_by_the_next_logout(person: Person, idp: IdentityProvider) -> None:
+    words = person.has_oidc(idp)
+    await person.log_in(idp, *words, "--stdin", stdin=person.secret)
+    await person.log_in(idp, "oidc", "--account", "work", who="bob")
+    idp.script.revoke.answer(503, times=FOREVER)
+    away = await asyncio.to_thread(person.type, "logout", "oidc", "--account", "")
+    assert 3 == away.code
+    assert "did not answer" in away.out
+    assert "tell it later: oauthbroker logout oidc --account ''" in away.out, "work stays"
+    rows = (await asyncio.to_thread(person.type, "status")).out.splitlines()
+    assert ["ended here" in row for row in rows] == ["--account work" not in row for row in rows], rows
+    kept = await asyncio.to_thread(person.type, "logout", "oidc", "--forget")
+    assert (3, True) == (kept.code, "its app stays" in kept.out), kept
+    assert ["oidc"] == person.places.names()
+    idp.script.revoke.reset()
+    told = idp.count("revoke")
+    again = await asyncio.to_thread(person.type, "logout", "oidc")
+    assert (0, 2) == (again.code, again.out.count("ended here and at the provider")), again
+    assert told < idp.count("revoke")
+    assert "oauthbroker login oidc" in (await asyncio.to_thread(person.type, "status")).out
+
+    await person.log_in(idp, "oidc")
+    idp.script.revoke.answer(400, {"error": "invalid_client"}, times=FOREVER)
+    refused = await asyncio.to_thread(person.type, "logout", "oidc")
+    assert (3, True) == (refused.code, "refused; look there" in refused.out), refused
+    forgotten = await asyncio.to_thread(person.type, "logout", "oidc", "--forget", "--yes")
+    assert (3, True) == (forgotten.code, "end it there, in the settings of your account" in forgotten.out), forgotten
+    assert "oauthbroker logout" not in forgotten.out
+    assert [] == person.places.names()
+
+
+async def test_after_a_login_that_failed_the_next_one_asks_again(person: Person, idp: IdentityProvider) -> None:
+    person.has_oidc(idp)
+    alice, secret = identity(idp, "alice"), person.secret
+    wrong = ["http://127.0.0.1:9", "client-oidc", "a wrong secret", "read"]
+    away, _ = await person.log_in(idp, "oidc", answers=wrong)
+    assert 0 != away.code
+    refused, _ = await person.log_in(idp, "oidc", answers=[idp.issuer, "", "", ""])
+    assert (2, True) == (refused.code, "oidc does not accept this app" in refused.err), refused
+    assert "has never been connected" in refused.err
+    assert person.callback("oidc") in refused.err
+    assert ["  Client ID", "  Client secret (empty: the same)", "  Scopes"] == [
+        question for question, _ in person.asked[1:]
+    ]
+    done, _ = await person.log_in(idp, "oidc", answers=["", "", secret, "read write"])
+    assert (0, True) == (done.code, f"Connected as {alice}, scope read write." in done.out), done
+    proven, _ = await person.log_in(idp, "oidc", "--yes", answers=[])
+    assert (0, []) == (proven.code, person.asked), proven
+
+
+WRONG = {
+    "a client id": (("--client-id", "client-wrong"), None),
+    "a secret": (("--stdin",), "a wrong secret"),
+    "an issuer": (("--param", "issuer=http://127.0.0.1:9"), None),
+}
+
+
+@pytest.mark.parametrize("account", ["", "b"])
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_a_login_that_fails_leaves_a_working_app_and_its_accounts_as_they_were(
+    person: Person, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch, wrong: str, account: str
+) -> None:
+    words, stdin = WRONG[wrong]
+    client = person.has_oidc(idp, access_lifetime=1)
+    done, _ = await person.log_in(idp, *client, "--stdin", stdin=person.secret)
+    assert 0 == done.code, done.err
+    before = {path: path.read_text() for path in person.data.rglob("*.yaml")}
+    again = ("login", "oidc", "--account", account, "--yes", *words)
+    if stdin is None:  # the provider has no such client, or is not there: nobody comes back
+        monkeypatch.setattr(logins, "CONSENT_SECONDS", 0.1)
+        failed = await asyncio.to_thread(person.type, *again)
+    else:
+        failed, _ = await person.log_in(idp, *again[1:], stdin=stdin)
+    assert 0 != failed.code, failed
+    assert before == {path: path.read_text() for path in person.data.rglob("*.yaml")}
+    await asyncio.sleep(1)  # the token has ended, and the next one needs the client
+    asked = idp.count("token")
+    assert await asyncio.to_thread(oauthbroker.local("oidc").token)
+    assert asked + 1 == idp.count("token")
+
+
+async def test_a_client_that_a_login_has_proven_takes_the_place_of_the_old_one(
+    person: Person, idp: IdentityProvider
+) -> None:
+    words = person.has_oidc(idp)
+    await person.log_in(idp, *words, "--stdin", stdin=person.secret)
+    client = idp.register(Client("client-new", redirect_uris=(person.callback("oidc"),)))
+    new = client.reveal_secret()
+    done, _ = await person.log_in(idp, "oidc", "--client-id", "client-new", "--stdin", stdin=new)
+    assert 0 == done.code, done.err
+    resource = yaml.safe_load(person.places.app_file("oidc").read_text())
+    assert "client-new" == resource["spec"]["client"]["clientId"]
+    assert {"ref": "Secret/oidc", "key": "client_secret"} == resource["spec"]["client"]["clientSecret"]["valueFrom"][
+        "secretRef"
+    ]
+    assert new not in person.texts()
+    again, _ = await person.log_in(idp, "oidc", "--yes")
+    assert 0 == again.code, again.err
 
 
 GITHUB = {"apiVersion": "agents.example.io/v1alpha1", "kind": "OAuthApp", "metadata": {"name": "github"}}

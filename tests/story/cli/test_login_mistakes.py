@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+import oauthbroker
+from oauthbroker import BrokerError
 from oauthbroker.cli.login import consent
 from oauthbroker.core.errors import Code
 from oauthbroker.core.refused import Refused
@@ -52,6 +54,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], list[str] | None, str, str]] = {
     "too few fields of a key": (("login", "datadog", "--stdin"), None, "one", "Send 2, one for each of"),
     "a secret that is no text": (("login", "github", "--stdin"), None, "\udcff", "not text in UTF-8"),
     "an account without a name": (("login", "github", "--account", "\x07"), None, "", "--account is a name"),
+    "a token of an account without a name": (("token", "github", "--account", "\x07"), None, "", "--account is a name"),
     "a logout without an app": (("logout", "githb"), None, "", "There is no app githb here. Your apps: oauthbroker status"),
     "an address of no MCP server": (("login", "http://127.0.0.1:9/mcp"), None, "", "http://127.0.0.1:9/mcp is no MCP server that can be used: "),
     "Ctrl-C at a question": (("login", "github"), [], "", "Stopped."),
@@ -120,6 +123,8 @@ async def test_each_end_of_a_request_is_said(person: Person, idp: IdentityProvid
 NAMED = {
     "login of an account": (("login", "github@my work"), "github@my work is an account of github. Run: oauthbroker login github --account 'my work'"),
     "logout of an account": (("logout", "github@work"), "Run: oauthbroker logout github --account work"),
+    "token of an account": (("token", "github@work"), "Run: oauthbroker token github --account work"),
+    "run with an account": (("run", "github@my work", "--", "true"), "github@my work is an account of github. Run: oauthbroker run github --account 'my work'"),
     "a misspelt logout": (("logout", "githb"), "Did you mean github? Run: oauthbroker logout github"),
     "an account of no app": (("logout", "mail@work"), "There is no app mail@work here. Your apps: oauthbroker status"),
 }  # fmt: skip
@@ -133,6 +138,12 @@ def test_a_connection_that_is_named_as_status_prints_it_is_answered_with_the_com
     person.places.app_file("github").write_text("{}")
     done = person.type(*words)
     assert (2, True) == (done.code, said in done.err), done
+
+
+def test_a_program_that_names_an_account_as_the_api_does_is_told_how(person: Person) -> None:
+    person.places.app_file("github").write_text("{}")
+    with pytest.raises(BrokerError, match=r"Write oauthbroker.local\('github', account='work'\)"):
+        oauthbroker.local("github@work").token()
 
 
 def writable(path: Path) -> None:

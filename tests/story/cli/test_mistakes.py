@@ -37,6 +37,7 @@ from tests.story.cli.mistakes_kit import (
     database,
     row,
     settings,
+    tls_database,
     typed,
     written,
 )
@@ -96,6 +97,20 @@ def _(at: Stage) -> Done:
 
 def named(at: Stage, name: str, user: str) -> str:
     return at.postgres.url(name).reveal().replace("postgres@", f"{user}@")
+
+
+def over_tls(name: str, rule: str, sslmode: str, *says: str) -> None:
+    def make(at: Stage) -> Done:
+        with tls_database(at.desk.folder, rule) as place:
+            at.database(f"postgresql://postgres:{PASSWORD}@{place}?sslmode={sslmode}")
+            return at.desk.type("init")
+
+    row(name, *says)(make)
+
+
+over_tls("a database that takes TLS only", "trust", "disable", "wants TLS", "postgres@127.0.0.1:", "set sslmode=require")
+over_tls("a database that asks for a client certificate", "trust clientcert=verify-ca", "require", "asks for a client certificate", "postgres@127.0.0.1:", "set sslcert=FILE and sslkey=FILE in the URL")
+over_tls("a database whose authority is not named", "trust", "verify-full", "no file of its authority", "postgres@127.0.0.1:", "set sslrootcert=FILE")
 
 
 @row("a role that may not connect", "may not connect", f"env:{DATABASE}", "grant CONNECT")

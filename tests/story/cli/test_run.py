@@ -41,13 +41,13 @@ async def test_without_a_login_it_says_which_command_makes_one(
     person: Person, idp: IdentityProvider, became: list[Became]
 ) -> None:
     await logged_in(person, idp)
-    for words in (("token", "oidc@work"), ("run", "oidc@work", "--", "true")):
+    for words in (("token", "oidc", "--account", "work"), ("run", "oidc", "--account", "work", "--", "true")):
         done = await typed(person, *words)
         assert (75, "") == (done.code, done.out)
         assert "Run: oauthbroker login oidc --account work" in done.err
     unknown = await typed(person, "run", "github", "--", "true")
     assert (2, True) == (unknown.code, "Run: oauthbroker login github" in unknown.err)
-    document = await typed(person, "token", "oidc@work", "--json")
+    document = await typed(person, "token", "oidc", "--account", "work", "--json")
     assert (75, True) == (document.code, '"code": "grantNotFound"' in document.out)
     assert [] == became
 

@@ -90,7 +90,7 @@ async def test_a_command_uses_the_running_serve_of_the_same_store(
             assert token == became[-1].env["OAUTHBROKER_ACCESS_TOKEN"]
             wider = await typed(person, "token", "oidc", "--scope", "admin")
             assert (2, True) == (wider.code, wider.err.startswith("scopeNotAllowed: "))
-        other = await typed(person, "token", "oidc@work")
+        other = await typed(person, "token", "oidc", "--account", "work")
         assert (75, True) == (other.code, "login oidc --account work" in other.err)
         ended = await typed(person, "logout", "oidc")
         assert 0 == ended.code, ended.err
