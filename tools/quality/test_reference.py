@@ -89,6 +89,28 @@ def test_a_page_that_a_docstring_names_is_a_link() -> None:
     assert "[README.md](../../oauthbroker/mcp/README.md)" in PAGES["python/oauthbroker.mcp.md"]
 
 
+def test_a_class_shows_how_it_is_made_and_which_attributes_it_has() -> None:
+    page = PAGES["python/oauthbroker.testing.md"]
+    assert "\nWebhookReceiver(*secrets: Secret, port: int = 0" in page
+    assert "| `received` | `list[ReceivedWebhook]` |" in page
+    assert "| `par` | `Par` | Whether authorization requests can be pushed: `off`, `offered`, or `required`" in page
+    assert "class PluginRoute\n```" in PAGES["python/oauthbroker.plugins.md"], "its fields are a table"
+
+
+def test_an_example_in_a_docstring_is_a_block_of_code_with_the_names_that_it_needs() -> None:
+    page = PAGES["python/oauthbroker.testing.key_provider_contract.md"]
+    (example,) = re.findall(r"(?s)```python\n(import.*?)```", page)
+    space: dict[str, Any] = {"AcmeHsm": None}
+    exec(example, space)  # noqa: S102 - the example is under test
+    assert {"provider", "stranger"} <= vars(space["TestAcmeHsm"]).keys()
+
+
+def test_no_page_shows_the_text_of_python_or_a_list_of_internal_names() -> None:
+    found = [path for path, text in PAGES.items() if path.startswith("python/") and "new function with partial" in text]
+    assert [] == found
+    assert "kinds: Sequence[str] = ..." in PAGES["python/oauthbroker.testing.md"]
+
+
 def test_every_route_has_its_section_with_each_status_and_code() -> None:
     for path, methods in document()["paths"].items():
         for method, call in methods.items():
