@@ -62,7 +62,14 @@ def test_a_field_has_the_words_of_the_page_on_configuration() -> None:
     assert "| a space | the separator of scopes in a request" in page
     assert "| `login.prompt` | `login`, `select_account` |" in PAGES["configuration/Broker.md"]
     assert "| `connectParams.NAME.title` | text | the preset's, else empty | the label of its field" in page
-    assert "| `endpoints.tokenUrl` | text |  | see `endpoints` |" in page, "where its words are"
+    assert "| `endpoints.tokenUrl` | text | the preset's | see `endpoints` |" in page, "where its words are"
+    assert (
+        "| `auth.delivery` | `injected` | the token is handed out | `injected`: only [requests]"
+        in PAGES["configuration/Tool.md"]
+    )
+    assert "| `issuers[].types` |" in PAGES["configuration/FlowService.md"]
+    assert "| the header `typ` of its access tokens" in PAGES["configuration/FlowService.md"]
+    assert "([how](../../docs/configuration.md#a-provider-that-refuses-pkce))" in page
 
 
 def test_fields_of_two_types_do_not_share_their_words() -> None:

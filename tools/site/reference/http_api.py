@@ -85,7 +85,11 @@ def _answer(status: str, answer: Schema) -> tuple[str, str, str]:
         return status, ", ".join(codes), "[`Problem`](schemas.md#problem)"
     bodies = [f"{_type(each['schema'])}" + ("" if media == "application/json" else f" as {code(media)}") for media, each in content.items()]  # fmt: skip
     body = " or ".join(bodies)
-    more = " With `status: error` it has [one of these codes](../docs/embedding.md#what-a-call-answers)." if "#tokenresult)" in body else ""
+    more = (
+        " With `status: error` it has [one of these codes](../docs/embedding.md#what-a-call-answers)."
+        if "#tokenresult)" in body
+        else ""
+    )
     return status, prose(answer["description"]) + more, body
 
 
