@@ -59,8 +59,9 @@ DEFAULT = Options()
 class OAuth(OnWire):
     """A tool's `ctx.oauth` over HTTP. Use `async with`, or `aclose()` it.
 
-    `get_access_token` always returns a result: an unreachable broker is a retryable `brokerUnreachable`, an ended turn
-    is `turnEnded`. `pending` does not raise either. The other calls raise BrokerError.
+    `get_access_token`, `report_rejected` and `fetch` always return a result: an unreachable broker is a retryable
+    `brokerUnreachable`, an ended turn is `turnEnded`. `pending` does not raise either. Requests of `client` raise
+    InjectionError. The other calls raise BrokerError.
     """
 
     __slots__ = ()
@@ -117,7 +118,8 @@ class OAuth(OnWire):
         claims: str | None = None,
     ) -> TokenResult:
         """Report that the provider's API answered 401 to this token. Returns a newer token if possible, else the
-        same results as `get_access_token`. `claims`: the text of that name in its challenge `insufficient_claims`."""
+        same results as `get_access_token`: pass the `scopes` of that call. `claims`: the text of that name in its
+        challenge `insufficient_claims`."""
         try:
             name, token = call_ref(app), concealed(access_token)
             return await self._send(tool_requests.rejected(name, token, scopes, claims, kind=kind_of(app)))
@@ -135,7 +137,8 @@ class OAuth(OnWire):
         scopes: Sequence[str] | None = None,
     ) -> ApiAnswer | AuthorizationRequired | Failed:
         """Send a request to the provider's API through the broker, which adds the token. Returns the API's answer with
-        any status, or why there is none. An answer longer than 4 MiB is `brokerAnswerInvalid`."""
+        any status, or why there is none. After `brokerUnreachable` and `providerUnreachable` the provider may have
+        acted. An answer longer than 4 MiB is `brokerAnswerInvalid`."""
         from oauthbroker.client.forwarding import forwarded  # for a tool that has a token this is rarely needed
 
         try:

@@ -13,7 +13,8 @@ Tool = TypeVar("Tool", bound=Callable[..., Any])
 
 
 class InjectionError(Exception):
-    """A request was not sent, or its answer does not count. `result` is what a token call would have returned."""
+    """A request was not sent, or its answer does not count. `result` is what a token call would have returned: of a
+    `Failed`, `code`, `retryable` and `retry_after_seconds`."""
 
     def __init__(self, result: AuthorizationRequired | Failed) -> None:
         super().__init__(result)
@@ -29,7 +30,7 @@ class InjectionError(Exception):
 
 
 class AuthorizationRequiredError(InjectionError):
-    """The user has to consent first: show the link, end the turn, and wait for the event."""
+    """The user has to consent first: return the link. The runtime shows it, ends the turn, and waits for the event."""
 
     result: AuthorizationRequired
 

@@ -15,7 +15,8 @@ SpecPath = tuple[str | int, ...]
 @dataclass(frozen=True, slots=True)
 class PluginResource:
     """One resource of a kind that a plug-in declared. `spec` is an object of that kind's model, `secrets` holds the
-    values of its `SecretSource` fields by their path in `spec`, in the spelling of the YAML."""
+    values of its `SecretSource` fields by their path in `spec`, a tuple in the spelling of the YAML:
+    `secrets["apiKey",]`, `secrets["shelves", 0, "apiKey"]`."""
 
     kind: str
     name: str

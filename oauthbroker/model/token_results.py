@@ -110,7 +110,8 @@ class DevicePrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationRequired:
-    """A person has to agree first: show `message` and `authorization_url`, end the turn, and wait for the event."""
+    """A person has to agree first. A tool returns `message`, which has no link, and `authorization_url`. The runtime
+    shows them, ends the turn, and begins the next one after the event `auth.granted`."""
 
     auth_session_id: str
     authorization_url: str

@@ -1,4 +1,4 @@
-"""What a plug-in declares (docs/plugins.md). These names are public on `oauthbroker`.
+"""What a plug-in declares (docs/plugins.md). These names are public on `oauthbroker.plugins`.
 
 Values of the form `module:object` name what the broker imports when it first needs it. So listing the installed
 plug-ins imports one small module of each.

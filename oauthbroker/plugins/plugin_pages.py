@@ -1,4 +1,5 @@
-"""Operators' pages of a plug-in, below `/admin/plugins/<plugin>`. These names are public on `oauthbroker`."""
+"""Operators' pages of a plug-in, below `/admin/plugins/<plugin>`. These names are public on
+`oauthbroker.plugins`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What an open plug-in adds to a running broker: routes, background work, findings. These names are public on
-`oauthbroker`."""
+`oauthbroker.plugins`."""
 
 from __future__ import annotations
 
@@ -91,9 +91,12 @@ class Authenticates(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginRoute:
-    """One method of a path below `/v1/<plugin>` or `/.well-known`, served as the broker's own calls are. `who` may call
-    it: turn tokens (`wholeTurn`: only the runtime's own), or API keys by their role. An empty `who`: no authentication,
-    or that of `authenticate`.
+    """One method of a path below `/v1/<plugin>` or `/.well-known`, served as the broker's own calls are.
+
+    `handler` is an async function of a `PluginCall`. It returns a Starlette response, a mapping (JSON, status 200) or
+    None (204). `who` names the callers: `turn` (each turn token, a tool's too), `wholeTurn` (the runtime's own alone),
+    `runtime` and `operator` (API keys of that role). An empty `who`: no authentication, or that of `authenticate`, an
+    async function of the request that returns the caller's id, or None for a stranger.
 
     The models are subclasses of `RequestModel`. `takes_long` lifts the limit on the time until the answer begins.
     """

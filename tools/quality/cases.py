@@ -116,7 +116,8 @@ def page(found: Sequence[Mark]) -> str:
         "# Attacks, faults and rules, and how many tests each has",
         "",
         "Written by `make cases` from the marks in the tests; `make check` refuses a page that differs, and a number that is",
-        f"due without a test. A count leads to the tests ([all of them]({LISTS.name})). Run those of one number:",
+        f"due without a test. A count leads to the tests ([all of them]({LISTS.name})). Of the cases, only",
+        "[Still open](#still-open) has what does not hold. Run the tests of one number:",
         "`make test-fast ARGS='--case 63'`, `ARGS='--rule 12.5.6-3'`.",
         "",
     ]

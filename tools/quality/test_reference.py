@@ -62,7 +62,14 @@ def test_a_field_has_the_words_of_the_page_on_configuration() -> None:
     assert "| a space | the separator of scopes in a request" in page
     assert "| `login.prompt` | `login`, `select_account` |" in PAGES["configuration/Broker.md"]
     assert "| `connectParams.NAME.title` | text | the preset's, else empty | the label of its field" in page
-    assert "| `endpoints.tokenUrl` | text |  | see `endpoints` |" in page, "where its words are"
+    assert "| `endpoints.tokenUrl` | text | the preset's | see `endpoints` |" in page, "where its words are"
+    assert (
+        "| `auth.delivery` | `injected` | the token is handed out | `injected`: only [requests]"
+        in PAGES["configuration/Tool.md"]
+    )
+    assert "| `issuers[].types` |" in PAGES["configuration/FlowService.md"]
+    assert "| the header `typ` of its access tokens" in PAGES["configuration/FlowService.md"]
+    assert "([how](../../docs/configuration.md#a-provider-that-refuses-pkce))" in page
 
 
 def test_fields_of_two_types_do_not_share_their_words() -> None:
@@ -87,6 +94,28 @@ def test_a_page_that_a_docstring_names_is_a_link() -> None:
         path: found for path, text in PAGES.items() if path.startswith("python/") and (found := re.findall(loose, text))
     }
     assert "[README.md](../../oauthbroker/mcp/README.md)" in PAGES["python/oauthbroker.mcp.md"]
+
+
+def test_a_class_shows_how_it_is_made_and_which_attributes_it_has() -> None:
+    page = PAGES["python/oauthbroker.testing.md"]
+    assert "\nWebhookReceiver(*secrets: Secret, port: int = 0" in page
+    assert "| `received` | `list[ReceivedWebhook]` |" in page
+    assert "| `par` | `Par` | Whether authorization requests can be pushed: `off`, `offered`, or `required`" in page
+    assert "class PluginRoute\n```" in PAGES["python/oauthbroker.plugins.md"], "its fields are a table"
+
+
+def test_an_example_in_a_docstring_is_a_block_of_code_with_the_names_that_it_needs() -> None:
+    page = PAGES["python/oauthbroker.testing.key_provider_contract.md"]
+    (example,) = re.findall(r"(?s)```python\n(import.*?)```", page)
+    space: dict[str, Any] = {"AcmeHsm": None}
+    exec(example, space)  # noqa: S102 - the example is under test
+    assert {"provider", "stranger"} <= vars(space["TestAcmeHsm"]).keys()
+
+
+def test_no_page_shows_the_text_of_python_or_a_list_of_internal_names() -> None:
+    found = [path for path, text in PAGES.items() if path.startswith("python/") and "new function with partial" in text]
+    assert [] == found
+    assert "kinds: Sequence[str] = ..." in PAGES["python/oauthbroker.testing.md"]
 
 
 def test_every_route_has_its_section_with_each_status_and_code() -> None:

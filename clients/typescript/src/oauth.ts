@@ -6,7 +6,7 @@ import { narrow, type Narrowing } from "./narrow.js";
 import type { AppInfo, AuthPendingBlock, Locale, OAuthTokenError, OAuthTokenRequest, OAuthTokenResult, ObjectRefLike, SessionOutcome } from "./types.js";
 import { type Call, type CallOptions, checkedBearer, type ClientOptions, isObject, membersOf, type Reply, Wire } from "./wire.js";
 
-/** A tool's way to tokens. `getAccessToken`, `fetch` and `pending` always answer; the other calls throw BrokerError. */
+/** A tool's way to tokens. `getAccessToken`, `reportRejected`, `fetch` and `pending` always answer; the other calls throw BrokerError. */
 export interface OAuth {
   /** The specification's call (12.5.1): ready, authorization_required or error, never an exception but for `signal`. */
   getAccessToken(request: OAuthTokenRequest & { switchAccount?: boolean }, options?: CallOptions): Promise<OAuthTokenResult>;

@@ -43,9 +43,10 @@ export type AuthorizationReason =
   | "scopesDeclined"
   | "refreshUncertain"
   | "choiceNeeded"
+  | "keyRejected"
   | (string & {});
 
-/** A person has to agree first: show `message` and `authorizationUrl`, end the turn, and wait for the event. */
+/** A person has to agree first: return `message`, which has no link, and `authorizationUrl`. The runtime shows them and ends the turn. */
 export interface OAuthTokenAuthorizationRequired {
   status: "authorization_required";
   authSessionId: string;
@@ -141,7 +142,7 @@ export interface ToolAuth {
 export interface AgentEvent {
   eventId: string;
   /** One of the broker's types, or another program's: `namespace.word`. */
-  type: "auth.granted" | "auth.denied" | "auth.failed" | "auth.revoked" | "auth.expired" | (string & Record<never, never>);
+  type: "auth.granted" | "auth.denied" | "auth.failed" | "auth.revoked" | "auth.expiring" | "auth.expired" | (string & Record<never, never>);
   swarmRef: { kind: string; name: string };
   instanceKey: string;
   agentName: string;

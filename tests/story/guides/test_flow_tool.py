@@ -39,4 +39,8 @@ def test_a_large_payment_waits_for_a_person_and_is_refunded_when_a_later_step_fa
     (shop / "tools" / "sellOrder.json").write_text(tool, "utf-8")
     assert deployed == typed(shop, deploy)
     assert stopped in typed(shop, sell)
+    find, *_ = decide.splitlines()
+    assert "its own caller cannot approve a run" in typed(shop, f"{find}\noauthbroker flow approve $run --by Ada")
     assert refunded in typed(shop, decide)
+    with_phone = sell.replace("A-2001", "A-2002").replace("700}", '70, "phone": "+49 30 1"}')
+    assert ": succeeded" in typed(shop, with_phone)

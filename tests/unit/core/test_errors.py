@@ -163,9 +163,13 @@ def test_the_page_of_errors_lists_every_code_as_it_is_and_nothing_else() -> None
 
 def test_the_page_of_errors_names_no_code_that_is_not_one() -> None:
     named = set(re.findall(r"`([a-z]+(?:[A-Z][a-z]+)+)`", PAGE))
-    sister_page = {"configurationError", "tokenRevoked", "refreshFailed"}
-    fields = {"getAccessToken", "retryAfterSeconds"}
-    assert set() == named - {code.value for code in Code} - sister_page - fields - set(SENTENCES["en"]["invitations"])
+    calls = {"getAccessToken", "reportRejected", "retryAfterSeconds"}
+    assert set() == named - {code.value for code in Code} - calls - {*get_args(Reason)}
+
+
+def test_the_page_of_errors_explains_every_reason() -> None:
+    reasons = PAGE.partition("| reason | when |")[2]
+    assert {*get_args(Reason)} == set(re.findall(r"(?m)^\| `(\w+)` \| .+ \|$", reasons))
 
 
 def test_the_page_lists_the_retryable_codes() -> None:

@@ -16,12 +16,15 @@ INTRO = f"""\
 
 Made from the models that read a bundle, with the kinds of the plug-ins that come with oauthbroker. A field is one path:
 `[]` is each element of a list, and `NAME` each key of a map. [Configuration](../../docs/configuration.md) says how files are
-read. Your editor reads [the JSON Schema]({FILE_NAME}); `oauthbroker config schema` prints it.
+read. Your editor reads [the JSON Schema]({FILE_NAME}); `oauthbroker config schema` prints it. A blank default means that the
+field is not set.
 
 """
 VALUES = {"ValueSource": "value", "OutsideSource": "outside value", "ObjectRef": "reference"}  # each has a section
 SPOKEN = {"": "empty", " ": "space", ", ": "`,` and a space", "|": "a bar"}  # values that no table shows as code
 QUIRKS = "quirks"
+SECTIONS = {"Quirks": QUIRKS, "Serving": "FlowService"}  # headings that name a kind's table in other words
+PRESETS = "the preset's"  # a default that holds for each part of a field, too
 HEAD = ("field", "type", "default", "meaning")
 Schema = Mapping[str, Any]
 Meaning = tuple[str, str, str, str]
@@ -100,14 +103,17 @@ def _page(kind: str, about: str, found: Mapping[str, Schema], meanings: Iterable
     for path, schema in found.items():
         default, meaning = words.get(path, ("", prose(schema.get("description", ""))))
         if meaning or not any(each.startswith((f"{path}.", f"{path}[]")) for each in found):
-            rows.append((code(path), _type(schema), default or _default(schema), meaning or _whole(path, words)))
+            whole = "" if meaning else _whole(path, words)
+            if whole and words[whole][0].startswith(PRESETS):
+                default = PRESETS
+            meaning = meaning or (f"see {code(whole)}" if whole else "")
+            rows.append((code(path), _type(schema), default or _default(schema), meaning))
     return "\n".join([*lines, "## Fields of `spec` { #fields }\n", table(HEAD, rows)])
 
 
 def _whole(path: str, words: Iterable[str]) -> str:
     """Return where a field without words of its own is explained: at the field that it is a part of."""
-    whole = max((each for each in words if path.startswith((f"{each}.", f"{each}[]"))), key=len, default="")
-    return f"see {code(whole)}" if whole else ""
+    return max((each for each in words if path.startswith((f"{each}.", f"{each}[]"))), key=len, default="")
 
 
 def _default(schema: Schema) -> str:
@@ -121,10 +127,15 @@ def _words(kind: str, found: Iterable[str], meanings: Iterable[Meaning]) -> dict
     words: dict[str, tuple[str, str]] = {}
     for section, name, meaning, default in meanings:
         exact = f"{section}.{name}" if section == QUIRKS else name
-        if section in {kind, QUIRKS}:
-            ends = () if exact in found or section == QUIRKS else [path for path in found if path.endswith(f".{name}")]
+        if section == QUIRKS or kind in re.split(", | and ", section):
+            ends = () if exact in found or section == QUIRKS else [path for path in found if _ends(path, name)]
             words |= dict.fromkeys([exact, *ends], (default, meaning))
     return words
+
+
+def _ends(path: str, name: str) -> bool:
+    """Tell whether a path ends with the name of a row, which leaves out `[]` and `NAME`."""
+    return f".{path.replace('[]', '').replace('.NAME', '')}".endswith(f".{name}")
 
 
 def _meanings() -> Iterator[Meaning]:
@@ -133,18 +144,18 @@ def _meanings() -> Iterator[Meaning]:
         section, inside = "", False
         for line in page.read_text("utf-8").splitlines():
             if line.startswith("## "):
-                section = line[3:].replace("Quirks", QUIRKS)
-            inside = line.startswith(("| field | meaning", "| quirk | meaning")) or (inside and line.startswith("|"))
+                section = SECTIONS.get(line[3:], line[3:])
+            inside = line.startswith(("| field | mean", "| quirk | mean")) or (inside and line.startswith("|"))
             if inside and (row := _ROW.match(line)):
                 meaning, default = (from_here(each or "", page.name) for each in row.groups()[1:])
                 for name in re.findall(r"`([^`]+)`", row[1]):
-                    yield section, name.removesuffix("[]"), meaning, default
+                    yield section, name.removesuffix("[]"), meaning, default or ""
 
 
 def from_here(cell: str, page: str, docs: str = "../../docs/") -> str:
     """Return a cell of a page in docs/ for a page of the reference, from which `docs` leads there."""
     linked = _LINK.sub(lambda found: f"{docs}{page if found[1][0] == '#' else ''}{found[1]}", cell)
-    return linked.replace(" (below)", "").strip().replace("\\|", "|")
+    return linked.replace("([below](", "([how](").replace(" (below)", "").strip().replace("\\|", "|")
 
 
 def _example(kind: str) -> list[str]:

@@ -13,7 +13,8 @@ INTRO = """\
 # Routes
 
 Made from the OpenAPI document, which a broker answers at `GET /v1/openapi.json` and which lies [here](openapi.json) too.
-[The HTTP API](../docs/api.md) says who calls, and in which order. [Schemas](schemas.md) has the named forms of bodies.
+[The HTTP API](../docs/api.md#who-calls) says who calls, and in which order. `turnToken` is a turn's own token or a tool's: a call that
+a tool may not make answers `notAllowed`. [Schemas](schemas.md) has the named forms of bodies.
 
 """
 SCHEMAS = """\
@@ -84,7 +85,11 @@ def _answer(status: str, answer: Schema) -> tuple[str, str, str]:
         return status, ", ".join(codes), "[`Problem`](schemas.md#problem)"
     bodies = [f"{_type(each['schema'])}" + ("" if media == "application/json" else f" as {code(media)}") for media, each in content.items()]  # fmt: skip
     body = " or ".join(bodies)
-    more = " With `status: error` it has one of [the codes](../docs/errors.md)." if "#tokenresult)" in body else ""
+    more = (
+        " With `status: error` it has [one of these codes](../docs/embedding.md#what-a-call-answers)."
+        if "#tokenresult)" in body
+        else ""
+    )
     return status, prose(answer["description"]) + more, body
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import enum
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
-from types import ModuleType
+from itertools import pairwise
+from textwrap import dedent
+from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
 from tools.site.reference.markdown import block, code, heading, prose, slug, table
@@ -28,9 +31,11 @@ FACES = (
     "oauthbroker.tools",
 )
 LONGEST = 100  # of a signature on one line
+LONGEST_VALUE = 60  # of a default: a longer one is a list of internal names
 
 
 INTRO = "# Python\n\nThe modules with public names. [Compatibility](../../docs/compatibility.md#python) says which of them stay.\n"
+_FENCED = re.compile(r"(```.*?```)", re.DOTALL)
 _PAGE = re.compile(r"(?<![\w/.-])`?((?:[\w-]+/)*[\w-]+\.md)`?")
 
 
@@ -75,12 +80,19 @@ def names(module: ModuleType) -> list[str]:
 
 def _class(name: str, found: type) -> Iterator[str]:
     bases = ", ".join(base.__name__ for base in found.__bases__ if base is not object)
-    yield block(f"class {name}({bases})".removesuffix("()"), "python")
+    made = (
+        [_signature(name, vars(found)["__init__"]).removeprefix("def ").removesuffix(" -> None")]
+        if _is_made(found)
+        else []
+    )
+    yield block("\n".join([f"class {name}({bases})".removesuffix("()"), *made]), "python")
     yield _text(inspect.getdoc(found) if found.__doc__ and not _is_generated(found) else "")
     if issubclass(found, enum.Enum):
         yield table(("name", "value"), ((code(each.name), code(str(each.value))) for each in found))
     elif rows := [*_fields(found)]:
         yield table(("field", "type", "default"), rows)
+    if attributes := table(("attribute", "type", "meaning"), _attributes(found)):
+        yield attributes
     for member, value in _members(found):
         yield heading(3, code(f"{name}.{member}"), slug(name, member))
         read = getattr(value, "fget", None) or getattr(value, "func", None)  # of a property, of a cached one
@@ -88,8 +100,44 @@ def _class(name: str, found: type) -> Iterator[str]:
             yield block(f"{member}: {_annotation(inspect.signature(read).return_annotation)}", "python")
         else:
             yield block(_signature(member, getattr(value, "__func__", value), value), "python")
-        if not inspect.isbuiltin(getattr(value, "__func__", value)):
+        if not isinstance(getattr(value, "__func__", value), (partial, BuiltinFunctionType)):  # their text is Python's
             yield _text(value.__doc__)
+
+
+def _is_made(found: type) -> bool:
+    """Tell whether callers make objects of a class by an `__init__` that it writes itself."""
+    written = vars(found).get("__init__")
+    return getattr(written, "__module__", "").startswith("oauthbroker") and not dataclasses.is_dataclass(found)
+
+
+def _attributes(found: type) -> Iterator[tuple[str, str, str]]:
+    """Yield the public attributes of a class that its source annotates in `__init__`, or explains by a text below."""
+    for owner in (each for each in reversed(found.__mro__) if each.__module__.startswith("oauthbroker")):
+        body = _source(owner)
+        for each, after in pairwise(body):
+            text = after.value if isinstance(after, ast.Expr) else None
+            if isinstance(each, ast.Assign) and isinstance(text, ast.Constant):
+                meaning = " ".join(_text(text.value).split())
+                yield code(ast.unparse(each.targets[0])), code(_made_type(each.value)), meaning
+        starts = (each for each in body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
+        for line in (line for start in starts for line in start.body if isinstance(line, ast.AnnAssign)):
+            if not (name := ast.unparse(line.target).removeprefix("self.")).startswith("_"):
+                yield code(name), code(ast.unparse(line.annotation)), ""
+
+
+def _source(found: type) -> list[ast.stmt]:
+    """Return the statements of a class's body; none of a generated class."""
+    try:
+        parsed = ast.parse(dedent(inspect.getsource(found))).body[0]
+    except (OSError, TypeError):
+        return []
+    return parsed.body if isinstance(parsed, ast.ClassDef) else []
+
+
+def _made_type(value: ast.expr) -> str:
+    """Return the type in `Member[Type]()`; empty for another value."""
+    made = value.func if isinstance(value, ast.Call) else None
+    return ast.unparse(made.slice) if isinstance(made, ast.Subscript) else ""
 
 
 def _is_generated(found: type) -> bool:
@@ -153,7 +201,7 @@ def _annotation(found: Any) -> str:
 def _value(found: Any) -> str:
     """Return a default as it is written, or what kind of thing it is where that would name a place in memory."""
     text = repr(found)
-    return f"<{type(found).__name__}>" if " object at 0x" in text or " at 0x" in text else text
+    return f"<{type(found).__name__}>" if " at 0x" in text else text if len(text) <= LONGEST_VALUE else "..."
 
 
 def _text(docstring: str | None, face: str = "") -> str:
@@ -166,5 +214,7 @@ def _text(docstring: str | None, face: str = "") -> str:
         )
         return f"[{found[1]}](../../{path})" if path else found[0]
 
-    paragraphs = inspect.cleandoc(docstring or "").split("\n\n")
-    return "\n".join(f"{_PAGE.sub(linked, prose(each))}\n" for each in paragraphs if each)
+    parts = _FENCED.split(inspect.cleandoc(docstring or ""))
+    paragraphs = ([part] if odd % 2 else part.split("\n\n") for odd, part in enumerate(parts))
+    texts = (each.strip() for part in paragraphs for each in part)
+    return "\n".join(f"{each if each[:3] == '```' else _PAGE.sub(linked, prose(each))}\n" for each in texts if each)

@@ -25,7 +25,7 @@ Made from the broker's own list. [Monitor a broker](../docs/how-to/monitoring.md
 AUDIT = """\
 # Entries of the audit log
 
-Made from the types of the entries. [The audit log](../docs/audit.md) says how lines are sealed, read and verified.
+Made from the types of the entries. [The audit log](../docs/audit.md) says how lines are chained, read and verified.
 
 """
 EVENTS = """\
