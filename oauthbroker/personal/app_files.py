@@ -52,8 +52,7 @@ class Answers:
         return {"apiVersion": API_VERSION, "kind": self.kind, "metadata": {"name": name}, "spec": spec}
 
     def _oauth_app(self, name: str) -> dict[str, Any]:
-        source = {"valueFrom": {"secretRef": {"ref": f"Secret/{name}", "key": SECRET_KEY}}}
-        proof = {"authMethod": "none"} if self.secret is None else {"clientSecret": source}
+        proof = {"authMethod": "none"} if self.secret is None else {"clientSecret": secret_source(name)}
         client = {"client": {"clientId": self.client_id, **proof}} if self.client_id else {}
         issuer: dict[str, Any] = {"endpoints": {"issuer": self.issuer}} if self.issuer else {}
         if self.issuer and not presets()[self.provider].api_hosts:  # `.client()` sends the token nowhere else
@@ -67,6 +66,11 @@ class Answers:
         if self.kind != "OAuthApp" or rule is None or rule.template:
             return {}
         return {"identity": {"user": {"template": f"{name}:user:{{sub}}"}}}
+
+
+def secret_source(name: str) -> dict[str, Any]:
+    """Return where the client secret of an app is."""
+    return {"valueFrom": {"secretRef": {"ref": f"Secret/{name}", "key": SECRET_KEY}}}
 
 
 def _host_of(issuer: str) -> str:

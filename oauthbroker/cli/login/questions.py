@@ -13,7 +13,7 @@ from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.static_credential import CredentialField
-from oauthbroker.personal.app_files import Answers, host_for
+from oauthbroker.personal.app_files import Answers, host_for, secret_source
 from oauthbroker.personal.logins import command_for
 from oauthbroker.personal.places import Places
 from oauthbroker.providers import Preset, presets
@@ -40,7 +40,7 @@ class Given:
     @property
     def changes(self) -> bool:
         """Return whether it says anything of an app itself."""
-        return bool(self.client_id or self.params or self.device is not None or self.scopes is not None)
+        return bool(self.client_id or self.secrets or self.params or self.device is not None or self.scopes is not None)
 
 
 def is_asking() -> bool:
@@ -219,6 +219,9 @@ def changed(resource: Mapping[str, Any], given: Given) -> dict[str, Any]:
     spec = dict(resource["spec"])
     if given.client_id:
         spec["client"] = {**spec.get("client", {}), "clientId": given.client_id}
+    if given.secrets:
+        client = dict(spec.get("client", {}), clientSecret=secret_source(resource["metadata"]["name"]))
+        spec["client"] = {name: value for name, value in client.items() if (name, value) != ("authMethod", "none")}
     if given.scopes is not None:
         spec["scopes"] = list(given.scopes)
     params = dict(given.params)
