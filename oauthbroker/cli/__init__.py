@@ -1,7 +1,7 @@
 """The `oauthbroker` command. The rules of the interface:
 
-- stdout holds the answer, stderr everything else. With `--json`, which every command takes, stdout holds exactly one
-  JSON document, also when the command refuses: `{"error": {"code", "message"}}`.
+- stdout holds the answer, stderr everything else. With `--json`, which each of our commands takes, stdout holds
+  exactly one JSON document, also when the command refuses: `{"error": {"code", "message"}}`.
 - Exit status: 0 done; 1 begun, but not all of it could be done; 2 refused, nothing was changed; 3 done here, but a
   provider has still to be told; 130 stopped by Ctrl-C. `token` and `run` also have 69 and 75 (`turn_call`).
 - No secret is ever an argument, and none is ever printed but an API key, once, when it is made, and the token that a
@@ -36,7 +36,7 @@ COMMANDS = {
     "demo": "Watch the whole story on this machine.",
     "login": "Connect your own account at a provider, without a server.",
     "status": "List your own connections.",
-    "logout": "End your own connection, here and at the provider.",
+    "logout": "End your own connections at a provider: all accounts, or one.",
     "init": "Make the key and the keyring of a new store.",
     "config": "The configuration as a server reads it: show, schema.",
     "check": "Check a configuration and list its contents.",

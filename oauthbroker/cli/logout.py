@@ -1,4 +1,4 @@
-"""`oauthbroker logout`: end your own connection, here and at the provider."""
+"""`oauthbroker logout`: end your own connections at a provider, and tell it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ LEFT_TO_TELL = 3
 @app.command("logout")
 def logout_command(
     provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="The app, as `status` lists it.")],
-    account: Annotated[str | None, typer.Option(help="One of several accounts; all of them without it.")] = None,
+    account: Annotated[
+        str | None, typer.Option(help="""One of several accounts, "" for the unnamed one; all of them without it.""")
+    ] = None,
     forget: Annotated[bool, typer.Option("--forget", help="Remove the app and its secret, too.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """End your own connection, here and at the provider.
+    """End your own connections at a provider: all accounts, or one.
 
     Says what the provider knows of it. Exit status 3: it ended here, and the provider has still to be told. Type it
     again for that.

@@ -1,5 +1,5 @@
-"""The extras of the package: which one installs a missing module, and whether the installed packages fit it. The ranges are
-those of pyproject.toml, as the installed package tells them."""
+"""The extras of the package: which one installs a missing module, and whether the installed packages fit it. The
+ranges are those of pyproject.toml, as the installed package tells them."""
 
 from __future__ import annotations
 

@@ -131,8 +131,8 @@ class GrantRecords:
         return versioned
 
     async def erase_grant(self, versioned: Versioned[Grant]) -> None:
-        """Remove a grant or its tombstone with its marker, under the pair's lease. That it was revoked stays remembered:
-        a store that loses the removal has the grant before it again."""
+        """Remove a grant or its tombstone with its marker, under the pair's lease. That it was revoked stays
+        remembered: a store that loses the removal has the grant before it again."""
         await self.markers.unmark(versioned.entry.key)
         await self._store.delete(versioned.entry.key, expect=versioned.generation)
         if not versioned.record.revoked:

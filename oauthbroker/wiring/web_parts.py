@@ -23,7 +23,7 @@ from oauthbroker.web.pages.admin_pages import AdminPages
 from oauthbroker.web.pages.connections_pages import ConnectionsPages
 from oauthbroker.web.pages.consent_pages import ConsentPages
 from oauthbroker.web.pages.ending_pages import EndingPages
-from oauthbroker.web.pages.metrics_page import Scrape, metrics_routes, operators_only
+from oauthbroker.web.pages.metrics_page import OperatorsOnly, Scrape, metrics_routes
 from oauthbroker.web.pages.retry_pages import RetryPages
 from oauthbroker.web.pages.start_pages import docs_routes, start_routes
 from oauthbroker.wiring.parts import Parts
@@ -92,9 +92,10 @@ def _probes(parts: Parts) -> Routes:
     settings = parts.settings
     scrape = Scrape(metrics=parts.metrics, gauges=parts.gauges, apps=parts.apps, folder=parts.metrics_folder)
     readiness = Readiness(parts.repository.probe, parts.life, parts.clock, may_degrade=parts.repository.may_degrade)
-    operators = operators_only(
-        Callers(turns=parts.turns, api_keys=parts.api_keys, settings=settings),
-        RequestLimits(parts.clock, settings.limits.requests_per_minute),
+    operators = OperatorsOnly(
+        callers=Callers(turns=parts.turns, api_keys=parts.api_keys, settings=settings),
+        limits=RequestLimits(parts.clock, settings.limits.requests_per_minute),
+        clock=parts.clock,
         loopback=settings.admin_loopback,
     )
 

@@ -115,6 +115,61 @@ async def test_who_reads_too_often_is_told_when_to_come_back_and_others_are_serv
         assert 200 == (await get(harness, bearer=one)).status
 
 
+class Away(MemoryStore):
+    """A shared store that gives no answer while it is `away`."""
+
+    away = False
+
+    def unchanged(self, entry: Entry) -> bool:
+        return not self.away and super().unchanged(entry)
+
+    async def is_current(self, *entries: Entry) -> bool:
+        self._answer()
+        return await super().is_current(*entries)
+
+    async def get(self, key: Key) -> Entry | None:
+        self._answer()
+        return await super().get(key)
+
+    def _answer(self) -> None:
+        if self.away:
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+
+
+async def test_while_the_store_is_away_a_key_that_has_read_within_an_hour_still_reads(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    store = Away(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
+    async with running(identity_provider, [], clock=test_clock, store=store, background=False) as harness:
+        known, unused = await key_of(harness, {"operator"}), await key_of(harness, {"operator"})
+        runtimes, gone = await key_of(harness, {"runtime"}), await key_of(harness, {"operator"})
+        assert [200, 403, 200] == [(await get(harness, bearer=each)).status for each in (known, runtimes, gone)]
+        await harness.broker.api_keys.remove(f"key-{gone.split('.')[1]}")
+        assert 401 == (await get(harness, bearer=gone)).status
+        store.away = True
+        test_clock.advance(3599)
+        answers = [await get(harness, bearer=each) for each in (known, unused, runtimes, gone, f"{known[:-1]}!")]
+        assert [200, 503, 503, 503, 401] == [each.status for each in answers]
+        test_clock.advance(1)
+        assert 503 == (await get(harness, bearer=known)).status, "what it read meanwhile does not count"
+        store.away = False
+        assert 200 == (await get(harness, bearer=known)).status
+
+
+async def test_a_key_that_reads_too_often_is_refused_while_the_store_is_away_too(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    store = Away(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
+    settings = dataclasses.replace(public(BASE), limits=Limits(requests_per_minute=60))
+    async with running(
+        identity_provider, [], clock=test_clock, store=store, settings=settings, background=False
+    ) as harness:
+        key = await key_of(harness, {"operator"})
+        assert 200 == (await get(harness, bearer=key)).status
+        store.away = True
+        assert [200] * 9 + [429] == [(await get(harness, bearer=key)).status for _ in range(10)]
+
+
 # what
 
 

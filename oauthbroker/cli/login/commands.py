@@ -31,14 +31,16 @@ from oauthbroker.wiring.mcp_server_facts import McpServerFacts, look_at_mcp_serv
 
 app = typer.Typer(add_completion=False)
 PROVIDER = typer.Argument(
-    metavar="PROVIDER", help="A preset, such as github, or the address of an MCP server.", autocompletion=preset_names
+    metavar="PROVIDER",
+    help="A preset, such as github, an app of your own, or the address of an MCP server.",
+    autocompletion=preset_names,
 )
 
 CALLBACK_PORT = typer.Option(
-    min=0,
+    min=1,
     max=65535,
     help="Where the provider sends the browser back to.",
-    show_default=f"{PORT}, or the last login's",
+    show_default=f"{PORT}, or that of the last login of any app",
 )
 
 
@@ -54,17 +56,19 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
     param: Annotated[list[str] | None, typer.Option(help="A value of the preset, such as tenant=...")] = None,
     key: Annotated[bool, typer.Option("--key", help="A key, where the provider has OAuth, too.")] = False,
     device: Annotated[
-        bool | None, typer.Option("--device/--no-device", help="Type a code on another device; over ssh by default.")
+        bool | None,
+        typer.Option("--device/--no-device", help="Type a code on another device; for a new app over ssh by default."),
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link alone.")] = False,
-    port: Annotated[int, CALLBACK_PORT] = 0,
+    port: Annotated[int | None, CALLBACK_PORT] = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Connect your own account at a provider, without a server.
 
     Asks once for the missing values, and keeps them in your data folder: the app as YAML, secret and grant sealed.
-    Each answer can be an option. Secrets are typed without echo, or read from stdin.
+    Each answer can be an option. Secrets are typed without echo, or read from stdin. For an app that is there already,
+    the options change it: --stdin sets its client secret, --device its flow.
     """
     if account and not is_account(account):
         raise Refused(NO_ACCOUNT)
@@ -124,6 +128,8 @@ def _change(places: Places, name: str, given: Given, *, proven: bool) -> AppChan
     """Return what the person changes of an app that works. One that never did is changed at once, and at a terminal
     its values are asked for again: there may be a wrong one among them."""
     resource = app_files.read_app(places, name)
+    if given.key and resource["kind"] == "OAuthApp":
+        raise Refused(f"{name} is an OAuth app here. To use a key instead, run: oauthbroker logout {name} --forget")
     provider = resource["spec"].get("provider", "")
     if not proven and is_asking():
         given = questions.asked_again(resource, given, questions.callback_of(name, provider, given.port))

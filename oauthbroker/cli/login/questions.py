@@ -41,7 +41,7 @@ class Given:
     @property
     def changes(self) -> bool:
         """Return whether it says anything of an app itself."""
-        return bool(self.client_id or self.params or self.device is not None or self.scopes is not None)
+        return bool(self.client_id or self.secrets or self.params or self.device is not None or self.scopes is not None)
 
 
 def is_asking() -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
+from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
@@ -13,10 +14,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from oauthbroker.admin.gauges import Gauges
+from oauthbroker.core.bounded_cache import Bounded
+from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import digest_of
 from oauthbroker.observability.metrics import SECONDS, Gauge, Labels, Metric, Metrics, Name, Timing
 from oauthbroker.observability.shared_metrics import MetricFigures, MetricsFolder
-from oauthbroker.web.api.authentication import Callers, address_of, known, may
+from oauthbroker.web.api.authentication import Callers, address_of, bearer, id_of, known, may
 from oauthbroker.web.html.form_routes import route
 from oauthbroker.web.middleware.forwarded import is_local
 from oauthbroker.web.middleware.rate_limits import RequestLimits
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 PATH = "/metrics"
+REMEMBERED_SECONDS = 3600.0
+MOST_REMEMBERED = 100  # keys that read the metrics
 N = TypeVar("N", bound=Name)
 V = TypeVar("V")
 Admit = Callable[[Request], Awaitable[None]]
@@ -75,17 +81,41 @@ def metrics_routes(scrape: Scrape, admit: Admit) -> list[BaseRoute]:
     return [route(PATH, answer, "GET")]
 
 
-def operators_only(callers: Callers, limits: RequestLimits, *, loopback: bool) -> Admit:
-    """Admit operators by key or over the socket; where `loopback` is on, also a caller without a key from this machine.
-    Raises `unauthenticated`, `notAllowed`, `turnEnded`, `rateLimited`."""
+@dataclass(slots=True, kw_only=True)
+class OperatorsOnly:
+    """Admits operators by key or over the socket; where `loopback` is on, also callers of this machine without a key.
 
-    async def admit(request: Request) -> None:
-        if loopback and "authorization" not in request.headers and is_local(request):
-            limits.called(address_of(request))
-        elif not may(await known(request, callers, limits), {"operator"}):
-            raise BrokerError(Code.NOT_ALLOWED)
+    While the store is away no key can be checked, and the figures are wanted most: a key that was good within the last
+    REMEMBERED_SECONDS still reads.
+    """
 
-    return admit
+    callers: Callers
+    limits: RequestLimits
+    clock: Clock
+    loopback: bool
+    _good: Bounded[str, tuple[str, float]] = field(default_factory=lambda: Bounded(MOST_REMEMBERED))
+
+    async def __call__(self, request: Request) -> None:
+        """Raises `unauthenticated`, `notAllowed`, `turnEnded`, `rateLimited`, and store codes."""
+        if self.loopback and "authorization" not in request.headers and is_local(request):
+            self.limits.called(address_of(request))
+            return
+        key = digest_of(bearer(request))
+        try:
+            caller = await known(request, self.callers, self.limits)
+        except BrokerError as error:
+            refused = error
+        else:
+            if not may(caller, {"operator"}):
+                raise BrokerError(Code.NOT_ALLOWED)
+            self._good.keep(key, (id_of(caller), self.clock.monotonic()))
+            return
+        if refused.code is Code.UNAUTHENTICATED:
+            self._good.pop(key)
+        caller_id, at = self._good.get(key) or ("", -inf)
+        if refused.code is not Code.STORE_UNAVAILABLE or self.clock.monotonic() - at >= REMEMBERED_SECONDS:
+            raise refused
+        self.limits.called(caller_id)
 
 
 def text_of(figures: MetricFigures) -> tuple[bytes, str]:

@@ -15,6 +15,7 @@ from oauthbroker import BrokerError, Code
 from oauthbroker.personal import logins
 from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, leave
 from oauthbroker.testing.provider import FOREVER
+from oauthbroker.testing.provider.types import AuthMethod
 from tests.story.cli.login_kit import Person
 from tests.story.keys_kit import GOOD, NEWER, OF_BOB, KeyApi, key_api
 from tests.story.mcp_apps_kit import mcp_site
@@ -235,19 +236,22 @@ async def test_a_client_that_a_login_has_proven_takes_the_place_of_the_old_one(
     assert 0 == again.code, again.err
 
 
+SECRET = {"valueFrom": {"secretRef": {"ref": "Secret/github", "key": "client_secret"}}}
 GITHUB = {"apiVersion": "agents.example.io/v1alpha1", "kind": "OAuthApp", "metadata": {"name": "github"}}
 
 
-def write_github(person: Person, idp: IdentityProvider, **changes: Any) -> str:
+def write_github(
+    person: Person, idp: IdentityProvider, *, method: AuthMethod = "client_secret_basic", **changes: Any
+) -> str:
     """An app of the preset, at the scripted provider; the secret of its client."""
-    client = idp.register(Client("gh", redirect_uris=(person.callback("github"),), dialect="github", device_interval=1))
-    source = {"valueFrom": {"secretRef": {"ref": "Secret/github", "key": "client_secret"}}}
+    back = (person.callback("github"),)
+    client = idp.register(Client("gh", redirect_uris=back, auth_method=method, dialect="github", device_interval=1))
     ours = idp.endpoints
     spec = {
         "provider": "github",
         "flow": "authorizationCode",
         "subjectMode": "user",
-        "client": {"clientId": "gh", "clientSecret": source, "authMethod": "client_secret_basic"},
+        "client": {"clientId": "gh", "clientSecret": SECRET, "authMethod": method},
         "endpoints": {
             "authorizationUrl": ours["authorizationUrl"],
             "tokenUrl": ours["tokenUrl"],
@@ -303,6 +307,22 @@ async def until_device(idp: IdentityProvider, begun: asyncio.Task[Any]) -> str:
             return codes[0]
         await asyncio.sleep(0.01)
     pytest.fail(begun.result().err)
+
+
+async def test_a_secret_that_is_given_later_is_the_clients_from_then_on(person: Person, idp: IdentityProvider) -> None:
+    public = {"clientId": "gh", "authMethod": "none"}
+    secret = write_github(person, idp, method="client_secret_post", flow="deviceCode", client=public)
+    done, _ = await person.log_in(idp, "github", "--no-device", "--stdin", stdin=secret)
+    assert 0 == done.code, done.err
+    app = yaml.safe_load(person.places.app_file("github").read_text("utf-8"))
+    assert {"clientId": "gh", "clientSecret": SECRET} == app["spec"]["client"]
+
+
+def test_a_key_where_the_oauth_app_has_the_name_is_refused(person: Person, idp: IdentityProvider) -> None:
+    secret = write_github(person, idp)
+    done = person.type("login", "github", "--key", "--stdin", stdin=secret)
+    said = "github is an OAuth app here. To use a key instead, run: oauthbroker logout github --forget"
+    assert (2, said) == (done.code, done.err.strip())
 
 
 def write_meter(person: Person, api: KeyApi) -> None:

@@ -93,6 +93,8 @@ def test_every_command_that_a_sentence_names_exists_with_its_options():
             name = named(words, known)
             assert name in known.keys() | cli.COMMANDS, said
             options = (
-                {option for parameter in known[name].params for option in parameter.opts} if name in known else set()
+                {option for parameter in known[name].params for option in (*parameter.opts, *parameter.secondary_opts)}
+                if name in known
+                else set()
             )
             assert {word for word in words if word.startswith("--")} <= options, said
