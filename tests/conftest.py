@@ -17,8 +17,11 @@ import hypothesis
 import pytest
 import starlette.routing
 from httpx2._config import create_ssl_context
+from pydantic.json_schema import models_json_schema
 
-from oauthbroker.protocol.network import transport
+import oauthbroker.cli
+from oauthbroker.config.bundle import schema
+from oauthbroker.protocol.network import api_transport, transport
 from oauthbroker.protocol.network.tls_contexts import tls_context
 from tests.kit import default_store, forms, installed, longest, postgres
 from tests.kit.warm_python import warm_starts
@@ -70,6 +73,7 @@ def whole_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         warm_starts(),  # fresh interpreters took a quarter of a run
         one_trust_store(),
         compiled_paths(),
+        built_schemas_and_commands(),
     ):
         yield
 
@@ -103,7 +107,8 @@ def one_trust_store() -> Iterator[None]:
         return create_ssl_context(verify=verify, cert=cert, trust_env=trust_env)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transport, "tls_context", functools.cache(tls_context))
+        for module in (transport, api_transport):
+            patch.setattr(module, "tls_context", functools.cache(tls_context))
         patch.setattr("httpx2._transports.default.create_ssl_context", context)
         yield
 
@@ -114,6 +119,17 @@ def compiled_paths() -> Iterator[None]:
     a story."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("starlette.routing.compile_path", functools.cache(starlette.routing.compile_path))
+        yield
+
+
+@contextmanager
+def built_schemas_and_commands() -> Iterator[None]:
+    """The JSON Schema that `init` writes, and the parser of each command, are built once, not at each command line: that
+    took a third of those stories."""
+    built = functools.cache(models_json_schema)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "models_json_schema", lambda models, by_alias: built(tuple(models), by_alias=by_alias))
+        patch.setattr(oauthbroker.cli, "command_of", functools.cache(oauthbroker.cli.command_of))
         yield
 
 

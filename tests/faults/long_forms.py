@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -26,6 +27,7 @@ FORMS = "tests.kit.forms"
 POSTGRES = ("--store", "postgres", "-m", "not e2e", "tests/story")
 
 
+@functools.cache
 def files(tests: Path = ROOT / "tests") -> list[str]:
     """Return the test files that have a long form: a sampled table, a law, or a part that asks which form it is."""
     sources = {_module(path, tests): path for path in sorted(tests.rglob("*.py")) if "node_modules" not in path.parts}

@@ -131,6 +131,7 @@ SAMPLES = ["a flipped bit", "a neighbour's bytes", "an unknown key"]
 each_sample = pytest.mark.parametrize("form", SAMPLES)
 
 
+@pytest.mark.sample(3)
 @each_sample
 @pytest.mark.parametrize("look", ["lease", "dead", "settled"])
 async def test_a_damaged_queue_is_fixed_by_the_first_look_and_not_made_anew_by_each(
@@ -163,6 +164,7 @@ async def test_a_damaged_turn_is_ended_for_good_also_when_its_record_is_fixed(he
     assert refused.value.code is Code.TURN_ENDED
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("form", DAMAGE)
 async def test_a_damaged_key_is_removed_with_an_entry_written_before(
     here: World, form: str, monkeypatch: pytest.MonkeyPatch

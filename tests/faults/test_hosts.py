@@ -1,4 +1,4 @@
-"""Four hosts on one database, shortened; `python -m tests.faults.hosts` is the long form and prints its figures."""
+"""Two hosts on one database, shortened; `python -m tests.faults.hosts` is the long form and prints its figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.faults.hosts import FAKETIME
 from tests.kit import installed, network_hosts, postgres
 from tests.kit.docs import ROOT
 
-TASKS, SECONDS = 10, 6
+HOSTS, TASKS, SECONDS = 2, 10, 6
 LACKS: dict[str, Callable[[], bool]] = {
     postgres.LACKS: lambda: postgres.binaries() is None,
     network_hosts.LACKS: lambda: not network_hosts.possible(),
@@ -21,9 +21,10 @@ LACKS: dict[str, Callable[[], bool]] = {
 
 
 @pytest.mark.slow
-def test_four_hosts_that_are_killed_frozen_and_cut_off_keep_every_acknowledged_change() -> None:
+def test_hosts_that_are_killed_frozen_and_cut_off_keep_every_acknowledged_change() -> None:
     installed.demand([what for what, is_absent in LACKS.items() if is_absent()])
-    command = [sys.executable, "-m", "tests.faults.hosts", "--tasks", str(TASKS), "--seconds", str(SECONDS)]
+    figures = ["--hosts", str(HOSTS), "--tasks", str(TASKS), "--seconds", str(SECONDS)]
+    command = [sys.executable, "-m", "tests.faults.hosts", *figures]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=400)
     assert 0 == done.returncode, done.stdout + done.stderr
     for kind in ("kill", "freeze", "cut_off", "restart_database", "fail_over"):

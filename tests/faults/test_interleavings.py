@@ -8,7 +8,7 @@ import pytest
 from tests.faults.interleaving_kit import DISKS, Answer
 from tests.faults.interleavings import interleave
 
-ROUNDS = 60
+ROUNDS = 30
 MOST_ROUNDS = 3_000  # of a process that makes a mistake; it is noticed long before
 
 

@@ -16,7 +16,7 @@ from oauthbroker.store.file.versioned_entries import EntryFiles
 from tests.faults.queue_crash_kit import script_of_a_join, small_segments
 from tests.faults.queue_crash_places import Place
 from tests.faults.queue_crashes import Sweep, disk, memory
-from tests.kit.forms import swept
+from tests.kit.forms import is_long, swept
 
 STEPS = 40
 EACH = swept(1).step
@@ -52,7 +52,7 @@ async def test_a_process_that_dies_at_any_call_of_the_store_loses_and_doubles_no
 @pytest.mark.case("93", "63", "64")
 async def test_a_machine_that_stops_at_any_change_of_the_disk_loses_and_doubles_no_event(monkeypatch, tmp_path):
     small_segments(monkeypatch)
-    sweep = Sweep(most=40, each=EACH)
+    sweep = Sweep(most=40 if is_long() else 20, each=EACH)
     await sweep.story(disk(tmp_path / "story"), Random(1), range(12, 22))
     assert len(sweep.figures) > 2  # kinds of steps
 

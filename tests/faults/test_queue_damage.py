@@ -114,6 +114,7 @@ async def refused(queues: StoreQueues, clock: TestClock, number: int) -> None:
     clock.advance(LONG)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.slow
 @pytest.mark.case("65", "66", "67", "93")
 @pytest.mark.parametrize("look", LOOKS)

@@ -252,6 +252,7 @@ WEIGHTS: dict[Callable[[World], Awaitable[None]], int] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.slow
 @pytest.mark.case("47", "48", "52", "53", "61")
 @pytest.mark.parametrize("grace", [0, 30], ids=["reuse ends the family", "reuse is forgiven for half a minute"])

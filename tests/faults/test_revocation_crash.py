@@ -27,7 +27,7 @@ from tests.kit.broker_process import Process
 from tests.kit.crashfs import Crash
 from tests.kit.running_broker import ALICE, BOB, turn, user_app
 
-SHARDS = 4
+SHARDS = 8
 PEOPLE = {ALICE: "alice", BOB: "bob"}
 
 

@@ -74,6 +74,7 @@ OPERATIONS: list[Callable[[FileStore, Key], Awaitable[None]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("cancels", [1, 3])
 @pytest.mark.parametrize("operate", OPERATIONS, ids=lambda each: each.__name__)

@@ -24,13 +24,13 @@ def is_long() -> bool:
 
 
 def examples(most: int) -> int:
-    """Return how many examples of a law to try: a fifth of them in the short form."""
-    return most if is_long() else min(most, max(_LEAST_EXAMPLES, most // 5))
+    """Return how many examples of a law to try: a tenth of them in the short form."""
+    return most if is_long() else min(most, max(_LEAST_EXAMPLES, most // 10))
 
 
 def swept(most: int) -> range:
-    """Return the places at which a sweep breaks its story: each fifth of them in the short form."""
-    return range(0, most, 1 if is_long() else 5)
+    """Return the places at which a sweep breaks its story: each seventh of them in the short form."""
+    return range(0, most, 1 if is_long() else 7)
 
 
 def spread(length: int, count: int, seed: str) -> list[int]:

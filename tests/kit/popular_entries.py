@@ -63,7 +63,7 @@ class Entry(Data):
             function = "test_a_credential_is_checked_and_carried_as_the_documentation_says"
             yield "tests/story/test_credential_presets.py", f"{function}[{self.provider}]"
         elif self.play:
-            function = "test_a_person_connects_as_the_documentation_says"
+            function = "test_a_grant_lives_as_the_documentation_says"
             yield "tests/story/test_presets.py", f"{function}[{self.oauth_play()}]"
         if self.mcp:
             yield MCP_STORY if self.play else LEARNT_STORY

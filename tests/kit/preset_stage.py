@@ -29,7 +29,7 @@ from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.preset_demands import CLIENT_ID
 from tests.kit.preset_player import OF_THE_API, Player, playing
-from tests.kit.preset_plays import Play, Refusal
+from tests.kit.preset_plays import AfterRefresh, Play, Refusal
 from tests.kit.running_broker import BASE, Harness, running, turn
 
 HALF_LIFE = 40 * 24 * 3600  # of a token of 60 days
@@ -51,61 +51,15 @@ class Stage:
     canaries: Canaries
     change: Callable[[App], App] = lambda app: app
 
-    async def connect(self, play: Play) -> None:
-        """A person consents; the token, its scopes and its end are those of the play, and the kept members are kept."""
-        async with self._set(play) as (harness, player):
-            page = await agree(harness, player)
-            assert page is None or page.status in {200, 303}, (page.text, player.complaints)
-            expected = {"scopes": sorted(play.result.scopes), "lifetime": play.result.lifetime_seconds}
-            exchanged = play.answers.exchange is not None and play.answers.exchange.status == 200
-            held = "access2" if exchanged else "access"
-            assert expected == reported(play, await ask(harness, play), player, held)
-            grant = await harness.grant("played", play.subject)
-            assert grant is not None
-            assert play.result.refreshable == (bool(grant.token and grant.token.refresh_token))
-            body = play.answers.token.body
-            kept = {name for name in play.preset.keeps if isinstance(body, dict) and name in body}
-            facts = play.result.facts
-            assert kept | set(facts) == set(grant.provider_data)
-            assert facts == {name: grant.provider_data[name] for name in facts}
-            assert grant.open_facts is None
-            owner = player.app.owner
-            rule = owner.user_identity if play.app.subject_mode == "user" else owner.global_identity
-            assert grant.account_name == account_name(play, rule)
-
-    async def call_the_api(self, play: Play) -> None:
-        """A tool's request to the first of the API's hosts has the token. The host is checked as it is written, and the
-        request is sent to the player."""
+    async def live(self, play: Play) -> None:
+        """A person consents, a tool's request has the token, and the tokens are refreshed: one grant has this life."""
         app = app_of(play, self.folder, self.canaries)
-        first = app.api.hosts[0]
-        async with self._set(play) as (harness, player):
-            await agree(harness, player)
-            ready = await ask(harness, play)
-            assert isinstance(ready, Ready), (ready, player.complaints)
-            data = ready.provider_data
-            url = app.api.base_url if isinstance(first, ApiHost) else f"https://{first.host_in(data)}/"
-            target_of(app, "GET", url).check_account(data)
-            async with harness.broker.oauth(turn_of(play)).client("played") as api:
-                answer = await api.get(OF_THE_API)
-            assert 200 == answer.status_code
-            path = target_of(app, "GET", f"{url}{OF_THE_API[1:]}").path_for(data)
-            assert f"GET {path}" == player.calls[-1]
-
-    async def refresh(self, play: Play) -> None:
-        """Twice: the second request shows which refresh token was kept."""
-        after = play.result.after_refresh
-        assert after is not None
-        async with self._set(play) as (harness, player):
-            await agree(harness, player)
-            expected = {"scopes": sorted(after.scopes), "lifetime": after.lifetime_seconds}
-            if play.answers.exchange is not None:  # an access token refreshes itself before its end
-                assert isinstance(await ask(harness, play), Ready)
-                player.clock.advance(HALF_LIFE)
-                assert expected == reported(play, await ask(harness, play), player, "access3")
-                return
-            assert expected == reported(play, await ask_later(harness, player, "access"), player, "access2")
-            assert expected == reported(play, await ask_later(harness, player, "access2"), player, "access3")
-            assert 2 == player.calls.count("refresh")
+        async with self._set(play, app) as (harness, player):
+            await connect(harness, player)
+            if play.preset.api_hosts:
+                await call_the_api(harness, player, app)
+            if play.result.after_refresh:
+                await refresh(harness, player, play.result.after_refresh)
 
     async def refuse(self, play: Play, refusal: Refusal) -> None:
         """The provider says no; the person, or the tool where there is none, is told our code for it."""
@@ -147,12 +101,65 @@ class Stage:
             ), "not told dead"
 
     @asynccontextmanager
-    async def _set(self, play: Play) -> AsyncIterator[tuple[Harness, Player]]:
-        async with playing(play, app_of(play, self.folder, self.canaries), self.clock, self.canaries) as player:
+    async def _set(self, play: Play, app: App | None = None) -> AsyncIterator[tuple[Harness, Player]]:
+        app = app or app_of(play, self.folder, self.canaries)
+        async with playing(play, app, self.clock, self.canaries) as player:
             nobody = cast("IdentityProvider", None)  # the player is the provider
             async with running(nobody, [self.change(player.app)], clock=self.clock) as harness:
                 yield harness, player
                 assert [] == player.complaints
+
+
+async def connect(harness: Harness, player: Player) -> None:
+    """A person consents; the token, its scopes and its end are those of the play, and the kept members are kept."""
+    play = player.play
+    page = await agree(harness, player)
+    assert page is None or page.status in {200, 303}, (page.text, player.complaints)
+    expected = {"scopes": sorted(play.result.scopes), "lifetime": play.result.lifetime_seconds}
+    exchanged = play.answers.exchange is not None and play.answers.exchange.status == 200
+    held = "access2" if exchanged else "access"
+    assert expected == reported(play, await ask(harness, play), player, held)
+    grant = await harness.grant("played", play.subject)
+    assert grant is not None
+    assert play.result.refreshable == (bool(grant.token and grant.token.refresh_token))
+    body = play.answers.token.body
+    kept = {name for name in play.preset.keeps if isinstance(body, dict) and name in body}
+    facts = play.result.facts
+    assert kept | set(facts) == set(grant.provider_data)
+    assert facts == {name: grant.provider_data[name] for name in facts}
+    assert grant.open_facts is None
+    owner = player.app.owner
+    rule = owner.user_identity if play.app.subject_mode == "user" else owner.global_identity
+    assert grant.account_name == account_name(play, rule)
+
+
+async def call_the_api(harness: Harness, player: Player, app: App) -> None:
+    """A tool's request to the first of the API's hosts has the token. The host is checked as it is written, and the
+    request is sent to the player."""
+    first = app.api.hosts[0]
+    ready = await ask(harness, player.play)
+    assert isinstance(ready, Ready), (ready, player.complaints)
+    data = ready.provider_data
+    url = app.api.base_url if isinstance(first, ApiHost) else f"https://{first.host_in(data)}/"
+    target_of(app, "GET", url).check_account(data)
+    async with harness.broker.oauth(turn_of(player.play)).client("played") as api:
+        answer = await api.get(OF_THE_API)
+    assert 200 == answer.status_code
+    path = target_of(app, "GET", f"{url}{OF_THE_API[1:]}").path_for(data)
+    assert f"GET {path}" == player.calls[-1]
+
+
+async def refresh(harness: Harness, player: Player, after: AfterRefresh) -> None:
+    """Twice: the second request shows which refresh token was kept."""
+    play = player.play
+    expected = {"scopes": sorted(after.scopes), "lifetime": after.lifetime_seconds}
+    if play.answers.exchange is not None:  # an access token refreshes itself before its end
+        player.clock.advance(HALF_LIFE)
+        assert expected == reported(play, await ask(harness, play), player, "access3")
+        return
+    assert expected == reported(play, await ask_later(harness, player, "access"), player, "access2")
+    assert expected == reported(play, await ask_later(harness, player, "access2"), player, "access3")
+    assert 2 == player.calls.count("refresh")
 
 
 def account_name(play: Play, rule: PresetIdentity | IdentityRule | None) -> str:

@@ -203,6 +203,7 @@ async def test_each_account_reaches_its_own_host_only(here: Stage, monkeypatch: 
     assert [ACME] == [host for host, _ in here.hosts_and_tokens]
 
 
+@pytest.mark.sample(9)
 @pytest.mark.case("111")
 @pytest.mark.parametrize(
     "said",

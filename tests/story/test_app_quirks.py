@@ -206,8 +206,7 @@ def stage(tmp_path: Path, test_clock: TestClock, canaries: Canaries) -> Stage:
 
 @pytest.mark.parametrize("own", PLAYS, ids=str)
 async def test_an_app_says_what_its_provider_does_its_own_way(own: OwnPlay, stage: Stage) -> None:
-    await stage.connect(own)
-    await stage.refresh(own)
+    await stage.live(own)
 
 
 @pytest.mark.parametrize("own, refusal", REFUSALS)
@@ -220,8 +219,7 @@ async def test_the_standards_way_fails_there(own: OwnPlay, stage: Stage) -> None
     """So the play shows that the quirk matters."""
     stage.change = standard
     with pytest.raises(AssertionError):
-        await stage.connect(own)
-        await stage.refresh(own)
+        await stage.live(own)
 
 
 def standard(app: App) -> App:

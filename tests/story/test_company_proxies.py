@@ -163,6 +163,7 @@ async def connected(harness: Harness, app: str = "mail") -> None:
     assert isinstance(await harness.ask(app), Ready)
 
 
+@pytest.mark.sample(6)
 @every_mode
 @every_kind
 async def test_everything_leaves_through_the_proxy_and_nothing_past_it(

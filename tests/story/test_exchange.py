@@ -99,7 +99,7 @@ async def mailed(
         yield harness
 
 
-@pytest.mark.sample(40)
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("spoil, code, dropped", TABLE)
 async def test_a_bad_answer_ends_the_session_and_stores_nothing(
     mailed: Harness, canaries: Canaries, spoil: Spoil, code: Code, dropped: int

@@ -44,7 +44,7 @@ CIRCUIT_KINDS: dict[str, tuple[Any, str]] = {
 PLAYS = [(error, start) for error in CIRCUIT_KINDS for start in ("from the start", "after an hour")]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.case("52", "54", "55", "56")
 @pytest.mark.parametrize("play", PLAYS, ids=" ".join)
 async def test_twenty_sick_grants_among_very_many(

@@ -53,6 +53,7 @@ async def hostile(
         yield harness, payload
 
 
+@pytest.mark.sample(9)
 @pytest.mark.case("88")
 @pytest.mark.parametrize("hostile", HOSTILE_TEXTS, indirect=True)
 async def test_hostile_names_are_text_on_every_page_of_the_way(hostile: tuple[Harness, str]) -> None:

@@ -325,6 +325,7 @@ async def test_a_cancelled_or_failed_request_leaves_no_token_in_its_exception(
             caught = caught.__cause__ or caught.__context__
 
 
+@pytest.mark.sample(16)
 @pytest.mark.case("102")
 @pytest.mark.parametrize(
     "url",

@@ -684,6 +684,7 @@ def tool(name: str, about: str = "", **schema: Any) -> Tool:
     return Tool(name=name, description=about, input_schema=SCHEMA | schema)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.slow
 @pytest.mark.case("139")
 @pytest.mark.parametrize("bomb", BOMBS)

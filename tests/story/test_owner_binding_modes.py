@@ -295,6 +295,7 @@ async def test_a_tossed_cookie_is_no_cookie_at_the_callback(https: Harness, mode
     assert Code.OWNER_BINDING_FAILED is (await https.session(asked)).failure
 
 
+@pytest.mark.sample(8)
 @pytest.mark.case("16")
 @every_confirming_mode
 @pytest.mark.parametrize("tossed", TOSSED)
@@ -311,6 +312,7 @@ async def test_nor_does_it_open_the_page_after_it(https: Harness, mode: Mode, to
     assert isinstance(await https.ask(of=mode.of_alice, scopes=["read"]), Ready)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.case("17")
 @every_mode
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

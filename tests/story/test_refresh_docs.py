@@ -63,6 +63,7 @@ def test_every_scenario_has_its_row_and_the_page_has_exactly_these_rows() -> Non
     assert written(PAGE) == PAGE, "make cases"
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("row, scenario", PLAYED)
 async def test_a_row_of_the_table_is_what_happens(harness: Harness, row: str, scenario: Scenario) -> None:
     expected, person = told(row), SHOWN[row][1]

@@ -88,6 +88,7 @@ REFUSALS = {
 PAUSING = {"the provider is down", "nonsense", "the client is refused"}
 
 
+@pytest.mark.sample(10)
 @pytest.mark.case("53")
 @pytest.mark.parametrize("answer", ["tokens", *REFUSALS])
 @pytest.mark.parametrize("meanwhile", [*NEW, revoked], ids=lambda it: it.__name__)

@@ -83,6 +83,7 @@ def living_families(idp: IdentityProvider, client: str = "client-mail") -> int:
     return sum(family.is_alive for family in idp.families(client))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.case("53")
 @pytest.mark.parametrize("reach, really", REACHES)
 @pytest.mark.parametrize("replaced", [by_another_consent, by_step_up, by_import], ids=lambda it: it.__name__)

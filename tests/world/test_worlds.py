@@ -14,7 +14,7 @@ from tests.world import mutants
 from tests.world.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
-WORLDS = 60 if is_long() else 30  # in one process
+WORLDS = 60 if is_long() else 12  # in one process
 MOST_SECONDS = 540
 
 

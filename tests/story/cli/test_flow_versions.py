@@ -67,6 +67,7 @@ def versions(desk: Desk, *words: str) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("folder", ["absent", "empty"])
 def test_a_configuration_that_is_not_there_is_refused_by_its_name_and_nothing_is_made(

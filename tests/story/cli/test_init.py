@@ -95,6 +95,7 @@ def open_store(desk: Desk) -> None:
     (desk.folder / DATA).chmod(0o777)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.case("69", "72")
 @pytest.mark.parametrize("words", [("serve",), ("secrets", "list"), ("grants", "list")], ids=" ".join)
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def test_the_list_in_json_says_the_same():
     assert presets()["google"].unverified() == google["unverified"]
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("name", presets())
 def test_an_unverified_fact_has_a_mark_and_a_verified_one_has_none(name: str):
     lines = typed("show", name).stdout.partition("An OAuthApp to start from")[0].splitlines()
@@ -57,6 +58,7 @@ def test_printed_values_can_be_pasted(tmp_path: Path):
     assert {f"my-slack-{mode}" for mode in ("bot", "user", "orgBot", "orgUser")} == set(load(tmp_path).apps)
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("name", presets())
 def test_it_says_first_what_to_register_there(name: str):
     preset = presets()[name]

@@ -157,6 +157,7 @@ FORMS: Final = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(150)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("value", HOSTILE)
 def test_no_value_leads_to_another_host_or_out_of_its_place(

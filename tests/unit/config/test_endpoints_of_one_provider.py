@@ -31,8 +31,9 @@ from tests.unit.config.bundles import write
 SLOTS: Final = tuple(ENDPOINT_NAMES.values())
 PAGE: Final = "authorizationUrl"
 OVERRIDES: Final = [*combinations(SLOTS, 1), *combinations(SLOTS, 2)]
+Variant = tuple[Preset, str]
 VARIANTS: Final = [
-    pytest.param(preset, mode, id=f"{name} {mode}".strip())
+    pytest.param((preset, mode), id=f"{name} {mode}".strip())
     for name, preset in presets().items()
     for mode in preset.variants()
 ]
@@ -84,9 +85,11 @@ def refusal(folder: Path, app: Mapping[str, Any]) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("preset, mode", VARIANTS)
-def test_an_endpoint_at_another_host_leaves_none_of_the_presets(preset: Preset, mode: str):
+@pytest.mark.sample(30)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_an_endpoint_at_another_host_leaves_none_of_the_presets(variant: Variant):
     """Each endpoint alone and each pair of them: nothing but the hosts that the app names is left."""
+    preset, mode = variant
     for names in OVERRIDES:
         own = {name: f"https://{name.lower()}.own.example/x" for name in names}
         app = app_of(preset, mode, **own)
@@ -94,9 +97,11 @@ def test_an_endpoint_at_another_host_leaves_none_of_the_presets(preset: Preset, 
         assert hosts(merged(app)) <= said, names
 
 
-@pytest.mark.parametrize("preset, mode", VARIANTS)
-def test_another_address_at_another_host_of_the_same_provider_leaves_none_either(preset: Preset, mode: str):
+@pytest.mark.sample(30)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_another_address_at_another_host_of_the_same_provider_leaves_none_either(variant: Variant):
     """Regions, sandboxes and tenants are hosts and paths of one provider."""
+    preset, mode = variant
     usual = dataclasses.asdict(merged(app_of(preset, mode)).endpoints)
     origins = {f"https://{urlsplit(url).netloc}" for url in usual.values() if url}
     for slot, name in ENDPOINT_NAMES.items():
@@ -105,9 +110,11 @@ def test_another_address_at_another_host_of_the_same_provider_leaves_none_either
             assert hosts(merged(app)) <= {urlsplit(origin).netloc}, (name, origin)
 
 
-@pytest.mark.parametrize("preset, mode", VARIANTS)
-def test_an_app_may_write_all_that_its_preset_says_of_endpoints(preset: Preset, mode: str, tmp_path: Path):
+@pytest.mark.sample(30)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_an_app_may_write_all_that_its_preset_says_of_endpoints(variant: Variant, tmp_path: Path):
     """In the preset's own form, with its queries and placeholders; and that replaces nothing."""
+    preset, mode = variant
     usual = merged(app_of(preset, mode))
     said = {name: url for slot, name in ENDPOINT_NAMES.items() if (url := getattr(usual.endpoints, slot))}
     found = draft(tmp_path, app_of(preset, mode, **said))
@@ -115,9 +122,11 @@ def test_an_app_may_write_all_that_its_preset_says_of_endpoints(preset: Preset, 
     assert api_of(usual) == found.app.api
 
 
-@pytest.mark.parametrize("preset, mode", VARIANTS)
-def test_a_half_overridden_preset_is_refused_or_told(preset: Preset, mode: str, tmp_path: Path):
+@pytest.mark.sample(30)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_half_overridden_preset_is_refused_or_told(variant: Variant, tmp_path: Path):
     """Two addresses of an installation of one's own: the app needs more, or loads and names the dropped parts."""
+    preset, mode = variant
     usual = dataclasses.asdict(merged(app_of(preset, mode)).endpoints)
     own = {PAGE: f"{ENTERPRISE}/authorize", "tokenUrl": f"{ENTERPRISE}/token"}
     try:
@@ -255,6 +264,7 @@ HOSTED: Final = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(60)
 @pytest.mark.case("80")
 @pytest.mark.parametrize("name, param", HOSTED.items(), ids=HOSTED)
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ HOSTILE: dict[str, tuple[list[str], str]] = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_no_tokens_make_a_megabyte_of_text_a_burden(hostile: str, monkeypatch: pytest.MonkeyPatch) -> None:

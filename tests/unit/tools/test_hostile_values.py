@@ -90,6 +90,7 @@ def quiet():
         yield
 
 
+@pytest.mark.sample(80)
 @pytest.mark.parametrize("name", VALUES)
 async def test_a_value_that_a_handler_returns_is_an_output_or_a_refusal(name: str):
     for result in await ends_of(lambda: made(name)):

@@ -165,6 +165,7 @@ def test_an_imported_connection_says_so_where_no_agent_asked_for_it(locale: Loca
     assert f"<dd>{CONNECTIONS[locale].unknown_agent}</dd>" in lost.html
 
 
+@pytest.mark.sample(12)
 @pytest.mark.case("88")
 @pytest.mark.parametrize("payload", [*HOSTILE_TEXTS, LONG])
 @pytest.mark.parametrize("locale", LOCALES)

@@ -19,8 +19,7 @@ from tests.unit.flowtools.entity_kit import sqlite_url
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, STAFF, World
 
-THREADS = 40
-CALLS = 400 if is_long() else 60
+THREADS, CALLS = (40, 400) if is_long() else (20, 40)
 COUNT: dict[str, Any] = {"name": "Count", "fields": {"value": {"type": "number", "required": True}}}
 ADD = {"entity": "Count", "operation": "update", "filter": {"id": "input.id"}, "fields": {"value": "count.value + 1"}}
 NODES = {

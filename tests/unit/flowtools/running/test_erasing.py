@@ -20,6 +20,7 @@ from oauthbroker.flowtools.running.ports import Effect, EffectRefused, Ports
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.specification.failures import Actor
 from tests.kit.audit import KEYS
+from tests.kit.forms import is_long
 from tests.unit.flowtools.entity_kit import sqlite_url
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, INPUT, World, log, policy
@@ -237,7 +238,7 @@ def test_retention_takes_many_runs_in_turns(world: World) -> None:
 @pytest.mark.slow
 def test_erasures_beside_calls_leave_nothing_and_charge_nothing_twice(world: World) -> None:
     """Three threads call with the same keys, two erase meanwhile."""
-    flow, keys, over = paying(world), [f"k{number}" for number in range(12)], threading.Event()
+    flow, keys, over = paying(world), [f"k{number}" for number in range(12 if is_long() else 6)], threading.Event()
 
     def calls(_: int) -> list[RunResult]:
         return [world.runs.call(flow, {"id": key, "n": 3, "note": CANARY}, actor("ann")) for key in keys]

@@ -22,7 +22,7 @@ from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, Remembering, World, log, world_in
 
 FOLDER = str(Path(oauthbroker.flowtools.running.__file__).parent)
-STEP = 1 if is_long() else 41
+STEP = 1 if is_long() else 97
 LOOKS = 40
 PAY = ("payment", {"provider": "stripe", "fields": {"amount": "1"}})
 FAILS = ("assert", {"expression": "input.amount != 13", "message": "unlucky"})

@@ -88,6 +88,7 @@ PLANTED: dict[str, tuple[Callable[[Path], object], str, str]] = {
 }
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("plant", PLANTED)
 def test_a_planted_entry_of_a_worktree_is_named_and_reaches_nothing(desk, plant):
     put, file, reason = PLANTED[plant]
