@@ -30,11 +30,13 @@ MODULES = ("oauthbroker", "tests.")
 MOST_BYTES = 200_000
 CLONE = {"x86_64": 56, "aarch64": 220}  # the number of clone(2)
 FLAGS = {"-u", "-P"}
-_READ_AT_START = ("LANG", "LC_ALL", "LC_CTYPE")
+_LOCALE = ("LANG", "LC_ALL", "LC_CTYPE")
 _READ_AT_IMPORT = (
-    *("PYTHON", "LD_", "OTEL_", "OPENAI_", "AZURE_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "GOOGLE_", "CLOUDSDK_"),
+    *("OTEL_", "OPENAI_", "AZURE_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "GOOGLE_", "CLOUDSDK_"),
     *("PYDANTIC_", "DEFER_PYDANTIC_", "WEBSOCKETS_"),
 )
+_READ_AT_START = ("PYTHON", "LD_")
+_READ_LATER = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHON_KEYRING_BACKEND"}
 _PLAIN: Mapping[str, Any] = {
     "executable": None, "preexec_fn": None, "close_fds": True, "startupinfo": None, "shell": False,
     "restore_signals": True, "gid": None, "gids": None, "uid": None, "umask": -1,
@@ -62,7 +64,7 @@ class WarmPython:
 
     def _begin(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        env = {name: os.environ[name] for name in ("PATH", *_READ_AT_START) if name in os.environ}
+        env = {name: os.environ[name] for name in ("PATH", *_LOCALE) if name in os.environ}
         with theirs, cold_starts():
             self._process = subprocess.Popen(
                 [self.python, "-m", "tests.kit.warm_python_main", str(theirs.fileno())], cwd=ROOT,
@@ -84,9 +86,10 @@ def _order(asked: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     python, *words = map(os.fspath, args)
     flags = [words.pop(0) for _ in FLAGS if words and words[0] in FLAGS]
+    flags += ["-u"] if env.get("PYTHONUNBUFFERED") else []
     how, what, *words = [*([] if words[:1] in (["-c"], ["-m"]) else [""]), *words, ""]
     is_plain = all(asked.get(name, plain) in (plain, None) for name, plain in _PLAIN.items())
-    if not (_is_ours(python, how, what) and is_plain and _starts_alike(env)):
+    if not (_is_ours(python, how, what) and is_plain and _starts_alike(env, program=not how)):
         return None
     order: dict[str, Any] = {"python": python, "how": how, "what": what, "words": words[:-1], "flags": flags, "env": env}
     order |= {"cwd": os.fspath(asked["cwd"] or Path.cwd()), "umask": _umask(), "ends": [0, 1, 2, *asked["pass_fds"]]}
@@ -110,12 +113,13 @@ def _is_ours(python: str, how: str, what: str) -> bool:
     return what.endswith(".py") and (python == sys.executable or python.startswith(f"{ROOT}/.venv-"))
 
 
-def _starts_alike(env: Mapping[str, str]) -> bool:
-    """Tell whether an interpreter would start as the warm one did."""
-    ours = {name for name in env if name.startswith(_READ_AT_IMPORT)} - {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
+def _starts_alike(env: Mapping[str, str], *, program: bool) -> bool:
+    """Tell whether an interpreter would start as the warm one did, and the packages of a program, too."""
+    read = _READ_AT_START + (_READ_AT_IMPORT if program else ())
+    ours = {name for name in env if name.startswith(read)} - _READ_LATER
     at_home = env.get("PYTHONPATH", str(ROOT)).split(os.pathsep)[0] == str(ROOT)
     at_home &= env.get("PYTHONWARNINGS", "ignore") == "ignore"
-    return at_home and ours <= {"PYTHONWARNINGS"} and all(env.get(n) == os.environ.get(n) for n in _READ_AT_START)
+    return at_home and ours <= {"PYTHONWARNINGS"} and all(env.get(name) == os.environ.get(name) for name in _LOCALE)
 
 
 @contextmanager

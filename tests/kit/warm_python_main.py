@@ -26,6 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from oauthbroker.config.reading.variables import variables
 from tests.kit.warm_python import CLONE, ROOT, WarmPython, fork_starts
 
 FOLDERS = (
@@ -53,6 +54,7 @@ def warm_up() -> None:
             for module in pkgutil.walk_packages(getattr(package, "__path__", []), f"{package.__name__}."):
                 with suppress(ImportError):
                     import_module(module.name)
+    variables()  # of the environment: a quarter of a second, once in each process
     freeze()
 
 
