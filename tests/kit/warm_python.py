@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 MAIN = "from oauthbroker.cli import main; main()"
 MODULES = ("oauthbroker", "tests.")
 MOST_BYTES = 200_000
+HIGH = 256  # no process has as many descriptors of its own
 CLONE = {"x86_64": 56, "aarch64": 220}  # the number of clone(2)
 FLAGS = {"-u", "-P"}
 _LOCALE = ("LANG", "LC_ALL", "LC_CTYPE")
@@ -91,14 +92,20 @@ def _order(asked: Mapping[str, Any]) -> dict[str, Any] | None:
     is_plain = all(asked.get(name, plain) in (plain, None) for name, plain in _PLAIN.items())
     if not (_is_ours(python, how, what) and is_plain and _starts_alike(env, program=not how)):
         return None
-    order: dict[str, Any] = {"python": python, "how": how, "what": what, "words": words[:-1], "flags": flags, "env": env}
+    order: dict[str, Any] = {
+        "python": python,
+        "how": how,
+        "what": what,
+        "words": words[:-1],
+        "flags": flags,
+        "env": env,
+    }
     order |= {"cwd": os.fspath(asked["cwd"] or Path.cwd()), "umask": _umask(), "ends": [0, 1, 2, *asked["pass_fds"]]}
     order |= {"own_session": bool(asked["start_new_session"]), "group": asked.get("process_group", -1)}
     order["group"] = os.getpgrp() if order["group"] in (-1, None) else order["group"]
     order["limits"] = [(kind, resource.getrlimit(kind)) for kind in _LIMITS]
     order["ignored"] = [each for each in signal.valid_signals() if signal.getsignal(each) == signal.SIG_IGN]
     return order if len(json.dumps(order)) < MOST_BYTES else None
-
 
 
 def _umask() -> int:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.config.reading.variables import variables
-from tests.kit.warm_python import CLONE, ROOT, WarmPython, fork_starts
+from tests.kit.warm_python import CLONE, HIGH, ROOT, WarmPython, fork_starts
 
 FOLDERS = (
     *("cli", "serving", "web", "store", "broker", "client", "testing", "wiring", "key_services", "providers"),
@@ -40,7 +40,6 @@ LATER = (
     "encodings.utf_8_sig",
 )  # imports of their functions
 CLONE_PARENT = 0x8000  # clone(2)
-HIGH = 256  # no process has as many descriptors of its own
 
 
 def warm_up() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.kit import sample_program
-from tests.kit.warm_python import MAIN, ROOT, cold_starts, warm_starts
+from tests.kit.warm_python import HIGH, MAIN, ROOT, cold_starts, warm_starts
 
 PROGRAM = [sys.executable, str(sample_program.__file__), "one", "two words"]
 ENV = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "NAME": "value"} | {
