@@ -15,6 +15,7 @@ if __name__ == "__main__":
     socket.send_fds(test, [marshal.dumps((words, os.getcwd(), dict(os.environ)))], [0, 1, 2])  # noqa: PTH109  (small)
     status = int(test.recv(10))
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        if -status != signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)
