@@ -23,7 +23,8 @@ from oauthbroker.testing.provider.simulated_user import go_through
 from tests.e2e import typescript
 from tests.kit import installed
 from tests.kit.cli import REPOSITORY, Desk, environment, free_port, serving
-from tests.kit.docs_shell import LINK, Program, agree, blocks, program, section, with_shims
+from tests.kit.docs_shell import LINK, Program, agree, blocks, program, section
+from tests.kit.shims import with_shims
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 PAGE = "docs/tutorials/agent-runtime.md"

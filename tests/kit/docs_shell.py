@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,17 +29,6 @@ def blocks(language: str, title: str = "", page: str = IN_PROCESSES) -> list[str
     """Return the blocks in a language; "" is that of blocks without one, such as the output of a command."""
     found = re.findall(r"^```(\w*)\n(.*?)^```", section(title, page), re.DOTALL | re.MULTILINE)
     return [block for said, block in found if said == language]
-
-
-def with_shims(folder: Path) -> str:
-    """A PATH on which `oauthbroker` and `python` are those of this test."""
-    programs = {"oauthbroker": '-c "from oauthbroker.cli import main; main()"', "python": ""}
-    (folder / "bin").mkdir(exist_ok=True)
-    for name, words in programs.items():
-        shim = folder / "bin" / name
-        shim.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
-        shim.chmod(0o700)
-    return f"{folder}/bin:{os.environ['PATH']}"
 
 
 class Program:

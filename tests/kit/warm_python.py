@@ -1,95 +1,110 @@
 """Fork the broker's processes from a Python that has imported it: a start costs a tenth of a fresh interpreter's.
 
-Within `warm_starts()`, `subprocess` and `asyncio` start `python -c MAIN ...`, also with code before it that changes a
-module, `python -m oauthbroker ...` and the modules and files of tests/ so. All other commands, and these with a setting that an interpreter reads while it starts, start as
-always; `cold_starts()` says so for all. The process is a child of the test like any other, with its own descriptors,
-environment, umask and folder; /proc shows the command line of the Python it came from.
+Within `warm_starts()`, `subprocess` and `asyncio` start these so: `python -c MAIN ...`, also with code before it that
+changes a module, `python -m oauthbroker ...`, modules of tests/, and programs in files, also those of the environment of
+an agent framework, whose imports are kept, too. A process that was forked starts its own so as well. All other commands,
+and these with a setting that an interpreter or a package reads while it starts, start as always; `cold_starts()` says so
+for all. The process is a child of the one that started it like any other, with its own descriptors, environment, umask
+and folder; /proc shows the command line of the Python it came from.
 """
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 import json
 import os
+import resource
+import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 MAIN = "from oauthbroker.cli import main; main()"
 MODULES = ("oauthbroker", "tests.")
 MOST_BYTES = 200_000
-PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
-_READ_AT_START = ("LANG", "LC_ALL", "LC_CTYPE")
+HIGH = 256  # no process has as many descriptors of its own
+CLONE = {"x86_64": 56, "aarch64": 220}  # the number of clone(2)
+FLAGS = {"-u", "-P"}
+_LOCALE = ("LANG", "LC_ALL", "LC_CTYPE")
+_READ_AT_IMPORT = (
+    *("OTEL_", "OPENAI_", "AZURE_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "GOOGLE_", "CLOUDSDK_"),
+    *("PYDANTIC_", "DEFER_PYDANTIC_", "WEBSOCKETS_"),
+)
+_READ_AT_START = ("PYTHON", "LD_")
+_READ_LATER = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHON_KEYRING_BACKEND"}
 _PLAIN: Mapping[str, Any] = {
-    "executable": None, "preexec_fn": None, "close_fds": True, "pass_fds": (), "startupinfo": None, "shell": False,
-    "restore_signals": True, "gid": None, "gids": None, "uid": None, "umask": -1, "process_group": -1,
+    "executable": None, "preexec_fn": None, "close_fds": True, "startupinfo": None, "shell": False,
+    "restore_signals": True, "gid": None, "gids": None, "uid": None, "umask": -1,
 }  # fmt: skip
+_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-_cold = [False]
+_cold = [os.uname().machine not in CLONE]
 
 
 class WarmPython:
     """A Python that has imported the broker and forks when asked. It begins with the first order."""
 
-    def __init__(self) -> None:
+    def __init__(self, python: str = sys.executable, orders: socket.socket | None = None) -> None:
+        self.python, self._orders = python, orders
         self._lock = threading.Lock()
-        self._stack = ExitStack()
-        self._listener: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def fork(self, order: dict[str, Any], descriptors: list[int]) -> int:
-        """Return the process identifier of a new child of this process."""
-        with self._lock:
-            self._listener = self._listener or self._begin()
-            _adopt_orphans(True)
-            try:
-                socket.send_fds(self._listener, [json.dumps(order).encode()], descriptors)
-                return int(self._listener.recv(100))
-            finally:
-                _adopt_orphans(False)
+        """Return the process identifier of a new child of this process; 0 when the warm one has ended."""
+        with self._lock, suppress(OSError):
+            self._orders = self._orders or self._begin()
+            socket.send_fds(self._orders, [json.dumps(order).encode()], descriptors)
+            return int(self._orders.recv(100) or 0)
+        return 0
 
     def _begin(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        env = {name: os.environ[name] for name in ("PATH", *_READ_AT_START) if name in os.environ}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.kit.warm_python_main", str(theirs.fileno())], cwd=ROOT,
-            env=env | {"PYTHONPATH": str(ROOT), "HOME": "/nonexistent", "NO_COLOR": "1"}, pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
-        theirs.close()
-        self._stack.callback(process.wait)
-        self._stack.callback(ours.close)  # first: it ends at the end of its orders
+        env = {name: os.environ[name] for name in ("PATH", *_LOCALE) if name in os.environ}
+        with theirs, cold_starts():
+            self._process = subprocess.Popen(
+                [self.python, "-m", "tests.kit.warm_python_main", str(theirs.fileno())], cwd=ROOT,
+                env=env | {"PYTHONPATH": str(ROOT), "HOME": "/nonexistent", "NO_COLOR": "1"},
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            )  # fmt: skip
         return ours
 
     def close(self) -> None:
-        self._stack.close()
-
-
-def _adopt_orphans(adopts: bool) -> None:
-    """Make the child of a process that has ended meanwhile our own, so that we wait for it as for any other."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopts), 0, 0, 0)
+        if self._orders and self._process:
+            self._orders.close()  # it ends at the end of its orders
+            self._process.wait()
 
 
 def _order(asked: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what to run, or None for a start that must be a fresh interpreter's."""
     args, env = asked["args"], dict(os.environ if asked["env"] is None else asked["env"])
-    if _cold[0] or not isinstance(args, list | tuple) or len(args) < 2 or args[0] != sys.executable:
+    if _cold[0] or not isinstance(args, list | tuple):
         return None
-    how, what, *words = [*([] if args[1] in {"-c", "-m"} else [""]), *map(os.fspath, args[1:])]
+    python, *words = map(os.fspath, args)
+    flags = [words.pop(0) for _ in FLAGS if words and words[0] in FLAGS]
+    flags += ["-u"] if env.get("PYTHONUNBUFFERED") else []
+    how, what, *words = [*([] if words[:1] in (["-c"], ["-m"]) else [""]), *words, ""]
     is_plain = all(asked.get(name, plain) in (plain, None) for name, plain in _PLAIN.items())
-    if not (_is_ours(how, what) and is_plain and _starts_alike(env)):
+    if not (_is_ours(python, how, what) and is_plain and _starts_alike(env, program=not how)):
         return None
-    order: dict[str, Any] = {"how": how, "what": what, "words": words, "env": env}
-    order |= {"cwd": os.fspath(asked["cwd"] or Path.cwd()), "umask": _umask()}
-    order["own_session"] = bool(asked.get("start_new_session"))
+    order: dict[str, Any] = {
+        "python": python,
+        "how": how,
+        "what": what,
+        "words": words[:-1],
+        "flags": flags,
+        "env": env,
+    }
+    order |= {"cwd": os.fspath(asked["cwd"] or Path.cwd()), "umask": _umask(), "ends": [0, 1, 2, *asked["pass_fds"]]}
+    order |= {"own_session": bool(asked["start_new_session"]), "group": asked.get("process_group", -1)}
+    order["group"] = os.getpgrp() if order["group"] in (-1, None) else order["group"]
+    order["limits"] = [(kind, resource.getrlimit(kind)) for kind in _LIMITS]
+    order["ignored"] = [each for each in signal.valid_signals() if signal.getsignal(each) == signal.SIG_IGN]
     return order if len(json.dumps(order)) < MOST_BYTES else None
 
 
@@ -99,43 +114,61 @@ def _umask() -> int:
     return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
 
 
-def _is_ours(how: str, what: str) -> bool:
+def _is_ours(python: str, how: str, what: str) -> bool:
     if how:
-        return what.endswith(MAIN) if how == "-c" else what.startswith(MODULES)
-    return what.endswith(".py") and ROOT / "tests" in Path(what).parents
+        return python == sys.executable and (what.endswith(MAIN) if how == "-c" else what.startswith(MODULES))
+    return what.endswith(".py") and (python == sys.executable or python.startswith(f"{ROOT}/.venv-"))
 
 
-def _starts_alike(env: Mapping[str, str]) -> bool:
-    """Tell whether an interpreter would start as the warm one did."""
-    ours = {name for name in env if name.startswith(("PYTHON", "LD_"))} - {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
+def _starts_alike(env: Mapping[str, str], *, program: bool) -> bool:
+    """Tell whether an interpreter would start as the warm one did, and the packages of a program, too."""
+    read = _READ_AT_START + (_READ_AT_IMPORT if program else ())
+    ours = {name for name in env if name.startswith(read)} - _READ_LATER
     at_home = env.get("PYTHONPATH", str(ROOT)).split(os.pathsep)[0] == str(ROOT)
     at_home &= env.get("PYTHONWARNINGS", "ignore") == "ignore"
-    return at_home and ours <= {"PYTHONWARNINGS"} and all(env.get(n) == os.environ.get(n) for n in _READ_AT_START)
+    return at_home and ours <= {"PYTHONWARNINGS"} and all(env.get(name) == os.environ.get(name) for name in _LOCALE)
 
 
 @contextmanager
 def warm_starts() -> Iterator[None]:
-    """Fork the broker's processes of this block."""
-    warm, fresh = WarmPython(), subprocess.Popen._execute_child  # type: ignore[attr-defined]
+    """Fork the broker's processes of this block. A Python forks the broker, and one of each interpreter programs: it has
+    imported what they import, the broker's has not."""
+    warm: dict[tuple[str, bool], WarmPython] = {}
+
+    def warm_of(order: Mapping[str, Any]) -> WarmPython:
+        is_broker = bool(order["how"]) or order["what"].startswith(f"{ROOT}/tests/")
+        return warm.setdefault((order["python"], is_broker), WarmPython(order["python"]))
+
+    fresh = fork_starts(warm_of)
+    try:
+        yield
+    finally:
+        subprocess.Popen._execute_child = fresh  # type: ignore[attr-defined]
+        for each in warm.values():
+            each.close()
+
+
+def fork_starts(warm_of: Callable[[Mapping[str, Any]], WarmPython | None]) -> Callable[..., None]:
+    """Let the starts of this process be forks where they can. Returns what they were before."""
+    fresh: Callable[..., None] = subprocess.Popen._execute_child  # type: ignore[attr-defined]
     terms = inspect.signature(fresh)
 
     def execute(self: Any, *given: Any) -> None:
         asked = terms.bind(self, *given).arguments
         order = _order(asked)
-        if order is None:
+        ends = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+        descriptors = [*(number if end == -1 else end for number, end in enumerate(ends)), *asked["pass_fds"]]
+        warm = order and warm_of(order)
+        child = warm.fork(order, descriptors) if order and warm else 0
+        if not child:
             fresh(self, *given)
             return
-        ends = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
-        self.pid = warm.fork(order, [number if end == -1 else end for number, end in enumerate(ends)])
+        self.pid = child
         self._child_created = True
         self._close_pipe_fds(*(asked[name] for name in _PIPES))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subprocess.Popen, "_execute_child", execute)
-        try:
-            yield
-        finally:
-            warm.close()
+    subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
+    return fresh
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.kit import sample_program
-from tests.kit.warm_python import MAIN, ROOT, cold_starts, warm_starts
+from tests.kit.shims import with_shims
+from tests.kit.warm_python import HIGH, MAIN, ROOT, cold_starts, warm_starts
 
 PROGRAM = [sys.executable, str(sample_program.__file__), "one", "two words"]
 ENV = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "NAME": "value"} | {
@@ -46,7 +47,9 @@ def test_it_has_its_words_folder_environment_mask_and_descriptors_and_is_our_chi
     assert ENV == {name: reported["env"].get(name) for name in ENV}
     assert reported["env"].keys() <= {*ENV, "LC_CTYPE"}, "an interpreter in the C locale sets this one"
     assert {"0", "1", "2"} == {each for each in reported["open"] if int(each) < 3}
-    assert len(reported["open"]) == 4, "the three, and that of the folder which it lists"
+    own = [each for each in map(int, reported["open"]) if each < HIGH]
+    assert len(own) == 4, "the three, and that of the folder which it lists"
+    assert len(reported["open"]) - len(own) == (not cold), "where its own starts are ordered"
     assert (3, "in\n") == (done.returncode, done.stderr)
 
 
@@ -64,11 +67,92 @@ async def test_an_event_loop_waits_for_it_and_a_signal_ends_it(own_session: bool
 
 
 RUN = f"import runpy; runpy.run_path({PROGRAM[1]!r}, run_name='__main__')"
+ENDS = {
+    "at the end of its words": "print('said')",
+    "with a status": "import sys; print('said'); sys.exit(300)",
+    "with a sentence": "import sys; sys.exit('Do this instead.')",
+    "by an exception": "import sys; sys.tracebacklimit = 0; raise ValueError('no')",
+    "by Ctrl-C": "import sys; sys.excepthook = lambda *_: None; raise KeyboardInterrupt",
+    "after its threads": "import threading, time; threading.Timer(0.1, print, ['late']).start()",
+    "with what it registered": "import atexit; atexit.register(print, 'last')",
+    "with a full disk": "import sys; sys.stdout = open('/dev/full', 'w'); print('lost')",
+}
+
+
+@pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
+def test_a_forked_process_ends_as_a_started_one(tmp_path: Path, code: str) -> None:
+    (tmp_path / "program.py").write_text(code)
+    ends = []
+    for context in (nullcontext(), cold_starts()):
+        with context:
+            words = [sys.executable, str(tmp_path / "program.py")]
+            done = subprocess.run(words, check=False, env=ENV, capture_output=True, text=True)
+        ends.append((done.returncode, done.stdout, done.stderr))
+    assert ends[0] == ends[1]
+
+
+def test_a_program_of_another_folder_is_forked_with_what_it_imports_and_the_broker_without(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("import this_is_nowhere_else\n")
+    (tmp_path / "this_is_nowhere_else.py").write_text("import tabnanny\n")
+    program = tmp_path / "program.py"
+    program.write_text("import sys\nbefore = set(sys.modules)\nimport beside, tabnanny\nprint('tabnanny' in before)\n")
+    run = [sys.executable, "-u", str(program)]
+    assert "True\n" == subprocess.run(run, check=True, env=ENV, capture_output=True, text=True).stdout
+    asks = [sys.executable, "-c", f"import sys\nprint('tabnanny' in sys.modules, flush=True)\n{MAIN}", "--version"]
+    said = subprocess.run(asks, check=True, env=ENV, capture_output=True, text=True).stdout
+    assert "False" == said.splitlines()[0]
+
+
+STARTS = """\
+import json, os, subprocess, sys
+read, write = os.pipe()
+child = subprocess.run({command}, pass_fds=[write], process_group=0, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, input=b"")
+print(json.dumps([os.getpid(), child.returncode, json.loads(child.stdout)]))
+"""
+
+
+def test_a_forked_process_forks_its_own_which_are_its_children(tmp_path: Path) -> None:
+    """Also with a descriptor more and in a process group of their own, as the workers of a broker are started."""
+    (tmp_path / "starts.py").write_text(STARTS.format(command=PROGRAM))
+    command = [sys.executable, str(tmp_path / "starts.py")]
+    done = subprocess.run(command, check=True, env=ENV, capture_output=True, text=True)
+    pid, status, reported = json.loads(done.stdout)
+    assert (3, True, pid) == (status, reported["forked"], reported["parent"])
+    assert ("two words", ENV["NAME"]) == (reported["argv"][1], reported["env"]["NAME"])
+    own = [each for each in map(int, reported["open"]) if each < HIGH]
+    assert len(own) == 5, "the three, the one passed, and that of the folder"
+
+
+SHELL = (
+    f"python {PROGRAM[1]} one 'two words' </dev/null; echo $?; python -c 'import os; os.kill(os.getpid(), 9)'; echo $?"
+)
+
+
+def test_a_shim_hands_a_shells_command_to_the_test_and_ends_as_it_ends(tmp_path: Path) -> None:
+    env = ENV | {"PATH": with_shims(tmp_path)}
+    done = subprocess.run(["bash", "-c", SHELL], check=True, cwd=tmp_path, env=env, capture_output=True, text=True)
+    first, *statuses = done.stdout.splitlines()
+    reported = json.loads(first)
+    assert (True, ["one", "two words"], str(tmp_path)) == (reported["forked"], reported["argv"], reported["cwd"])
+    assert ["3", "137"] == statuses
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_a_shim_ends_its_command(tmp_path: Path, number: signal.Signals) -> None:
+    env, pipe = ENV | {"PATH": with_shims(tmp_path)}, subprocess.PIPE
+    with subprocess.Popen(["bash", "-c", f"exec python {PROGRAM[1]}"], env=env, stdin=pipe, stdout=pipe) as shell:
+        assert shell.stdout
+        assert json.loads(shell.stdout.readline())["forked"]
+        shell.send_signal(number)
+        assert b"" == shell.stdout.read(), "the command has ended"
+        assert -number == shell.wait(60)
+
+
 FRESH: dict[str, tuple[list[str], dict[str, Any]]] = {
-    "an interpreter's option": ([sys.executable, "-u", *PROGRAM[1:]], {}),
+    "an interpreter's option": ([sys.executable, "-X", "utf8", *PROGRAM[1:]], {}),
     "a variable that an interpreter reads": (PROGRAM, {"env": ENV | {"PYTHONHASHSEED": "1"}}),
     "other modules": (PROGRAM, {"env": ENV | {"PYTHONPATH": "/elsewhere"}}),
-    "a descriptor more": (PROGRAM, {"pass_fds": (2,)}),
+    "a mask that is set between": (PROGRAM, {"umask": 0o022}),
     "our descriptors": (PROGRAM, {"close_fds": False}),
     "code that is not the broker's": ([sys.executable, "-c", RUN], {}),
 }

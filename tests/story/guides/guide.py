@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from tests.kit.cli import environment
-from tests.kit.docs_shell import blocks, program, with_shims
+from tests.kit.docs_shell import blocks, program
+from tests.kit.shims import with_shims
 
 
 def of(page: str, language: str, title: str = "") -> list[str]:

@@ -14,8 +14,9 @@ import yaml
 
 from oauthbroker.testing import Canaries, Client, IdentityProvider
 from tests.kit.cli import Desk, environment
-from tests.kit.docs_shell import LINK, agree, blocks, program, with_shims
+from tests.kit.docs_shell import LINK, agree, blocks, program
 from tests.kit.framework_agents import EXAMPLES, python_of
+from tests.kit.shims import with_shims
 
 pytestmark = pytest.mark.slow
 PAGE = "docs/tutorials/agent-frameworks.md"
@@ -54,8 +55,8 @@ async def test_the_program_of_a_page_shows_a_link_and_goes_on_after_the_consent(
         desk.write("mail", yaml.safe_dump_all([broker, app, tool]))
         (tmp_path / "agent.py").write_text(agent_of(framework, idp), "utf-8")
         once, run = blocks("sh", page=PAGE)[0].splitlines()
-        run = run.replace("python", f"exec {python} -u").replace("U234567", idp.account("alice").sub)
-        env = environment(PATH=with_shims(tmp_path))
+        run = run.replace("python", "exec python -u").replace("U234567", idp.account("alice").sub)
+        env = environment(PATH=with_shims(tmp_path, python))
         env["PYTHONPATH"] += f":{EXAMPLES}"
         async with program("bash", "-euc", once, cwd=tmp_path, env=env) as shell:
             await shell.end()

@@ -10,7 +10,8 @@ import pytest
 
 from oauthbroker.testing import Canaries
 from tests.kit.cli import environment
-from tests.kit.docs_shell import blocks, with_shims
+from tests.kit.docs_shell import blocks
+from tests.kit.shims import with_shims
 
 pytestmark = pytest.mark.slow
 PAGE = "docs/tutorials/flow-tool.md"

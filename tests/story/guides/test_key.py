@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -14,7 +13,8 @@ import yaml
 
 from oauthbroker.testing import Browser, Canaries
 from tests.kit.cli import Desk, environment
-from tests.kit.docs_shell import LINK, blocks, program, with_shims
+from tests.kit.docs_shell import LINK, blocks, program
+from tests.kit.shims import with_shims
 from tests.story.cli.login_kit import Person
 from tests.story.keys_kit import GOOD, key_api
 
@@ -38,7 +38,7 @@ async def test_a_refused_key_is_asked_for_again_and_a_good_one_is_kept(
         (tmp_path / "monitors.py").write_text(script.replace(ADDRESS, api.url("")), "utf-8")
         async with program("bash", "-euc", once, cwd=tmp_path, env=env) as shell:
             await shell.end()
-        run = run.replace("python", f"{sys.executable} -u")
+        run = run.replace("python", "python -u")
         async with program("bash", "-euc", run, cwd=tmp_path, env=env) as asking:
             browser = Browser(canaries=canaries)
             await browser.open(await asking.says(f"Open {LINK}"))

@@ -16,7 +16,8 @@ import yaml
 
 from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, connect_through
 from tests.kit.cli import REPOSITORY, environment, free_port
-from tests.kit.docs_shell import blocks, program, with_shims
+from tests.kit.docs_shell import blocks, program
+from tests.kit.shims import with_shims
 
 sys.path.append(str(REPOSITORY / "examples" / "mcp"))
 from mcp_demo import until_it_listens
@@ -55,7 +56,7 @@ async def test_the_host_shows_each_link_once_and_gets_two_answers(
         text = re.sub("842[01]", lambda found: ports[found[0]], text)
         for old, new in (("https://login.example.com", idp.issuer), ("https://mail.example.com", idp.base_url)):
             text = text.replace(old, new)
-        return text.replace("[mail.example.com]", f'["{idp.issuer}"]').replace("python ", f"{sys.executable} -u ")
+        return text.replace("[mail.example.com]", f'["{idp.issuer}"]').replace("python ", "python -u ")
 
     put(tmp_path, here)
     (*make_server, serve), (*make_host, call) = (here(block).splitlines() for block in blocks("sh", page=PAGE))

@@ -22,7 +22,8 @@ import yaml
 from oauthbroker.providers import Preset, Presets
 from oauthbroker.testing import Account, Canaries, Client, IdentityProvider
 from tests.kit.cli import Desk, environment
-from tests.kit.docs_shell import LINK, agree, blocks, program, with_shims
+from tests.kit.docs_shell import LINK, agree, blocks, program
+from tests.kit.shims import with_shims
 from tests.story.cli.login_kit import Person
 
 PROMPT = re.compile(r"^  (Client ID|Client secret|Scopes)(?: [\[(].*[\])])?: ?(.*)$", re.MULTILINE)

@@ -6,7 +6,6 @@ Both hosts are this machine, with a port and a folder each; GitHub is the script
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ import yaml
 from oauthbroker.testing import Canaries, Client, IdentityProvider
 from tests.kit import postgres
 from tests.kit.cli import Desk, environment, free_port, serving
-from tests.kit.docs_shell import LINK, agree, blocks, program, with_shims
+from tests.kit.docs_shell import LINK, agree, blocks, program
+from tests.kit.shims import with_shims
 
 pytestmark = pytest.mark.slow
 PAGE = "docs/tutorials/team.md"
@@ -77,7 +77,7 @@ async def test_a_grant_of_one_host_is_ready_on_the_other(
             for host in (first, second):
                 words = ask.replace("8420", str(host.port)).replace("github:user:583231", user)
                 async with program(
-                    "bash", "-euc", words.replace("python", f"{sys.executable} -u"), cwd=tmp_path, env=env
+                    "bash", "-euc", words.replace("python", "python -u"), cwd=tmp_path, env=env
                 ) as asking:
                     if host is first:
                         await agree(first, idp, await asking.says(f"Open {LINK}"), "alice")
