@@ -59,6 +59,11 @@ def test_it_is_the_fact_that_the_rule_names_or_a_standard_claim(rule: IdentityRu
     assert shown == name(rule, facts, rule.source)
 
 
+def test_an_app_without_a_rule_has_accounts_without_a_name() -> None:
+    app = replace(APP, owner=Owner(), subject_mode="user")
+    assert not name_of(app, {"userInfo": {"name": "Ada"}})
+
+
 def test_an_answer_outside_openid_has_no_standard_claims() -> None:
     assert not name(replace(RULE, name=""), {"name": "a repository"}, user_info_kind="own")
 

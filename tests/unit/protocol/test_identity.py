@@ -350,6 +350,20 @@ async def test_userinfo_about_another_person_than_the_id_token_is_refused(sub, c
 
 
 @pytest.mark.case("34")
+@pytest.mark.parametrize(
+    "said, account", [({}, "x:o-1"), ({"sub": "s-1"}, "x:o-1"), ({"sub": "s-2"}, Code.SUBJECT_MISMATCH)]
+)
+async def test_a_who_am_i_call_outside_openid_needs_no_sub_but_one_that_it_has_is_compared(said, account):
+    owner = Owner(user_identity=rule("userInfo", "x:{org}"))
+    async with site(PAGES | {"/me": {"org": "o-1", **said}}) as server:
+        app = dataclasses.replace(app_at(server, owner=owner), habits=Habits(user_info_kind="own"))
+        if isinstance(account, Code):
+            assert account == await read_refused(app, tokens(id_token(server)))
+        else:
+            assert account == (await read(app, tokens(id_token(server)))).user_identity
+
+
+@pytest.mark.case("34")
 @pytest.mark.parametrize("page", [(401, {}), b"<html>", (404, {})])
 async def test_userinfo_that_answers_nothing_useful_leaves_the_owner_unknown(page):
     owner = Owner(user_identity=rule("userInfo", "x:{org}"))

@@ -208,6 +208,7 @@ def test_a_lost_keyring_is_not_replaced_while_its_records_lie_there(kek, path):
     (path.parent / "grants").mkdir(mode=0o700)
     (path.parent / "locks").mkdir(mode=0o700)
     (path.parent / "locks" / "write-00").touch()
+    (path.parent / "README").touch()
     path.unlink()
     (path.parent / "grants" / ("0a" * 32)).touch()
     assert Code.KEY_EXISTS == code_of(lambda: KeyringFile(path, kek).create())

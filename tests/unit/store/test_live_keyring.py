@@ -6,13 +6,22 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.keys.key_encryption_keys import EnvKek
-from oauthbroker.store.keys.keyring import Keyring
+from oauthbroker.store.keys.keyring import Keyring, SeedState
 from oauthbroker.store.keys.live_keyring import LiveKeyring
 
 KEK, OTHER = EnvKek("oab-kek-1:" + "A" * 43), EnvKek("oab-kek-1:" + "B" * 42 + "A")
 FIRST = Keyring.fresh().wrapped_for([KEK])
 WITH_NEXT = FIRST.with_next_seed()
 SECOND = WITH_NEXT.with_next_active()
+
+
+def test_a_reseal_and_a_retirement_concern_the_seeds_before_the_active_one_and_no_other() -> None:
+    """`SECOND` has one of them. A seed that is to seal next may already seal on another host."""
+    three = SECOND.with_next_seed()
+    assert [True, False, False] == [seed.resealed for seed in three.with_resealed().seeds]
+    retired = three.without_old()
+    assert [SeedState.DESTROYED, SeedState.ACTIVE, SeedState.DECRYPT_ONLY] == [seed.state for seed in retired.seeds]
+    assert [b"", *(seed.key for seed in three.seeds[1:])] == [seed.key for seed in retired.seeds]
 
 
 @pytest.fixture
