@@ -147,7 +147,7 @@ def _identity(text: str, sources: Mapping[str, str], value: Mapping[str, Any]) -
     where = " and ".join(f"{name} is {str(said).lower()}" for name, said in facts.items())
     rendered = text.format(value.get("template") or "a template that you write", sources[value["from"]])
     name = value.get("name")
-    return f"{rendered}{where and f' where {where}'}{name and f', shown as its {name}' or ''}"
+    return f"{rendered}{where and f' where {where}'}{(name and f', shown as its {name}') or ''}"
 
 
 def _revoke(text: str, reach: Mapping[str, str], value: Mapping[str, Any]) -> str:
