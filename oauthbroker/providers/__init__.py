@@ -248,7 +248,7 @@ def _paths(fields: Mapping[str, Any]) -> list[str]:
     for name, value in fields.items():
         if name == "notes":
             found += [f"notes.{index}" for index in range(len(value))]
-        elif name in _NO_FACTS:
+        elif name in _NO_FACTS and name != "name":  # an identity's own `name` is a fact
             continue
         elif name in _NESTED and value:
             found += [f"{name}.{path}" for path in _paths(value)]

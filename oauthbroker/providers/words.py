@@ -146,7 +146,8 @@ def _identity(text: str, sources: Mapping[str, str], value: Mapping[str, Any]) -
     facts: Mapping[str, bool | str] = value.get("requires") or {}
     where = " and ".join(f"{name} is {str(said).lower()}" for name, said in facts.items())
     rendered = text.format(value.get("template") or "a template that you write", sources[value["from"]])
-    return f"{rendered}{where and f' where {where}'}"
+    name = value.get("name")
+    return f"{rendered}{where and f' where {where}'}{(name and f', shown as its {name}') or ''}"
 
 
 def _revoke(text: str, reach: Mapping[str, str], value: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oauthbroker.config.values.preset_merge import MCP, Merged
+from oauthbroker.providers import Preset
 
 
 def check_pkce(app: Merged) -> None:
@@ -10,17 +11,24 @@ def check_pkce(app: Merged) -> None:
     with it (RFC 9700 section 2.1.1)."""
     problem = _problem(app) if app.habits.pkce == "refused" else ""
     if problem:
-        hint = "remove it; it is for a confidential client with binding: providerIdentity or an identity from: idToken"
-        app.written.refuse(("quirks", "pkce"), problem, hint)
+        app.written.refuse(("quirks", "pkce"), problem, _hint(app))
+
+
+def _hint(app: Merged) -> str:
+    if preset := _preset_with_pkce(app):
+        name = preset.name
+        return (
+            f"remove it, or write the authorizationUrl of a flow that refuses PKCE (oauthbroker providers show {name})"
+        )
+    return "remove it; it is for a confidential client with binding: providerIdentity or an identity from: idToken"
 
 
 def _problem(app: Merged) -> str:
-    preset, written = app.preset, app.spec.endpoints
     if app.spec.provider == MCP:
         return "MCP servers need PKCE"
     if app.spec.flow in {"deviceCode", "clientCredentials"}:
         return f"flow: {app.spec.flow} has no PKCE"
-    if preset is not None and preset.pkce == "supported" and not (written and written.authorization_url):
+    if preset := _preset_with_pkce(app):
         return f"{preset.title} supports PKCE at the preset's authorization endpoint"
     if app.auth_method == "none":
         return "a public client has nothing else that proves a code to be its own"
@@ -28,3 +36,10 @@ def _problem(app: Merged) -> str:
     if app.binding != "providerIdentity" and not has_nonce:
         return "without PKCE nothing here shows that a code is from this browser's attempt"
     return ""
+
+
+def _preset_with_pkce(app: Merged) -> Preset | None:
+    """Return the preset whose own authorization endpoint takes PKCE."""
+    preset, written = app.preset, app.spec.endpoints
+    is_own = preset is not None and preset.pkce == "supported" and not (written and written.authorization_url)
+    return preset if is_own else None

@@ -48,9 +48,11 @@ DEVICE = (
         ("a public client has nothing else", (PUBLIC, owner("localOperator", "idToken"), ISSUER)),
         ("without PKCE nothing here shows", (owner("localOperator"),)),
         ("without PKCE nothing here shows", (owner("localOperator", "userInfo"), ISSUER)),
+        ("it is for a confidential client", (PUBLIC, ("provider: acme", "provider: google"))),
         ("MCP servers need PKCE", MCP),
         ("flow: deviceCode has no PKCE", DEVICE),
         ("Google supports PKCE", PRESET),
+        ("a flow that refuses PKCE (oauthbroker providers show google)", PRESET),
     ],
 )
 def test_it_is_refused_where_it_would_be_unsafe(tmp_path: Path, what: str, changes: tuple[tuple[str, str], ...]):

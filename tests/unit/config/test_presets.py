@@ -261,7 +261,9 @@ def test_admitting_all_authorizers_needs_no_identity_of_a_person(tmp_path: Any):
 def test_a_named_authorizer_brings_the_identity_it_is_compared_with(tmp_path: Any):
     owner = app_of(tmp_path, base=GLOBAL).owner
     assert ("slack:user:T1:U1",) == owner.authorizers
-    assert IdentityRule("tokenResponse", "slack:user:{team.id}:{authed_user.id}") == owner.user_identity
+    assert (
+        IdentityRule("tokenResponse", "slack:user:{team.id}:{authed_user.id}", name="team.name") == owner.user_identity
+    )
 
 
 def test_an_authorizer_may_have_the_colons_that_its_provider_writes(tmp_path: Any):
