@@ -85,7 +85,8 @@ class Places:
                 raise Refused(f"{path} is not used: {problem}")
 
     def _files(self) -> Iterator[Path]:
-        return self.config.glob("*.yaml") if self.config.is_dir() else iter(())
+        if self.config.is_dir():
+            yield from self.config.glob("*.yaml")
 
 
 def _problem(path: Path, *, folder: bool) -> str:
