@@ -175,7 +175,17 @@ def text_of(resource: Mapping[str, Any]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file in one step, durably. Its folder is ours alone."""
+    """Replace a file in one step, durably. Raises Refused, and the earlier one is there then."""
+    try:
+        _replace(path, text)
+    except OSError as error:
+        why = error.strerror or "it cannot be written"
+    else:
+        return
+    raise Refused(f"Cannot write {path}: {why}. Free space there, or correct the mode of its folder.")
+
+
+def _replace(path: Path, text: str) -> None:
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:

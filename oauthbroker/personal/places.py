@@ -6,12 +6,14 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from oauthbroker.core.refused import Refused
 
 PORT: Final = 8420
+_UNREADABLE: Final = "this user may not read it. Correct its mode, or set XDG_DATA_HOME to a folder of your own."
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -76,13 +78,15 @@ class Places:
         self.check()
 
     def check(self) -> None:
-        """Refuse a folder or file that another user could have written: its apps would decide where the tokens go."""
-        for path in (self.root.parent, self.root, self.config, *self._files()):
+        """Refuse a folder or file that this user cannot read, or that another one could have written: its apps would
+        decide where the tokens go."""
+        for path in chain((self.root.parent, self.root, self.config), self._files()):  # its folders before a file
             if problem := _problem(path, folder=path.suffix != ".yaml"):
                 raise Refused(f"{path} is not used: {problem}")
 
     def _files(self) -> Iterator[Path]:
-        return self.config.glob("*.yaml") if self.config.is_dir() else iter(())
+        if self.config.is_dir():
+            yield from self.config.glob("*.yaml")
 
 
 def _problem(path: Path, *, folder: bool) -> str:
@@ -91,6 +95,8 @@ def _problem(path: Path, *, folder: bool) -> str:
         found = path.lstat()
     except FileNotFoundError:
         return ""
+    except PermissionError:
+        return _UNREADABLE
     is_right = stat.S_ISDIR(found.st_mode) if folder else stat.S_ISREG(found.st_mode)
     if not is_right:
         what = "a folder" if folder else "a plain file"
@@ -99,4 +105,6 @@ def _problem(path: Path, *, folder: bool) -> str:
         return "it belongs to another user. Move it away, or set XDG_DATA_HOME to a folder of your own."
     if found.st_mode & _OTHERS_WRITE:
         return f"other users may write to it. Look through it, then run: chmod go-w {path}"
+    if not os.access(path, os.R_OK | (os.X_OK if folder else 0)):
+        return _UNREADABLE
     return ""

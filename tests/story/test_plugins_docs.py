@@ -49,7 +49,8 @@ ENV = {"LIBRARY_KEY": "the-key", "SECRET": "the-secret"}
 def package(tmp_path: Path) -> Path:
     """Install the package: the entry points of the TOML block, and each Python block in the file that it names."""
     (toml,) = code_blocks("docs/plugins.md", "toml")
-    project: dict[str, Any] = tomllib.loads(toml)["project"]
+    written = tomllib.loads(toml)
+    project: dict[str, Any] = written["project"]
     folder = distribution(tmp_path / "site", project["name"], project["entry-points"]["oauthbroker.plugins"])
     for block in code_blocks("docs/plugins.md"):
         place, _, text = block.removeprefix("# ").partition("\n")
@@ -60,6 +61,9 @@ def package(tmp_path: Path) -> Path:
     for name, language in {"shelves.html": "html", "words/en.json": "json"}.items():
         (text,) = code_blocks("docs/plugins.md", language)
         pages.joinpath(name).write_text(text, "utf-8")
+    [(name, [pattern])] = written["tool"]["setuptools"]["package-data"].items()
+    carried = {each for each in (folder / name).glob(f"{pattern}/*") if each.is_file()}
+    assert {each for each in pages.rglob("*") if each.is_file()} == carried, "a wheel has the pages, too"
     return folder
 
 

@@ -135,7 +135,8 @@ async def _type(login: LocalLogin, consent: Consent, given: Given) -> None:
             except BrokerError as error:
                 refused = error.with_traceback(None)  # its frames hold the key
             if refused.code not in _AGAIN or not left or given.secrets is not None or not is_asking():
-                raise Refused(f"{_problem(login, refused)} Nothing was stored.")
+                problem = _problem(login, refused)
+                raise Refused(problem if "nothing was stored" in problem else f"{problem} Nothing was stored.")
             note(_problem(login, refused))
     finally:
         await login.running.broker.cancel(consent.session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 import traceback
@@ -19,6 +20,12 @@ from oauthbroker.core.version import VERSION
 _PACKAGE = Path(__file__).parents[2]
 _INSTALLED, _IN_REPOSITORY = _PACKAGE / "docs" / "errors.md", _PACKAGE.parent / "docs" / "errors.md"
 PAGE = _INSTALLED if _INSTALLED.exists() else _IN_REPOSITORY
+
+_DISKS = {
+    errno.ENOSPC: "the disk is full. Free space",
+    errno.EDQUOT: "the quota of this user is used up. Free space",
+    errno.EROFS: "the disk is read-only. Mount it for writing, or set XDG_DATA_HOME to another folder",
+}
 
 # Their own sentences speak of a call over HTTP. The note of a command names the value that is wrong.
 NAMED_BY_THEIR_NOTE = frozenset({Code.REQUEST_INVALID, Code.NOT_FOUND})
@@ -72,10 +79,13 @@ def anchor_of(code: Code) -> str:
 
 
 def tell_unforeseen(crash: BaseException) -> int:
-    """Print which extra is missing, or where a command crashed, without the exception's text, which may quote a secret.
-    Return the exit status."""
+    """Print which extra is missing, what this machine lacks, or where a command crashed, without the exception's text,
+    which may quote a secret. Return the exit status."""
     if needs := missing_extra(crash):
         typer.echo(f"This command cannot run here: {needs}.", err=True)
+        return REFUSED
+    if lacks := _lack_of(crash):
+        typer.echo(lacks, err=True)
         return REFUSED
     typer.echo(
         f"Internal error in oauthbroker {VERSION}: {described(crash)}.\n"
@@ -83,6 +93,15 @@ def tell_unforeseen(crash: BaseException) -> int:
         err=True,
     )
     return CRASHED
+
+
+def _lack_of(crash: BaseException) -> str:
+    """Return what this machine lacks, and what to do; empty for a fault of ours."""
+    if isinstance(crash, OSError) and crash.errno in _DISKS:
+        return f"A file could not be written: {_DISKS[crash.errno]}, and type this again."
+    if isinstance(crash, RuntimeError) and "home directory" in str(crash):
+        return "This user has no home folder. Set HOME or XDG_DATA_HOME to a folder of your own."
+    return ""
 
 
 def tell_calls(error: BaseException) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -20,6 +22,7 @@ from oauthbroker.cli.login import consent
 from oauthbroker.core.errors import Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.token_results import SessionOutcome
+from oauthbroker.personal import app_files
 from oauthbroker.personal.local_broker import open_local
 from oauthbroker.personal.logins import LocalLogin
 from oauthbroker.testing import Canaries, IdentityProvider
@@ -183,6 +186,54 @@ def test_a_place_that_another_user_could_have_written_is_not_used(person: Person
         done = person.type(*words)
         assert (2, True) == (done.code, said in done.err), done
     assert not person.keys
+
+
+def test_a_data_folder_that_this_user_cannot_read_is_named(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Person, "keys", [])  # none is made, and nobody could look
+    person.places.app_file("github").write_text("{}")
+    is_root = not os.geteuid()
+    person.places.config.chmod(0)
+    try:
+        if is_root:
+            os.seteuid(65534)
+        found = [person.type(*words) for words in (("status",), ("token", "github"), ("logout", "github"))]
+    finally:
+        if is_root:
+            os.seteuid(0)
+        person.places.config.chmod(0o700)
+    for done in found:
+        assert (2, True) == (done.code, "is not used: this user may not read it." in done.err), done
+
+
+def test_a_user_without_a_home_folder_is_told_what_to_set(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.setenv("HOME", "")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    for words in (("status",), ("login", "github"), ("token", "github")):
+        done = person.type(*words)
+        assert (2, True) == (done.code, "Set HOME or XDG_DATA_HOME to a folder of your own." in done.err), done
+
+
+FULL = {
+    "the file of the app": ("_replace", "oidc.yaml: No space left on device. Free space there"),
+    "a temporary file": ("TemporaryDirectory", "A file could not be written: the disk is full. Free space"),
+}
+
+
+@pytest.mark.parametrize("at", FULL)
+def test_a_full_disk_is_no_fault_of_ours(person: Person, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    place, said = FULL[at]
+
+    def full(path: Path | None = None, text: str = "") -> None:
+        if path is None or path == person.places.app_file("oidc"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(app_files, place, full)
+    done = person.type(
+        "login", "oidc", "--client-id", "x", "--param", "issuer=http://127.0.0.1:9", "--stdin", stdin="s"
+    )
+    assert (2, True) == (done.code, said in done.err), done
+    assert [] == person.places.names()
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def _inside_data(answer: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def desk(tmp_path: Path, lumen: IdentityProvider, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Desk:  # fmt: skip
-    """The page's app, at the scripted provider's addresses."""
+    """The page's Broker and its app, at the scripted provider's addresses."""
     desk = Desk(tmp_path, canaries, monkeypatch, capsys)
     addresses = {
         "https://lumen.example.com/oauth/authorize": lumen.url("/authorize"),
@@ -49,8 +49,10 @@ def desk(tmp_path: Path, lumen: IdentityProvider, canaries: Canaries, monkeypatc
         "https://lumen.example.com/oauth/revoke": lumen.url("/revoke"),
         "https://lumen.example.com/api/me": lumen.url("/userinfo"),
     }
-    [app] = of(PAGE, "yaml")
+    broker, app = of(PAGE, "yaml")
     assert all(each in app for each in addresses)
+    here = {"https://agents.example.com": desk.base, "port: 8420": f"port: {desk.port}"}
+    desk.write("broker", f"{changed(broker, here)}  weaken: [plainHttpProvider]\n")
     desk.write("lumen", changed(app, addresses))
     put_programs(tmp_path, PAGE)
     return desk

@@ -118,11 +118,11 @@ def test_the_examples_run(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_the_four_files_are_all_that_an_empty_folder_needs(tmp_path: Path):
+def test_the_files_are_all_that_an_empty_folder_needs(tmp_path: Path):
     """In a process of its own, with the configuration that the page has the reader write and no other."""
     section = PAGE.partition("\n## With pytest\n")[2].partition("\n## ")[0]
     files = dict(re.findall(r"`([\w.]+\.\w+)`[^`\n]*:\n\n```\w+\n(.*?)```", section, re.DOTALL))
-    assert ["pytest.ini", "conftest.py", "test_provider.py", "test_agent.py"] == list(files)
+    assert ["pytest.ini", "conftest.py", "test_provider.py", "test_agent.py", "tool.py", "test_tool.py"] == list(files)
     for name, text in files.items():
         (tmp_path / name).write_text(text, "utf-8")
     done = subprocess.run(
@@ -130,7 +130,7 @@ def test_the_four_files_are_all_that_an_empty_folder_needs(tmp_path: Path):
         text=True, timeout=240, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+    assert "3 passed" in done.stdout
 
 
 def test_every_example_is_python():
