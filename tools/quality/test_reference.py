@@ -64,7 +64,7 @@ def test_a_field_has_the_words_of_the_page_on_configuration() -> None:
     assert "| `connectParams.NAME.title` | text | the preset's, else empty | the label of its field" in page
     assert "| `endpoints.tokenUrl` | text | the preset's | see `endpoints` |" in page, "where its words are"
     assert (
-        "| `auth.delivery` | `injected` | the token is handed out | `injected`: only [requests]"
+        "| `auth.delivery` | `injected` | the tool may get it | `injected`: only [requests]"
         in PAGES["configuration/Tool.md"]
     )
     assert "| `issuers[].types` |" in PAGES["configuration/FlowService.md"]
