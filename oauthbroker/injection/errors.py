@@ -13,8 +13,7 @@ Tool = TypeVar("Tool", bound=Callable[..., Any])
 
 
 class InjectionError(Exception):
-    """A request was not sent, or its answer does not count. `result` is what a token call would have returned: of a
-    `Failed`, `code`, `retryable` and `retry_after_seconds`."""
+    """A request was not sent, or its answer does not count. `result` is what a token call would have returned."""
 
     def __init__(self, result: AuthorizationRequired | Failed) -> None:
         super().__init__(result)
@@ -46,7 +45,7 @@ class AuthorizationRequiredError(InjectionError):
 
 
 class RequestRefusedError(InjectionError):
-    """No token, or no such request: `result.code` says why."""
+    """No token, or no such request: `result.code` says why, `result.retryable` whether to send it again."""
 
     result: Failed
 

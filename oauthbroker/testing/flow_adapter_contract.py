@@ -1,14 +1,9 @@
-"""What every adapter of payments or SMS (docs/flowtools-running.md) promises. It needs the extra `flowtools`. Subclass
-a contract in your tests, with three fixtures:
+"""What every adapter of payments or SMS promises (extra `flowtools`). Subclass it in your tests, with three fixtures:
 
-```python
 class TestAcmeShop(PaymentAdapterContract):
     @pytest.fixture
     def adapter(self) -> Adapter:
         return acme_shop({"account": "a1"}, Secret("key"))
-
-    # and `unreachable` and `silent`
-```
 """
 
 from __future__ import annotations

@@ -1,12 +1,6 @@
-"""What every key provider (docs/keys.md) promises. Subclass the contract in your tests, with two fixtures:
+"""What every key provider (docs/keys.md) promises. Subclass it in your tests, with two fixtures:
 
-```python
-import pytest
-
-from oauthbroker.testing.key_provider_contract import KeyProvider, KeyProviderContract
-
-
-class TestAcmeHsm(KeyProviderContract):
+class TestAcmeHsm(KeyProviderContract):  # pytest, and both names from this module
     @pytest.fixture
     def provider(self) -> KeyProvider:
         return AcmeHsm(slot=1)
@@ -14,7 +8,6 @@ class TestAcmeHsm(KeyProviderContract):
     @pytest.fixture
     def stranger(self) -> KeyProvider:
         return AcmeHsm(slot=2)
-```
 """
 
 from __future__ import annotations
@@ -28,7 +21,6 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.keys.key_encryption_keys import KeyProvider
 
 __all__ = ["KeyProvider", "KeyProviderContract"]
-
 _SECRET, _CONTEXT = bytes(range(32)), b"store 1, epoch 1, keyring"
 _NOT_OPENED: frozenset[Code | None] = frozenset({Code.KEY_MISMATCH, Code.RECORD_CORRUPT, Code.KEY_UNKNOWN})
 

@@ -64,7 +64,7 @@ def test_a_field_has_the_words_of_the_page_on_configuration() -> None:
     assert "| `connectParams.NAME.title` | text | the preset's, else empty | the label of its field" in page
     assert "| `endpoints.tokenUrl` | text | the preset's | see `endpoints` |" in page, "where its words are"
     assert (
-        "| `auth.delivery` | `injected` | the token is handed out | `injected`: only [requests]"
+        "| `auth.delivery` | `injected` | the tool may get it | `injected`: only [requests]"
         in PAGES["configuration/Tool.md"]
     )
     assert "| `issuers[].types` |" in PAGES["configuration/FlowService.md"]
@@ -104,10 +104,10 @@ def test_a_class_shows_how_it_is_made_and_which_attributes_it_has() -> None:
     assert "class PluginRoute\n```" in PAGES["python/oauthbroker.plugins.md"], "its fields are a table"
 
 
-def test_an_example_in_a_docstring_is_a_block_of_code_with_the_names_that_it_needs() -> None:
-    page = PAGES["python/oauthbroker.testing.key_provider_contract.md"]
-    (example,) = re.findall(r"(?s)```python\n(import.*?)```", page)
-    space: dict[str, Any] = {"AcmeHsm": None}
+def test_an_example_in_a_docstring_is_a_block_of_code() -> None:
+    face = "oauthbroker.testing.key_provider_contract"
+    (example,) = re.findall(r"(?s)```python\n(class Test.*?)```", PAGES[f"python/{face}.md"])
+    space: dict[str, Any] = {"pytest": pytest, **vars(import_module(face))}
     exec(example, space)  # noqa: S102 - the example is under test
     assert {"provider", "stranger"} <= vars(space["TestAcmeHsm"]).keys()
 

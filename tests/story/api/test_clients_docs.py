@@ -113,6 +113,17 @@ async def test_only_a_grant_starts_a_turn_and_every_event_is_settled(
     assert ["auth.granted"] == worked
 
 
+async def test_a_tool_runs_in_a_test_as_the_page_says(harness: tuple[Harness, str], page: dict[str, Any]) -> None:
+    seen: list[Any] = []
+
+    async def run_tool(env: dict[str, str]) -> None:
+        async with OAuth.from_env(env=env) as oauth:
+            seen.append(await page["post"](oauth, "hello"))
+
+    await page["test_run"](harness[0].broker, turn(), run_tool)
+    assert isinstance(seen[0], AuthorizationRequired)
+
+
 async def _until_waiting(harness: Harness, count: int) -> None:
     async with asyncio.timeout(60):
         while Depth.of(await harness.parts.queues.depths()).waiting != count:

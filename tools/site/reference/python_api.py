@@ -35,7 +35,7 @@ LONGEST_VALUE = 60  # of a default: a longer one is a list of internal names
 
 
 INTRO = "# Python\n\nThe modules with public names. [Compatibility](../../docs/compatibility.md#python) says which of them stay.\n"
-_FENCED = re.compile(r"(```.*?```)", re.DOTALL)
+_EXAMPLE = re.compile(r"^class \w+\(.*", re.DOTALL | re.MULTILINE)  # the end of a docstring
 _PAGE = re.compile(r"(?<![\w/.-])`?((?:[\w-]+/)*[\w-]+\.md)`?")
 
 
@@ -117,7 +117,7 @@ def _attributes(found: type) -> Iterator[tuple[str, str, str]]:
         for each, after in pairwise(body):
             text = after.value if isinstance(after, ast.Expr) else None
             if isinstance(each, ast.Assign) and isinstance(text, ast.Constant):
-                meaning = " ".join(_text(text.value).split())
+                meaning = " ".join(_text(str(text.value)).split())
                 yield code(ast.unparse(each.targets[0])), code(_made_type(each.value)), meaning
         starts = (each for each in body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
         for line in (line for start in starts for line in start.body if isinstance(line, ast.AnnAssign)):
@@ -214,7 +214,8 @@ def _text(docstring: str | None, face: str = "") -> str:
         )
         return f"[{found[1]}](../../{path})" if path else found[0]
 
-    parts = _FENCED.split(inspect.cleandoc(docstring or ""))
-    paragraphs = ([part] if odd % 2 else part.split("\n\n") for odd, part in enumerate(parts))
-    texts = (each.strip() for part in paragraphs for each in part)
-    return "\n".join(f"{each if each[:3] == '```' else _PAGE.sub(linked, prose(each))}\n" for each in texts if each)
+    text = inspect.cleandoc(docstring or "")
+    example = _EXAMPLE.search(text)
+    paragraphs = (text[: example.start()] if example else text).strip().split("\n\n")
+    lines = [f"{_PAGE.sub(linked, prose(each))}\n" for each in paragraphs if each]
+    return "\n".join([*lines, block(example[0], "python")] if example else lines)
