@@ -29,7 +29,9 @@ from oauthbroker.wiring.mcp_server_facts import McpServerFacts, look_at_mcp_serv
 
 app = typer.Typer(add_completion=False)
 PROVIDER = typer.Argument(
-    metavar="PROVIDER", help="A preset, such as github, an app of your own, or the address of an MCP server.", autocompletion=preset_names
+    metavar="PROVIDER",
+    help="A preset, such as github, an app of your own, or the address of an MCP server.",
+    autocompletion=preset_names,
 )
 
 CALLBACK_PORT = typer.Option(
@@ -52,7 +54,8 @@ def login_command(  # noqa: PLR0913, PLR0917  (options)
     param: Annotated[list[str] | None, typer.Option(help="A value of the preset, such as tenant=...")] = None,
     key: Annotated[bool, typer.Option("--key", help="A key, where the provider has OAuth, too.")] = False,
     device: Annotated[
-        bool | None, typer.Option("--device/--no-device", help="Type a code on another device; for a new app over ssh by default.")
+        bool | None,
+        typer.Option("--device/--no-device", help="Type a code on another device; for a new app over ssh by default."),
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link alone.")] = False,
     port: Annotated[int | None, CALLBACK_PORT] = None,
