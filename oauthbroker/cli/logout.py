@@ -25,14 +25,13 @@ from oauthbroker.revocation.pending_revocations import RevocationOutcome
 
 app = typer.Typer(add_completion=False)
 LEFT_TO_TELL = 3
+ACCOUNT = typer.Option(help='One of several accounts, "" for the unnamed one; all of them without it.')
 
 
 @app.command("logout")
 def logout_command(
     provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="The app, as `status` lists it.")],
-    account: Annotated[
-        str | None, typer.Option(help="""One of several accounts, "" for the unnamed one; all of them without it.""")
-    ] = None,
+    account: Annotated[str | None, ACCOUNT] = None,
     forget: Annotated[bool, typer.Option("--forget", help="Remove the app and its secret, too.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,

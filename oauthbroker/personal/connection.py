@@ -56,7 +56,8 @@ def local(name: str, *, account: str | None = None) -> LocalConnection:
 class LocalConnection:
     """One app of this person. Each method opens the store for itself, so that nothing has to be closed but clients.
 
-    Its methods raise a BrokerError: `grantNotFound` where the person has to log in, with the command.
+    Its methods raise a BrokerError: `oauthAppNotFound` without an app, `grantNotFound` where the person has to log in,
+    each with the command.
     """
 
     app: str
@@ -70,18 +71,18 @@ class LocalConnection:
     def client(self, *, library: ModuleType | None = None) -> Iterator[HttpClient]:
         """Give an HTTP client whose requests to the app's API carry the token, for a `with` block. `library` as
         `oauth.client` has it."""
-        with _on_a_thread(self.opened()) as (found, loop):
-            _wait(loop, self.check(found.oauth))
-            with found.oauth.sync.client(self.ref, library=library) as client, self._ending():
+        with _on_a_thread(opened(self)) as (found, loop):
+            _wait(loop, check(self, found.oauth))
+            with found.oauth.sync.client(self.ref, library=library) as client, _ending(self):
                 yield client
 
     @asynccontextmanager
     async def async_client(self, *, library: ModuleType | None = None) -> AsyncIterator[AsyncHttpClient]:
         """Give the same for an `async with` block."""
-        async with self.opened() as found:
-            await self.check(found.oauth)
+        async with opened(self) as found:
+            await check(self, found.oauth)
             async with found.oauth.client(self.ref, library=library) as client:
-                with self._ending():
+                with _ending(self):
                     yield client
 
     def token(self) -> Secret:
@@ -94,63 +95,71 @@ class LocalConnection:
         name, value = app.habits.token_proof(token)
         return {name: value.reveal()}
 
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[_Opened]:
-        """Open the store for a block. Raises BrokerError where there is no such app."""
-        places = Places.of_user()
-        places.check()
-        if self.app not in places.names():
-            name, mark, account = self.app.partition("@")
-            text = f"{self.app} is an account of {name}. Write oauthbroker.local({name!r}, account={account!r})."
-            raise LocalRefusedError(Code.OAUTH_APP_NOT_FOUND, text if mark else self._advice("There is no app"))
-        async with open_local(places, only={self.app}) as running:
-            oauth, parts = running.broker.oauth(local_turn(self.app, self.account)), running.parts
-            yield _Opened(oauth, parts.apps[self.app], parts.manager)
-
-    async def check(self, oauth: OAuthContext) -> None:
-        """Raise BrokerError if the person has to log in first."""
-        self._raise(await oauth.missing_consent(self.ref))
-
-    async def ready(
-        self, found: _Opened, scopes: Sequence[str] | None = None, min_ttl_seconds: int | None = None
-    ) -> Ready:
-        """Return a token. Raises BrokerError, also for an app whose credential is never handed out."""
-        if found.app.credential is not None:
-            text = f"The key of {self.app} is never handed out. Use oauthbroker.local({self.app!r}).client()."
-            raise LocalRefusedError(Code.REQUEST_INVALID, text)
-        return self.ready_of(await found.oauth.get_access_token(self.ref, scopes, min_ttl_seconds))
-
-    def ready_of(self, result: TokenResult) -> Ready:
-        """Return the token. Raises BrokerError for the other results."""
-        if not isinstance(result, Ready):
-            self._raise(result)
-        assert isinstance(result, Ready)  # noqa: S101  (the other two were raised)
-        return result
-
     def _ready(self) -> tuple[Secret, App]:
-        with _on_a_thread(self.opened()) as (found, loop):
-            return _wait(loop, self.ready(found)).access_token, found.app
+        with _on_a_thread(opened(self)) as (found, loop):
+            return _wait(loop, ready(self, found)).access_token, found.app
 
-    @contextmanager
-    def _ending(self) -> Iterator[None]:
-        """Say of a connection that has ended meanwhile what `check` says: nothing serves the link of a request here."""
-        try:
-            yield
-        except AuthorizationRequiredError:
-            ended = True
-        else:
-            ended = False
-        if ended:
-            raise LocalRefusedError(Code.GRANT_NOT_FOUND, self._advice("The connection has ended"))
 
-    def _raise(self, result: AuthorizationRequired | Failed | None) -> None:
-        if isinstance(result, AuthorizationRequired):
-            raise LocalRefusedError(Code.GRANT_NOT_FOUND, self._advice("A login is missing"))
-        if isinstance(result, Failed):
-            raise LocalRefusedError(result.code, result.message)
+@asynccontextmanager
+async def opened(connection: LocalConnection) -> AsyncIterator[_Opened]:
+    """Open the store for a block. Raises BrokerError where there is no such app."""
+    places = Places.of_user()
+    places.check()
+    if connection.app not in places.names():
+        name, mark, account = connection.app.partition("@")
+        text = f"{connection.app} is an account of {name}. Write oauthbroker.local({name!r}, account={account!r})."
+        raise LocalRefusedError(Code.OAUTH_APP_NOT_FOUND, text if mark else _advice(connection, "There is no app"))
+    async with open_local(places, only={connection.app}) as running:
+        oauth, parts = running.broker.oauth(local_turn(connection.app, connection.account)), running.parts
+        yield _Opened(oauth, parts.apps[connection.app], parts.manager)
 
-    def _advice(self, what: str) -> str:
-        return f"{what} for {named(self.app, self.account)}. Run: {command_for('login', self.app, self.account)}"
+
+async def check(connection: LocalConnection, oauth: OAuthContext) -> None:
+    """Raise BrokerError if the person has to log in first."""
+    _raise(connection, await oauth.missing_consent(connection.ref))
+
+
+async def ready(
+    connection: LocalConnection, found: _Opened, scopes: Sequence[str] | None = None, min_ttl_seconds: int | None = None
+) -> Ready:
+    """Return a token. Raises BrokerError, also for an app whose credential is never handed out."""
+    if found.app.credential is not None:
+        text = f"The key of {connection.app} is never handed out. Use oauthbroker.local({connection.app!r}).client()."
+        raise LocalRefusedError(Code.REQUEST_INVALID, text)
+    return ready_of(connection, await found.oauth.get_access_token(connection.ref, scopes, min_ttl_seconds))
+
+
+def ready_of(connection: LocalConnection, result: TokenResult) -> Ready:
+    """Return the token. Raises BrokerError for the other results."""
+    if not isinstance(result, Ready):
+        _raise(connection, result)
+    assert isinstance(result, Ready)  # noqa: S101  (the other two were raised)
+    return result
+
+
+@contextmanager
+def _ending(connection: LocalConnection) -> Iterator[None]:
+    """Say of a connection that has ended meanwhile what `check` says: nothing serves the link of a request here."""
+    try:
+        yield
+    except AuthorizationRequiredError:
+        ended = True
+    else:
+        ended = False
+    if ended:
+        raise LocalRefusedError(Code.GRANT_NOT_FOUND, _advice(connection, "The connection has ended"))
+
+
+def _raise(connection: LocalConnection, result: AuthorizationRequired | Failed | None) -> None:
+    if isinstance(result, AuthorizationRequired):
+        raise LocalRefusedError(Code.GRANT_NOT_FOUND, _advice(connection, "A login is missing"))
+    if isinstance(result, Failed):
+        raise LocalRefusedError(result.code, result.message)
+
+
+def _advice(connection: LocalConnection, what: str) -> str:
+    app, account = connection.app, connection.account
+    return f"{what} for {named(app, account)}. Run: {command_for('login', app, account)}"
 
 
 @contextmanager

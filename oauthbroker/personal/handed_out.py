@@ -12,7 +12,7 @@ from oauthbroker.model.local_turn import local_turn
 from oauthbroker.model.static_credential import unpacked
 from oauthbroker.model.token_results import Failed, Ready, TokenResult
 from oauthbroker.personal.app_files import read_app
-from oauthbroker.personal.connection import LocalConnection, LocalRefusedError
+from oauthbroker.personal.connection import LocalConnection, LocalRefusedError, opened, ready, ready_of
 from oauthbroker.personal.places import Places
 from oauthbroker.personal.serve_socket import serve_client
 from oauthbroker.tokens.issuance import Carrier
@@ -32,7 +32,7 @@ def token_of(connection: LocalConnection, scopes: Sequence[str] | None, min_ttl:
     if found is None:
         return asyncio.run(_of_store(connection, scopes, min_ttl))
     result, variables = found
-    return connection.ready_of(result), variables
+    return ready_of(connection, result), variables
 
 
 def key_values(connection: LocalConnection) -> dict[str, Secret]:
@@ -62,17 +62,17 @@ def _of_serve(
 async def _of_store(
     connection: LocalConnection, scopes: Sequence[str] | None, min_ttl: int | None
 ) -> tuple[Ready, Variables]:
-    async with connection.opened() as found:
-        return await connection.ready(found, scopes, min_ttl), found.app.environment
+    async with opened(connection) as found:
+        return await ready(connection, found, scopes, min_ttl), found.app.environment
 
 
 async def _values(connection: LocalConnection) -> dict[str, Secret]:
-    async with connection.opened() as found:
+    async with opened(connection) as found:
         if not found.app.field_variables:
             raise LocalRefusedError(Code.REQUEST_INVALID, _how_to_allow(connection, found.app))
         caller = Caller(local_turn(connection.app, connection.account))
         result = await found.manager.get_access_token(caller, connection.ref, carrier=_TO_A_PROGRAM)
-        values = unpacked(connection.ready_of(result).access_token)
+        values = unpacked(ready_of(connection, result).access_token)
         return {name: Secret(values[field]) for field, name in found.app.field_variables.items()}
 
 

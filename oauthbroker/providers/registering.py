@@ -34,6 +34,9 @@ def _steps(preset: Preset, name: str) -> Iterator[str]:
         "" if preset.auth_method == "none" else f", and its secret: oauthbroker secrets set {preset.name} client_secret"
     )
     yield f"Keep its id in the environment as {env}_CLIENT_ID{secret}"
+    if "authorizationCode" in preset.flows:
+        login = f"oauthbroker login {preset.name}"
+        yield f"For yourself alone: {login} prints another redirect address, and keeps id and secret"
     if preset.api_hosts:
         filled = preset.usual_values()
         hosts = [

@@ -151,7 +151,7 @@ async def test_while_the_store_is_away_a_key_that_has_read_within_an_hour_still_
         answers = [await get(harness, bearer=each) for each in (known, unused, runtimes, gone, f"{known[:-1]}!")]
         assert [200, 503, 503, 503, 401] == [each.status for each in answers]
         test_clock.advance(1)
-        assert 503 == (await get(harness, bearer=known)).status, "what it read meanwhile does not count"
+        assert 503 == (await get(harness, bearer=known)).status, "reads meanwhile do not count"
         store.away = False
         assert 200 == (await get(harness, bearer=known)).status
 

@@ -181,7 +181,14 @@ def test_the_files_that_start_it_fit_their_schemas_and_its_places(source: Desk) 
     assert unit["Service"]["ExecStart"].endswith(f'-m oauthbroker serve --config "{team}/config"')
     page = re.search(r"\[Service\]\n(.*?)\n\n", (ROOT / "docs/how-to/production.md").read_text("utf-8"), re.DOTALL)
     assert page
-    kept_apart = {"LoadCredential", "StateDirectory", "StateDirectoryMode", "RuntimeDirectory", "RuntimeDirectoryMode"}
+    kept_apart = {
+        "EnvironmentFile",
+        "LoadCredential",
+        "StateDirectory",
+        "StateDirectoryMode",
+        "RuntimeDirectory",
+        "RuntimeDirectoryMode",
+    }
     assert {line.partition("=")[0] for line in page[1].splitlines()} - kept_apart <= set(unit["Service"])
 
 

@@ -29,6 +29,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import Ready
 from oauthbroker.personal import handed_out
+from oauthbroker.personal.connection import opened, ready_of
 from oauthbroker.personal.local_broker import QuietLog, open_local
 from oauthbroker.personal.places import Places
 from oauthbroker.personal.serve_socket import local_listener, serve_client
@@ -107,8 +108,8 @@ async def test_programs_that_open_the_store_beside_serve_refresh_a_token_once_an
 
     async def rejected() -> Secret:
         connection = oauthbroker.local("oidc")
-        async with connection.opened() as found:
-            return connection.ready_of(await found.oauth.report_rejected("oidc", old)).access_token
+        async with opened(connection) as found:
+            return ready_of(connection, await found.oauth.report_rejected("oidc", old)).access_token
 
     async with served(person.places):
         for number in range(1, 4):

@@ -27,6 +27,7 @@ def test_the_first_step_names_the_place_and_the_others_the_usual_hosts(name: str
         ("discord", "always asks for: bot (who: guild); identify (who: person)"),
         ("atlassian", "asks for: offline_access (identity: site); offline_access read:me (identity: person)"),
         ("notion", "Choose its permissions there. The broker asks for no scopes, and the app's scopes are []"),
+        ("github", "For yourself alone: oauthbroker login github prints another redirect address"),
         ("github", "Tools call the API at api.github.com: "),
         ("intuit", "Tools call the API at quickbooks.api.intuit.com: "),
         ("microsoft", "Tools call the API at graph.microsoft.com: "),

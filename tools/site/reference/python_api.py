@@ -174,6 +174,10 @@ def _signature(name: str, called: Callable[..., Any], declared: Any = None) -> s
     lead = next((mark for kind, mark in marks.items() if isinstance(declared, kind)), "")
     lead += "async def " if inspect.iscoroutinefunction(called) else "def "
     back = "" if signature.return_annotation is signature.empty else f" -> {_annotation(signature.return_annotation)}"
+    if inspect.isgeneratorfunction(inspect.unwrap(called)) and not inspect.isgeneratorfunction(called):
+        back = back.replace("Iterator[", "AbstractContextManager[")
+    if inspect.isasyncgenfunction(inspect.unwrap(called)) and not inspect.isasyncgenfunction(called):
+        back = back.replace("AsyncIterator[", "AbstractAsyncContextManager[")
     line = f"{lead}{name}({', '.join(taken)}){back}"
     return (
         line if len(line) <= LONGEST else f"{lead}{name}(\n" + "".join(f"    {each},\n" for each in taken) + f"){back}"
