@@ -29,8 +29,8 @@ def examples(most: int) -> int:
 
 
 def swept(most: int) -> range:
-    """Return the places at which a sweep breaks its story: each seventh of them in the short form."""
-    return range(0, most, 1 if is_long() else 7)
+    """Return the places at which a sweep breaks its story: each fifth of them in the short form."""
+    return range(0, most, 1 if is_long() else 5)
 
 
 def spread(length: int, count: int, seed: str) -> list[int]:

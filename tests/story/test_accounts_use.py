@@ -97,7 +97,6 @@ TOKENS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sample(4)
 @pytest.mark.parametrize("way", TOKENS)
 async def test_a_token_is_that_of_the_connection_that_was_named(
     stage: Stage, way: Callable[[Stage, Connection], Awaitable[Any]]

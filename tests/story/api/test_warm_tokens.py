@@ -238,7 +238,7 @@ GOOD_WAYS = {"plain", "the host in capitals", "a charset", "a long number", "sma
 GOOD_HEADERS = {"a page", "Korean", "a proxy", "another host by a proxy", "another method", "a trace", "a cookie"}
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(8)
 @pytest.mark.case("82", "84")
 @pytest.mark.parametrize("token", TOKENS)
 async def test_every_body_of_every_caller_is_answered_as_by_the_general_way(
