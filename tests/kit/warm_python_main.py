@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.config.reading.variables import variables
-from tests.kit.warm_python import CLONE, HIGH, ROOT, WarmPython, fork_starts
+from tests.kit.warm_python import CLONE, FORKS, HIGH, ROOT, WarmPython, fork_starts
 
 FOLDERS = (
     *("cli", "serving", "web", "store", "broker", "client", "testing", "wiring", "key_services", "providers"),
@@ -114,6 +114,7 @@ def next_child(orders: socket.socket) -> tuple[dict[str, Any], list[int], socket
                 return order, descriptors, ours
             orders = theirs
             ours.close()
+            Path("/proc/self/comm").write_text(FORKS)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         for each in descriptors:
             os.close(each)
