@@ -26,6 +26,7 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
 from oauthbroker.tools.orchestration.instances import Instances
 from tests.kit.agent_bundle import plan, written
+from tests.kit.processes import children_of
 from tests.kit.running_broker import file_store
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +77,7 @@ class Stage:
     async def strike(self) -> None:
         """Kill the orchestrator, or one of its agents."""
         assert self.process
-        agents = _children(self.process.pid)
+        agents = children_of(self.process.pid)
         if self.dice.random() < 0.25 or not agents:
             await self.end()
             self.report.orchestrators_killed += 1
@@ -96,13 +97,6 @@ class Stage:
             calls.append(("others__send", {"target": "writer", "input": plan(("notes__add", {"text": f"w{number}"}))}))
         key, payload = f"event {number}", {"input": plan(*calls)}
         return await self.broker.events.enqueue("planner", "chat.message", payload, turn=of, idempotency_key=key)
-
-
-def _children(parent: int) -> list[int]:
-    with suppress(FileNotFoundError):
-        text = Path(f"/proc/{parent}/task/{parent}/children").read_text()
-        return [int(pid) for pid in text.split()]
-    return []
 
 
 async def run(folder: Path, turns: int, seed: int) -> KillReport:

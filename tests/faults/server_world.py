@@ -20,7 +20,8 @@ from oauthbroker.testing import Account, IdentityProvider
 from oauthbroker.testing.provider.types import Client
 from oauthbroker.wiring import init_store, open_vault
 from tests.kit.cli import APP, BROKER, MAIN, environment, free_port
-from tests.kit.served_api import children_of, is_there, kill
+from tests.kit.processes import children_of
+from tests.kit.served_api import is_there, kill
 
 APPS, PEOPLE = 6, 40
 LIMITS = (

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from tests.kit.warm_python import FORKS
+
 PROC = Path("/proc")
 _TESTS = (b"pytest", b"exec(eval(")  # a run of tests, and a worker of pytest-xdist
 
@@ -20,6 +22,20 @@ def freeze(pid: int) -> None:
     become = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     assert become is not None
     assert os.CLD_STOPPED == become.si_code, "it has ended"
+
+
+def children_of(parent: int) -> list[int]:
+    """Return the children of a process, but for the one that forks them."""
+    with suppress(FileNotFoundError):
+        found = [int(word) for word in (PROC / f"{parent}/task/{parent}/children").read_text().split()]
+        return [pid for pid in found if _name(pid) != FORKS]
+    return []
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return (PROC / str(pid) / "comm").read_text().strip()
+    return ""
 
 
 async def ended(pid: int) -> bool:

@@ -80,10 +80,6 @@ def until(claim: Callable[[], object], seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
-def children_of(process: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-
-
 def is_there(process: int) -> bool:
     """Whether a process runs; one that is dead and not reaped does not."""
     try:

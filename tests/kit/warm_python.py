@@ -29,7 +29,8 @@ MAIN = "from oauthbroker.cli import main; main()"
 MODULES = ("oauthbroker", "tests.")
 MOST_BYTES = 200_000
 HIGH = 256  # no process has as many descriptors of its own
-CLONE = {"x86_64": 56, "aarch64": 220}  # the number of clone(2)
+FORKS = "forks"  # the name of the child that forks for a process
+CLONE = {"x86_64": 56, "aarch64": 220}  # the number of clone(2) of Linux
 FLAGS = {"-u", "-P"}
 _LOCALE = ("LANG", "LC_ALL", "LC_CTYPE")
 _READ_AT_IMPORT = (
@@ -44,7 +45,7 @@ _PLAIN: Mapping[str, Any] = {
 }  # fmt: skip
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-_cold = [os.uname().machine not in CLONE]
+_cold = [sys.platform != "linux" or os.uname().machine not in CLONE]
 
 
 class WarmPython:
@@ -92,17 +93,11 @@ def _order(asked: Mapping[str, Any]) -> dict[str, Any] | None:
     is_plain = all(asked.get(name, plain) in (plain, None) for name, plain in _PLAIN.items())
     if not (_is_ours(python, how, what) and is_plain and _starts_alike(env, program=not how)):
         return None
-    order: dict[str, Any] = {
-        "python": python,
-        "how": how,
-        "what": what,
-        "words": words[:-1],
-        "flags": flags,
-        "env": env,
-    }
-    order |= {"cwd": os.fspath(asked["cwd"] or Path.cwd()), "umask": _umask(), "ends": [0, 1, 2, *asked["pass_fds"]]}
-    order |= {"own_session": bool(asked["start_new_session"]), "group": asked.get("process_group", -1)}
-    order["group"] = os.getpgrp() if order["group"] in (-1, None) else order["group"]
+    order: dict[str, Any] = {"python": python, "how": how, "what": what, "words": words[:-1], "flags": flags}
+    order |= {"env": env, "cwd": os.fspath(asked["cwd"] or Path.cwd()), "umask": _umask()}
+    order |= {"ends": [0, 1, 2, *asked["pass_fds"]], "own_session": bool(asked["start_new_session"])}
+    group = asked.get("process_group", -1)
+    order["group"] = os.getpgrp() if group in (-1, None) else group
     order["limits"] = [(kind, resource.getrlimit(kind)) for kind in _LIMITS]
     order["ignored"] = [each for each in signal.valid_signals() if signal.getsignal(each) == signal.SIG_IGN]
     return order if len(json.dumps(order)) < MOST_BYTES else None
@@ -136,8 +131,8 @@ def warm_starts() -> Iterator[None]:
     warm: dict[tuple[str, bool], WarmPython] = {}
 
     def warm_of(order: Mapping[str, Any]) -> WarmPython:
-        is_broker = bool(order["how"]) or order["what"].startswith(f"{ROOT}/tests/")
-        return warm.setdefault((order["python"], is_broker), WarmPython(order["python"]))
+        is_broker = order["python"] == sys.executable and (order["how"] or order["what"].startswith(f"{ROOT}/tests/"))
+        return warm.setdefault((order["python"], bool(is_broker)), WarmPython(order["python"]))
 
     fresh = fork_starts(warm_of)
     try:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.config.reading.variables import variables
-from tests.kit.warm_python import CLONE, HIGH, ROOT, WarmPython, fork_starts
+from tests.kit.warm_python import CLONE, FORKS, HIGH, ROOT, WarmPython, fork_starts
 
 FOLDERS = (
     *("cli", "serving", "web", "store", "broker", "client", "testing", "wiring", "key_services", "providers"),
@@ -66,21 +66,22 @@ def freeze() -> None:
 def import_for(program: Path) -> None:
     """Import what a program imports from elsewhere than this repository."""
     before = len(sys.modules)
-    for statement in imports_of(program):
+    for statement in imports_of(program, set()):
         with suppress(ImportError):
             exec(compile(ast.Module([statement], []), program, "exec"), {})  # noqa: S102  (an import)
     if len(sys.modules) > before:
         freeze()
 
 
-def imports_of(program: Path) -> Iterator[ast.stmt]:
-    """Yield the imports of a program and of the files beside it that it imports."""
+def imports_of(program: Path, seen: set[Path]) -> Iterator[ast.stmt]:
+    """Yield the imports of a program and of the files beside it that it imports, each once."""
+    seen.add(program)
     for statement in ast.parse(program.read_bytes()).body:
         if not isinstance(statement, ast.Import | ast.ImportFrom):
             continue
         name = (statement.module or "") if isinstance(statement, ast.ImportFrom) else statement.names[0].name
         if (beside := program.with_name(f"{name}.py")).exists():
-            yield from imports_of(beside)
+            yield from imports_of(beside, seen) if beside not in seen else ()
         elif name.startswith("oauthbroker") or not (ROOT / name.partition(".")[0]).exists():
             yield statement
 
@@ -114,6 +115,7 @@ def next_child(orders: socket.socket) -> tuple[dict[str, Any], list[int], socket
                 return order, descriptors, ours
             orders = theirs
             ours.close()
+            Path("/proc/self/comm").write_text(FORKS)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         for each in descriptors:
             os.close(each)
@@ -175,8 +177,8 @@ def end(status: int) -> None:
 
 if __name__ == "__main__":
     warm_up()
-    order, *taken = next_child(socket.socket(fileno=int(sys.argv[1])))
-    become(order, *taken)
+    order, descriptors, orders = next_child(socket.socket(fileno=int(sys.argv[1])))
+    become(order, descriptors, orders)
     try:
         run(*(order[name] for name in ("how", "what", "words", "flags")))
     except SystemExit as ended:

@@ -20,10 +20,10 @@ from oauthbroker.model.bundle import Bundle
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import BROKER, START_SECONDS, Desk, command, free_port, log_lines, serving
+from tests.kit.processes import children_of
 from tests.kit.running_broker import BASE, file_store, user_app
 from tests.kit.served_api import (
     Service,
-    children_of,
     is_there,
     kill,
     log_events,

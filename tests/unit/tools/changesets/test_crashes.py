@@ -14,41 +14,16 @@ from tests.unit.tools.changesets.repositories import OWNER, Desk
 EACH = 1 if is_long() else 3
 """The short form dies before each third command of a commit."""
 
-# Dies before the n-th command of git or step with files, then says which one would have come.
-CHILD = """
-import os, sys
-from pathlib import Path
-from oauthbroker.tools.changesets import changesets, git, revisions
-from oauthbroker.tools.changesets.differences import AllowedFiles
-
-repository, root, work, changeset, left = sys.argv[1:]
-opened = changesets.open_changesets(Path(repository), Path(root), lambda _: [])
-left = int(left)
-
-def dying(real):
-    def called(*arguments, **options):
-        global left
-        if left == 0:
-            os._exit(9)
-        left -= 1
-        return real(*arguments, **options)
-    return called
-
-git.Git.__call__ = dying(git.Git.__call__)
-revisions.write_folder = dying(revisions.write_folder)
-revisions.shutil.rmtree = dying(revisions.shutil.rmtree)
-if work == "open":
-    print(opened.open("planner/thread-1").id)
-else:
-    print(opened.commit(changeset, "planner/thread-1", AllowedFiles(["**"], ["**"]), "why").status)
-"""
-
 
 def dies(desk: Desk, work: str, changeset: str, steps: int) -> bool:
     """Run the work in a process that dies after so many steps. Return False once it came to its end."""
     arguments = [str(desk.repository), str(desk.root), work, changeset, str(steps)]
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, *arguments], check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "tests.unit.tools.changesets.dying_worker", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode in {0, 9}, done.stderr
     assert done.stdout.strip() in {"", "ok"} or work == "open"
