@@ -24,7 +24,7 @@ from tests.kit.forms import is_long
 from tests.kit.running_broker import turn
 
 ENV = "BROKER_DATABASE_URL"
-PROCESSES = 3 if is_long() else 2
+PROCESSES = 3
 ROUNDS = 2 if is_long() else 1
 """Changes of the seed before the one that is wrapped for the new key alone."""
 DATABASE = "rotation_load"
