@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oauthbroker.repository.repository import KINDS
-from tests.kit.served_api import children_of
+from tests.kit.processes import children_of
 
 MIB = 1024 * 1024
 LASTING = (

@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import BROKER, Desk, log_lines, serving
+from tests.kit.processes import children_of
 from tests.kit.served_api import (
     Service,
-    children_of,
     kill,
     make_key,
     serving_count_is,

@@ -18,7 +18,8 @@ import pytest
 from oauthbroker.serving.server import GRACE_SECONDS
 from oauthbroker.testing import Browser, IdentityProvider, leave
 from tests.kit.cli import MAIN, Desk, environment, log_lines, serving
-from tests.kit.served_api import Service, children_of, is_there, make_key, until, user_of
+from tests.kit.processes import children_of
+from tests.kit.served_api import Service, is_there, make_key, until, user_of
 
 pytestmark = pytest.mark.slow
 SLOWLY = 1.5
