@@ -44,7 +44,7 @@ async def grant(harness: Harness, app: str, subject: str, **changes: Any) -> Gra
     made = replace(made, **changes)
     repository = Repository(harness.store)
     async with repository.pair(GrantKey(app, subject)):
-        versioned = await repository.grant(GrantKey(app, subject))
+        versioned = await repository.grant(made.key)
         await repository.save_grant(made, expect=0 if versioned is None else versioned.generation)
     return made
 
