@@ -76,7 +76,7 @@ class ProviderSetup:
         return fresh
 
     script = Member[Script]()
-    """The script of each endpoint, whose calls docs/testing.md lists: `idp.script.token.answer(status=500)`."""
+    """The script of each endpoint: `idp.script.token.answer(status=500)`."""
 
     keys = Member[SigningKeys]()
     """Its signing keys: `idp.keys.rotate()`."""
