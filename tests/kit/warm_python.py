@@ -45,6 +45,7 @@ _PLAIN: Mapping[str, Any] = {
 }  # fmt: skip
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+_TERMS = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
 _cold = [sys.platform != "linux" or os.uname().machine not in CLONE]
 
 
@@ -146,10 +147,9 @@ def warm_starts() -> Iterator[None]:
 def fork_starts(warm_of: Callable[[Mapping[str, Any]], WarmPython | None]) -> Callable[..., None]:
     """Let the starts of this process be forks where they can. Returns what they were before."""
     fresh: Callable[..., None] = subprocess.Popen._execute_child  # type: ignore[attr-defined]
-    terms = inspect.signature(fresh)
 
     def execute(self: Any, *given: Any) -> None:
-        asked = terms.bind(self, *given).arguments
+        asked = _TERMS.bind(self, *given).arguments
         order = _order(asked)
         ends = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         descriptors = [*(number if end == -1 else end for number, end in enumerate(ends)), *asked["pass_fds"]]

@@ -112,10 +112,11 @@ def opened(url: str, folder: Path) -> tuple[World, ReadyFlow]:
 
 def serve(world: World, flow: ReadyFlow, folder: Path, name: str, *, calls: bool) -> None:
     """Work until this process is killed; one without `calls`, until each run has ended."""
+    (folder / f"begun-{name}").touch()
     for number in range(10**9):
         if calls:
             order = f"{name}-{number}"
-            result = world.runs.call(flow, {"id": order, "n": number % 3}, STAFF)
+            result = world.runs.call(flow, {"id": order, "n": sum(order.encode()) % 3}, STAFF)
             with (folder / f"answers-{name}").open("a", encoding="utf-8") as file:
                 file.write(f"{order} {result.state}\n")
         for run, _ in world.runs.due(20):
@@ -151,6 +152,15 @@ def forked(url: str, folder: Path, name: str) -> int:
     return child
 
 
+def wait_for(begun: Path) -> None:
+    """Wait until a process works: on a busy machine it takes seconds to begin."""
+    for _ in range(6000):
+        if begun.exists():
+            return
+        time.sleep(0.01)
+    raise TimeoutError(begun.name)
+
+
 def found(world: World, folder: Path) -> Iterator[dict[str, Any]]:
     lines, texts = Outside(folder).lines(), world.texts()
     answers = [line.split() for file in folder.glob("answers-*") for line in file.read_text("utf-8").splitlines()]
@@ -174,14 +184,17 @@ def found(world: World, folder: Path) -> Iterator[dict[str, Any]]:
 def main(url: str, folder: Path, processes: int, kills: int) -> None:
     chance, world = random.Random(kills), opened(url, folder)[0]
     world.database.engine.dispose()
-    children = {number: forked(url, folder, f"{number}x0") for number in range(processes)}
+    names = {number: f"{number}x0" for number in range(processes)}
+    children = {number: forked(url, folder, name) for number, name in names.items()}
     try:
         for kill in range(1, kills + 1):
-            time.sleep(chance.uniform(0.1, 0.5))
             number = chance.randrange(processes)
+            wait_for(folder / f"begun-{names[number]}")
+            time.sleep(chance.uniform(0.1, 0.5))
             os.kill(children[number], signal.SIGKILL)
             assert os.WIFSIGNALED(os.waitpid(children[number], 0)[1]), "a process ended by itself"
-            children[number] = forked(url, folder, f"{number}x{kill}")
+            names[number] = f"{number}x{kill}"
+            children[number] = forked(url, folder, names[number])
     finally:  # else they would hold the pipe of the test open
         for child in children.values():
             with suppress(ProcessLookupError, ChildProcessError):

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.kit.forms import is_long
-from tests.kit.warm_python import cold_starts
 from tests.unit.flowtools.entity_kit import sqlite_url
 
 ROOT = Path(__file__).parents[4]
@@ -32,8 +31,7 @@ def test_kills_do_nothing_twice_and_lose_nothing(
         url = server.url(tmp_path.name.lower()).reveal()
     command = [sys.executable, "-m", "tests.unit.flowtools.running.storm_worker", url]
     command += [str(tmp_path), str(processes), str(KILLS)]
-    with cold_starts():  # it forks, and kills after tenths of a second: a small process forks in less
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert 0 == done.returncode, done.stderr[-3000:]
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert {"succeeded", "failed"} <= {row["state"] for row in rows}
