@@ -203,7 +203,7 @@ async def test_a_login_that_fails_leaves_a_working_app_and_its_accounts_as_they_
     assert 0 == done.code, done.err
     before = {path: path.read_text() for path in person.data.rglob("*.yaml")}
     again = ("login", "oidc", "--account", account, "--yes", *words)
-    if stdin is None:  # the provider has no such client, or is not there: nobody comes back
+    if stdin is None:  # the provider has no such client, or is not there: no browser comes back
         monkeypatch.setattr(logins, "CONSENT_SECONDS", 0.1)
         failed = await asyncio.to_thread(person.type, *again)
     else:
