@@ -323,7 +323,7 @@ async def test_a_key_is_typed_unseen_checked_and_never_handed_out(person: Person
     async with key_api() as api:
         write_meter(person, api)
         unknown = await asyncio.to_thread(person.type, "login", "meter", "--stdin", stdin="key-unknown\n")
-        assert (2, True) == (unknown.code, "Nothing was stored." in unknown.err), unknown
+        assert (2, 1) == (unknown.code, unknown.err.lower().count("nothing was stored")), unknown
         done = await asyncio.to_thread(person.type, "login", "meter", answers=["key-unknown", GOOD])
         assert 0 == done.code, done.err
         assert "Connected as meter:user:U234567. The key is sealed here; Meter accepted it." in done.out.replace(
