@@ -104,7 +104,7 @@ def _param(text: str) -> tuple[str, str]:
 
 
 def _app(places: Places, provider: str, given: Given) -> tuple[str, AppChange | None]:
-    """Return the name of the app to connect, made as the person says, or what they change of one that works."""
+    """Return the name of the app to connect, made as the person says, or the change of one that works."""
     if "://" in provider:
         return _mcp_app(places, provider, given)
     if provider in places.names():

@@ -136,7 +136,7 @@ async def _type(login: LocalLogin, consent: Consent, given: Given) -> None:
                 refused = error.with_traceback(None)  # its frames hold the key
             if refused.code not in _AGAIN or not left or given.secrets is not None or not is_asking():
                 problem = _problem(login, refused)
-                raise Refused(problem if "nothing was stored" in problem else f"{problem} Nothing was stored.")
+                raise Refused(problem if "nothing was stored" in problem.lower() else f"{problem} Nothing was stored.")
             note(_problem(login, refused))
     finally:
         await login.running.broker.cancel(consent.session)

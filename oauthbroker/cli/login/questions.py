@@ -100,7 +100,7 @@ def new_app(provider: str, given: Given, callback: str) -> Answers:
 
 
 def _say_where(preset: Preset, callback: str, *, is_device: bool) -> None:
-    """Print where the client is registered, and what has to be entered there."""
+    """Print where the client is registered, and its callback."""
     if preset.register_at:
         note(f"  Register it there: {preset.register_at}")
     if not is_device:

@@ -189,7 +189,7 @@ def test_a_place_that_another_user_could_have_written_is_not_used(person: Person
 
 
 def test_a_data_folder_that_this_user_cannot_read_is_named(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Person, "keys", [])  # none is made, and nobody could look
+    monkeypatch.setattr(Person, "keys", [])  # none is made, and none could be read
     person.places.app_file("github").write_text("{}")
     is_root = not os.geteuid()
     person.places.config.chmod(0)

@@ -122,7 +122,14 @@ def test_the_files_are_all_that_an_empty_folder_needs(tmp_path: Path):
     """In a process of its own, with the configuration that the page has the reader write and no other."""
     section = PAGE.partition("\n## With pytest\n")[2].partition("\n## ")[0]
     files = dict(re.findall(r"`([\w.]+\.\w+)`[^`\n]*:\n\n```\w+\n(.*?)```", section, re.DOTALL))
-    assert ["pytest.ini", "conftest.py", "test_provider.py", "test_agent.py", "tool.py", "test_tool.py"] == list(files)
+    assert [
+        "pytest.ini",
+        "conftest.py",
+        "test_provider.py",
+        "test_agent.py",
+        "messages_tool.py",
+        "test_tool.py",
+    ] == list(files)
     for name, text in files.items():
         (tmp_path / name).write_text(text, "utf-8")
     done = subprocess.run(
