@@ -127,8 +127,8 @@ def _starts_alike(env: Mapping[str, str], *, program: bool) -> bool:
 
 @contextmanager
 def warm_starts() -> Iterator[None]:
-    """Fork the broker's processes of this block. A Python forks the broker, and one of each interpreter programs: it has
-    imported what they import, the broker's has not."""
+    """Fork the broker's processes of this block. A Python forks the broker, and one of each interpreter forks programs,
+    with their imports, which the broker's has not."""
     warm: dict[tuple[str, bool], WarmPython] = {}
 
     def warm_of(order: Mapping[str, Any]) -> WarmPython:
@@ -145,7 +145,7 @@ def warm_starts() -> Iterator[None]:
 
 
 def fork_starts(warm_of: Callable[[Mapping[str, Any]], WarmPython | None]) -> Callable[..., None]:
-    """Let the starts of this process be forks where they can. Returns what they were before."""
+    """Let the starts of this process be forks where they can. Returns the function before."""
     fresh: Callable[..., None] = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
     def execute(self: Any, *given: Any) -> None:

@@ -69,7 +69,7 @@ def test_a_field_has_the_words_of_the_page_on_configuration() -> None:
     )
     assert "| `issuers[].types` |" in PAGES["configuration/FlowService.md"]
     assert "| the header `typ` of its access tokens" in PAGES["configuration/FlowService.md"]
-    assert "([how](../../docs/configuration.md#a-provider-that-refuses-pkce))" in page
+    assert "([how](../../docs/quirks.md#a-provider-that-refuses-pkce))" in page
 
 
 def test_fields_of_two_types_do_not_share_their_words() -> None:

@@ -74,7 +74,7 @@ ENDS = {
     "by an exception": "import sys; sys.tracebacklimit = 0; raise ValueError('no')",
     "by Ctrl-C": "import sys; sys.excepthook = lambda *_: None; raise KeyboardInterrupt",
     "after its threads": "import threading, time; threading.Timer(0.1, print, ['late']).start()",
-    "with what it registered": "import atexit; atexit.register(print, 'last')",
+    "with its own last work": "import atexit; atexit.register(print, 'last')",
     "with a full disk": "import sys; sys.stdout = open('/dev/full', 'w'); print('lost')",
 }
 
@@ -91,7 +91,7 @@ def test_a_forked_process_ends_as_a_started_one(tmp_path: Path, code: str) -> No
     assert ends[0] == ends[1]
 
 
-def test_a_program_of_another_folder_is_forked_with_what_it_imports_and_the_broker_without(tmp_path: Path) -> None:
+def test_a_program_of_another_folder_is_forked_with_its_imports_and_the_broker_without(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("import this_is_nowhere_else\n")
     (tmp_path / "this_is_nowhere_else.py").write_text("import tabnanny\n")
     program = tmp_path / "program.py"

@@ -22,7 +22,11 @@ WRITTEN = {
     "docs/providers.md",
 }  # by make providers, make performance
 REFERENCES = {
-    f"docs/{name}.md" for name in ("api", "audit", "cli", "configuration", "errors", "how-to/monitoring", "promises")
+    f"docs/{name}.md"
+    for name in (
+        *("api", "audit", "cli", "configuration", "settings", "errors", "how-to/monitoring", "promises"),
+        "quirks",
+    )
 }
 LEFT_OUT = re.compile(r"(?ms)^ *```.*?^ *```$|^<!-- (\w+): written by .*?<!-- end of \1 -->|<!--.*?-->")
 CELL = re.compile(r"(?<!\\)\|")

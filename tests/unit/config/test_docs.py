@@ -1,4 +1,4 @@
-"""docs/configuration.md is complete, and its examples load."""
+"""docs/configuration.md, settings.md and quirks.md are complete, and their examples load."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.providers import presets
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGE = DOCS.joinpath("configuration.md").read_text("utf-8")
+PAGE = "".join(DOCS.joinpath(f"{name}.md").read_text("utf-8") for name in ("configuration", "settings", "quirks"))
 
 
 def fields(model: type[BaseModel]) -> set[str]:

@@ -35,7 +35,7 @@ Written by `make providers` from the files in `oauthbroker/providers/`; a test r
 
 A preset supplies the fields that an OAuthApp leaves out: a provider's endpoints, its deviations from the standards, and the
 spelling of its accounts. `oauthbroker providers show NAME` prints one, with what to register at the provider and an OAuthApp to start from. An app's own fields
-override the preset; [its own endpoints replace the preset's as a whole](configuration.md#providers). Presets are data, not code.
+override the preset; [its own endpoints replace the preset's as a whole](quirks.md#providers). Presets are data, not code.
 
 **Each preset's own page** is behind its name in the table below. In the repository that is its file, with the sources of its
 facts under `evidence`.
@@ -49,7 +49,7 @@ before you rely on it. `oauthbroker check` says how many unverified facts an app
 `offline_access` asks for a refresh token and is no right: it belongs under `quirks.alwaysScopes`, not among an app's
 `scopes`. The presets that are known to need it request it themselves ("always asked for").
 
-PKCE is sent with S256; only [an app](configuration.md#a-provider-that-refuses-pkce) can leave it out. "A person is" and "a team is" are the templates of `owner.identity`. Without one,
+PKCE is sent with S256; only [an app](quirks.md#a-provider-that-refuses-pkce) can leave it out. "A person is" and "a team is" are the templates of `owner.identity`. Without one,
 the app must write its own, because the provider's answers do not identify the account by themselves.
 
 """
@@ -73,7 +73,7 @@ OUTRO = """\
 [Step by step](how-to/own-provider.md): `oauthbroker providers new acme --out config/acme.yaml` asks for the endpoints and writes an OAuthApp, with `--issuer URL` from the
 metadata of the issuer. `{shop}` in an endpoint becomes a [parameter of each connection](how-to/accounts-and-tenants.md#many-tenants-one-app).
 There is no file for a preset of your own: an app can set everything that a preset can, also its
-[quirks](configuration.md#quirks), its facts, and the hosts of its API. An OpenID provider needs only its issuer: `provider: oidc`.
+[quirks](quirks.md#quirks), its facts, and the hosts of its API. An OpenID provider needs only its issuer: `provider: oidc`.
 
 ```yaml
 apiVersion: agents.example.io/v1alpha1
@@ -114,7 +114,7 @@ address and not a name.
 
 ## A preset more
 
-1. `oauthbroker/providers/<name>.yaml`, in the words of the [quirks](configuration.md#quirks). Every field that is set has an
+1. `oauthbroker/providers/<name>.yaml`, in the words of the [quirks](quirks.md#quirks). Every field that is set has an
    entry under `evidence`, the longest prefix of its path counts: `documentation (address, read <date>: what it says)` if you read
    it, `package <name> <version> (file: what it holds)` if you opened that very version, `unverified (why you believe it)` for
    all the rest. A wrong fact is worse than a missing one.
