@@ -49,7 +49,7 @@ def logout_command(
         raise Refused("--forget removes the app of all accounts. Leave out --account, or --forget.")
     lines, left = asyncio.run(_end(places, provider, account, keeps=not (forget and yes)))
     if forget and left and not yes:
-        lines.append(f"{provider}: its app stays, because the provider is told with it; --yes forgets it nonetheless")
+        lines.append(f"{provider}: its app stays: the report to the provider needs it; --yes forgets it nonetheless")
     elif forget:
         asyncio.run(_forget(places, provider))
         lines.append(f"{provider}: its app and its secret are removed here; the provider still lists the app")

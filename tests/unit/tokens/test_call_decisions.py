@@ -14,15 +14,15 @@ from oauthbroker.tokens.consent_requests import _is_kept
 from oauthbroker.tokens.decision import Decision, RequestConsent
 from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
 from tests.kit.running_broker import ALICE, turn
-from tests.kit.samples import NOW, grant_with
-from tests.unit.tokens.test_token_call import MAIL
+from tests.kit.samples import NOW, app_with, grant_with
 
-LIVE = grant_with(scopes=("read", "write"), registration=MAIL.registration)
+APP = app_with()
+LIVE = grant_with(scopes=("read", "write"), registration=APP.registration)
 REVOKED = replace(LIVE, revoked=True)
 
 
 def call(*scopes: str) -> TokenCall:
-    return Calls({"mail": MAIL}, 300).validate(Caller(turn(ALICE)), "mail", scopes or None)
+    return Calls({"mail": APP}, 300).validate(Caller(turn(ALICE)), "mail", scopes or None)
 
 
 @pytest.mark.parametrize(
