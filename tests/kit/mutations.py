@@ -54,13 +54,18 @@ def _places(node: ast.AST, line: int = 0) -> Iterator[tuple[ast.AST, str, int | 
         for index, child in enumerate(value) if isinstance(value, list) else ((None, value),):
             if isinstance(child, ast.AST) and not isinstance(child, ast.Import | ast.ImportFrom):
                 at = getattr(child, "lineno", line)
-                if not _is_text(child):
+                if not (_is_text(child) or _is_literal(child)):
                     yield node, field, index, at
                     yield from _places(child, at)
 
 
 def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _is_literal(node: ast.AST) -> bool:
+    """Tell whether it is a type's words, which a running program never reads."""
+    return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "Literal"
 
 
 def _is_for_people(node: ast.AST, field: str) -> bool:

@@ -20,6 +20,7 @@ def f(a: int, b: bool = False) -> int | None:
         log.warning("for people", a)
         raise ValueError("for people")
     return None if a is b else a + 1
+Kind = Literal["a"]
 '''
 CHANGES = {
     "False -> True", "a < 2 and (not b) -> not (a < 2 and (not b))", "And -> Or", "a < 2 and (not b) -> not b",

@@ -104,6 +104,15 @@ async def test_a_caller_that_asks_once_has_no_answer_prepared(harness: Harness, 
         assert prepared == len(caller_of(context).issued)
 
 
+async def test_a_turn_whose_accounts_were_exchanged_is_not_answered_with_those_before(harness: Harness) -> None:
+    accounts: dict[str, list[str]] = {}
+    context = await remembered(
+        harness, Turn("planner", "1", auth=TurnAuth(subjects={"user": ALICE}, accounts=accounts))
+    )
+    accounts["OAuthApp/mail"] = ["work"]
+    assert None is again(harness, context)
+
+
 @pytest.mark.case("37")
 async def test_a_turn_whose_subject_was_exchanged_is_not_answered_with_the_one_before(harness: Harness) -> None:
     subjects = {"user": ALICE}
