@@ -17,6 +17,11 @@ _GRAVE = {"serious", "critical"}
 _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 _SIZES = {"narrow": (320, 640), "phone": (390, 844), "desktop": (1280, 800)}
 _SHORT: Mapping[str, tuple[Literal["light", "dark"], ...]] = {"narrow": ("light",), "desktop": ("dark",)}
+_AT_REST = """async () => {
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+    const ends = document.getAnimations().map((each) => each.finished);
+    await Promise.race([Promise.allSettled(ends), new Promise((done) => setTimeout(done, 5000))]);
+}"""  # a colour that fades has another contrast
 _EMPTY = 5_000  # bytes; an empty page is smaller
 
 
@@ -47,6 +52,7 @@ async def grave(page: Page) -> list[str]:
     """What axe-core calls serious or critical on the open page: the rule, and where."""
     if not await page.evaluate("() => 'axe' in window"):  # half a megabyte: once a page, not once a picture
         await page.evaluate(AXE.read_text("utf-8"))
+    await page.evaluate(_AT_REST)
     found = await page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
     assert found["passes"], "axe looked at nothing"
     return [
