@@ -12,11 +12,12 @@ from oauthbroker.config.problems import url_checks
 from oauthbroker.config.values.preset_endpoints import params_in
 from oauthbroker.config.values.preset_merge import Merged
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
-from oauthbroker.model.connection_facts import SLOTS_OF_FACTS, FactRequest
+from oauthbroker.model.connection_facts import SLOTS_OF_FACTS, FactRequest, host_in
 from oauthbroker.model.provider_api import ApiHost, written_host
 from oauthbroker.model.provider_networks import ProviderNetworks
 
 _BASE_PATH: Final = re.compile(r"/(?:[A-Za-z0-9._~{}-]+/)*")
+_HOST: Final = re.compile(r"[A-Za-z0-9.-]+(?::[0-9]+)?|\[[0-9a-f:]+\]")
 _RULES_OF_A_HOST: Final = "write oneOf with host names, or within: .example.com; a pattern is not enough"
 
 
@@ -86,6 +87,8 @@ def _check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
                 app.written.refuse(("facts", "callback", fact_name), "a pattern in a host", _RULES_OF_A_HOST)
             elif f"{{{fact_name}}}" not in url.split("/")[2]:
                 app.written.refuse(at, "a fact outside the host", "let facts stand in the host only")
+            elif not all(map(_HOST.fullmatch, map(host_in, fact.one_of))):
+                app.written.refuse(("facts", "callback", fact_name), "a value that is no host", "write names of hosts")
             elif problem := next(filter(None, (endpoint_problem(slot, it, reach) for it in samples(app, url))), None):
                 app.written.refuse(("facts", "callback", fact_name), problem[0], f"correct its values: {problem[1]}")
 

@@ -75,6 +75,8 @@ MISTAKES: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
     "a pattern in a host": ("{callback: {dc: @@{pattern: '.*'}}}", "spec.facts.callback.dc", (ENDPOINT,), ""),
     "a value that is no host": (
         "{callback: {dc: @@{oneOf: [eu.acme.example/x?y]}}}", "spec.facts.callback.dc", (ENDPOINT,), ""),
+    "a value with a path": ("{callback: {dc: @@{oneOf: [eu.acme.example/x]}}}", "spec.facts.callback.dc", (ENDPOINT,), ""),
+    "a value with a user": ("{callback: {dc: @@{oneOf: [a@eu.acme.example]}}}", "spec.facts.callback.dc", (ENDPOINT,), ""),
     "a value inside the network": ("{callback: {dc: @@{oneOf: [10.0.0.1]}}}", "spec.facts.callback.dc", (ENDPOINT,), ""),
     "a fact in the page for browsers": (LISTED, "spec.endpoints.authorizationUrl",
         (("authorizationUrl: https://acme.example/authorize", "authorizationUrl: @@'https://{dc}/authorize'"),), ""),

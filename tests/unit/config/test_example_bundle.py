@@ -39,5 +39,8 @@ def test_slack_is_two_apps_for_two_tokens():
     assert ("scope", ()) == (bot.habits.scope_param, bot.habits.token_path)
     assert ("user_scope", ("authed_user",)) == (user.habits.scope_param, user.habits.token_path)
     assert IdentityRule("tokenResponse", "slack:team:{team.id}", name="team.name") == bot.owner.global_identity
-    assert IdentityRule("tokenResponse", "slack:user:{team.id}:{authed_user.id}") == user.owner.user_identity
+    assert (
+        IdentityRule("tokenResponse", "slack:user:{team.id}:{authed_user.id}", name="team.name")
+        == user.owner.user_identity
+    )
     assert "http://127.0.0.1:8420/oauth/callback/slack-bot" == bot.redirect.uri
