@@ -40,8 +40,8 @@ async def desk(
                 "mail",
                 ALICE,
                 account=f"account-{number:02d}-{'averylongname' * 8}",
-                label=f"somebody.with.a.long.name.{number:02d}{'x' * 40}@subsidiary.of.a.company.example",
-                account_name=f"Somebody {'Long ' * 12}",
+                label=f"person.with.a.long.name.{number:02d}{'x' * 40}@subsidiary.of.a.company.example",
+                account_name=f"Person {'Long ' * 12}",
             )
         yield desk
 
