@@ -131,7 +131,7 @@ def _row(line: AuditLine, people: GrantNames) -> tuple[str, ...]:
     marks = {True: [], False: ["NOT GENUINE"], None: ["unchained"]}[line.genuine]
     details = [f"{name}={'yes' if value is True else value}" for name, value in words.items()]
     number = "-" if line.seq is None else of_slot(line.slot, str(line.seq))
-    time, app_name = line.at.partition(".")[0].removesuffix("Z"), str(line.fields.get("app", "-"))
+    time, app_name = line.at.partition(".")[0].removesuffix("Z"), str(line.fields.get("app") or "-")
     return number, time, line.type, app_name, subject + (f" ({called})" if called else ""), " ".join([*marks, *details])
 
 

@@ -238,8 +238,9 @@ def _tell(result: RunResult, *, as_json: bool) -> None:
         members |= {"message": result.message, "notes": list(result.notes), "authorization": asked and asked.to_json()}
         typer.echo(json.dumps(members, ensure_ascii=False))
         return
-    why = f": {result.code or ''} {result.message}" if result.message else ""
-    typer.echo(harmless_text(f"run {result.run}: {result.state}{why}"), err=True)
+    begun = f"run {result.run}" if result.run is not None else "no run began"
+    why = " ".join(word for word in (result.code, result.message) if word)
+    typer.echo(harmless_text(": ".join(word for word in (begun, result.state, why) if word)), err=True)
     for note in result.notes:
         typer.echo(harmless_text(f"note: {note}"), err=True)
     if asked is not None:

@@ -75,6 +75,7 @@ def entries(desk: Desk) -> list[dict[str, Any]]:
 
 def test_the_log_tells_the_run_and_verifies(told: Desk) -> None:
     found = entries(told)
+    assert "None" not in told.type("audit", "tail").out, "a payment has no app"
     story = [
         (
             each["type"].removeprefix("flowtools."),

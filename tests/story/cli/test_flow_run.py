@@ -205,3 +205,10 @@ def test_the_service_of_a_configuration_brings_entities_and_adapters_of_packages
     assert (0, {"paymentId": "x1"}) == (done.code, json.loads(done.out)["output"])
     assert [({"account": "a1"}, "canary-shop")] * 2 == given
     assert [{"amount": 3.0}] == [each.fields for each in shop.sent]
+
+
+def test_a_call_that_is_refused_before_its_run_says_that_none_began(desk: Desk) -> None:
+    deploy(desk, {"a": BEGIN, "b": log("one")}, auth={"required": True, "allowedRoles": ["staff"]})
+    call = ("flow", "run", "tool", "--entity", "log.json", "--input", "-", "--apply", "--as", "bob")
+    done = desk.type(*call, stdin='{"id": "a"}')
+    assert (1, "no run began: failed: forbidden") == (done.code, done.err.partition(" the tool")[0])
