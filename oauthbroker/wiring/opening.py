@@ -196,9 +196,10 @@ def _load(folder: str | Path, env: Mapping[str, str], apps: Sequence[AppResource
 
 def _say_what_is_off(bundle: Bundle, log: Log) -> None:
     settings = bundle.settings
-    plain = settings.public_base_url.startswith("http:")  # only on loopback: its cookies are set without `Secure`
-    for name in [*sorted(settings.weaken), *(["plainHttpPages"] if plain else [])]:
+    for name in sorted(settings.weaken):
         log.warning("a check is off", weaken=name)
+    if settings.public_base_url.startswith("http:"):  # only on loopback: its cookies are set without `Secure`
+        log.info("pages without TLS, for browsers of this machine", base=settings.public_base_url)
     for app in (app for app in bundle.apps.values() if app.habits.pkce == "refused"):
         log.warning("a check is off", app=app.name, setting="quirks.pkce")
     if settings.admin_loopback:

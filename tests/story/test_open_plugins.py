@@ -121,7 +121,7 @@ async def test_a_plugin_gets_the_broker_and_its_own_resources(plugins: Plugins) 
 
 async def test_embedded_a_broker_opens_its_plugins_and_a_short_command_opens_none(plugins: Plugins) -> None:
     plugins.add("garden")
-    settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpPages"}), plugins=("garden",))
+    settings = Settings(public_base_url=BASE, plugins=("garden",))
     bundle = Bundle(settings, {}, plugins=plugins.resources)
     for more, expected in (({"background": False}, 0), ({"only": ()}, 0), ({}, 1)):
         store = MemoryStore(kinds=KINDS, clock=plugins.clock)

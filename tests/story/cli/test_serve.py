@@ -50,9 +50,7 @@ def test_it_ends_in_order_when_told_to(ready: Desk, ending: signal.Signals):
         process.send_signal(ending)
         assert 0 == process.wait(60)
     lines = log_lines(ready)
-    assert ["plainHttpProvider", "plainHttpPages"] == [
-        line["weaken"] for line in lines if line["event"] == "a check is off"
-    ]
+    assert ["plainHttpProvider"] == [line["weaken"] for line in lines if line["event"] == "a check is off"]
     events = [line["event"] for line in lines]
     assert "serving" == events[2], "no user is let in because of the machine they are on"
     assert ["stopping", "stopped"] == events[-2:]

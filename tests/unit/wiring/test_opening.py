@@ -55,7 +55,7 @@ def with_settings(**changes: Any) -> Bundle:
     [
         (BUNDLE, True, []),
         (with_settings(weaken=frozenset({"plainHttpProvider"})), True, ["plainHttpProvider"]),
-        (with_settings(public_base_url="http://127.0.0.1:8420"), True, ["plainHttpPages"]),
+        (with_settings(public_base_url="http://127.0.0.1:8420"), True, []),
         (with_settings(public_base_url="http://127.0.0.1:8420"), False, []),
     ],
 )
@@ -66,6 +66,8 @@ async def test_a_running_broker_says_which_checks_are_off(
         pass
     assert len(off) == world.text.getvalue().count("a check is off")
     assert all(each in world.text.getvalue() for each in off)
+    is_plain = background and bundle.settings.public_base_url.startswith("http:")
+    assert is_plain is ("pages without TLS" in world.text.getvalue())
 
 
 @pytest.mark.parametrize("background", [True, False])
