@@ -11,17 +11,13 @@ from typing import get_args
 
 import pytest
 
-from oauthbroker.cli.output.error_output import anchor_of
+from oauthbroker.cli.output.error_output import see
 from oauthbroker.core.errors import LOCALES, BrokerError, Code
 from oauthbroker.core.words import SENTENCES
 from oauthbroker.model.token_results import Failed, Reason, invitation
+from tools.quality.errors_page import PAGES, written
 
-PAGE = (Path(__file__).parents[3] / "docs" / "errors.md").read_text("utf-8")
-ROW = re.compile(
-    r'^\| <a id="(?P<anchor>[a-z-]+)"></a>`(?P<code>\w+)` \| (?P<status>\d+) \| (?P<again>yes|no) \| (?P<en>.+?) \| (?P<ko>.+?) \|$',
-    re.MULTILINE,
-)
-
+PAGE = PAGES["en"].read_text("utf-8")
 SPECIFICATION = {
     "oauthAppNotFound",
     "subjectUnavailable",
@@ -151,14 +147,24 @@ def test_an_invitation_for_one_of_several_accounts_names_it(locale: str) -> None
     assert f"Mail ({'x' * 40})" in invitation("noGrant", "Mail", "x" * 128, locale, apart=True)
 
 
-def test_the_page_of_errors_lists_every_code_as_it_is_and_nothing_else() -> None:
-    rows = {row["code"]: row for row in ROW.finditer(PAGE)}
-    assert [code.value for code in Code] == list(rows)
-    for code in Code:
-        row = rows[code.value]
-        assert (code.status, code.retryable) == (int(row["status"]), row["again"] == "yes"), code
-        assert (code.sentence("en"), code.sentence("ko")) == (row["en"], row["ko"]), code
-        assert anchor_of(code) == row["anchor"], "where a refusal of the command line points to"
+@pytest.mark.parametrize("locale", LOCALES)
+def test_the_tables_of_errors_are_those_of_the_codes(locale: str) -> None:
+    """Run `make errors`, which also leads each code to its section of the page on troubleshooting."""
+    page = PAGES[locale].read_text("utf-8")
+    assert written(page, locale) == page
+
+
+@pytest.mark.parametrize("code", Code)
+def test_where_a_refusal_points_to_is_its_row_and_leads_to_what_to_do(code: Code) -> None:
+    file, _, anchor = see(code).removeprefix("See ").partition("#")
+    page = Path(file).read_text("utf-8")
+    assert Path(file) == PAGES["en"]
+    [row] = re.findall(rf'(?m)^\| <a id="{anchor}"></a>`{code.value}` \| (.+) \|$', page)
+    section = re.search(r"\[cause\]\(troubleshooting\.md#([\w-]+)\)$", row)
+    assert section
+    said = (PAGES["en"].parent / "troubleshooting.md").read_text("utf-8").replace("\n## ", "\n\0## ").split("\0")
+    [told] = [each for each in said if each.startswith(f"## {section[1].replace('-', ' ').capitalize()}\n")]
+    assert f"`{code.value}`" in told
 
 
 def test_the_page_of_errors_names_no_code_that_is_not_one() -> None:
@@ -170,11 +176,6 @@ def test_the_page_of_errors_names_no_code_that_is_not_one() -> None:
 def test_the_page_of_errors_explains_every_reason() -> None:
     reasons = PAGE.partition("| reason | when |")[2]
     assert {*get_args(Reason)} == set(re.findall(r"(?m)^\| `(\w+)` \| .+ \|$", reasons))
-
-
-def test_the_page_lists_the_retryable_codes() -> None:
-    [listed] = re.findall(r"(?m)^\| yes \| (.*) \|$", PAGE)
-    assert [code.value for code in Code if code.retryable] == re.findall(r"`(\w+)`", listed)
 
 
 def test_every_code_is_in_use() -> None:
