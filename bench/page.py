@@ -169,7 +169,13 @@ def _table(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
 def files(run: Run) -> dict[Path, str]:
     """Return every file that the figures determine, and its text."""
     drawn = {FOLDER / name: text for name, text in plots(run["results"]).items()}
-    return {PAGE: page(run), TARGET_PAGE: target_page(run), FIGURE_PAGE: figure_page(run), KEPT: json.dumps(run, indent=1) + "\n", **drawn}
+    return {
+        PAGE: page(run),
+        TARGET_PAGE: target_page(run),
+        FIGURE_PAGE: figure_page(run),
+        KEPT: json.dumps(run, indent=1) + "\n",
+        **drawn,
+    }
 
 
 def newest() -> Path:

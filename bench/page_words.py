@@ -9,8 +9,8 @@ Written by `make performance` from [the figures of one run](performance/results.
 differs.
 
 Absolute times differ from machine to machine. Ratios of one run hold: both sides took turns in the same minutes.
-Each figure is the median of its rounds. [Targets](performance-targets.md) and [all other figures](performance-figures.md)
-have pages of their own.
+Each figure is the median of its rounds. [Targets](performance-targets.md) and [all other
+figures](performance-figures.md) have pages of their own.
 """
 QUICK = """\
 **This was a quick run.** Its small counts show that each bench runs. They say nothing about speed. Repeat it as

@@ -28,6 +28,7 @@ from tests.story import (  # noqa: F401 - the scenarios register themselves in S
     refresh_docs_scenarios_provider,
 )
 from tests.story.refresh_docs import (
+    DOCS,
     LIMITS,
     PAGE,
     RESULTS,

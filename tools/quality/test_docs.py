@@ -377,8 +377,11 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading_that_exist(page: Pat
         file = (page.parent / target).resolve() if target else page
         assert file.exists(), target
         if anchor:
-            headings = re.findall(r"(?m)^#+ (.+)$", file.read_text("utf-8"))
-            assert anchor in {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in headings}
+            text = file.read_text("utf-8")
+            headings, own = re.findall(r"(?m)^#+ (.+)$", text), re.findall(r'<a id="([\w-]+)"></a>', text)
+            assert anchor in {*own} | {
+                re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in headings
+            }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -25,7 +25,9 @@ def run() -> dict[str, Any]:
 def test_the_page_and_its_plots_are_those_of_the_figures(run):
     """Run `make performance` and commit docs/performance*.md with docs/performance."""
     written = files(run)
-    assert {path.name for path in written} - {PAGE.name, TARGET_PAGE.name, FIGURE_PAGE.name} == {path.name for path in FOLDER.iterdir()}
+    assert {path.name for path in written} - {PAGE.name, TARGET_PAGE.name, FIGURE_PAGE.name} == {
+        path.name for path in FOLDER.iterdir()
+    }
     for path, text in written.items():
         assert text == path.read_text("utf-8"), path.name
 

@@ -35,7 +35,7 @@ def headings(page: str) -> set[str]:
 
 @pytest.mark.parametrize("name", [*cli.COMMANDS, *plugin_commands(cli.COMMANDS).plugins])
 def test_every_command_has_its_section_with_each_option(name: str) -> None:
-    sections = {each.partition("`")[0]: each for each in re.split(r"(?m)^## `", PAGES["commands.md"])[1:]}
+    sections = {each.partition("`")[0]: each for each in re.split(r"(?m)^## `", PAGES[f"commands/{name}.md"])[1:]}
     command = cli.command_of(name) if name in cli.COMMANDS else plugin_commands(cli.COMMANDS).command(name)
     todo = [(name, command)]
     while todo:

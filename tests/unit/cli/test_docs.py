@@ -1,4 +1,4 @@
-"""docs/cli.md and docs/cli-plugins.md name every command and every option, and the README shows none that does not exist."""
+"""docs/cli.md names every command and every option, and the README shows none that does not exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oauthbroker import cli
 from oauthbroker.cli.plugin_commands import plugin_commands
 
 REPOSITORY = Path(__file__).parents[3]
-PAGE = "".join((REPOSITORY / "docs" / name).read_text("utf-8") for name in ("cli.md", "cli-plugins.md"))
+PAGE = (REPOSITORY / "docs/cli.md").read_text("utf-8")
 COMMON = {"--help", "-h", "-c", "-y", "--json"}
 
 

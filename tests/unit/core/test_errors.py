@@ -11,13 +11,11 @@ from typing import get_args
 
 import pytest
 
-from oauthbroker.cli.output.error_output import see
 from oauthbroker.core.errors import LOCALES, BrokerError, Code
 from oauthbroker.core.words import SENTENCES
 from oauthbroker.model.token_results import Failed, Reason, invitation
-from tools.quality.errors_page import PAGES, written
 
-PAGE = PAGES["en"].read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "errors.md").read_text("utf-8")
 SPECIFICATION = {
     "oauthAppNotFound",
     "subjectUnavailable",
@@ -145,26 +143,6 @@ def test_every_reason_has_an_invitation_that_names_the_app(reason: Reason, local
 def test_an_invitation_for_one_of_several_accounts_names_it(locale: str) -> None:
     assert "Mail (work)" in invitation("noGrant", "Mail", "work", locale)
     assert f"Mail ({'x' * 40})" in invitation("noGrant", "Mail", "x" * 128, locale, apart=True)
-
-
-@pytest.mark.parametrize("locale", LOCALES)
-def test_the_tables_of_errors_are_those_of_the_codes(locale: str) -> None:
-    """Run `make errors`, which also leads each code to its section of the page on troubleshooting."""
-    page = PAGES[locale].read_text("utf-8")
-    assert written(page, locale) == page
-
-
-@pytest.mark.parametrize("code", Code)
-def test_where_a_refusal_points_to_is_its_row_and_leads_to_what_to_do(code: Code) -> None:
-    file, _, anchor = see(code).removeprefix("See ").partition("#")
-    page = Path(file).read_text("utf-8")
-    assert Path(file) == PAGES["en"]
-    [row] = re.findall(rf'(?m)^\| <a id="{anchor}"></a>`{code.value}` \| (.+) \|$', page)
-    section = re.search(r"\[cause\]\(troubleshooting\.md#([\w-]+)\)$", row)
-    assert section
-    said = (PAGES["en"].parent / "troubleshooting.md").read_text("utf-8").replace("\n## ", "\n\0## ").split("\0")
-    [told] = [each for each in said if each.startswith(f"## {section[1].replace('-', ' ').capitalize()}\n")]
-    assert f"`{code.value}`" in told
 
 
 def test_the_page_of_errors_names_no_code_that_is_not_one() -> None:
