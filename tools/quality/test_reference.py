@@ -24,6 +24,7 @@ from tools.site.reference import configuration
 from tools.site.reference.__main__ import files, pages
 from tools.site.reference.markdown import prose, table
 from tools.site.reference.python_api import FACES, names
+from tools.site.stage import ROOT
 
 PAGES = pages()
 UNVERIFIED = re.compile(r"(?:^|; |: )unverified \(")
@@ -151,6 +152,32 @@ def test_every_preset_of_keys_has_its_page_with_each_fact(name: str) -> None:
     page, preset = PAGES[f"providers/credentials/{name}.md"], credential_presets()[name]
     rows = dict(re.findall(r"(?m)^\| `([\w.]+)` \| .* \| (yes|no) \| .* \|$", page))
     assert {path: "no" if path in preset.unverified() else "yes" for path in preset.fact_paths()} == rows
+
+
+TS_SOURCES = ROOT / "clients" / "typescript" / "src"
+
+
+def test_every_exported_name_of_the_typescript_client_has_its_section() -> None:
+    index = (TS_SOURCES / "index.ts").read_text("utf-8") + (TS_SOURCES / "node.ts").read_text("utf-8")
+    listed = {word for names in re.findall(r"export \{([^}]+)\}", index) for word in re.findall(r"\w+", names)} - {
+        "type"
+    }
+    listed |= {word for names in re.findall(r"export type \{([^}]+)\}", index) for word in re.findall(r"\w+", names)}
+    types = (TS_SOURCES / "types.ts").read_text("utf-8")
+    listed |= {*re.findall(r"(?m)^export \w+ (\w+)", types), "unixSocketFetch"}
+    assert listed == {each for each in headings("typescript.md") if "/" not in each}
+
+
+def test_a_class_of_the_typescript_client_shows_its_public_members_without_their_code() -> None:
+    page = PAGES["typescript.md"]
+    assert (
+        "  lease(agent: string, options?: CallOptions & { waitSeconds?: number }): Promise<Delivery | null>;\n" in page
+    )
+    assert "function createOAuthFromEnv(env?: Record<string, string | undefined>): OAuth;\n" in page
+    assert "  readonly event: AgentEvent;\n" in page
+    assert "Seconds that the token must still be valid. */\n  minTtlSeconds?: number;" in page
+    assert [] == re.findall(r"(?m)^ +return .*|await |#\w+:|private ", page)
+    assert "`authorizationRequired` in a turn, `programNotFound` where oauthbroker is not installed." in page
 
 
 def test_every_metric_and_type_of_entry_is_there() -> None:

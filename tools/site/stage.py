@@ -2,7 +2,7 @@
 
 A page may link to a file that is no page (an example, a licence): that file is copied. A link to a folder leads to its
 README, or to a list of its files. A link to the file of a preset, of the routes, of the commands, or of public names of Python
-leads to its page in the reference, which the site alone has (tools/site/reference).
+or TypeScript leads to its page in the reference, which the site alone has (tools/site/reference).
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ def _page(path: str, reference: Path) -> tuple[str, list[str]]:
             raise FileNotFoundError(f"{path} links to {found[1]}, which is no file. Mend the link.")
         elif at == "oauthbroker/web/api/openapi.yaml":
             at = "reference/routes.md"
+        elif at == "clients/typescript/src/index.ts":
+            at = "reference/typescript.md"
         elif at == "oauthbroker/cli/__init__.py":
             at = "reference/commands/README.md"
         elif preset := PRESET.fullmatch(at):
