@@ -12,6 +12,8 @@ import shutil
 from pathlib import Path
 from posixpath import normpath, relpath
 
+from tools.site.glossary import linked as with_terms
+
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
 CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
@@ -77,7 +79,8 @@ def _page(path: str, reference: Path) -> tuple[str, list[str]]:
         return f"{relpath(at, here)}{found[2] or ''}"
 
     parts = CODE.split(_source(path, reference).read_text("utf-8"))
-    return "".join(part if odd % 2 else LINK.sub(completed, part) for odd, part in enumerate(parts)), linked
+    text = "".join(part if odd % 2 else LINK.sub(completed, part) for odd, part in enumerate(parts))
+    return with_terms(path, text) if path.startswith(("docs/", "README", "SECURITY")) else text, linked
 
 
 def _list_of(folder: str) -> tuple[str, list[str]]:
