@@ -16,8 +16,6 @@ import yaml
 from starlette.applications import Starlette
 
 import oauthbroker
-from oauthbroker import audit
-from oauthbroker.audit import chain as audit_chain
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.cli import COMMANDS
 from oauthbroker.config.key_file import KEY_FILE_ENV
@@ -48,6 +46,7 @@ from tests.kit.waiting import until
 from tests.unit.protocol.kit import RawServer, says
 from tests.unit.records import kit
 from tools.quality.case_numbers import RULES
+from tools.site.reference.signals import audit_entries
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*DOCS, ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", ROOT / "store" / "README.md"]
@@ -432,14 +431,15 @@ def _members(value: Any) -> Iterator[str]:
             yield from _members(inner) if name != "resume" else ()
 
 
-@pytest.mark.parametrize("union", [audit.AuditEntry, audit_chain.LogEntry], ids=["entries", "the log's own"])
-def test_the_audit_page_has_every_type_of_entry_with_its_members_and_no_other(union: Any) -> None:
-    page = page_text("docs/audit.md")
-    rows = dict(re.findall(r"(?m)^\| `([A-Z]\w+)` \| .* \| ([^|]*) \|$", page))
-    known = {*audit.AuditEntry.names(), *audit_chain.LogEntry.names()}
-    assert known == rows.keys()
-    for each in union.types():
-        assert [field.name for field in fields(each)] == re.findall(r"`(\w+)`", rows[each.__name__]), each
+@pytest.mark.parametrize("name", audit_entries())
+def test_the_audit_page_has_every_member_of_an_entry_also_of_plugins(name: str) -> None:
+    [members] = re.findall(rf"(?m)^\| `{name}` \| .* \| ([^|]*) \|$", page_text("docs/audit.md"))
+    assert [field.name for field in fields(audit_entries()[name])] == re.findall(r"`(\w+)`", members)
+
+
+def test_the_audit_page_has_no_other_entry() -> None:
+    named = re.findall(r"(?m)^\| `((?:[a-z]+\.)?[A-Z]\w+)` \| .* \| [^|]* \|$", page_text("docs/audit.md"))
+    assert [*audit_entries()] == sorted(named, key=[*audit_entries()].index)
 
 
 def test_the_page_of_google_adk_names_the_session_service_of_its_program() -> None:

@@ -10,7 +10,6 @@ from typing import Any, get_args
 import pytest
 
 from oauthbroker import cli
-from oauthbroker.audit import AuditEntry
 from oauthbroker.cli.plugin_commands import plugin_commands
 from oauthbroker.config.bundle.schema import bundle_schema
 from oauthbroker.observability.metrics import Gauge, Metric, Timing
@@ -24,6 +23,7 @@ from tools.site.reference import configuration
 from tools.site.reference.__main__ import files, pages
 from tools.site.reference.markdown import prose, table
 from tools.site.reference.python_api import FACES, names
+from tools.site.reference.signals import audit_entries
 from tools.site.stage import ROOT
 
 PAGES = pages()
@@ -183,7 +183,8 @@ def test_a_class_of_the_typescript_client_shows_its_public_members_without_their
 def test_every_metric_and_type_of_entry_is_there() -> None:
     named = set(re.findall(r"`(\w+)`", PAGES["metrics.md"]))
     assert {each.value for kind in (Metric, Timing, Gauge) for each in kind} <= named
-    assert {*AuditEntry.names()} <= headings("audit-entries.md")
+    assert {*audit_entries()} == headings("audit-entries.md")
+    assert {"tools.ToolCalled", "mcp.ServerCalled", "flowtools.FlowCalled", "LogBegan"} <= {*audit_entries()}
 
 
 def test_every_event_has_its_meaning_and_an_example_with_the_members_that_it_names() -> None:
