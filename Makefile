@@ -22,6 +22,7 @@
 #   make docs    the documentation as a site, in build/site; make docs-serve shows it while you write;
 #                make docs-look looks at its pages in Chromium: contrast, names and roles (axe), width, search
 #   make prose   lower the count of hard words that are left (ARGS=docs lists them)
+#   make tables   write the tables of errors and commands in docs/ from the product
 #   make architecture   draw the folders anew in docs/README.md
 #   make mutants     change one place of the core modules at a time: do the nearest tests fail? (ARGS=--planted, ARGS=--sample)
 #   make providers   rewrite docs/providers.md and docs/credential-presets.md from the presets
@@ -64,7 +65,7 @@ STORIES_ON_POSTGRES = $(PYTEST) -q -n $(WORKERS) --dist worksteal --store postgr
 # compiled, also where the environment asks for no byte code.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-again test-postgres test-fast test-slow test-e2e node conformance docs docs-serve docs-look check fix bench peers frameworks performance soak kills storm hosts cases prose mutants folders providers wheel pins
+.PHONY: help demo test test-again test-postgres test-fast test-slow test-e2e node conformance docs docs-serve docs-look check fix bench peers frameworks performance soak kills storm hosts cases tables prose mutants folders providers wheel pins
 .PHONY: $(FRAMEWORKS:%=.venv-%) dist audit image release clean
 .DEFAULT_GOAL := help
 
@@ -213,6 +214,9 @@ prose: $(DEV)
 
 mutants: $(DEV)
 	$(BIN)/python -m tests.kit.mutants $(ARGS)
+
+tables: $(DEV)
+	$(BIN)/python -m tools.quality.written_tables
 
 architecture: $(DEV)
 	$(BIN)/python -m tools.quality.architecture

@@ -1,7 +1,7 @@
-"""docs/performance.md, written from the figures of one run: python -m bench.page [results.json].
+"""docs/performance.md and its pages of targets and figures, written from one run: python -m bench.page [results.json].
 
 Without a file it takes the newest full run in bench/results, or else the figures that are committed. A run is kept as
-docs/performance/results.json, its plots lie beside it, and a test refuses a page that differs from them.
+docs/performance/results.json, its plots lie beside it, and a test refuses pages that differ from them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from bench.targets import OURS, POST, TABLE, TCP, UNIX, Results, assessed, find
 
 ROOT = Path(__file__).parents[1]
 PAGE, FOLDER = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance"
+TARGET_PAGE, FIGURE_PAGE = PAGE.with_name("performance-targets.md"), PAGE.with_name("performance-figures.md")
 KEPT = FOLDER / "results.json"
 Run = dict[str, Any]
 COSTS = (
@@ -38,12 +39,10 @@ WIDTH = 118
 
 
 def page(run: Run) -> str:
-    """Return the whole page of one run."""
+    """Return the page of one run: costs, other packages, and what grows."""
     results: Results = run["results"]
     shown = plots(results)
     parts = [INTRO, *_machine(run), "", "## The cost of a call", "", *_table(_costs(results)), ""]
-    parts += ["## Targets", "", TARGETS, "", *_table(_targets(results, assess=not run["quick"])), ""]
-    parts += [] if run["quick"] else _limited(results)
     for title, words, bench, plot in (
         ("Beside other packages", PEERS, "peers", "peers.svg"),
         ("A slow provider", SLOW, "slow_provider", "slow-provider.svg"),
@@ -53,9 +52,24 @@ def page(run: Run) -> str:
     ):
         picture = [f"![{title}](performance/{plot})", ""] if plot in shown else []
         parts += [f"## {title}", "", *([words, ""] if words else []), *picture, *_table(_figures(results, bench)), ""]
-    parts += ["## When one machine is no longer enough", "", *_limits(results), "", LIMITS, "", REPEAT, "", ALL, ""]
+    parts += ["## When one machine is no longer enough", "", *_limits(results), "", LIMITS, "", REPEAT]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def target_page(run: Run) -> str:
+    """Return the page of the targets, and of what limits those that are not met."""
+    results: Results = run["results"]
+    parts = [TARGETS, "", *_table(_targets(results, assess=not run["quick"])), ""]
+    parts += [] if run["quick"] else _limited(results)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def figure_page(run: Run) -> str:
+    """Return the page of all figures that the first page has no table of."""
+    results: Results = run["results"]
+    parts = [ALL, ""]
     for bench in (name for name in results if name not in OWN_PARTS):
-        parts += [f"### `{bench}`", "", *_table(_figures(results, bench)), ""]
+        parts += [f"## `{bench}`", "", *_table(_figures(results, bench)), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -155,7 +169,13 @@ def _table(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
 def files(run: Run) -> dict[Path, str]:
     """Return every file that the figures determine, and its text."""
     drawn = {FOLDER / name: text for name, text in plots(run["results"]).items()}
-    return {PAGE: page(run), KEPT: json.dumps(run, indent=1) + "\n", **drawn}
+    return {
+        PAGE: page(run),
+        TARGET_PAGE: target_page(run),
+        FIGURE_PAGE: figure_page(run),
+        KEPT: json.dumps(run, indent=1) + "\n",
+        **drawn,
+    }
 
 
 def newest() -> Path:
@@ -175,7 +195,7 @@ def main(words: list[str]) -> None:
         old.unlink()
     for path, text in files(run).items():
         path.write_text(text, "utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)} from {source}")
+    print(f"wrote {PAGE.relative_to(ROOT)} and its two pages of figures from {source}")
 
 
 if __name__ == "__main__":

@@ -9,12 +9,17 @@ Written by `make performance` from [the figures of one run](performance/results.
 differs.
 
 Absolute times differ from machine to machine. Ratios of one run hold: both sides took turns in the same minutes.
-Each figure is the median of its rounds.
+Each figure is the median of its rounds. [Targets](performance-targets.md) and [all other
+figures](performance-figures.md) have pages of their own.
 """
 QUICK = """\
 **This was a quick run.** Its small counts show that each bench runs. They say nothing about speed. Repeat it as
 described [below](#how-to-repeat-it)."""
 TARGETS = """\
+# Performance: targets
+
+Written by `make performance` from the run of [performance](performance.md).
+
 A target is a ratio to the least that any safe broker must do, to a bare server, or to a peer. `before` is a run of
 an earlier version on a machine of the same kind. The rows of a million grants are of a run of their own
 (`python -m bench.bench_growth --long`) beside other work: only their ratios count."""
@@ -78,4 +83,7 @@ make bench ARGS="--quick peers"    # one bench with small counts
 ```
 
 Run it on a machine without other work (load below 1). [The benchmarks](../bench/README.md) say what each row does."""
-ALL = "## All other figures"
+ALL = """\
+# Performance: all other figures
+
+Written by `make performance` from the run of [performance](performance.md)."""

@@ -1,4 +1,4 @@
-"""The table of docs/refresh.md, read from the page; what the scenarios that play its rows share."""
+"""The table of docs/refresh-results.md, read from the page; what the scenarios that play its rows share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from tests.kit.running_broker import Harness, UnwellStore, running, turn
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = DOCS.joinpath("refresh.md").read_text("utf-8")
+RESULTS = DOCS / "refresh-results.md"
+PAGE = DOCS.joinpath("refresh.md").read_text("utf-8") + RESULTS.read_text("utf-8")
 HOUR, SHORT = 3600.0, 200.0  # a token's life, and the rest of it when the page says that it lives
 LIMITS = Limits(provider_seconds=2)
 Words = tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Rows of docs/refresh.md that are about tokens, tools, people, disks and clocks."""
+"""Rows of docs/refresh-results.md that are about tokens, tools, people, disks and clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of docs/refresh.md that are about what the provider answers, or does not."""
+"""Rows of docs/refresh-results.md that are about what the provider answers, or does not."""
 
 from __future__ import annotations
 

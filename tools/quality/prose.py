@@ -1,8 +1,7 @@
 """Find the words that make prose hard to read, in pages, docstrings, comments, messages, templates and names of tests.
 
 In the package, also find docstrings of functions that open without a verb, and in pages cells of tables with more than
-40 words, and every hundred words that a page by hand has beyond 2,500. `make check` runs this file. It fails where
-a file has more hits than prose_left.json allows, and where a file has fewer, so that the table only shrinks.
+40 words. `make check` runs this file. It fails where a file has more hits than prose_left.json allows, and where a file has fewer, so that the table only shrinks.
 `make prose` writes the table anew, unless the total has grown. `ARGS=path` lists the hits of the files whose path
 starts with it. Text in `backticks` is code and is not read.
 """
@@ -101,9 +100,6 @@ NO_VERB = frozenset(
 )
 OPENING = "a verb: Return, Yield, Raise, Write"
 MOST_WORDS = 40  # of a table's cell
-MOST_WORDS_OF_PAGE = 2_500
-SPLIT = f"it in {MOST_WORDS_OF_PAGE:,} words at most: on two pages, each for one reader"
-BY_HAND = re.compile(r"^ *```.*?^ *```|<!-- .*?: written by .*?<!-- end of .*?-->", re.DOTALL | re.MULTILINE)  # without
 SHORTER = f"it in {MOST_WORDS} words at most: in two rows, or in a sentence below the table"
 
 
@@ -168,14 +164,8 @@ def long_cells(source: str) -> Iterator[tuple[int, str]]:
                 yield number, " ".join(cell.split()[:5])
 
 
-def words_too_many(source: str) -> Iterator[str]:
-    """Yield a page's size for each hundred words, of which the last may be short, that it has by hand beyond the most."""
-    count = 0 if "\nWritten by `make " in source else len(BY_HAND.sub("", source).split())
-    yield from [f"{count:,} words"] * -(-max(0, count - MOST_WORDS_OF_PAGE) // 100)
-
-
 def hits(name: str, source: str) -> list[Hit]:
-    """Return the forbidden words, long cells and words too many of one file, by line."""
+    """Return the forbidden words and long cells of one file, by line."""
     sayings = [*INSTEAD.values()]
     words = [
         Hit(name, line, found[0], sayings[int(str(found.lastgroup)[1:])])
@@ -185,13 +175,11 @@ def hits(name: str, source: str) -> list[Hit]:
     begun = openings(source) if name.endswith(".py") and name.startswith("oauthbroker/") else ()
     is_page = name.endswith(".md") and not name.startswith("tests/")
     cells = long_cells(source) if is_page else ()
-    long = words_too_many(source) if is_page else ()
     return sorted(
         [
             *words,
             *(Hit(name, line, word, OPENING) for line, word in begun),
             *(Hit(name, line, cell, SHORTER) for line, cell in cells),
-            *(Hit(name, 1, size, SPLIT) for size in long),
         ]
     )
 

@@ -16,8 +16,6 @@ import yaml
 from starlette.applications import Starlette
 
 import oauthbroker
-from oauthbroker import audit
-from oauthbroker.audit import chain as audit_chain
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.cli import COMMANDS
 from oauthbroker.config.key_file import KEY_FILE_ENV
@@ -48,6 +46,7 @@ from tests.kit.waiting import until
 from tests.unit.protocol.kit import RawServer, says
 from tests.unit.records import kit
 from tools.quality.case_numbers import RULES
+from tools.site.reference.signals import audit_entries
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*DOCS, ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", ROOT / "store" / "README.md"]
@@ -377,8 +376,11 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading_that_exist(page: Pat
         file = (page.parent / target).resolve() if target else page
         assert file.exists(), target
         if anchor:
-            headings = re.findall(r"(?m)^#+ (.+)$", file.read_text("utf-8"))
-            assert anchor in {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in headings}
+            text = file.read_text("utf-8")
+            headings, own = re.findall(r"(?m)^#+ (.+)$", text), re.findall(r'<a id="([\w-]+)"></a>', text)
+            assert anchor in {*own} | {
+                re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in headings
+            }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -429,14 +431,15 @@ def _members(value: Any) -> Iterator[str]:
             yield from _members(inner) if name != "resume" else ()
 
 
-@pytest.mark.parametrize("union", [audit.AuditEntry, audit_chain.LogEntry], ids=["entries", "the log's own"])
-def test_the_audit_page_has_every_type_of_entry_with_its_members_and_no_other(union: Any) -> None:
-    page = page_text("docs/audit.md")
-    rows = dict(re.findall(r"(?m)^\| `([A-Z]\w+)` \| .* \| ([^|]*) \|$", page))
-    known = {*audit.AuditEntry.names(), *audit_chain.LogEntry.names()}
-    assert known == rows.keys()
-    for each in union.types():
-        assert [field.name for field in fields(each)] == re.findall(r"`(\w+)`", rows[each.__name__]), each
+@pytest.mark.parametrize("name", audit_entries())
+def test_the_audit_page_has_every_member_of_an_entry_also_of_plugins(name: str) -> None:
+    [members] = re.findall(rf"(?m)^\| `{name}` \| .* \| ([^|]*) \|$", page_text("docs/audit.md"))
+    assert [field.name for field in fields(audit_entries()[name])] == re.findall(r"`(\w+)`", members)
+
+
+def test_the_audit_page_has_no_other_entry() -> None:
+    named = re.findall(r"(?m)^\| `((?:[a-z]+\.)?[A-Z]\w+)` \| .* \| [^|]* \|$", page_text("docs/audit.md"))
+    assert [*audit_entries()] == sorted(named, key=[*audit_entries()].index)
 
 
 def test_the_page_of_google_adk_names_the_session_service_of_its_program() -> None:

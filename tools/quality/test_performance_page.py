@@ -1,4 +1,4 @@
-"""docs/performance.md and its plots are the figures of docs/performance/results.json, and say so where one is missing."""
+"""docs/performance*.md and their plots are the figures of docs/performance/results.json, and say so where one is missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.figures import figure, quartiles, ratio
-from bench.page import FOLDER, KEPT, PAGE, files, page
+from bench.page import FIGURE_PAGE, FOLDER, KEPT, PAGE, TARGET_PAGE, figure_page, files, page, target_page
 from bench.page_plots import plots
 from bench.page_words import LIMITED_BY
 from bench.run import as_assessments, as_figure, as_row
@@ -23,16 +23,18 @@ def run() -> dict[str, Any]:
 
 
 def test_the_page_and_its_plots_are_those_of_the_figures(run):
-    """Run `make performance` and commit docs/performance.md with docs/performance."""
+    """Run `make performance` and commit docs/performance*.md with docs/performance."""
     written = files(run)
-    assert {path.name for path in written} - {PAGE.name} == {path.name for path in FOLDER.iterdir()}
+    assert {path.name for path in written} - {PAGE.name, TARGET_PAGE.name, FIGURE_PAGE.name} == {
+        path.name for path in FOLDER.iterdir()
+    }
     for path, text in written.items():
         assert text == path.read_text("utf-8"), path.name
 
 
 @pytest.mark.parametrize("quick", [False, True])
 def test_every_target_is_a_row_with_a_result_or_says_that_it_was_not_measured(run, quick):
-    text = page(run | {"quick": quick})
+    text = target_page(run | {"quick": quick})
     for each in TABLE:
         [row] = [
             line for line in text.splitlines() if line.startswith(f"| {each.call} |") and f"| {each.goal} |" in line
@@ -49,7 +51,7 @@ def test_the_gateway_is_checked_by_the_actions_of_a_minute(run):
     assert now is not None
     assert valid["a minute"] == now[0]
     assert (True, False) == (target.met(1_000_000), target.met(999_999))
-    assert f"| {valid['a minute']:,} a minute |  | ≥ 1,000,000 a minute |" in page(run)
+    assert f"| {valid['a minute']:,} a minute |  | ≥ 1,000,000 a minute |" in target_page(run)
 
 
 def test_what_limits_a_call_is_said_while_its_target_is_not_met(run):
@@ -57,21 +59,24 @@ def test_what_limits_a_call_is_said_while_its_target_is_not_met(run):
     for call, now in ((each.call, each.now(run["results"])) for each in TABLE if each.call in LIMITED_BY):
         assert now is not None
         [target] = [each for each in TABLE if each.call == call]
-        assert (f"- **{call}**: " in page(run)) == (not target.met(now[0])), call
-        assert f"- **{call}**: " not in page(run | {"quick": True})
-    assert "What limits" not in page(run | {"results": {}})
+        assert (f"- **{call}**: " in target_page(run)) == (not target.met(now[0])), call
+        assert f"- **{call}**: " not in target_page(run | {"quick": True})
+    assert "What limits" not in target_page(run | {"results": {}})
 
 
 def test_a_figure_that_was_edited_changes_the_page(run):
-    before = page(run)
+    before = files(run)
     next(iter(run["results"].values()))[0]["value"] += 1
-    assert before != page(run)
+    after = files(run)
+    assert [each for each in (PAGE, TARGET_PAGE, FIGURE_PAGE) if before[each] != after[each]]
 
 
 def test_a_missing_bench_is_reported_and_stops_nothing(run):
     empty = run | {"results": {}}
     assert {} == plots({})
-    assert page(empty).count("not measured") > len(TABLE)
+    assert target_page(empty).count("not measured") >= len(TABLE)
+    assert "not measured" in page(empty)
+    assert figure_page(empty).startswith("# ")
     assert [] == as_assessments({})
 
 

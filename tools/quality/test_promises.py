@@ -9,8 +9,8 @@ import pytest
 from tests.kit.docs import ROOT, page_text
 
 PAGES = {"README": "README.md", "SECURITY": "SECURITY.md", "refresh": "docs/refresh.md", "scaling": "docs/scaling.md"}
-ROW = re.compile(r"(?m)^\| (?!promise |-)(.+?) \| (\w+) \| (.+?) \|$")
-TEST = re.compile(r"`(\S+\.py)::(test_\w+)`")
+ROW = re.compile(r"(?m)^\| (?!promise |-)(.+?) \| \[(\w+)\]\([\w./]+\) \| (.+?) \|$")
+TEST = re.compile(r"\[`(\S+\.py)::(test_\w+)`\]\(\.\./tests/\1\)")
 PROMISES = ROW.findall(page_text("docs/promises.md"))
 
 

@@ -49,15 +49,6 @@ def test_names_of_python_are_not_read_except_those_of_tests() -> None:
     assert (2, "nobody") == (hit.line, hit.word)
 
 
-@pytest.mark.parametrize(("words", "over"), [(2_500, 0), (2_501, 1), (2_600, 1), (2_601, 2)])
-def test_a_page_is_too_long_by_the_words_by_hand(words: int, over: int) -> None:
-    made = "```sh\nrun it\n```\n<!-- list: written by `make it` -->\nmade\n<!-- end of list -->\n"
-    found = hits("docs/page.md", "word " * words + "\n" + made)
-    assert [f"{words:,} words"] * over == [hit.word for hit in found]
-    assert [] == hits("docs/page.md", f"# Title\n\nWritten by `make it`.\n{'word ' * words}")
-    assert [] == hits("tests/page.md", "word " * words)
-
-
 @pytest.mark.parametrize(
     "opening", ["The newest grant.", "Whether it is over.", "204.", "(a, b) of it.", "Whom it names."]
 )

@@ -10,7 +10,6 @@ from typing import Any, get_args
 import pytest
 
 from oauthbroker import cli
-from oauthbroker.audit import AuditEntry
 from oauthbroker.cli.plugin_commands import plugin_commands
 from oauthbroker.config.bundle.schema import bundle_schema
 from oauthbroker.observability.metrics import Gauge, Metric, Timing
@@ -24,6 +23,8 @@ from tools.site.reference import configuration
 from tools.site.reference.__main__ import files, pages
 from tools.site.reference.markdown import prose, table
 from tools.site.reference.python_api import FACES, names
+from tools.site.reference.signals import audit_entries
+from tools.site.stage import ROOT
 
 PAGES = pages()
 UNVERIFIED = re.compile(r"(?:^|; |: )unverified \(")
@@ -35,7 +36,7 @@ def headings(page: str) -> set[str]:
 
 @pytest.mark.parametrize("name", [*cli.COMMANDS, *plugin_commands(cli.COMMANDS).plugins])
 def test_every_command_has_its_section_with_each_option(name: str) -> None:
-    sections = {each.partition("`")[0]: each for each in re.split(r"(?m)^## `", PAGES["commands.md"])[1:]}
+    sections = {each.partition("`")[0]: each for each in re.split(r"(?m)^## `", PAGES[f"commands/{name}.md"])[1:]}
     command = cli.command_of(name) if name in cli.COMMANDS else plugin_commands(cli.COMMANDS).command(name)
     todo = [(name, command)]
     while todo:
@@ -153,10 +154,37 @@ def test_every_preset_of_keys_has_its_page_with_each_fact(name: str) -> None:
     assert {path: "no" if path in preset.unverified() else "yes" for path in preset.fact_paths()} == rows
 
 
+TS_SOURCES = ROOT / "clients" / "typescript" / "src"
+
+
+def test_every_exported_name_of_the_typescript_client_has_its_section() -> None:
+    index = (TS_SOURCES / "index.ts").read_text("utf-8") + (TS_SOURCES / "node.ts").read_text("utf-8")
+    listed = {word for names in re.findall(r"export \{([^}]+)\}", index) for word in re.findall(r"\w+", names)} - {
+        "type"
+    }
+    listed |= {word for names in re.findall(r"export type \{([^}]+)\}", index) for word in re.findall(r"\w+", names)}
+    types = (TS_SOURCES / "types.ts").read_text("utf-8")
+    listed |= {*re.findall(r"(?m)^export \w+ (\w+)", types), "unixSocketFetch"}
+    assert listed == {each for each in headings("typescript.md") if "/" not in each}
+
+
+def test_a_class_of_the_typescript_client_shows_its_public_members_without_their_code() -> None:
+    page = PAGES["typescript.md"]
+    assert (
+        "  lease(agent: string, options?: CallOptions & { waitSeconds?: number }): Promise<Delivery | null>;\n" in page
+    )
+    assert "function createOAuthFromEnv(env?: Record<string, string | undefined>): OAuth;\n" in page
+    assert "  readonly event: AgentEvent;\n" in page
+    assert "Seconds that the token must still be valid. */\n  minTtlSeconds?: number;" in page
+    assert [] == re.findall(r"(?m)^ +return .*|await |#\w+:|private ", page)
+    assert "`authorizationRequired` in a turn, `programNotFound` where oauthbroker is not installed." in page
+
+
 def test_every_metric_and_type_of_entry_is_there() -> None:
     named = set(re.findall(r"`(\w+)`", PAGES["metrics.md"]))
     assert {each.value for kind in (Metric, Timing, Gauge) for each in kind} <= named
-    assert {*AuditEntry.names()} <= headings("audit-entries.md")
+    assert {*audit_entries()} == headings("audit-entries.md")
+    assert {"tools.ToolCalled", "mcp.ServerCalled", "flowtools.FlowCalled", "LogBegan"} <= {*audit_entries()}
 
 
 def test_every_event_has_its_meaning_and_an_example_with_the_members_that_it_names() -> None:

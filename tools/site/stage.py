@@ -1,8 +1,8 @@
 """Lay the pages out for the site as they lie in the repository, so that their relative links hold in both.
 
 A page may link to a file that is no page (an example, a licence): that file is copied. A link to a folder leads to its
-README, or to a list of its files. A link to the file of a preset, of the routes, or of public names of Python leads
-to its page in the reference, which the site alone has (tools/site/reference).
+README, or to a list of its files. A link to the file of a preset, of the routes, of the commands, or of public names of Python
+or TypeScript leads to its page in the reference, which the site alone has (tools/site/reference).
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 import shutil
 from pathlib import Path
 from posixpath import normpath, relpath
+
+from tools.site.glossary import linked as with_terms
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
@@ -65,6 +67,10 @@ def _page(path: str, reference: Path) -> tuple[str, list[str]]:
             raise FileNotFoundError(f"{path} links to {found[1]}, which is no file. Mend the link.")
         elif at == "oauthbroker/web/api/openapi.yaml":
             at = "reference/routes.md"
+        elif at == "clients/typescript/src/index.ts":
+            at = "reference/typescript.md"
+        elif at == "oauthbroker/cli/__init__.py":
+            at = "reference/commands/README.md"
         elif preset := PRESET.fullmatch(at):
             at = f"reference/{preset[1]}.md"
         elif face := FACE.fullmatch(at):
@@ -73,7 +79,8 @@ def _page(path: str, reference: Path) -> tuple[str, list[str]]:
         return f"{relpath(at, here)}{found[2] or ''}"
 
     parts = CODE.split(_source(path, reference).read_text("utf-8"))
-    return "".join(part if odd % 2 else LINK.sub(completed, part) for odd, part in enumerate(parts)), linked
+    text = "".join(part if odd % 2 else LINK.sub(completed, part) for odd, part in enumerate(parts))
+    return with_terms(path, text) if path.startswith(("docs/", "README", "SECURITY")) else text, linked
 
 
 def _list_of(folder: str) -> tuple[str, list[str]]:

@@ -11,17 +11,11 @@ from typing import get_args
 
 import pytest
 
-from oauthbroker.cli.output.error_output import anchor_of
 from oauthbroker.core.errors import LOCALES, BrokerError, Code
 from oauthbroker.core.words import SENTENCES
 from oauthbroker.model.token_results import Failed, Reason, invitation
 
 PAGE = (Path(__file__).parents[3] / "docs" / "errors.md").read_text("utf-8")
-ROW = re.compile(
-    r'^\| <a id="(?P<anchor>[a-z-]+)"></a>`(?P<code>\w+)` \| (?P<status>\d+) \| (?P<again>yes|no) \| (?P<en>.+?) \| (?P<ko>.+?) \|$',
-    re.MULTILINE,
-)
-
 SPECIFICATION = {
     "oauthAppNotFound",
     "subjectUnavailable",
@@ -151,16 +145,6 @@ def test_an_invitation_for_one_of_several_accounts_names_it(locale: str) -> None
     assert f"Mail ({'x' * 40})" in invitation("noGrant", "Mail", "x" * 128, locale, apart=True)
 
 
-def test_the_page_of_errors_lists_every_code_as_it_is_and_nothing_else() -> None:
-    rows = {row["code"]: row for row in ROW.finditer(PAGE)}
-    assert [code.value for code in Code] == list(rows)
-    for code in Code:
-        row = rows[code.value]
-        assert (code.status, code.retryable) == (int(row["status"]), row["again"] == "yes"), code
-        assert (code.sentence("en"), code.sentence("ko")) == (row["en"], row["ko"]), code
-        assert anchor_of(code) == row["anchor"], "where a refusal of the command line points to"
-
-
 def test_the_page_of_errors_names_no_code_that_is_not_one() -> None:
     named = set(re.findall(r"`([a-z]+(?:[A-Z][a-z]+)+)`", PAGE))
     calls = {"getAccessToken", "reportRejected", "retryAfterSeconds"}
@@ -170,11 +154,6 @@ def test_the_page_of_errors_names_no_code_that_is_not_one() -> None:
 def test_the_page_of_errors_explains_every_reason() -> None:
     reasons = PAGE.partition("| reason | when |")[2]
     assert {*get_args(Reason)} == set(re.findall(r"(?m)^\| `(\w+)` \| .+ \|$", reasons))
-
-
-def test_the_page_lists_the_retryable_codes() -> None:
-    [listed] = re.findall(r"(?m)^\| yes \| (.*) \|$", PAGE)
-    assert [code.value for code in Code if code.retryable] == re.findall(r"`(\w+)`", listed)
 
 
 def test_every_code_is_in_use() -> None:

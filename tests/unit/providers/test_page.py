@@ -1,5 +1,5 @@
-"""docs/providers.md, written from the presets: `make providers` writes it, and the test refuses a page that differs. The
-page of each preset is made for the site alone (tools/site/reference/provider_pages.py)."""
+"""docs/providers.md and providers-in-demand.md, written from the presets: `make providers` writes them, and the test refuses
+a page that differs. The page of each preset is made for the site alone (tools/site/reference/provider_pages.py)."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ POPULAR_FACTS = {
 }
 FILES = "../oauthbroker/providers"  # on the site, such a link leads to the page of the preset
 PAGE = Path(__file__).parents[3] / "docs" / "providers.md"
+IN_DEMAND = PAGE.with_name("providers-in-demand.md")
 INTRO = """\
 # Providers
 
@@ -38,7 +39,7 @@ spelling of its accounts. `oauthbroker providers show NAME` prints one, with wha
 override the preset; [its own endpoints replace the preset's as a whole](quirks.md#providers). Presets are data, not code.
 
 **Each preset's own page** is behind its name in the table below. In the repository that is its file, with the sources of its
-facts under `evidence`.
+facts under `evidence`. [Those in demand](providers-in-demand.md) are shown with their facts, side by side.
 
 **Sources.** Every fact names its source. *documentation* is a page that we read; the date is
 the day of reading, in a stored copy that may be older, unless it says otherwise. *package* is a maintained library of that
@@ -54,6 +55,10 @@ the app must write its own, because the provider's answers do not identify the a
 
 """
 POPULAR_INTRO = """\
+# Providers in demand
+
+Written by `make providers` from [the presets](providers.md); a test refuses a page that differs.
+
 ## The 25 asked for most
 
 The facts that an app of these relies on. (?) marks an unverified fact; the preset's own page has the sources.
@@ -120,15 +125,18 @@ address and not a name.
    all the rest. A wrong fact is worse than a missing one.
 2. `tests/presets/<name>.yaml`: plays. What the provider demands and answers, as close to its documentation's examples as can
    be. Each quirk has to be played; a provider that plays the play refuses a request that its original would refuse.
-3. `make providers` writes this page, and `make test-fast ARGS="-k presets"` plays the plays.
+3. `make providers` writes these pages, and `make test-fast ARGS="-k presets"` plays the plays.
 """
 
 
 def page() -> str:
     known = list(presets().values())
-    parts = [INTRO, *_table(_overview(known)), "", POPULAR_INTRO, *_table(_popular()), ""]
-    parts += [ENTRIES_INTRO, *_table(popular_rows()), "", OUTRO]
-    return "\n".join(parts)
+    return "\n".join([INTRO, *_table(_overview(known)), "", OUTRO])
+
+
+def in_demand() -> str:
+    parts = [POPULAR_INTRO, *_table(_popular()), "", ENTRIES_INTRO, *_table(popular_rows())]
+    return "\n".join(parts) + "\n"
 
 
 def _overview(known: list[Preset]) -> Iterator[tuple[str, ...]]:
@@ -184,8 +192,9 @@ def _table(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
 
 
 def test_the_page_is_up_to_date():
-    """Run `make providers` and commit docs/providers.md."""
+    """Run `make providers` and commit both pages."""
     assert page() == PAGE.read_text("utf-8")
+    assert in_demand() == IN_DEMAND.read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", POPULAR)
@@ -207,4 +216,5 @@ def test_what_the_page_shows_loads(tmp_path: Path):
 
 if __name__ == "__main__":
     PAGE.write_text(page(), "utf-8")
+    IN_DEMAND.write_text(in_demand(), "utf-8")
     sys.stdout.write(f"wrote {PAGE.relative_to(PAGE.parents[1])}\n")

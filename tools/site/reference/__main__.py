@@ -9,9 +9,9 @@ from pathlib import Path
 
 from oauthbroker.config.bundle.schema import FILE_NAME, bundle_schema
 from oauthbroker.web.api.openapi import document
-from tools.site.reference import command_line, configuration, http_api, provider_pages, python_api, signals
+from tools.site.reference import command_line, configuration, http_api, provider_pages, python_api, signals, typescript
 
-PARTS = (command_line, configuration, python_api, http_api, provider_pages, signals)
+PARTS = (command_line, configuration, python_api, http_api, provider_pages, signals, typescript)
 
 
 def pages() -> dict[str, str]:

@@ -1,10 +1,11 @@
-"""The page of the command line, from the commands' own help: a section for each command."""
+"""The pages of the command line, from the commands' own help: a page for each first word, a section for each command."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 import typer
@@ -16,7 +17,7 @@ from tools.site.reference.markdown import block, code, heading, prose, slug, tab
 INTRO = """\
 # Commands
 
-Made from `oauthbroker COMMAND --help`. [The command line](../docs/cli.md) says what all commands have in common: exit
+Made from `oauthbroker COMMAND --help`. [The command line](../../docs/cli.md) says what all commands have in common: exit
 statuses, lists, JSON and completion.
 
 """
@@ -24,9 +25,14 @@ statuses, lists, JSON and completion.
 
 def pages() -> dict[str, str]:
     found = dict(commands())
-    overview = [(f"[{code(name)}](#{slug(name)})", prose(_summary(each))) for name, each in found.items()]
-    sections = [_section(name, each) for name, each in found.items()]
-    return {"commands.md": INTRO + table(("command", "effect"), overview) + "\n" + "\n".join(sections)}
+    overview = [
+        (f"[{code(name)}]({name.split()[0]}.md#{slug(name)})", prose(summary(each))) for name, each in found.items()
+    ]
+    made = {"commands/README.md": INTRO + table(("command", "effect"), overview)}
+    for first, names in groupby(found, lambda name: name.split()[0]):
+        sections = [f"# The command {code(first)}\n", *(_section(name, found[name]) for name in names)]
+        made[f"commands/{first}.md"] = "\n".join(sections)
+    return made
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -51,7 +57,8 @@ def _paragraphs(command: Any) -> list[str]:
     return [" ".join(each.split()) for each in re.split(r"\n\s*\n", text.replace("\b", "").replace("\f", ""))]
 
 
-def _summary(command: Any) -> str:
+def summary(command: Any) -> str:
+    """Return the first sentences of a command's help."""
     return _paragraphs(command)[0]
 
 

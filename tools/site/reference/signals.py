@@ -1,4 +1,6 @@
-"""The page of what a broker tells its operators and agents: metrics, entries of the audit log, and events."""
+"""The pages of what a broker tells its operators and agents: metrics, entries of the audit log, and events.
+
+Names, labels and members are those of the code; meanings are those of the tables in docs/, where they are written once."""
 
 from __future__ import annotations
 
@@ -6,14 +8,16 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_args
 
 from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.chain import LogEntry
 from oauthbroker.observability.metrics import SECONDS, Gauge, Metric, Name, Timing
+from oauthbroker.plugins.discovery import declared, installed, named
 from oauthbroker.records.event import EventType
 from tools.site.reference.configuration import from_here
-from tools.site.reference.markdown import block, code, heading, prose, slug, table
+from tools.site.reference.markdown import block, code, heading, slug, table
 from tools.site.stage import ROOT
 
 METRICS = """\
@@ -51,17 +55,31 @@ _ROW = re.compile(r"(?m)^\| `(auth\.\w+)` \| (.+?) \| (.*?) ?\|$")
 
 
 def pages() -> dict[str, str]:
-    kinds: dict[str, Iterable[Name]] = {"Counters": Metric, "Histograms": Timing, "Gauges": Gauge}
-    metrics = [METRICS]
-    for title, names in kinds.items():
-        rows = ((code(each.value), ", ".join(map(code, each.labels)), prose(each.about)) for each in names)
-        metrics += [heading(2, title, slug(title)), table(("metric", "labels", "meaning"), rows)]
+    kinds: dict[str, tuple[str, Iterable[Name]]] = {
+        "Counters": ("counts", Metric),
+        "Histograms": ("seconds", Timing),
+        "Gauges": ("value", Gauge),
+    }
+    metrics, meanings = [METRICS], _meanings("how-to/monitoring.md", 3)
+    for title, (head, names) in kinds.items():
+        rows = ((code(each.value), ", ".join(map(code, each.labels)), meanings[each.value]) for each in names)
+        metrics += [heading(2, title, slug(title)), table(("metric", "labels", head), rows)]
     metrics.append(f"All histograms count seconds, in buckets that end at {', '.join(map(str, SECONDS))}.\n")
-    audit = [AUDIT]
-    for entry in (*AuditEntry.types(), *LogEntry.types()):
-        audit += [heading(2, code(entry.__name__), slug(entry.__name__)), *_entry(entry)]
+    audit, meanings = [AUDIT], _meanings("audit.md", 2)
+    for name, entry in audit_entries().items():
+        audit += [heading(2, code(name), slug(name)), *_entry(entry, meanings[name])]
     made = {"metrics": metrics, "audit-entries": audit, "events": [EVENTS, *_events()]}
     return {f"{name}.md": "\n".join(lines) for name, lines in made.items()}
+
+
+def audit_entries() -> dict[str, type[Any]]:
+    """Return the entries of the broker, of the plug-ins that come with it, and of the log about itself, by their types."""
+    found = {each.__name__: each for each in AuditEntry.types()}
+    for point in installed():
+        plugin = declared(point.name)
+        types = named(plugin, plugin.audit_types) if plugin.audit_types else ()
+        found |= {each.type_name(): each for each in types}
+    return found | {each.__name__: each for each in LogEntry.types()}
 
 
 def _events() -> Iterator[str]:
@@ -85,6 +103,18 @@ def _events() -> Iterator[str]:
         yield block(json.dumps(example | changed, indent=2), "json")
 
 
-def _entry(entry: type[Any]) -> list[str]:
+def _meanings(page: str, column: int) -> dict[str, str]:
+    """Return the words of a column of the tables of a page in docs/, by the name in the first one."""
+    place = Path("docs") / page
+    rows = re.findall(r"(?m)^\| (`[\w.]+` \| .*) \|$", (ROOT / place).read_text("utf-8"))
+    cells = [re.split(r" ?(?<!\\)\| ", row) for row in rows]
+    return {
+        row[0].strip("`"): from_here(row[column - 1], place.name, f"../{place.parent}/")
+        for row in cells
+        if len(row) >= column
+    }
+
+
+def _entry(entry: type[Any], meaning: str) -> list[str]:
     rows = ((code(each.name), code(str(each.type))) for each in fields(entry))
-    return [f"{prose(' '.join((entry.__doc__ or '').split()))}\n", table(("member", "type"), rows)]
+    return [f"{meaning}\n", table(("member", "type"), rows)]
