@@ -133,4 +133,4 @@ class IdentityProvider(ProviderSetup, Observations, SimulatedUser):
         def work() -> Answer:
             return chain.changed(route.work(state, request))
 
-        return await step.play(work) if step else work()
+        return await step(work) if step else work()

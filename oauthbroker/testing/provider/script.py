@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from oauthbroker.testing.provider.endpoint_script import EndpointScript
+from oauthbroker.testing.provider.endpoint_script import FOREVER, EndpointScript, Turns
 from oauthbroker.testing.provider.faults import Step
 from oauthbroker.testing.provider.forged_id_tokens import Claims, IdTokenChange
 from oauthbroker.testing.provider.http import Answer
-from oauthbroker.testing.provider.turns import FOREVER, Turns
 
 __all__ = ["FOREVER", "AuthorizeScript", "Chain", "EndpointScript", "Script", "Scripts", "TokenScript"]
 
