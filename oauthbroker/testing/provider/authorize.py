@@ -9,8 +9,7 @@ from typing import Any
 
 from oauthbroker.testing.provider import device, pages
 from oauthbroker.testing.provider.http import Answer, Request, redirect
-from oauthbroker.testing.provider.par import pulled
-from oauthbroker.testing.provider.requests import validate
+from oauthbroker.testing.provider.requests import pulled, validate
 from oauthbroker.testing.provider.state import Pending, State
 from oauthbroker.testing.provider.token_table import Agreement, RefusedError
 from oauthbroker.testing.provider.types import Account, Client

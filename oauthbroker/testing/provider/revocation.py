@@ -47,7 +47,7 @@ def bearer_revoke(state: State, request: Request) -> Answer:
     return Answer(204)
 
 
-def application_revoke(state: State, request: Request, *, whole_grant: bool) -> Answer:
+def application_revoke(state: State, request: Request) -> Answer:
     """`DELETE /applications/{client_id}/token`: GitHub's request, with Basic and a JSON body `{access_token}`. With
     `/grant`: the same for all the user's tokens of the client."""
     try:
@@ -63,7 +63,7 @@ def application_revoke(state: State, request: Request, *, whole_grant: bool) -> 
     token = state.token_table.tokens.get(text)
     if token is None or token.agreement.client_id != client.client_id or not token.is_alive(state.clock.now()):
         return json_answer({"message": "Not Found"}, 404)
-    _end(state, client, text, whole_grant=whole_grant)
+    _end(state, client, text, whole_grant=request.path.endswith("/grant"))
     return Answer(204)
 
 

@@ -134,10 +134,8 @@ class TokenTable:
         code.used = True
         if code.until < self._clock.now():
             raise RefusedError("invalid_grant", "the code has expired")
-        issued, beside = (
-            self.issue(client, code.agreement, code.agreement.scopes, resources=resources),
-            code.agreement.beside,
-        )
+        issued = self.issue(client, code.agreement, code.agreement.scopes, resources=resources)
+        beside = code.agreement.beside
         return issued if beside is None else replace(issued, beside=self.issue(client, beside, beside.scopes))
 
     def redeem_refresh(
@@ -181,38 +179,24 @@ class TokenTable:
         """Issue an access token and, where the client gets one, a refresh token for all scopes of the consent."""
         if not set(resources) <= set(agreement.resources):
             raise RefusedError("invalid_target", "not the resource that was agreed to")  # RFC 8707 2.2
-        access = self._token(
-            Token(text="", kind="access", agreement=agreement, scopes=scopes, until=self._until(client.lifetime))
-        )
+        access = self._token("access", agreement, scopes, client.lifetime)
         access.resources = resources or agreement.resources
         if not refresh or not client.gets_refresh_tokens:
             return Issued(access, None)
-        generation = 1 if replaces is None else replaces.generation + 1
-        until = self._until(client.refresh_lifetime)
-        if generation == 1:
+        token = self._token("refresh", agreement, agreement.scopes, client.refresh_lifetime)
+        token.generation = 1 if replaces is None else replaces.generation + 1
+        if token.generation == 1:
             self.families.append(agreement)
-        agreement.generation = max(agreement.generation, generation)
-        return Issued(
-            access,
-            self._token(
-                Token(
-                    text="",
-                    kind="refresh",
-                    agreement=agreement,
-                    scopes=agreement.scopes,
-                    until=until,
-                    generation=generation,
-                )
-            ),
-        )
+        agreement.generation = max(agreement.generation, token.generation)
+        return Issued(access, token)
 
-    def _until(self, lifetime: float | None) -> datetime | None:
-        return None if lifetime is None else self._clock.now() + timedelta(seconds=lifetime)
-
-    def _token(self, token: Token) -> Token:
-        token.text = self._canaries.mint(f"{token.kind} token").reveal()
-        self.tokens[token.text] = token
-        return token
+    def _token(
+        self, kind: Literal["access", "refresh"], agreement: Agreement, scopes: tuple[str, ...], seconds: float | None
+    ) -> Token:
+        text = self._canaries.mint(f"{kind} token").reveal()
+        until = None if seconds is None else self._clock.now() + timedelta(seconds=seconds)
+        self.tokens[text] = Token(text=text, kind=kind, agreement=agreement, scopes=scopes, until=until)
+        return self.tokens[text]
 
     def living(self, text: str) -> Token | None:
         """Return the access token if it is usable now."""
@@ -255,4 +239,9 @@ class TokenTable:
 
 def s256(verifier: str) -> str:
     """Return the challenge of a verifier (RFC 7636 section 4.2)."""
-    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+    return base64url(hashlib.sha256(verifier.encode()).digest())
+
+
+def base64url(data: bytes) -> str:
+    """Encode without padding (RFC 7515 section 2)."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
