@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -112,7 +111,7 @@ def _agree(state: State, pending: Pending, account: Account, scopes: tuple[str, 
         resources=pending.resources,
     )
     if pending.user_scopes:
-        agreement.beside = replace(agreement, scopes=pending.user_scopes, user_token=True, redeemed=Counter())
+        agreement.beside = replace(agreement, scopes=pending.user_scopes, user_token=True)
     code = state.token_table.issue_code(agreement, pending.redirect_uri, pending.challenge)
     return _back(state, pending.redirect_uri, pending.state, code=code)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Self
 
 from oauthbroker.core.clock import Clock, SystemClock
@@ -10,7 +12,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.testing.authority import Certificate
 from oauthbroker.testing.canary import Canaries
 from oauthbroker.testing.provider.faults import wait_until
-from oauthbroker.testing.provider.history import DeviceStory, Family, Refusal, Revocation, TokenResponse, family_of
+from oauthbroker.testing.provider.history import DeviceStory, Family, Refusal, Revocation, TokenResponse
 from oauthbroker.testing.provider.http import Answer, Reply, Request
 from oauthbroker.testing.provider.routes import route_of, seen
 from oauthbroker.testing.provider.server import HttpServer, ServerThread
@@ -166,7 +168,7 @@ class IdentityProvider(ProviderSetup, SimulatedUser):
 
     def families(self, client_id: str = "", login: str = "") -> list[Family]:
         """Return every consent that got a refresh token (of one client, of one user), the oldest first."""
-        found = [family_of(agreement) for agreement in list(self._state.token_table.families)]
+        found = [replace(one, redeemed=Counter(one.redeemed)) for one in list(self._state.token_table.families)]
         return [one for one in found if client_id in {"", one.client_id} and login in {"", one.login}]
 
     def refusals(self, grant_type: str = "", client_id: str = "") -> list[Refusal]:

@@ -31,7 +31,7 @@ def slack_revoke(state: State, request: Request) -> Answer:
     """`POST /api/auth.revoke`: Slack's request, authenticated by the token itself."""
     text = bearer(request) or dict(request.form_fields).get("token", "")
     token = state.token_table.tokens.get(text)
-    if token is None or token.revoked or token.agreement.revoked:
+    if token is None or token.revoked or token.agreement.family.ended_by:
         return json_answer({"ok": False, "error": "invalid_auth"})
     _end(state, state.clients[token.agreement.client_id], text)
     return json_answer({"ok": True, "revoked": True})

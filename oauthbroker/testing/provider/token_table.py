@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -12,11 +11,10 @@ from typing import Literal
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.testing.canary import Canaries
+from oauthbroker.testing.provider.history import Ending, Family
 from oauthbroker.testing.provider.types import Account, Client
 
 _CODE_LIFETIME = timedelta(seconds=60)
-
-Ending = Literal["", "reuse", "codeReuse", "revocation", "person"]
 
 
 class RefusedError(Exception):
@@ -39,19 +37,14 @@ class Agreement:
     user_token: bool = False  # slack: requested by `user_scope`, returned inside `authed_user`
     beside: Agreement | None = None  # slack: of a user's token beside the bot's, with a family of its own
     resources: tuple[str, ...] = ()
-    ended_by: Ending = ""
-    generation: int = 0
-    redeemed: Counter[int] = field(default_factory=Counter)
-    reused: int = 0
+    family: Family = field(init=False)
 
-    @property
-    def revoked(self) -> bool:
-        """Tell whether all its tokens are dead."""
-        return bool(self.ended_by)
+    def __post_init__(self) -> None:
+        self.family = Family(client_id=self.client_id, login=self.account.login, scopes=self.scopes)
 
     def end(self, by: Ending) -> None:
         """End all its tokens; the first reason stays."""
-        self.ended_by = self.ended_by or by
+        self.family.ended_by = self.family.ended_by or by
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,7 +75,7 @@ class Token:
     def is_alive(self, now: datetime) -> bool:
         """Tell whether it is usable now (a spent refresh token is not)."""
         over = self.until is not None and self.until <= now
-        return not (self.revoked or self.agreement.revoked or over or self.spent_at)
+        return not (self.revoked or self.agreement.family.ended_by or over or self.spent_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +95,7 @@ class TokenTable:
         self._canaries = canaries
         self.codes: dict[str, Code] = {}
         self.tokens: dict[str, Token] = {}
-        self.families: list[Agreement] = []
+        self.families: list[Family] = []
 
     def issue_code(self, agreement: Agreement, redirect_uri: str, challenge: str) -> str:
         """Issue a code for a consent, valid once, for a minute."""
@@ -145,13 +138,13 @@ class TokenTable:
         token = self.tokens.get(text)
         if token is None or token.kind != "refresh" or token.agreement.client_id != client.client_id:
             raise RefusedError("invalid_grant", "unknown refresh token")
-        if token.revoked or token.agreement.revoked:
+        if token.revoked or token.agreement.family.ended_by:
             raise RefusedError("invalid_grant", "revoked")
         now = self._clock.now()
         if token.until is not None and token.until <= now:
             raise RefusedError("invalid_grant", "the refresh token has expired")
         if token.spent_at is not None and now - token.spent_at >= timedelta(seconds=client.reuse_grace):
-            token.agreement.reused += 1
+            token.agreement.family.reused += 1
             token.agreement.end("reuse")
             raise RefusedError("invalid_grant", "the refresh token was used before; its family is revoked now")
         if not set(scopes) <= set(token.scopes):
@@ -160,7 +153,7 @@ class TokenTable:
             client, token.agreement, scopes or token.scopes, replaces=token if client.rotate_refresh else None,
             refresh=client.rotate_refresh, resources=resources,
         )  # fmt: skip
-        token.agreement.redeemed[token.generation] += 1
+        token.agreement.family.redeemed[token.generation] += 1
         if client.rotate_refresh:
             token.spent_at = token.spent_at or now
             return found
@@ -186,8 +179,8 @@ class TokenTable:
         token = self._token("refresh", agreement, agreement.scopes, client.refresh_lifetime)
         token.generation = 1 if replaces is None else replaces.generation + 1
         if token.generation == 1:
-            self.families.append(agreement)
-        agreement.generation = max(agreement.generation, token.generation)
+            self.families.append(agreement.family)
+        agreement.family.generation = max(agreement.family.generation, token.generation)
         return Issued(access, token)
 
     def _token(
