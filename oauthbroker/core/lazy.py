@@ -5,16 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 
-def lazily(module: str, places: Mapping[str, Collection[str]]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of `module`. `places`: the names that each module below `oauthbroker` defines."""
+def lazily(
+    module: str, places: Mapping[str, Collection[str]], extras: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[str], Any]:
+    """Return the `__getattr__` of `module`. `places`: the names that each module below `oauthbroker` defines. `extras`:
+    the extra that a place needs. Its names raise UnfitExtra if a package of it is missing, or out of range."""
 
     def find(name: str) -> Any:
         place = next((place for place, names in places.items() if name in names), None)
         if place is None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        if place in extras:
+            import_module("oauthbroker.core.extras").check_extra(extras[place])
         value = getattr(import_module(f"oauthbroker.{place}"), name)
         setattr(sys.modules[module], name, value)
         return value

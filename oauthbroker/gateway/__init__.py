@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from oauthbroker.plugins import Plugin, PluginCommand
+from oauthbroker.plugins import Plugin, PluginCommand, lazily
 
 if TYPE_CHECKING:
     from oauthbroker.gateway.validation import GateDecision, gate, rulebook, validate
@@ -18,13 +18,5 @@ PLUGIN = Plugin(
     open="oauthbroker.gateway.running:open_plugin",
 )
 
-
 if not TYPE_CHECKING:  # with it, a type checker would accept every name
-
-    def __getattr__(name: str) -> Any:
-        """Import the validation when it is first used: `oauthbroker --help` imports only the declaration."""
-        if name not in __all__:
-            raise AttributeError(name)
-        from oauthbroker.gateway import validation
-
-        return getattr(validation, name)
+    __getattr__ = lazily(__name__, {"gateway.validation": {"GateDecision", "gate", "rulebook", "validate"}})

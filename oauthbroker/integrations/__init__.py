@@ -3,10 +3,9 @@ README.md. The public names are imported when they are first used."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from oauthbroker.plugins import Plugin, check_extra
+from oauthbroker.plugins import Plugin, lazily
 
 if TYPE_CHECKING:
     from oauthbroker.integrations.consent import consent_for
@@ -45,13 +44,9 @@ _PLACES: Final = {  # the file, which without `_mcp` is also the extra of an ada
     "pydantic_ai": {"OAuthToolset", "resume_pydantic_ai", "run_pydantic_ai"},
 }
 
-
 if not TYPE_CHECKING:  # with it, a type checker would accept every name
-
-    def __getattr__(name: str) -> Any:
-        """Import a name. Raises UnfitExtra if a framework is missing, or has a version out of range."""
-        place = next((place for place, names in _PLACES.items() if name in names), None)
-        if place is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        check_extra(place.removesuffix("_mcp").replace("_", "-"))
-        return getattr(import_module(f"{__name__}.{place}"), name)
+    __getattr__ = lazily(
+        __name__,
+        {f"integrations.{place}": names for place, names in _PLACES.items()},
+        {f"integrations.{place}": place.removesuffix("_mcp").replace("_", "-") for place in _PLACES},
+    )

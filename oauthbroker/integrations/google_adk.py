@@ -129,7 +129,8 @@ async def _reached(events: AsyncIterator[Any], place: dict[str, str], calls: dic
     if not configs:
         return RunAnswer(output="".join(texts)), None
     credentials = [each["exchangedAuthCredential"] for each in configs.values()]
-    pauses = [(each["oauth2"]["authUri"], each["message"], each["oauth2"]["nonce"]) for each in credentials]
-    names = ("authorizationUrl", "message", "sessionId")
-    shown = [dict(zip(names, each, strict=True)) for each in pauses]
-    return RunAnswer(pauses=shown), {"calls": calls, "configs": configs, "place": place}
+    pauses = [
+        {"authorizationUrl": it["oauth2"]["authUri"], "message": it["message"], "sessionId": it["oauth2"]["nonce"]}
+        for it in credentials
+    ]
+    return RunAnswer(pauses=pauses), {"calls": calls, "configs": configs, "place": place}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
@@ -20,6 +19,7 @@ from oauthbroker import AuthorizationRequired, Broker, InjectionError, Turn
 from oauthbroker.integrations.consent import Missing, consent_for, lacked
 from oauthbroker.integrations.paused_runs import PausedRun, PausedRuns, pause, shown
 from oauthbroker.integrations.resuming import PauseEnd, Streams, TakesOther, resume, streamed
+from oauthbroker.plugins import Bounded
 
 MOST_STEPS: Final = 1024
 MODES: Final = ["updates", "messages"]
@@ -38,7 +38,7 @@ class OAuthMiddleware(AgentMiddleware[Any, Turn, Any]):
     def __init__(self, broker: Broker, *, private_links: bool = False) -> None:
         super().__init__()
         self._broker, self._private_links = broker, private_links
-        self._leaders: OrderedDict[tuple[str, str, str], str] = OrderedDict()
+        self._leaders = Bounded[tuple[str, str, str], str](MOST_STEPS)
         self._loop = _loop()
 
     async def missing(self, request: Any) -> Missing:
@@ -87,10 +87,9 @@ class OAuthMiddleware(AgentMiddleware[Any, Turn, Any]):
         thread = request.runtime.config["configurable"]["thread_id"]
         step = (thread, str(request.state["messages"][-1].id), asked.auth_session_id)
         call_id = request.tool_call["id"]
-        if self._leaders.setdefault(step, call_id) != call_id:
+        if self._leaders.get(step, call_id) != call_id:
             raise GraphInterrupt(())  # another call of this step asks: this one runs again with it
-        if len(self._leaders) > MOST_STEPS:
-            self._leaders.popitem(last=False)
+        self._leaders.keep(step, call_id)
         await pause(self._broker, request.runtime.context, asked, run=thread)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ import httpx2
 from oauthbroker import AuthorizationRequired, AuthorizationRequiredError, Broker, BrokerError, Turn
 from oauthbroker.integrations.consent import Missing, app_consent, is_resumed
 from oauthbroker.mcp import McpTransport
+from oauthbroker.plugins import Bounded
 
 MOST_ASKED: Final = 1024
 NO_ARGUMENTS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
@@ -31,7 +31,7 @@ class OAuthMcp:
         self.about = f"Connects the user's account for {name}, whose tools are listed after the user has agreed."
         self.connected = f"{name} is connected. Its tools are listed now."
         self._broker, self._private_links = broker, private_links
-        self._asked: OrderedDict[tuple[str, str], AuthorizationRequired] = OrderedDict()
+        self._asked = Bounded[tuple[str, str], AuthorizationRequired](MOST_ASKED)
 
     @property
     def app(self) -> str:
@@ -59,7 +59,7 @@ class OAuthMcp:
         for key, asked in self._of(turn).items():
             if (await self._broker.wait(asked.auth_session_id, timeout=0)).status == "pending":
                 return asked
-            self._asked.pop(key, None)
+            self._asked.pop(key)
         return None
 
     async def listed(self, turn: Turn, tools: Callable[[], Awaitable[Sequence[Any]]], ours: Any) -> list[Any]:
@@ -86,9 +86,7 @@ class OAuthMcp:
         """Return the transport for one session of a turn. A request that lacks consent fails at once."""
 
         async def keep(asked: AuthorizationRequired) -> None:
-            self._asked[key_of(turn), asked.auth_session_id] = asked
-            if len(self._asked) > MOST_ASKED:
-                self._asked.popitem(last=False)
+            self._asked.keep((key_of(turn), asked.auth_session_id), asked)
 
         more: Any = {"private_links": self._private_links, "show": keep, "patience_seconds": 0}
         return McpTransport(self._broker, turn, self.app, tool=self.tool, **more)

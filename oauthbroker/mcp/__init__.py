@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from oauthbroker.plugins import Plugin, PluginCommand, check_extra
+from oauthbroker.plugins import Plugin, PluginCommand, lazily
 
 if TYPE_CHECKING:
     from oauthbroker.mcp.client_transport import McpTransport
@@ -14,13 +13,6 @@ if TYPE_CHECKING:
     from oauthbroker.mcp.turn_tokens import TurnTokenVerifier
 
 __all__ = ["PLUGIN", "McpOAuth", "McpTransport", "TurnTokenVerifier", "httpx_client"]
-
-_HOMES = {
-    "httpx_client": "httpx_transport",
-    "McpOAuth": "server",
-    "McpTransport": "client_transport",
-    "TurnTokenVerifier": "turn_tokens",
-}
 
 PLUGIN = Plugin(
     name="mcp",
@@ -31,14 +23,14 @@ PLUGIN = Plugin(
     audit_types="oauthbroker.mcp.audit_types:TYPES",
 )
 
-
 if not TYPE_CHECKING:  # with it, a type checker would accept every name
-
-    def __getattr__(name: str) -> Any:
-        """Import the rest when it is first used: `oauthbroker --help` imports only the declaration. Raises
-        UnfitExtra if the SDK is missing, or does not fit. The transports need none: they are below older ones, too."""
-        if name not in _HOMES:
-            raise AttributeError(name)
-        if name not in {"httpx_client", "McpTransport"}:
-            check_extra("mcp")
-        return getattr(import_module(f"oauthbroker.mcp.{_HOMES[name]}"), name)
+    __getattr__ = lazily(
+        __name__,
+        {
+            "mcp.client_transport": {"McpTransport"},
+            "mcp.httpx_transport": {"httpx_client"},
+            "mcp.server": {"McpOAuth"},
+            "mcp.turn_tokens": {"TurnTokenVerifier"},
+        },
+        {"mcp.server": "mcp", "mcp.turn_tokens": "mcp"},  # the transports are below clients of older SDKs, too
+    )

@@ -84,6 +84,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
         self._client = self._oauth.client(app, self._scopes)
         self._has_begun, self.failure = False, ""  # `failure`: our sentence for the last request that we failed
         self._show, self._patience = show, patience_seconds
+        self._allowed: Allowance | None = None  # what all answers may take together; None for one's own for each
         self._asked = Bounded[str, _Asked](MOST_ASKED)
         self._elicits = False  # as the `initialize` of an older client said
         self._shown = Bounded[str, None](MOST_ASKED)  # auth sessions whose link a host was given in an error
@@ -172,11 +173,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
     async def _sent(self, request: httpx2.Request, client: httpx2.AsyncClient | None = None) -> httpx2.Response:
         request.extensions = {**request.extensions, "timeout": {"read": READ_SECONDS}}  # not the 5 s of a host's client
         answer = await (client or self._client).send(request, stream=True)
-        return await bounded_answer(answer, self._allowance())
-
-    def _allowance(self) -> Allowance:
-        """Return what one answer may take."""
-        return Allowance()
+        return await bounded_answer(answer, self._allowed or Allowance())
 
     async def _ask(
         self,

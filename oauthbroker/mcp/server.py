@@ -87,14 +87,12 @@ class McpOAuth:
     async def token(self, ctx: Any, app: str, scopes: Sequence[str] | None = None) -> Ready:
         """Return a token of the caller, in a tool under `asks`. Raises an `InjectionError`, which `asks` answers."""
         self._check_asking(ctx)
-        result = await self.caller().oauth.get_access_token(app, scopes)
-        if isinstance(result, Ready):
-            return result
-        raise (
-            AuthorizationRequiredError(result)
-            if isinstance(result, AuthorizationRequired)
-            else RequestRefusedError(result)
-        )
+        result: Ready | AuthorizationRequired | Failed = await self.caller().oauth.get_access_token(app, scopes)
+        if isinstance(result, AuthorizationRequired):
+            raise AuthorizationRequiredError(result)
+        if isinstance(result, Failed):
+            raise RequestRefusedError(result)
+        return result
 
     def client(self, ctx: Any, app: str, scopes: Sequence[str] | None = None) -> httpx2.AsyncClient:
         """Return an HTTP client whose requests to the app's `api.hosts` carry the caller's token, in a tool under

@@ -87,10 +87,7 @@ class _Transport(McpTransport):
         super().__init__(broker, caller.turn, spec.app, scopes=spec.scopes)
         self._oauth, self._client = caller.oauth, caller.oauth.client(spec.app, self._scopes)
         self.needed: AuthorizationRequired | None = None
-        self._left = Allowance(bounds.most_bytes, bounds.most_values)
-
-    def _allowance(self) -> Allowance:
-        return self._left
+        self._allowed = Allowance(bounds.most_bytes, bounds.most_values)
 
     async def _answered(self, request: httpx2.Request, call: dict[str, Any]) -> httpx2.Response:
         try:

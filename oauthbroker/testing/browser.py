@@ -173,10 +173,10 @@ class Browser:
     ) -> Page:
         address = urlsplit(url)
         self._meet(address)
-        source = urlsplit(initiator.url) if initiator else None
-        cross_site = (source is None and body is not None) or (source is not None and not same_site(source, address))
-        headers = self._headers(initiator, source, address, is_post=body is not None, cross_site=cross_site)
-        sent = self.cookies.header(address, cross_site=cross_site, navigation=method in {"GET", "HEAD"})
+        site = _site_of(initiator, address, is_post=body is not None)
+        headers = self._headers(initiator, site, is_post=body is not None)
+        navigates = method in {"GET", "HEAD"}
+        sent = self.cookies.header(address, cross_site=site == "cross-site", navigation=navigates)
         if sent:
             headers["cookie"] = sent
         headers.update({name.lower(): value for name, value in (extra or {}).items()})
@@ -187,18 +187,7 @@ class Browser:
         self._note(page, address, [cookie for cookie in taken if cookie is not None])
         return page
 
-    def _headers(
-        self,
-        initiator: Page | None,
-        source: SplitResult | None,
-        address: SplitResult,
-        *,
-        is_post: bool,
-        cross_site: bool,
-    ) -> dict[str, str]:
-        site = "none" if source is None and not is_post else "cross-site"
-        if source is not None and not cross_site:
-            site = "same-origin" if _origin(source) == _origin(address) else "same-site"
+    def _headers(self, initiator: Page | None, site: str, *, is_post: bool) -> dict[str, str]:
         headers = {
             "accept": "text/html,application/xhtml+xml,*/*;q=0.8",
             "accept-language": self.language,
@@ -210,7 +199,8 @@ class Browser:
         }
         if is_post:
             headers["content-type"] = "application/x-www-form-urlencoded"
-            headers["origin"] = "null" if source is None or _hides_referrer(initiator) else _origin(source)
+            hides = initiator is None or initiator.header("referrer-policy").strip().lower() == "no-referrer"
+            headers["origin"] = "null" if initiator is None or hides else _origin(urlsplit(initiator.url))
         return headers
 
     async def _send(self, method: str, url: str, headers: dict[str, str], body: bytes | None) -> Page:
@@ -266,8 +256,14 @@ def _origin(url: SplitResult) -> str:
     return f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
 
 
-def _hides_referrer(page: Page | None) -> bool:
-    return page is not None and page.header("referrer-policy").strip().lower() == "no-referrer"
+def _site_of(initiator: Page | None, address: SplitResult, *, is_post: bool) -> str:
+    """Return `Sec-Fetch-Site` of a request."""
+    if initiator is None:
+        return "cross-site" if is_post else "none"
+    source = urlsplit(initiator.url)
+    if not same_site(source, address):
+        return "cross-site"
+    return "same-origin" if _origin(source) == _origin(address) else "same-site"
 
 
 def _on_the_record(app: AsgiApp) -> AsgiApp:

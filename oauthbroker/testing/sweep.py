@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from oauthbroker.testing.canary import Canaries, Find, is_off_the_record
@@ -60,9 +59,7 @@ class CanarySweep:
         self.canaries.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.canaries.__exit__()
         root = logging.getLogger()
         root.removeHandler(self._ear)

@@ -44,7 +44,7 @@ def _raw_store(word: str, env: Mapping[str, str], *, make: bool) -> RawStore:
         url = Secret(word)
     else:
         return RawFiles(Path(word), make=make)
-    from oauthbroker.store.postgres.raw_rows import RawRows
+    from oauthbroker.store.migration.raw_rows import RawRows
 
     return RawRows(url, word, make=make)
 

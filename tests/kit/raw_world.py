@@ -18,9 +18,9 @@ from oauthbroker.store.keys.keyring_home import KeyringFile
 from oauthbroker.store.migration.copying import Copied, Migration, reopen
 from oauthbroker.store.migration.raw import RawStore
 from oauthbroker.store.migration.raw_files import RawFiles
+from oauthbroker.store.migration.raw_rows import RawRows
 from oauthbroker.store.posix.migration_marker import MigrationState
 from oauthbroker.store.postgres.migration_schemas import SCHEMAS
-from oauthbroker.store.postgres.raw_rows import RawRows
 from oauthbroker.store.postgres.schema import KeyringTable
 from tests.kit import postgres
 

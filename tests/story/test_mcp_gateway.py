@@ -31,8 +31,8 @@ from oauthbroker import BrokerError, Code
 from oauthbroker.audit import AuditEntry, AuthorizationRequested
 from oauthbroker.core.json_values import has_few_values
 from oauthbroker.mcp import upstream_sessions
-from oauthbroker.mcp.approving import difference
 from oauthbroker.mcp.audit_types import ServerCalled
+from oauthbroker.mcp.commands import difference
 from oauthbroker.mcp.gateway import MOST_PAGES, McpGateway
 from oauthbroker.mcp.listed_tools import MOST_TEXT, MOST_TOOLS
 from oauthbroker.mcp.serving import AUDIENCE, GatewayCallers

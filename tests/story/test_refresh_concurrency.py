@@ -215,7 +215,7 @@ class HeldRefusal:
 
     hold: Hold
 
-    async def play(self, work: Work) -> Reply:
+    async def __call__(self, work: Work) -> Reply:
         await self.hold.wait()
         return Answer(400, (("content-type", "application/json"),), b'{"error": "invalid_grant"}')
 

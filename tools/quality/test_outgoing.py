@@ -48,6 +48,7 @@ KNOWN = {
     "events/forwarding/jetstream.py": "NATS: no HTTP, does not go through the proxy",
     "flowtools/running/mail.py": "SMTP: no HTTP, does not go through the proxy",
     "store/postgres": "PostgreSQL: no HTTP, does not go through the proxy",
+    "store/migration/raw_rows.py": "PostgreSQL: no HTTP, does not go through the proxy",
     "flowtools/entities/database.py": "the data of flows: SQLite or PostgreSQL",
     "flowtools/running/working.py": "the data of flows",
     "flowtools/cli/backup_commands.py": "a file of SQLite",

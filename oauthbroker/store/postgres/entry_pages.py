@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
 from math import inf
 from typing import Any, Final
 
 from oauthbroker.store.format.port import Entry, Key, Tag
+from oauthbroker.store.keys.keyed_store import KeyedStore
 from oauthbroker.store.postgres import entry_statements as statements
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 
 _PAGE: Final = 64  # entries that are read at a time
 
 
-@dataclass(frozen=True, slots=True)
-class EntryPages:
-    """`opened` returns the entry of a row, or None for one that cannot be read."""
+class EntryPages(KeyedStore):
+    """The part of a `PostgresStore` that lists entries."""
 
     connections: ConnectionPool
-    opened: Callable[[Key, Sequence[Any]], Awaitable[Entry | None]]
 
-    async def of_kind(
-        self, kind: str, after: str, limit: int | None, skip: Callable[[Key], bool]
+    async def _found(self, key: Key, row: Sequence[Any]) -> Entry | None:
+        """Return the entry of a row, or None for one that cannot be read."""
+        raise NotImplementedError
+
+    def scan(
+        self, kind: str, *, after: str = "", limit: int | None = None, skip: Callable[[Key], bool] = lambda _: False
     ) -> AsyncIterator[Entry]:
-        async for _, entry in self._placed(statements.SCAN, {"kind": kind, "value": b""}, after, limit, skip):
-            yield entry
+        self._check_kind(kind)
+        return _entries(self._placed(statements.SCAN, {"kind": kind, "value": b""}, after, limit, skip))
 
-    async def tagged(self, tag: Tag, after: str, limit: int | None) -> AsyncIterator[Entry]:
+    def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
+        self._check_kind(tag.kind)
         values = {"kind": tag.kind, "label": tag.label, "value": bytes.fromhex(tag.value)}
-        async for _, entry in self._placed(statements.FIND, values, after, limit):
-            yield entry
+        return _entries(self._placed(statements.FIND, values, after, limit))
 
-    def labelled(self, kind: str, label: str, after: str, limit: int | None) -> AsyncIterator[tuple[str, Entry]]:
+    def labelled(
+        self, kind: str, label: str, *, after: str = "", limit: int | None = None
+    ) -> AsyncIterator[tuple[str, Entry]]:
+        self._check_kind(kind)
         value, _, name = after.partition(".")
         values = {"kind": kind, "label": label, "value": bytes.fromhex(value)}
         return self._placed(statements.LABELLED, values, name, limit)
@@ -51,8 +56,13 @@ class EntryPages:
             rows = await self.connections.read(statement, {**values, "value": value, "after": name, "limit": _PAGE})
             for value, name, *row in rows:
                 key = Key(values["kind"], name.hex())
-                if left and not skip(key) and (entry := await self.opened(key, row)) is not None:
+                if left and not skip(key) and (entry := await self._found(key, row)) is not None:
                     yield f"{value.hex()}.{key.name}", entry
                     left -= 1
             if len(rows) < _PAGE:
                 return
+
+
+async def _entries(placed: AsyncIterator[tuple[str, Entry]]) -> AsyncIterator[Entry]:
+    async for _, entry in placed:
+        yield entry

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable
+from contextlib import nullcontext
 from math import inf
 from typing import Final
 
@@ -82,16 +82,6 @@ class Freshness:
     def forget_all(self) -> None:
         """Confirm no version of a database that has lost its last transactions."""
         self._checked.clear()
-
-    @contextmanager
-    def under_lease(self) -> Iterator[None]:
-        """Within the block only the database's word counts, as for a refresh."""
-        outside = holds_lease.get()
-        holds_lease.set(True)
-        try:
-            yield
-        finally:
-            holds_lease.set(outside)
 
     def _were_checked(self, entries: Iterable[Entry]) -> bool:
         """Return whether the database called these versions current within the bound, for a caller without a lease."""

@@ -114,15 +114,17 @@ class LeaseRows:
 
     @asynccontextmanager
     async def hold(self, name: str, wait: float) -> AsyncIterator[LeaseRow]:
-        """Hold the lease for the body. Raises `storeLocked` after `wait` seconds, or sooner in a pass of background
-        work."""
+        """Hold the lease for the body, in which only the database's word counts. Raises `storeLocked` after `wait`
+        seconds, or sooner in a pass of background work."""
         deadline = asyncio.get_running_loop().time() + seconds_to_wait(name, wait)
         async with self._gates.entered(name, deadline):
             held = await self._taken(name, deadline)
-            keeping = asyncio.create_task(held.keep_alive())
+            keeping, outside = asyncio.create_task(held.keep_alive()), holds_lease.get()
+            holds_lease.set(True)
             try:
                 yield held
             finally:
+                holds_lease.set(outside)
                 keeping.cancel()
                 await to_its_end(asyncio.ensure_future(self._release(name, held)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -13,7 +13,6 @@ from oauthbroker.core.lifecycle import Notifier, on_thread, to_its_end
 from oauthbroker.store.format.entry_names import check_key, check_tags
 from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Lease, Leases, Reservation, Tag, log_damage
 from oauthbroker.store.format.seal import MAX_BODY, UNOPENED
-from oauthbroker.store.keys.keyed_store import KeyedStore
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.postgres import entry_statements as statements
 from oauthbroker.store.postgres.connection_pool import READ_ONLY, ConnectionPool
@@ -26,7 +25,7 @@ from oauthbroker.store.postgres.sealed_rows import SealedRows
 from oauthbroker.store.postgres.timeline import Timeline
 
 
-class PostgresStore(KeyedStore):
+class PostgresStore(EntryPages):
     """A `Store` in one database, for any number of processes and hosts. Belongs to one event loop.
 
     `unchanged` is uncertain unless the `feed` is trusted: then a version is current by the word of the database, which
@@ -51,7 +50,6 @@ class PostgresStore(KeyedStore):
         self.connections, self.keyring.goes_back = connections, True  # a standby that takes over may lack an epoch
         self.sealed = SealedRows(connections, self.keyring, kinds=self._kinds, report_damage=self._report_damage)
         connections.contact = Contact(lease_seconds)
-        self._pages = EntryPages(connections, self._found)
         self._timeline, self._history = Timeline(connections, lease_seconds), ""
         self._leases = LeaseRows(connections, self._timeline, seconds=lease_seconds)
         self.feed = feed or Feed(connections.url)
@@ -191,27 +189,6 @@ class PostgresStore(KeyedStore):
     async def sync(self, kind: str) -> None:
         self._check_kind(kind)  # a write is durable when it is answered
 
-    def scan(
-        self,
-        kind: str,
-        *,
-        after: str = "",
-        limit: int | None = None,
-        skip: Callable[[Key], bool] = lambda _: False,
-    ) -> AsyncIterator[Entry]:
-        self._check_kind(kind)
-        return self._pages.of_kind(kind, after, limit, skip)
-
-    def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
-        self._check_kind(tag.kind)
-        return self._pages.tagged(tag, after, limit)
-
-    def labelled(
-        self, kind: str, label: str, *, after: str = "", limit: int | None = None
-    ) -> AsyncIterator[tuple[str, Entry]]:
-        self._check_kind(kind)
-        return self._pages.labelled(kind, label, after, limit)
-
     async def retag(self, wanted: Sequence[tuple[Entry, Collection[Tag]]]) -> int:
         lacked = set[Key]()
         for entry, tags in wanted:
@@ -238,8 +215,7 @@ class PostgresStore(KeyedStore):
         check_key(key, self._lease_kinds)
         self.connections.check_open()
         async with self._leases.hold(f"{key.kind}-{key.name}", wait) as held:
-            with self._freshness.under_lease():
-                yield held
+            yield held
 
     async def leases(self) -> Leases:
         return Leases(*(await self.connections.read(statements.LEASES))[0])

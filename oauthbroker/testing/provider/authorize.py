@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 from oauthbroker.testing.provider import device, pages
 from oauthbroker.testing.provider.http import Answer, Request, redirect
-from oauthbroker.testing.provider.par import pulled
-from oauthbroker.testing.provider.requests import validate
+from oauthbroker.testing.provider.requests import pulled, validate
 from oauthbroker.testing.provider.state import Pending, State
 from oauthbroker.testing.provider.token_table import Agreement, RefusedError
 from oauthbroker.testing.provider.types import Account, Client
@@ -113,7 +111,7 @@ def _agree(state: State, pending: Pending, account: Account, scopes: tuple[str, 
         resources=pending.resources,
     )
     if pending.user_scopes:
-        agreement.beside = replace(agreement, scopes=pending.user_scopes, user_token=True, redeemed=Counter())
+        agreement.beside = replace(agreement, scopes=pending.user_scopes, user_token=True)
     code = state.token_table.issue_code(agreement, pending.redirect_uri, pending.challenge)
     return _back(state, pending.redirect_uri, pending.state, code=code)
 

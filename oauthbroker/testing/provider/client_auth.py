@@ -25,15 +25,19 @@ _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 def form_of(request: Request) -> dict[str, str]:
     """Return the form of a token request. A repeated parameter raises RefusedError (RFC 6749 section 3.2)."""
     fields = request.form_fields
-    form = dict(fields)
-    single = [name for name, _ in fields if name != "resource"]  # only this one may repeat (RFC 8707 section 2)
     if request.method != "POST":
         raise RefusedError("invalid_request", "POST only", 405)
-    if len(set(single)) != len(single):
-        raise RefusedError("invalid_request", "a parameter is there twice")
+    check_repeated(fields)
     if request.query:
         raise RefusedError("invalid_request", "parameters belong into the body")
-    return form
+    return dict(fields)
+
+
+def check_repeated(fields: list[tuple[str, str]]) -> None:
+    """Raise RefusedError for a repeated parameter. Only `resource` may repeat (RFC 8707 section 2)."""
+    single = [name for name, _ in fields if name != "resource"]
+    if len(set(single)) != len(single):
+        raise RefusedError("invalid_request", "a parameter is there twice")
 
 
 def authenticate(state: State, request: Request, form: dict[str, str]) -> Client:

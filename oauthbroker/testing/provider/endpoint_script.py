@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from oauthbroker.testing.provider.faults import (
-    Cut,
-    Delay,
-    DripStep,
-    Endless,
-    Give,
-    Hold,
-    Raw,
-    Reform,
-    Step,
-    Wait,
-    gzip_bomb,
-)
+from oauthbroker.testing.provider import faults
+from oauthbroker.testing.provider.faults import Hold, Step, Work
 from oauthbroker.testing.provider.http import Answer, Reply
-from oauthbroker.testing.provider.turns import Turns
 
+T = TypeVar("T")
 Change = Callable[[dict[str, Any]], object]
+FOREVER: int | None = None
+"""`times=FOREVER`: until `reset`."""
+
+
+class Turns(Generic[T]):
+    """A queue in which each item stays for its number of times."""
+
+    def __init__(self) -> None:
+        self._left: list[tuple[T, int | None]] = []
+
+    def add(self, item: T, times: int | None) -> None:
+        """Append an item. Raises ValueError for a number of times below one."""
+        if times is not None and times < 1:
+            raise ValueError("times is a positive number, or FOREVER (None)")
+        self._left.append((item, times))
+
+    def first(self) -> T | None:
+        """Return the first item; it is removed after its number of times."""
+        return next(iter(self._used(1)), None)
+
+    def all(self) -> list[T]:
+        """Return all items, each counted once."""
+        return self._used(len(self._left))
+
+    def clear(self) -> None:
+        self._left.clear()
+
+    def _used(self, count: int) -> list[T]:
+        used = self._left[:count]
+        self._left[:count] = [(item, times and times - 1) for item, times in used if times != 1]  # others may be added
+        return [item for item, _ in used]
 
 
 class EndpointScript:
@@ -59,7 +80,7 @@ class EndpointScript:
 
     def raw(self, data: bytes, *, times: int | None = 1) -> None:
         """Send exactly these bytes on the socket and close it: status line, headers and body."""
-        self._give(Raw(data), times=times)
+        self._give(faults.Raw(data), times=times)
 
     def redirect(self, to: str, status: int = 302, *, times: int | None = 1) -> None:
         """Redirect the caller (301, 302, 303, 307, 308)."""
@@ -70,15 +91,15 @@ class EndpointScript:
 
         `after_work=True` first does the work: the code is spent, the tokens exist, the answer is lost.
         """
-        self._give(Cut(reset), after_work=after_work, times=times)
+        self._give(faults.Cut(reset), after_work=after_work, times=times)
 
     def endless(self, *, chunked: bool = True, times: int | None = 1) -> None:
         """Send a body that never ends."""
-        self._give(Endless(chunked), times=times)
+        self._give(faults.Endless(chunked), times=times)
 
     def gzip_bomb(self, megabytes: int = 300, *, times: int | None = 1) -> None:
         """Send a small answer that unpacks to hundreds of megabytes."""
-        self._give(gzip_bomb(megabytes), times=times)
+        self._give(faults.gzip_bomb(megabytes), times=times)
 
     def drip(
         self,
@@ -90,16 +111,28 @@ class EndpointScript:
     ) -> None:
         """Send the honest answer (or `body`, labelled JSON) byte by byte; the headers at once unless they drip too."""
         given = None if body is None else Answer(200, (("content-type", "application/json"),), body)
-        self._steps.add(DripStep(bytes_per_second, headers_too, given), times)
+        self._play(lambda work: faults.Drip(given or work(), bytes_per_second, headers_too=headers_too), times)
 
     def delay(self, seconds: float, *, times: int | None = 1) -> None:
         """Do the work at once and answer after some real seconds."""
-        self._steps.add(Delay(seconds), times)
+
+        async def late(work: Work) -> Reply:
+            done = work()
+            await asyncio.sleep(seconds)
+            return done
+
+        self._steps.add(late, times)
 
     def hang(self, *, after_work: bool = False, times: int | None = 1) -> Hold:
         """Accept, read, and do not answer until `release()` on the returned hold, which also reports arrivals."""
         hold = Hold()
-        self._steps.add(Wait(hold, after_work), times)
+
+        async def held(work: Work) -> Reply:
+            done = work() if after_work else None
+            await hold.wait()
+            return done or work()
+
+        self._steps.add(held, times)
         return hold
 
     def alter(self, change: Change, *, times: int | None = 1) -> None:
@@ -108,7 +141,7 @@ class EndpointScript:
 
     def reform(self, change: Callable[[Answer], Answer], *, times: int | None = 1) -> None:
         """Change the form of an honest answer: its status, headers or bytes."""
-        self._steps.add(Reform(change), times)
+        self._play(lambda work: change(work()), times)
 
     def refuse(
         self,
@@ -153,4 +186,15 @@ class EndpointScript:
         return answer.with_document(document)
 
     def _give(self, reply: Reply, *, times: int | None, after_work: bool = False) -> None:
-        self._steps.add(Give(reply, after_work), times)
+        def given(work: Work) -> Reply:
+            if after_work:
+                work()
+            return reply
+
+        self._play(given, times)
+
+    def _play(self, reply_of: Callable[[Work], Reply], times: int | None) -> None:
+        async def play(work: Work) -> Reply:
+            return reply_of(work)
+
+        self._steps.add(play, times)

@@ -4,60 +4,52 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from oauthbroker.testing.provider.dialects import lasting_answer, refusal
 from oauthbroker.testing.provider.http import Answer, Request, json_answer
 from oauthbroker.testing.provider.state import State
-from oauthbroker.testing.provider.token_table import RefusedError, Token
-from oauthbroker.testing.provider.types import Client
+from oauthbroker.testing.provider.token_table import RefusedError
 
 LASTING_SECONDS = 60 * 86_400
-_YOUNG = timedelta(days=1)
+_LASTING, _YOUNG = timedelta(seconds=LASTING_SECONDS), timedelta(days=1)
 _FIRST = {
     "fb_exchange_token": "fb_exchange_token",
     "ig_exchange_token": "access_token",
     "th_exchange_token": "access_token",
 }
-_NEXT = {"ig_refresh_token", "th_refresh_token"}
+_NEXT = dict.fromkeys(("ig_refresh_token", "th_refresh_token"), "access_token")
 
 
 def exchange(state: State, request: Request) -> Answer:
     """`GET /access_token`: needs the client's secret, in the query."""
-    return _answered(state, request, first=True)
+    return _answered(state, request, _FIRST)
 
 
 def renew(state: State, request: Request) -> Answer:
     """`GET /refresh_access_token`: needs the token alone, a day old and alive."""
-    return _answered(state, request, first=False)
+    return _answered(state, request, _NEXT)
 
 
-def _answered(state: State, request: Request, *, first: bool) -> Answer:
-    fields = dict(request.query_fields)
+def _answered(state: State, request: Request, kinds: dict[str, str]) -> Answer:
     try:
-        token = _token_of(state, fields, first=first)
-        client = _client_of(state, fields, token, first=first)
-        lasting = replace(client, access_lifetime=LASTING_SECONDS)
-        issued = state.token_table.issue(lasting, token.agreement, token.scopes, refresh=False)
+        return json_answer(_exchanged(state, dict(request.query_fields), kinds))
     except RefusedError as refused:
         return refusal("meta", refused, request)
-    return json_answer(lasting_answer(lasting, issued))
 
 
-def _token_of(state: State, fields: dict[str, str], *, first: bool) -> Token:
+def _exchanged(state: State, fields: dict[str, str], kinds: dict[str, str]) -> dict[str, Any]:
+    """Return a lasting token. `kinds`: the parameter with the token, by grant type. Raises RefusedError."""
     kind = fields.get("grant_type", "")
-    if kind not in (_FIRST if first else _NEXT):
+    if kind not in kinds:
         raise RefusedError("invalid_request", "not an exchange that is offered here")
-    token = state.token_table.living(fields.get(_FIRST.get(kind, "access_token"), ""))
+    token = state.token_table.living(fields.get(kinds[kind], ""))
     if token is None or token.until is None:
         raise RefusedError("invalid_grant", "Error validating access token")
-    issued = token.until - timedelta(seconds=LASTING_SECONDS)
-    if not first and state.clock.now() - issued < _YOUNG:
-        raise RefusedError("invalid_request", "the token is not a day old")
-    return token
-
-
-def _client_of(state: State, fields: dict[str, str], token: Token, *, first: bool) -> Client:
     client = state.client(token.agreement.client_id)
-    if first and not any(secret.matches(fields.get("client_secret", "")) for secret in client.secrets):
+    if kinds is _FIRST and not any(secret.matches(fields.get("client_secret", "")) for secret in client.secrets):
         raise RefusedError("invalid_client", "Error validating client secret.")
-    return client
+    if kinds is _NEXT and token.until - state.clock.now() > _LASTING - _YOUNG:
+        raise RefusedError("invalid_request", "the token is not a day old")
+    lasting = replace(client, access_lifetime=LASTING_SECONDS)
+    return lasting_answer(lasting, state.token_table.issue(lasting, token.agreement, token.scopes, refresh=False))

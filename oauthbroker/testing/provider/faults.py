@@ -6,20 +6,16 @@ import asyncio
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Protocol
 
 from oauthbroker.testing.provider.http import Answer, Reply, Wire
 
 Work = Callable[[], Answer]
-
-
-class Step(Protocol):
-    """The handling of one request. `work` does the endpoint's honest work and returns its answer."""
-
-    async def play(self, work: Work) -> Reply: ...
+"""An endpoint's honest work, and its answer."""
+Step = Callable[[Work], Awaitable[Reply]]
+"""The handling of one request."""
 
 
 class Hold:
@@ -50,66 +46,6 @@ async def wait_until(claim: Callable[[], bool], timeout: float = 5.0) -> None:
         if time.monotonic() > until:
             raise TimeoutError(f"not true within {timeout} s")
         await asyncio.sleep(0.002)
-
-
-@dataclass(frozen=True, slots=True)
-class Give:
-    """Answer with `reply`. With `after_work` the endpoint does its work first: the code is spent, the answer lost."""
-
-    reply: Reply
-    after_work: bool = False
-
-    async def play(self, work: Work) -> Reply:
-        if self.after_work:
-            work()
-        return self.reply
-
-
-@dataclass(frozen=True, slots=True)
-class Reform:
-    """Answer honestly, in another form."""
-
-    change: Callable[[Answer], Answer]
-
-    async def play(self, work: Work) -> Reply:
-        return self.change(work())
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Wait for a hold, before or after the work."""
-
-    hold: Hold
-    after_work: bool = False
-
-    async def play(self, work: Work) -> Reply:
-        done = work() if self.after_work else None
-        await self.hold.wait()
-        return done or work()
-
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """Answer honestly after some real seconds."""
-
-    seconds: float
-
-    async def play(self, work: Work) -> Reply:
-        done = work()
-        await asyncio.sleep(self.seconds)
-        return done
-
-
-@dataclass(frozen=True, slots=True)
-class DripStep:
-    """The honest answer (or a given one), a byte at a time."""
-
-    bytes_per_second: float
-    headers_too: bool
-    answer: Answer | None = None
-
-    async def play(self, work: Work) -> Reply:
-        return Drip(self.answer or work(), self.bytes_per_second, headers_too=self.headers_too)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any, Literal
 
-from oauthbroker.testing.provider.token_table import Agreement
+Ending = Literal["", "reuse", "codeReuse", "revocation", "person"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Family:
     """The tokens of one consent, as they are now.
 
@@ -23,28 +22,15 @@ class Family:
     client_id: str
     login: str
     scopes: tuple[str, ...]
-    generation: int
-    redeemed: Mapping[int, int]
-    reused: int
-    ended_by: str
+    generation: int = 0
+    redeemed: Counter[int] = field(default_factory=Counter)
+    reused: int = 0
+    ended_by: Ending = ""
 
     @property
     def is_alive(self) -> bool:
         """Tell whether its refresh token can still be redeemed."""
         return not self.ended_by
-
-
-def family_of(agreement: Agreement) -> Family:
-    """Return a snapshot of a consent."""
-    return Family(
-        client_id=agreement.client_id,
-        login=agreement.account.login,
-        scopes=agreement.scopes,
-        generation=agreement.generation,
-        redeemed=MappingProxyType(dict(agreement.redeemed)),
-        reused=agreement.reused,
-        ended_by=agreement.ended_by,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
+import hmac
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from cryptography.hazmat.primitives import serialization
+from joserfc.jws import JWSRegistry
 
 from oauthbroker.testing.provider.dialects import personal
-from oauthbroker.testing.provider.forged_id_tokens import IdTokenChange, changed, compact, flipped, signer
+from oauthbroker.testing.provider.script import Claims, IdTokenChange
 from oauthbroker.testing.provider.state import State
-from oauthbroker.testing.provider.token_table import Agreement, Issued
+from oauthbroker.testing.provider.token_table import Agreement, Issued, base64url
 from oauthbroker.testing.provider.types import Client
 
 
@@ -25,7 +27,7 @@ def id_token(state: State, client: Client, issued: Issued, grant_type: str) -> s
     return text
 
 
-def _claims(state: State, client: Client, agreement: Agreement, access_token: str) -> dict[str, Any]:
+def _claims(state: State, client: Client, agreement: Agreement, access_token: str) -> Claims:
     now = int(state.clock.now().timestamp())
     account = agreement.account
     half = hashlib.sha256(access_token.encode()).digest()[:16]
@@ -36,7 +38,7 @@ def _claims(state: State, client: Client, agreement: Agreement, access_token: st
         "exp": now + 3600,
         "iat": now,
         "auth_time": int(agreement.at.timestamp()),
-        "at_hash": base64.urlsafe_b64encode(half).rstrip(b"=").decode(),
+        "at_hash": base64url(half),
         "team": account.team,
         **({"nonce": agreement.nonce} if agreement.nonce else {}),
         **account.claims,
@@ -44,19 +46,31 @@ def _claims(state: State, client: Client, agreement: Agreement, access_token: st
     }
 
 
-def _forged(state: State, client: Client, claims: dict[str, Any], change: IdTokenChange) -> str:
+def _forged(state: State, client: Client, claims: Claims, change: IdTokenChange) -> str:
+    """Build a token with any header, claims and signature, unchecked."""
     honest = state.keys.key(client.id_token_alg)
-    header = changed({"alg": client.id_token_alg, "kid": honest.kid, "typ": "JWT"}, change.header)
-    alg = str(header.get("alg", ""))
-    key = state.keys.strange_key(client.id_token_alg) if change.key == "strange" else honest
-    secret = client.client_secret.reveal().encode() if client.client_secret else b""
-    hmac_key = _public_pem(honest.private_key) if change.key == "public" else secret
-    sign = signer(alg, key.private_key, hmac_key)
-    if change.key == "cut":
-        sign = signer("none", None, b"")
-    return compact(header, changed(claims, change.claims), flipped(sign) if change.key == "flipped" else sign)
+    header = _changed({"alg": client.id_token_alg, "kid": honest.kid, "typ": "JWT"}, change.header)
+    parts = (json.dumps(each).encode() for each in (header, _changed(claims, change.claims)))
+    signed = ".".join(map(base64url, parts))
+    signature = _signature(state, client, signed.encode(), str(header.get("alg", "")).upper(), change.key)
+    return f"{signed}.{base64url(signature)}"
 
 
-def _public_pem(private_key: Any) -> bytes:
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    return bytes(private_key.public_key().public_bytes(serialization.Encoding.PEM, form))
+def _changed(members: Claims, change: Mapping[str, Any] | Callable[[Claims], Claims]) -> Claims:
+    """Return the members after a change: merged, None removes one."""
+    if callable(change):
+        return change(dict(members))
+    return {name: value for name, value in {**members, **change}.items() if value is not None}
+
+
+def _signature(state: State, client: Client, data: bytes, alg: str, key: str) -> bytes:
+    """Sign with the algorithm of a header: RSA and EC by the client's one, HMAC by a text. Empty for all others."""
+    honest, signature = client.id_token_alg, b""
+    if alg.startswith("HS"):
+        secret = client.client_secret.reveal().encode() if client.client_secret else b""
+        hmac_key = state.keys.key(honest).as_pem(private=False) if key == "public" else secret
+        signature = hmac.digest(hmac_key, data, {"HS384": "sha384", "HS512": "sha512"}.get(alg, "sha256"))
+    elif alg[:2] == honest[:2] and key != "cut":
+        signing_key = state.keys.strange_key(honest) if key == "strange" else state.keys.key(honest)
+        signature = JWSRegistry.algorithms[honest].sign(data, signing_key)
+    return bytes([signature[0] ^ 0x80]) + signature[1:] if key == "flipped" else signature

@@ -19,10 +19,9 @@ def userinfo(state: State, request: Request) -> Answer:
 
 def me(state: State, request: Request) -> Answer:
     """`GET /api/me`: the account of the token."""
-    token = state.token_table.living(bearer(request))
-    refused = _refused(state, request, token)
-    if refused or token is None:
-        return refused or no_token(request)
+    token = _admitted(state, request)
+    if isinstance(token, Answer):
+        return token
     account = token.agreement.account
     scopes = list(token.scopes)
     return json_answer({"login": account.login, "name": account.display, "team": account.team, "scopes": scopes})
@@ -30,10 +29,9 @@ def me(state: State, request: Request) -> Answer:
 
 def messages(state: State, request: Request) -> Answer:
     """`GET /api/messages`: some data to fetch."""
-    token = state.token_table.living(bearer(request))
-    refused = _refused(state, request, token)
-    if refused or token is None:
-        return refused or no_token(request)
+    token = _admitted(state, request)
+    if isinstance(token, Answer):
+        return token
     name = token.agreement.account.display.split()[0]
     texts = (f"Good morning, {name}.", "The build is green.", "Lunch at noon?")
     return json_answer({"messages": [{"id": number, "text": text} for number, text in enumerate(texts, 1)]})
@@ -50,13 +48,15 @@ def introspect(state: State, request: Request) -> Answer:
     )
 
 
-def _refused(state: State, request: Request, token: Token | None) -> Answer | None:
+def _admitted(state: State, request: Request) -> Token | Answer:
+    """Return the token of a request to the API, or the refusal."""
+    token = state.token_table.living(bearer(request))
     if token is None:
         return no_token(request)
     if state.resource_scope and state.resource_scope not in token.scopes:
         challenge = f'Bearer error="insufficient_scope", scope="{state.resource_scope}"'
         return Answer(403, (("www-authenticate", challenge), ("content-type", "application/json")), b"{}")
-    return None
+    return token
 
 
 def bearer(request: Request) -> str:

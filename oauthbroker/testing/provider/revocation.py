@@ -31,7 +31,7 @@ def slack_revoke(state: State, request: Request) -> Answer:
     """`POST /api/auth.revoke`: Slack's request, authenticated by the token itself."""
     text = bearer(request) or dict(request.form_fields).get("token", "")
     token = state.token_table.tokens.get(text)
-    if token is None or token.revoked or token.agreement.revoked:
+    if token is None or token.revoked or token.agreement.family.ended_by:
         return json_answer({"ok": False, "error": "invalid_auth"})
     _end(state, state.clients[token.agreement.client_id], text)
     return json_answer({"ok": True, "revoked": True})
@@ -47,7 +47,7 @@ def bearer_revoke(state: State, request: Request) -> Answer:
     return Answer(204)
 
 
-def application_revoke(state: State, request: Request, *, whole_grant: bool) -> Answer:
+def application_revoke(state: State, request: Request) -> Answer:
     """`DELETE /applications/{client_id}/token`: GitHub's request, with Basic and a JSON body `{access_token}`. With
     `/grant`: the same for all the user's tokens of the client."""
     try:
@@ -63,7 +63,7 @@ def application_revoke(state: State, request: Request, *, whole_grant: bool) -> 
     token = state.token_table.tokens.get(text)
     if token is None or token.agreement.client_id != client.client_id or not token.is_alive(state.clock.now()):
         return json_answer({"message": "Not Found"}, 404)
-    _end(state, client, text, whole_grant=whole_grant)
+    _end(state, client, text, whole_grant=request.path.endswith("/grant"))
     return Answer(204)
 
 

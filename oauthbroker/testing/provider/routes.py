@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.testing.provider import (
@@ -13,8 +12,8 @@ from oauthbroker.testing.provider import (
     device,
     exchanges,
     metadata,
-    par,
     registration,
+    requests,
     resources,
     revocation,
     tokens,
@@ -39,7 +38,7 @@ ROUTES = {
     "/login": Route("login", authorize.login, "authorize"),
     "/consent": Route("consent", authorize.consent, "authorize"),
     "/register": Route("register", registration.register, "register"),
-    "/par": Route("par", par.push, "par"),
+    "/par": Route("par", requests.push, "par"),
     "/token": Route("token", tokens.token, "token"),
     "/access_token": Route("exchange", exchanges.exchange, "exchange"),
     "/refresh_access_token": Route("exchange_again", exchanges.renew, "exchange_again"),
@@ -48,12 +47,8 @@ ROUTES = {
     "/revoke": Route("revoke", revocation.revoke, "revoke"),
     "/api/auth.revoke": Route("revoke", revocation.slack_revoke, "revoke"),
     "/api/token/revoke": Route("revoke", revocation.bearer_revoke, "revoke"),
-    "/applications/{client_id}/token": Route(
-        "revoke", partial(revocation.application_revoke, whole_grant=False), "revoke"
-    ),
-    "/applications/{client_id}/grant": Route(
-        "revoke", partial(revocation.application_revoke, whole_grant=True), "revoke"
-    ),
+    "/applications/{client_id}/token": Route("revoke", revocation.application_revoke, "revoke"),
+    "/applications/{client_id}/grant": Route("revoke", revocation.application_revoke, "revoke"),
     "/userinfo": Route("userinfo", resources.userinfo, "userinfo"),
     "/user": Route("userinfo", resources.userinfo, "userinfo"),
     "/introspect": Route("introspect", resources.introspect, "resource"),

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from oauthbroker.testing.provider.endpoint_script import EndpointScript
+from oauthbroker.testing.provider.endpoint_script import FOREVER, EndpointScript, Turns
 from oauthbroker.testing.provider.faults import Step
-from oauthbroker.testing.provider.forged_id_tokens import Claims, IdTokenChange
 from oauthbroker.testing.provider.http import Answer
-from oauthbroker.testing.provider.turns import FOREVER, Turns
 
 __all__ = ["FOREVER", "AuthorizeScript", "Chain", "EndpointScript", "Script", "Scripts", "TokenScript"]
 
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _OF_GRANT_TYPE = {"refresh_token": "refresh", DEVICE_GRANT: "poll"}
+
+
+Claims = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class IdTokenChange:
+    """The change to the next ID token.
+
+    `header` and `claims` are merged over the honest ones (None removes a member; `claims` may be a function instead).
+    `key` is "strange" (an unpublished key), "secret" (the client secret as an HMAC key), "public" (the PEM of the
+    public key as an HMAC key), "cut" (no signature), "flipped" (one bit wrong) or "" (the honest key). The algorithm is
+    the one in the final header.
+    """
+
+    header: Mapping[str, Any]
+    claims: Mapping[str, Any] | Callable[[Claims], Claims]
+    key: str = ""
 
 
 class TokenScript(EndpointScript):
@@ -36,7 +53,7 @@ class TokenScript(EndpointScript):
         key: str = "",
         times: int | None = 1,
     ) -> None:
-        """Forge the next ID token; see `forge.IdTokenChange` for the values."""
+        """Forge the next ID token; see `IdTokenChange` for the values."""
         self._id_tokens.add(IdTokenChange(header or {}, {} if claims is None else claims, key), times)
 
     def next_id_token(self) -> IdTokenChange | None:

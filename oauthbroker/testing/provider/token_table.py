@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -12,11 +11,10 @@ from typing import Literal
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.testing.canary import Canaries
+from oauthbroker.testing.provider.history import Ending, Family
 from oauthbroker.testing.provider.types import Account, Client
 
 _CODE_LIFETIME = timedelta(seconds=60)
-
-Ending = Literal["", "reuse", "codeReuse", "revocation", "person"]
 
 
 class RefusedError(Exception):
@@ -39,19 +37,14 @@ class Agreement:
     user_token: bool = False  # slack: requested by `user_scope`, returned inside `authed_user`
     beside: Agreement | None = None  # slack: of a user's token beside the bot's, with a family of its own
     resources: tuple[str, ...] = ()
-    ended_by: Ending = ""
-    generation: int = 0
-    redeemed: Counter[int] = field(default_factory=Counter)
-    reused: int = 0
+    family: Family = field(init=False)
 
-    @property
-    def revoked(self) -> bool:
-        """Tell whether all its tokens are dead."""
-        return bool(self.ended_by)
+    def __post_init__(self) -> None:
+        self.family = Family(client_id=self.client_id, login=self.account.login, scopes=self.scopes)
 
     def end(self, by: Ending) -> None:
         """End all its tokens; the first reason stays."""
-        self.ended_by = self.ended_by or by
+        self.family.ended_by = self.family.ended_by or by
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,7 +75,7 @@ class Token:
     def is_alive(self, now: datetime) -> bool:
         """Tell whether it is usable now (a spent refresh token is not)."""
         over = self.until is not None and self.until <= now
-        return not (self.revoked or self.agreement.revoked or over or self.spent_at)
+        return not (self.revoked or self.agreement.family.ended_by or over or self.spent_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +95,7 @@ class TokenTable:
         self._canaries = canaries
         self.codes: dict[str, Code] = {}
         self.tokens: dict[str, Token] = {}
-        self.families: list[Agreement] = []
+        self.families: list[Family] = []
 
     def issue_code(self, agreement: Agreement, redirect_uri: str, challenge: str) -> str:
         """Issue a code for a consent, valid once, for a minute."""
@@ -134,10 +127,8 @@ class TokenTable:
         code.used = True
         if code.until < self._clock.now():
             raise RefusedError("invalid_grant", "the code has expired")
-        issued, beside = (
-            self.issue(client, code.agreement, code.agreement.scopes, resources=resources),
-            code.agreement.beside,
-        )
+        issued = self.issue(client, code.agreement, code.agreement.scopes, resources=resources)
+        beside = code.agreement.beside
         return issued if beside is None else replace(issued, beside=self.issue(client, beside, beside.scopes))
 
     def redeem_refresh(
@@ -147,13 +138,13 @@ class TokenTable:
         token = self.tokens.get(text)
         if token is None or token.kind != "refresh" or token.agreement.client_id != client.client_id:
             raise RefusedError("invalid_grant", "unknown refresh token")
-        if token.revoked or token.agreement.revoked:
+        if token.revoked or token.agreement.family.ended_by:
             raise RefusedError("invalid_grant", "revoked")
         now = self._clock.now()
         if token.until is not None and token.until <= now:
             raise RefusedError("invalid_grant", "the refresh token has expired")
         if token.spent_at is not None and now - token.spent_at >= timedelta(seconds=client.reuse_grace):
-            token.agreement.reused += 1
+            token.agreement.family.reused += 1
             token.agreement.end("reuse")
             raise RefusedError("invalid_grant", "the refresh token was used before; its family is revoked now")
         if not set(scopes) <= set(token.scopes):
@@ -162,7 +153,7 @@ class TokenTable:
             client, token.agreement, scopes or token.scopes, replaces=token if client.rotate_refresh else None,
             refresh=client.rotate_refresh, resources=resources,
         )  # fmt: skip
-        token.agreement.redeemed[token.generation] += 1
+        token.agreement.family.redeemed[token.generation] += 1
         if client.rotate_refresh:
             token.spent_at = token.spent_at or now
             return found
@@ -181,38 +172,24 @@ class TokenTable:
         """Issue an access token and, where the client gets one, a refresh token for all scopes of the consent."""
         if not set(resources) <= set(agreement.resources):
             raise RefusedError("invalid_target", "not the resource that was agreed to")  # RFC 8707 2.2
-        access = self._token(
-            Token(text="", kind="access", agreement=agreement, scopes=scopes, until=self._until(client.lifetime))
-        )
+        access = self._token("access", agreement, scopes, client.lifetime)
         access.resources = resources or agreement.resources
         if not refresh or not client.gets_refresh_tokens:
             return Issued(access, None)
-        generation = 1 if replaces is None else replaces.generation + 1
-        until = self._until(client.refresh_lifetime)
-        if generation == 1:
-            self.families.append(agreement)
-        agreement.generation = max(agreement.generation, generation)
-        return Issued(
-            access,
-            self._token(
-                Token(
-                    text="",
-                    kind="refresh",
-                    agreement=agreement,
-                    scopes=agreement.scopes,
-                    until=until,
-                    generation=generation,
-                )
-            ),
-        )
+        token = self._token("refresh", agreement, agreement.scopes, client.refresh_lifetime)
+        token.generation = 1 if replaces is None else replaces.generation + 1
+        if token.generation == 1:
+            self.families.append(agreement.family)
+        agreement.family.generation = max(agreement.family.generation, token.generation)
+        return Issued(access, token)
 
-    def _until(self, lifetime: float | None) -> datetime | None:
-        return None if lifetime is None else self._clock.now() + timedelta(seconds=lifetime)
-
-    def _token(self, token: Token) -> Token:
-        token.text = self._canaries.mint(f"{token.kind} token").reveal()
-        self.tokens[token.text] = token
-        return token
+    def _token(
+        self, kind: Literal["access", "refresh"], agreement: Agreement, scopes: tuple[str, ...], seconds: float | None
+    ) -> Token:
+        text = self._canaries.mint(f"{kind} token").reveal()
+        until = None if seconds is None else self._clock.now() + timedelta(seconds=seconds)
+        self.tokens[text] = Token(text=text, kind=kind, agreement=agreement, scopes=scopes, until=until)
+        return self.tokens[text]
 
     def living(self, text: str) -> Token | None:
         """Return the access token if it is usable now."""
@@ -255,4 +232,9 @@ class TokenTable:
 
 def s256(verifier: str) -> str:
     """Return the challenge of a verifier (RFC 7636 section 4.2)."""
-    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+    return base64url(hashlib.sha256(verifier.encode()).digest())
+
+
+def base64url(data: bytes) -> str:
+    """Encode without padding (RFC 7515 section 2)."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
