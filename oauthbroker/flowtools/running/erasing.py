@@ -14,9 +14,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.running import lifecycle
 from oauthbroker.flowtools.running.auditing import PROGRAMS, RunDecided, of_run
 from oauthbroker.flowtools.running.journal import KEPT, RUN, STEP, find_run, hidden, prepare
+from oauthbroker.flowtools.running.lifecycle import Lifecycle
 from oauthbroker.flowtools.running.tries import Tries
 from oauthbroker.plugins import PluginAudit
 
@@ -42,8 +42,8 @@ def erase(database: Database, who: str, *, audit: PluginAudit, dry_run: bool = F
 
 def _erase(database: Database, who: str, *, dry_run: bool, audit: PluginAudit) -> Kept:
     """Work in one transaction: a second one would not find the callers of a subject again."""
-    with database.transaction() as connection:
-        now = database.now(connection)
+    with Lifecycle.opened(database, audit) as ways:
+        connection = ways.connection
         prepare(connection)
         callers = sa.select(RUN.c.caller).where(RUN.c.subject == who)
         known = {who, *filter(None, connection.execute(callers).scalars())}
@@ -55,7 +55,7 @@ def _erase(database: Database, who: str, *, dry_run: bool, audit: PluginAudit) -
             for run in connection.execute(living).scalars().all():
                 if (found := find_run(connection, id=run)) is not None:
                     audit(RunDecided(**of_run(found), decision="cancelled", actor=None, by=None))
-                    lifecycle.cancel(connection, found, "an erasure", now, audit=audit)
+                    ways.cancel(found, "an erasure")
             ended = sa.select(RUN.c.id, RUN.c.caller, RUN.c.key).where(of_it, RUN.c.due.is_(None))
             over = connection.execute(ended).all()
             for run in over:

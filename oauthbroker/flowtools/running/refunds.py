@@ -59,7 +59,7 @@ def _refund(interpreter: Interpreter, node: Node) -> None:
         at=interpreter.now(),
     )
     for attempt in range(1, _ATTEMPTS + 1):
-        interpreter.audit(effect_sent(interpreter.run, node, effect.operation, attempt))
+        interpreter.runtime.audit(effect_sent(interpreter.run, node, effect.operation, attempt))
         interpreter.record(name, RunStep(state=SENT, value=None, attempts=attempt), _SECONDS)
         try:
             sent(adapter, effect)
@@ -74,7 +74,7 @@ def _refund(interpreter: Interpreter, node: Node) -> None:
         interpreter.record(name, RunStep(state=state, value=None, attempts=attempt), wait)
         if not wait:
             return None
-        interpreter.sleep(wait)
+        interpreter.runtime.sleep(wait)
     return None
 
 

@@ -1,16 +1,19 @@
-"""Transactions that lost a race are tried again, with full jitter, until a time."""
+"""What runs work with. Transactions that lost a race are tried again, with full jitter, until a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.entities.database import is_lost_race
-from oauthbroker.plugins import SystemClock
+from oauthbroker.flowtools.entities.database import Database, is_lost_race
+from oauthbroker.flowtools.entities.definition import Entity
+from oauthbroker.flowtools.running.lifecycle import Lifecycle
+from oauthbroker.plugins import PluginAudit, SystemClock
 
 _SECONDS: Final = 30.0  # from the first race that was lost to the last try
 _FIRST_WAIT, _LONGEST_WAIT = 0.004, 0.5
@@ -47,6 +50,26 @@ class Tries:
             raise error
         self._lost += 1
         self._sleep(wait)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """What the runs of one database work with."""
+
+    database: Database
+    entities: Mapping[str, Entity]
+    lease_seconds: float
+    sleep: Callable[[float], object]
+    audit: PluginAudit
+
+    def transact(self, work: Callable[[Lifecycle], T], tries: Tries | None = None) -> T:
+        """Do work in a transaction of its own, again while it loses races."""
+
+        def done() -> T:
+            with Lifecycle.opened(self.database, self.audit) as ways:
+                return work(ways)
+
+        return (tries or Tries(self.sleep))(done)
 
 
 def is_contention(error: BaseException) -> bool:
