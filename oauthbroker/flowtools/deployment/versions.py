@@ -11,9 +11,18 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.risk.acknowledgements import Acknowledgements, person, refuse_undeployable
 from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
-from oauthbroker.flowtools.risk.records import ACTIVATIONS, DAMAGED, VERSIONS, WITHDRAWALS, Entry, FlowRecords
+from oauthbroker.flowtools.risk.records import (
+    ACTIVATIONS,
+    DAMAGED,
+    VERSIONS,
+    WITHDRAWALS,
+    Acknowledgements,
+    Entry,
+    FlowRecords,
+    person,
+    refuse_undeployable,
+)
 from oauthbroker.flowtools.specification.policies import Policy, load_policy
 from oauthbroker.flowtools.specification.source import FlowRefused, refusal_at
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, policy_names, refuse_changed

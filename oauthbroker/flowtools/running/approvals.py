@@ -1,11 +1,13 @@
-"""A person's decisions about a run. Each is made once, and none lets the caller's own run go on."""
+"""What operators see of runs and their steps, and their decisions about them. No query reads an input, an output, a
+step's value or a key. A decision is made once, and none lets the caller's own run go on."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Column, Connection, Double, Table, Text
@@ -13,7 +15,7 @@ from sqlalchemy import Column, Connection, Double, Table, Text
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import journal
 from oauthbroker.flowtools.running.auditing import RunDecided, of_run
-from oauthbroker.flowtools.running.journal import RunRecord
+from oauthbroker.flowtools.running.journal import RUN, STEP, RunRecord, notes_of
 from oauthbroker.flowtools.running.lifecycle import Lifecycle
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.plugins import PluginAudit
@@ -124,3 +126,54 @@ def _names_of(actor: Actor | None) -> set[str]:
 
 def _folded(name: str) -> str:
     return unicodedata.normalize("NFKC", name).strip().casefold()
+
+
+_SHOWN: Final = ("id", "tool", "version", "state", "code", "message", "notes", "caller", "started", "ended")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine:
+    """A run. `seconds` is the time from its start to its end; None before the end."""
+
+    id: str
+    tool: str
+    version: int
+    state: str
+    code: str | None
+    message: str | None
+    notes: tuple[str, ...]
+    caller: str | None
+    started: float
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDetail:
+    """A run, its steps (node, state, attempts, rows), and decisions about it (policy, decision, by, at)."""
+
+    line: RunLine
+    steps: Sequence[Any]
+    decisions: Sequence[Any]
+
+
+def run_lines(connection: Connection, *, limit: int, offset: int = 0, **where: Any) -> list[RunLine]:
+    """Return runs, the newest first."""
+    wanted = sa.select(*(RUN.c[name] for name in _SHOWN)).filter_by(**where)
+    found = connection.execute(wanted.order_by(RUN.c.started.desc(), RUN.c.id).limit(limit).offset(offset))
+    return [_line(row) for row in found]
+
+
+def run_detail(connection: Connection, run: str) -> RunDetail | None:
+    """Return one run; None if there is none."""
+    found = run_lines(connection, limit=1, id=run)
+    if not found:
+        return None
+    steps = sa.select(STEP.c.node, STEP.c.state, STEP.c.attempts, STEP.c.rows).where(STEP.c.run == run)
+    made = decisions(connection, run)
+    return RunDetail(line=found[0], steps=connection.execute(steps).all(), decisions=made)
+
+
+def _line(row: Any) -> RunLine:
+    shown = {name: getattr(row, name) for name in ("id", "tool", "version", "state", "code", "message", "started")}
+    seconds = None if row.ended is None else max(0.0, row.ended - row.started)
+    return RunLine(**shown, notes=notes_of(row.notes), caller=row.caller, seconds=seconds)

@@ -15,15 +15,21 @@ from oauthbroker.flowtools.entities.definition import Entity, entities_by_name
 from oauthbroker.flowtools.entities.tables import plan
 from oauthbroker.flowtools.running import approvals, journal
 from oauthbroker.flowtools.running.auditing import FlowCalled, FlowCallRefused, RunStopped, of_caller, of_run
-from oauthbroker.flowtools.running.checks import authorise, idempotency_key, validate_input, who
+from oauthbroker.flowtools.running.checks import (
+    Escalated,
+    authorise,
+    evaluate_policies,
+    facts_of,
+    idempotency_key,
+    validate_input,
+    who,
+)
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
 from oauthbroker.flowtools.running.journal import RUNNING, WAITING, RunRecord
 from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, Lifecycle
-from oauthbroker.flowtools.running.policy_enforcement import Escalated, evaluate_policies, facts_of
 from oauthbroker.flowtools.running.ports import Ports
-from oauthbroker.flowtools.running.result import RunResult, refusal, result_of
 from oauthbroker.flowtools.running.tries import Runtime, Tries
-from oauthbroker.flowtools.running.working import Worker, is_of
+from oauthbroker.flowtools.running.working import RunResult, Worker, is_of, refusal, result_of
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy
 from oauthbroker.flowtools.specification.spec import FlowTool

@@ -1,15 +1,19 @@
-"""What a run sends: the effect of an external node, and the names and keys that stay the same in each attempt."""
+"""What nodes do: the rows that they read and write, and the effects that they send. Names and keys stay the same in
+each attempt."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
 from oauthbroker import Turn
+from oauthbroker.flowtools.entities.definition import Entity, read_from
+from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, MOST_ROWS, Rows
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.ports import (
@@ -22,9 +26,8 @@ from oauthbroker.flowtools.running.ports import (
     NotSent,
     Requests,
 )
-from oauthbroker.flowtools.specification.failures import FlowFailed
-from oauthbroker.flowtools.specification.json_faults import json_fault
-from oauthbroker.flowtools.specification.spec import Node, has_effect, url_slots
+from oauthbroker.flowtools.specification.failures import FlowFailed, json_fault
+from oauthbroker.flowtools.specification.spec import Node, has_effect, is_one, url_slots
 
 _SEGMENT: Final = re.compile(r"(?!\.*$)[^/\\%?#;]{1,256}")
 
@@ -161,3 +164,52 @@ def row_id(run: str, node: str) -> str:
     """Return the id of a row that a node creates: the same in each attempt, so that it cannot be created twice."""
     digits = hashlib.sha256(f"{run}\n{node}".encode()).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
+
+
+Values = Mapping[str, Any]
+
+
+def read_rows(rows: Rows, entities: Mapping[str, Entity], node: Node, filter_: Values, *, lock: bool) -> Any:
+    """Return the rows that a read node asks for; for a read of one row, that row or None."""
+    entity, parts = read_from(entities, node.config)
+    assert entity is not None  # noqa: S101  (ready has found it)
+    limit = node.config.get("limit", MOST_COMPOSITES if parts else MOST_ROWS)
+    found = rows.read_with(entity.name, parts, filter_, limit, lock=lock)
+    if is_one(node.config):
+        return found[0] if found else None
+    return found
+
+
+def create_row(rows: Rows, entities: Mapping[str, Entity], run: RunRecord, node: Node, fields: Values) -> Any:
+    """Create a row, without fields as 001 prints it: of the members of the input that the entity has."""
+    name = node.config["entity"]
+    known = {key: value for key, value in run.input.items() if key in entities[name].fields}
+    return rows.create(name, fields or known, row_id(run.id, node.id))
+
+
+def change_rows(rows: Rows, node: Node, filter_: Values, fields: Values, now: Callable[[], str]) -> Any:
+    """Update, move or delete rows, and return them as they are then. Raises FlowFailed."""
+    config, name = node.config, node.config["entity"]
+    limit = config.get("limit", MOST_ROWS)
+    if node.operation == "update":
+        found = rows.update(name, filter_, fields, limit)
+    elif node.operation == "transition":
+        found = rows.transition(name, filter_, config["to"], fields, limit)
+    else:
+        found = rows.soft_delete(name, filter_, now(), limit)
+    if not is_one(config):
+        return found
+    if not found:
+        raise FlowFailed("notFound", f"no row of {name} fits the filter of {node.id}")
+    return found[0]
+
+
+def named_rows(flow: ReadyFlow, data: Values) -> list[str]:
+    """Return names of the rows whose ids follow from the input alone: these can be locked before a transaction."""
+    names = []
+    for node in flow.tool.nodes.values():
+        if set(node.config.get("filter", ())) == {"id"} and "entity" in node.config:
+            with suppress(FlowFailed):
+                row = flow.values(node, "filter", {"input": data})["id"]
+                names.append(f"{node.config['entity']} {str(row).lower()}")
+    return names

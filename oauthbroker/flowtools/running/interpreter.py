@@ -17,13 +17,22 @@ from oauthbroker.flowtools.entities.rows import Rows
 from oauthbroker.flowtools.running import journal
 from oauthbroker.flowtools.running.approvals import approved
 from oauthbroker.flowtools.running.auditing import effect_sent
-from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, sent
+from oauthbroker.flowtools.running.checks import evaluate_policies, facts_of
+from oauthbroker.flowtools.running.effects import (
+    adapter_of,
+    case_of,
+    change_rows,
+    create_row,
+    effect_of,
+    named_rows,
+    read_rows,
+    repeatable,
+    sent,
+)
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import LeaseLost, RunRecord, RunStep
 from oauthbroker.flowtools.running.lifecycle import Lifecycle
-from oauthbroker.flowtools.running.policy_enforcement import evaluate_policies, facts_of
 from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
-from oauthbroker.flowtools.running.row_nodes import change_rows, create_row, named_rows, read_rows
 from oauthbroker.flowtools.running.tries import Runtime, Tries
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.spec import EXTERNAL, Node, lower_camel, read_name

@@ -9,10 +9,10 @@ from typing import Final
 
 from oauthbroker.flowtools.risk.graph import graph_of, order
 from oauthbroker.flowtools.running.auditing import effect_sent
+from oauthbroker.flowtools.running.checks import evaluate_policies
 from oauthbroker.flowtools.running.effects import adapter_of, effect_key, sent
 from oauthbroker.flowtools.running.interpreter import Interpreter
 from oauthbroker.flowtools.running.journal import DONE, RETRY, SENT, UNKNOWN, RunStep
-from oauthbroker.flowtools.running.policy_enforcement import evaluate_policies
 from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.spec import EXTERNAL, FlowTool, Node, has_effect

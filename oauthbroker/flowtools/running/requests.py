@@ -19,7 +19,7 @@ from oauthbroker import (
     Turn,
     TurnAuth,
 )
-from oauthbroker.flowtools.running.event_loop import on_loop
+from oauthbroker.flowtools.running.auditing import on_loop
 from oauthbroker.flowtools.running.ports import (
     AGENT,
     ASK_SECONDS,
@@ -29,7 +29,7 @@ from oauthbroker.flowtools.running.ports import (
     EffectRefused,
     NotSent,
 )
-from oauthbroker.flowtools.specification.json_faults import json_fault
+from oauthbroker.flowtools.specification.failures import json_fault
 from oauthbroker.plugins import decode_json
 
 if TYPE_CHECKING:

@@ -1,26 +1,26 @@
-"""Steps 4 to 9 of the contract: a process takes a run, and brings it to its end or to a wait."""
+"""Steps 4 to 9 of the contract: a process takes a run, and brings it to its end or to a wait. What a caller gets is a
+function of the stored run."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from oauthbroker import BrokerError
+from oauthbroker import AuthorizationRequired, BrokerError
 from oauthbroker.flowtools.running import approvals, journal, lifecycle
-from oauthbroker.flowtools.running.checks import normalised
+from oauthbroker.flowtools.running.checks import Escalated, normalised
 from oauthbroker.flowtools.running.effects import repeatable
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.interpreter import EffectUnknown, Interpreter
-from oauthbroker.flowtools.running.journal import LeaseLost, RunRecord
+from oauthbroker.flowtools.running.journal import FAILED, LeaseLost, RunRecord
 from oauthbroker.flowtools.running.lifecycle import Lifecycle
-from oauthbroker.flowtools.running.policy_enforcement import Escalated
 from oauthbroker.flowtools.running.ports import ConsentNeeded
 from oauthbroker.flowtools.running.refunds import frees_key, owed_notes, refund
-from oauthbroker.flowtools.running.result import RunResult, result_of
 from oauthbroker.flowtools.running.tries import Runtime, Tries, is_away, is_broker_away, is_contention
 from oauthbroker.flowtools.specification.failures import FlowFailed
 
@@ -214,3 +214,29 @@ def _failure_of(error: BaseException) -> FlowFailed:
     if is_contention(error):
         return FlowFailed("contention", "other calls change the same rows all the time; call again")
     return FlowFailed("internal", f"an error that the flow does not foresee: {type(error).__name__}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """The end of a call. `state` is succeeded, failed, escalated (a person has to decide), unknown (an answer was
+    lost), waiting (a user has to consent) or running (in another process). `authorization` has the link of a waiting
+    run, for its user alone; it is not stored. `errors` are those of FlowFailed."""
+
+    run: str | None
+    state: str
+    output: Any = field(default=None, repr=False)
+    code: str | None = None
+    message: str | None = None
+    notes: tuple[str, ...] = ()
+    authorization: AuthorizationRequired | None = None
+    errors: tuple[tuple[str, str], ...] = ()
+
+
+def refusal(error: FlowFailed) -> RunResult:
+    """Return the end of a call that was refused before it became a run."""
+    return RunResult(run=None, state=FAILED, code=error.code, message=error.message, errors=error.errors)
+
+
+def result_of(run: RunRecord) -> RunResult:
+    shown = {"output": run.output, "code": run.code, "message": run.message, "notes": run.notes}
+    return RunResult(run=run.id, state=run.state, **shown)

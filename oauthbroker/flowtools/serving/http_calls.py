@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.checks import own_key
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.running.working import RunResult
 from oauthbroker.flowtools.serving.callers import FlowCallers
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor

@@ -16,11 +16,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.deployment.versions import DeployedFlow
-from oauthbroker.flowtools.risk.acknowledgements import finding_key
 from oauthbroker.flowtools.risk.drawing import draw
 from oauthbroker.flowtools.risk.graph import graph_of, order
+from oauthbroker.flowtools.risk.records import finding_key
 from oauthbroker.flowtools.running import journal
-from oauthbroker.flowtools.running.overview import RunDetail, RunLine, run_detail, run_lines
+from oauthbroker.flowtools.running.approvals import RunDetail, RunLine, run_detail, run_lines
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool

@@ -20,7 +20,7 @@ from oauthbroker.flowtools.specification.expression_text import (
     rewritten,
     size,
 )
-from oauthbroker.flowtools.specification.json_faults import json_fault, scalar_fault
+from oauthbroker.flowtools.specification.failures import json_fault, scalar_fault
 
 LONGEST_TEXT: Final = 65_536
 MOST_IN_RESULT: Final = 100_000  # values of a list or map

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import BrokerError, Code, ConfigInvalidError
-from oauthbroker.flowtools.specification.json_faults import json_fault
+from oauthbroker.flowtools.specification.failures import json_fault
 from oauthbroker.plugins import ConfigProblem, SourcePlace, YamlDocument, harmless_text, read_json, read_yaml
 
 Keys = tuple[str | int, ...]

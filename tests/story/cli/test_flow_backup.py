@@ -24,7 +24,7 @@ from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import approvals, journal
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.ports import Effect, Ports
-from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.running.working import RunResult
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.testing import Canaries
 from tests.kit import postgres

@@ -17,7 +17,7 @@ from oauthbroker.audit.formatting import rest_of
 from oauthbroker.flowtools.running import approvals, erasing, journal
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.ports import Effect, EffectRefused, Ports
-from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.running.working import RunResult
 from oauthbroker.flowtools.specification.failures import Actor
 from tests.kit.audit import KEYS
 from tests.kit.forms import is_long
