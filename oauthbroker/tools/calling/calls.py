@@ -21,8 +21,7 @@ from oauthbroker.tools.types import failures
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure, usual_error
 from oauthbroker.tools.types.foreign_values import plain_text, text_of
 from oauthbroker.tools.types.names import shown_name
-from oauthbroker.tools.types.output_limits import MESSAGE, NAME, VALUE
-from oauthbroker.tools.types.results import GoesOn, Submitted, ToolCall, ToolCallResult, ToolError
+from oauthbroker.tools.types.results import MESSAGE, NAME, VALUE, GoesOn, Submitted, ToolCall, ToolCallResult, ToolError
 
 Perform = Callable[[ToolCall], Awaitable[ToolCallResult]]
 Around = Callable[[ToolCall, Perform], Awaitable[ToolCallResult]]

@@ -12,8 +12,8 @@ from oauthbroker.tools.calling.call_life import MOST_SECONDS, SECONDS
 from oauthbroker.tools.calling.context import Json, ToolContext, ToolHandler
 from oauthbroker.tools.types.catalog import Catalog, ToolCatalogItem, ToolSource
 from oauthbroker.tools.types.names import SEPARATOR, is_export_name, is_resource_name, parse_tool_name
-from oauthbroker.tools.types.output_limits import MESSAGE, VALUE
 from oauthbroker.tools.types.parameters import ProblemsOf, SchemaRefused, compiled, plain_object
+from oauthbroker.tools.types.results import MESSAGE, VALUE
 
 
 class RegistrationRefused(ValueError):

@@ -9,8 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from oauthbroker.tools.changesets.differences import AllowedFiles, Changes, ambiguous, changes, conflicts
-from oauthbroker.tools.changesets.files import Folder, Rejected, read_folder, shown, unfit_name
+from oauthbroker.tools.changesets.files import (
+    AllowedFiles,
+    Changes,
+    Folder,
+    Rejected,
+    ambiguous,
+    changes,
+    conflicts,
+    read_folder,
+    shown,
+    unfit_name,
+)
 from oauthbroker.tools.changesets.git import Busy, Git, GitFailed
 from oauthbroker.tools.changesets.revisions import Gives, Revision, Revisions, Worktree, Worktrees, files_at, keep
 from oauthbroker.tools.isolation.containment import detect_containment

@@ -30,7 +30,7 @@ from oauthbroker.tools.calling.registry import RegistrationRefused
 from oauthbroker.tools.extensions.pipeline import PipelineError, TurnResult
 from oauthbroker.tools.isolation.containment import NO_SANDBOX, CallLimits, Containment, detect_containment
 from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, TurnAccess, no_access
-from oauthbroker.tools.models.port import ModelFailed
+from oauthbroker.tools.models import ModelFailed
 from oauthbroker.tools.orchestration.agent_output import send_output
 from oauthbroker.tools.orchestration.ipc import MOST_LINE, OUTDATED, IpcRefused, Peer
 from oauthbroker.tools.orchestration.worker_host import IpcValues, WorkerHost, register_swarm_bundle

@@ -28,12 +28,11 @@ from oauthbroker.tools.extensions.pipeline import (
     TurnContext,
     TurnResult,
 )
-from oauthbroker.tools.models.port import AnswerRefused, Model, ModelRequest, asked
+from oauthbroker.tools.models import AnswerRefused, Model, ModelRequest, asked
 from oauthbroker.tools.turns.conversation import Conversation
 from oauthbroker.tools.types.agent_event import UnifiedEvent
 from oauthbroker.tools.types.failures import error_from, visible_error
-from oauthbroker.tools.types.output_limits import MESSAGE, STATE, VALUE
-from oauthbroker.tools.types.results import Message, ToolCall, ToolCallResult, ToolError
+from oauthbroker.tools.types.results import MESSAGE, STATE, VALUE, Message, ToolCall, ToolCallResult, ToolError
 
 MOST_STEPS: Final = "E_MAX_STEPS"
 MODEL: Final = "E_MODEL"

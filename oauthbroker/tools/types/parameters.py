@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final
 
 from oauthbroker.plugins import NotPlainJson, json_schema_validator, plain_json
-from oauthbroker.tools.types.output_limits import VALUE
+from oauthbroker.tools.types.results import VALUE
 
 _MOST_PROBLEMS: Final = 5
 _HIDDEN: Final = "the value"

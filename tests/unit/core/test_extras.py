@@ -28,7 +28,7 @@ def failure(statement: str, module: str) -> BaseException:
 @pytest.mark.parametrize(
     ("module", "place", "extra"),
     [
-        ("pathspec", "oauthbroker.tools.changesets.differences", "tools"),
+        ("pathspec", "oauthbroker.tools.changesets.files", "tools"),
         ("jsonschema_rs", "oauthbroker.gateway.spec", "gateway"),
         ("jsonschema_rs", "oauthbroker.flowtools.specification.shapes", "flowtools"),
         ("cel_expr_python", "oauthbroker.flowtools.specification.expressions", "flowtools"),
