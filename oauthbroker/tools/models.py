@@ -13,11 +13,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from oauthbroker.plugins import NotPlainJson, plain_json
-from oauthbroker.tools.types.catalog import ToolCatalogItem
+from oauthbroker.tools.types.catalog import ToolCatalogItem, plain_object, shown_name
 from oauthbroker.tools.types.failures import ToolCode, usual_error
 from oauthbroker.tools.types.foreign_values import described
-from oauthbroker.tools.types.names import shown_name
-from oauthbroker.tools.types.parameters import plain_object
 from oauthbroker.tools.types.results import VALUE, Message, ToolCall
 
 if TYPE_CHECKING:

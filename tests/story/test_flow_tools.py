@@ -22,7 +22,7 @@ from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.spec import load_tool
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from oauthbroker.tools import CallScope, Registry, ToolCall, ToolCallResult, ToolCalls, ToolContext
-from oauthbroker.tools.types.names import is_export_name
+from oauthbroker.tools.types.catalog import is_export_name
 from oauthbroker.tools.types.results import Message
 from tests.kit.flow_versions import damage
 from tests.kit.queues import until_queued

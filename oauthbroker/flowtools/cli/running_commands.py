@@ -62,7 +62,7 @@ def run(  # noqa: PLR0913  (options)
     as_json: AsJson = False,
 ) -> None:
     """Run a deployed tool once. Status 1: it did not succeed. Status 75: a user has to consent first."""
-    from oauthbroker.flowtools.entities import tables
+    from oauthbroker.flowtools.entities.database import apply as apply_changes
     from oauthbroker.flowtools.running.contract import FlowRuns
 
     subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject}
@@ -77,7 +77,7 @@ def run(  # noqa: PLR0913  (options)
             deployed = here.versions.deployed(name)
             there = opened(here.database, absent="made" if apply else "refused")
             if apply:
-                tables.apply(there, found)
+                apply_changes(there, found)
             runs = FlowRuns(there, found, ports, audit=here.audit)
             flow = runs.ready(deployed.tool, deployed.policies)
             flow = replace(flow, withdrawn=deployed.withdrawn is not None)
@@ -196,7 +196,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show how the tables would change to fit the entities, and change nothing. Status 1: data would be lost."""
-    from oauthbroker.flowtools.entities import tables
+    from oauthbroker.flowtools.entities import database as tables
     from oauthbroker.flowtools.entities.definition import entities_in
 
     with problems_printed(as_json=as_json), refusals_printed():

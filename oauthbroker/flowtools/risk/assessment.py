@@ -6,8 +6,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from oauthbroker.flowtools.risk.graph import graph_of, order, paths
-from oauthbroker.flowtools.risk.rules import RED, WRAPPERS, YELLOW, FlowFinding, concurrency_of, findings, risk_of
+from oauthbroker.flowtools.risk.rules import (
+    RED,
+    WRAPPERS,
+    YELLOW,
+    FlowFinding,
+    concurrency_of,
+    findings,
+    graph_of,
+    order,
+    paths,
+    risk_of,
+)
 from oauthbroker.flowtools.specification.expression_text import ExpressionRefused, folded
 from oauthbroker.flowtools.specification.expressions import (
     DYNAMIC,

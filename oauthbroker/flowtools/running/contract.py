@@ -10,9 +10,8 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.entities.database import Database, plan
 from oauthbroker.flowtools.entities.definition import Entity, entities_by_name
-from oauthbroker.flowtools.entities.tables import plan
 from oauthbroker.flowtools.running import approvals, journal
 from oauthbroker.flowtools.running.auditing import FlowCalled, FlowCallRefused, RunStopped, of_caller, of_run
 from oauthbroker.flowtools.running.checks import (
@@ -26,9 +25,8 @@ from oauthbroker.flowtools.running.checks import (
 )
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
 from oauthbroker.flowtools.running.journal import RUNNING, WAITING, RunRecord
-from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, Lifecycle
+from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, Lifecycle, Runtime, Tries
 from oauthbroker.flowtools.running.ports import Ports
-from oauthbroker.flowtools.running.tries import Runtime, Tries
 from oauthbroker.flowtools.running.working import RunResult, Worker, is_of, refusal, result_of
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.flowtools.specification.policies import Policy

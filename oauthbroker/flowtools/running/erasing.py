@@ -16,8 +16,7 @@ from sqlalchemy import Connection
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running.auditing import PROGRAMS, RunDecided, of_run
 from oauthbroker.flowtools.running.journal import KEPT, RUN, STEP, find_run, hidden, prepare
-from oauthbroker.flowtools.running.lifecycle import Lifecycle
-from oauthbroker.flowtools.running.tries import Tries
+from oauthbroker.flowtools.running.lifecycle import Lifecycle, Tries
 from oauthbroker.plugins import PluginAudit
 
 _BATCH: Final = 500

@@ -31,9 +31,8 @@ from oauthbroker.flowtools.running.effects import (
 )
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import LeaseLost, RunRecord, RunStep
-from oauthbroker.flowtools.running.lifecycle import Lifecycle
+from oauthbroker.flowtools.running.lifecycle import Lifecycle, Runtime, Tries
 from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
-from oauthbroker.flowtools.running.tries import Runtime, Tries
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.spec import EXTERNAL, Node, lower_camel, read_name
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from oauthbroker.flowtools.risk.graph import graph_of, order
+from oauthbroker.flowtools.risk.rules import graph_of, order
 from oauthbroker.flowtools.running.auditing import effect_sent
 from oauthbroker.flowtools.running.checks import evaluate_policies
 from oauthbroker.flowtools.running.effects import adapter_of, effect_key, sent

@@ -18,10 +18,9 @@ from oauthbroker.flowtools.running.effects import repeatable
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.interpreter import EffectUnknown, Interpreter
 from oauthbroker.flowtools.running.journal import FAILED, LeaseLost, RunRecord
-from oauthbroker.flowtools.running.lifecycle import Lifecycle
+from oauthbroker.flowtools.running.lifecycle import Lifecycle, Runtime, Tries, is_away, is_broker_away, is_contention
 from oauthbroker.flowtools.running.ports import ConsentNeeded
 from oauthbroker.flowtools.running.refunds import frees_key, owed_notes, refund
-from oauthbroker.flowtools.running.tries import Runtime, Tries, is_away, is_broker_away, is_contention
 from oauthbroker.flowtools.specification.failures import FlowFailed
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")

@@ -17,8 +17,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.deployment.versions import DeployedFlow
 from oauthbroker.flowtools.risk.drawing import draw
-from oauthbroker.flowtools.risk.graph import graph_of, order
 from oauthbroker.flowtools.risk.records import finding_key
+from oauthbroker.flowtools.risk.rules import graph_of, order
 from oauthbroker.flowtools.running import journal
 from oauthbroker.flowtools.running.approvals import RunDetail, RunLine, run_detail, run_lines
 from oauthbroker.flowtools.serving.service import FlowService

@@ -16,9 +16,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.deployment.versions import FlowVersions, same_route, same_secret
-from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.entities.database import Database, apply
 from oauthbroker.flowtools.entities.definition import entities_in
-from oauthbroker.flowtools.entities.tables import apply
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.erasing import expire
 from oauthbroker.flowtools.running.flow import ReadyFlow

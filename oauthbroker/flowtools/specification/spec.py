@@ -9,8 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from oauthbroker.flowtools.specification.shapes import shape_problems, slow_references
-from oauthbroker.flowtools.specification.source import FlowRefused, FlowSource, Keys, nearest, read_source
+from oauthbroker.flowtools.specification.source import (
+    FlowRefused,
+    FlowSource,
+    Keys,
+    nearest,
+    read_source,
+    shape_problems,
+    slow_references,
+)
 from oauthbroker.flowtools.specification.triggers import Trigger, trigger_of, trigger_problems
 from oauthbroker.plugins import json_schema_validator
 

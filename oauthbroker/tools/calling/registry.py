@@ -10,9 +10,19 @@ from typing import Final, Literal, Protocol
 from oauthbroker.plugins import NotPlainJson, plain_json
 from oauthbroker.tools.calling.call_life import MOST_SECONDS, SECONDS
 from oauthbroker.tools.calling.context import Json, ToolContext, ToolHandler
-from oauthbroker.tools.types.catalog import Catalog, ToolCatalogItem, ToolSource
-from oauthbroker.tools.types.names import SEPARATOR, is_export_name, is_resource_name, parse_tool_name
-from oauthbroker.tools.types.parameters import ProblemsOf, SchemaRefused, compiled, plain_object
+from oauthbroker.tools.types.catalog import (
+    SEPARATOR,
+    Catalog,
+    ProblemsOf,
+    SchemaRefused,
+    ToolCatalogItem,
+    ToolSource,
+    compiled,
+    is_export_name,
+    is_resource_name,
+    parse_tool_name,
+    plain_object,
+)
 from oauthbroker.tools.types.results import MESSAGE, VALUE
 
 
