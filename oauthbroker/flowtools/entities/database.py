@@ -14,21 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    ColumnElement,
-    Connection,
-    Double,
-    Engine,
-    Integer,
-    MetaData,
-    Table,
-    Text,
-    create_engine,
-    event,
-)
+from sqlalchemy import BigInteger, Boolean, Column, ColumnElement, Connection, Double, Integer, MetaData, Table, Text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from oauthbroker.flowtools.entities.definition import Entity
@@ -105,29 +91,29 @@ def sqlite_file(url: str) -> Path | None:
     return None if scheme != "sqlite" or file in {"", ":memory:"} or file.startswith("file:") else Path(file)
 
 
-def _engine(url: str) -> Engine:
+def _engine(url: str) -> sa.Engine:
     """Return an engine for `sqlite:///file` or `postgresql://...`. Raises ValueError for another URL."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in {"sqlite", "postgresql"} or (scheme == "sqlite" and len(rest) < 2):
         raise ValueError("the database is no URL such as sqlite:///flows.db or postgresql://user@host/name")
     try:
         if scheme == "postgresql":
-            return create_engine(f"postgresql+psycopg://{rest}", isolation_level="SERIALIZABLE")
-        engine = create_engine(url)
+            return sa.create_engine(f"postgresql+psycopg://{rest}", isolation_level="SERIALIZABLE")
+        engine = sa.create_engine(url)
     except ArgumentError:
         raise ValueError("the URL of the database cannot be read") from None
     if (file := sqlite_file(url)) is not None:
         with suppress(OSError):  # the connection tells why it cannot be opened
             file.touch(mode=0o600)
-    event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
-def _locks(engine: Engine) -> Engine:
+def _locks(engine: sa.Engine) -> sa.Engine:
     """Return the engine of locks. It has connections of its own: those that wait for a lock keep none from others."""
-    made = create_engine(engine.url, isolation_level="READ COMMITTED")
-    event.listen(engine, "engine_disposed", lambda _: made.dispose())
+    made = sa.create_engine(engine.url, isolation_level="READ COMMITTED")
+    sa.event.listen(engine, "engine_disposed", lambda _: made.dispose())
     return made
 
 

@@ -90,13 +90,15 @@ def _dead_ends(graph: Graph, tool: FlowTool, reached: Ways[str]) -> Iterator[Flo
                 yield _at("3", RED, reached.to(name), f"the outcome {label} reaches no terminal node", hint)
 
 
-def leaves_open(node: Node, is_open: bool) -> bool:  # noqa: FBT001  (a state)
-    return node.operation != "commit" if node.type == "transaction" else is_open
-
-
 def _transactions(graph: Graph) -> Iterator[FlowFinding]:
     """Rule 4 and its neighbours: in which states of the transaction do paths reach each node?"""
-    states = walk((graph.start, False), graph.after, lambda name, now: leaves_open(graph.nodes[name], now))
+
+    def onward(here: tuple[str, bool]) -> list[tuple[str, bool]]:
+        node, is_open = graph.nodes[here[0]], here[1]
+        then = node.operation != "commit" if node.type == "transaction" else is_open
+        return [(following, then) for following in graph.after[node.id]]
+
+    states = search([(graph.start, False)], onward)
     for pair in states:
         node, is_open, way = graph.nodes[pair[0]], pair[1], tuple(name for name, _ in states.to(pair))
         if node.type == "write" and not is_open:
@@ -179,7 +181,6 @@ def _of_node(node: Node, tool: FlowTool) -> Iterator[tuple[str, str, str, str]]:
         yield "many-rows", YELLOW, f"a write that may touch more than {MANY_ROWS} rows", hint
 
 
-State = TypeVar("State", bound=Hashable)
 Place = TypeVar("Place", bound=Hashable)
 Path = tuple[str, ...]
 
@@ -245,23 +246,11 @@ class Ways(Generic[Place]):
 
 def paths(starts: Iterable[str], neighbours: Mapping[str, Sequence[str]]) -> Ways[str]:
     """Return the nodes that any of `starts` reaches, itself included."""
-    return _search(starts, lambda name: neighbours[name])
+    return search(starts, lambda name: neighbours[name])
 
 
-def walk(
-    start: tuple[str, State], neighbours: Mapping[str, Sequence[str]], leave: Callable[[str, State], State]
-) -> Ways[tuple[str, State]]:
-    """Return the pairs of a node and a state in which some path reaches it, in time linear in nodes, edges and states.
-    `leave` says how a node changes the state."""
-
-    def onward(here: tuple[str, State]) -> Iterator[tuple[str, State]]:
-        then = leave(*here)
-        return ((following, then) for following in neighbours[here[0]])
-
-    return _search([start], onward)
-
-
-def _search(starts: Iterable[Place], onward: Callable[[Place], Iterable[Place]]) -> Ways[Place]:
+def search(starts: Iterable[Place], onward: Callable[[Place], Iterable[Place]]) -> Ways[Place]:
+    """Return the places that any of `starts` reaches, itself included, in time linear in places and steps."""
     came: dict[Place, Place | None] = dict.fromkeys(starts)
     waiting = deque(came)
     while waiting:

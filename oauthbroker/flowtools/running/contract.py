@@ -12,17 +12,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker.flowtools.entities.database import Database, plan
 from oauthbroker.flowtools.entities.definition import Entity, entities_by_name
-from oauthbroker.flowtools.running import approvals, journal
+from oauthbroker.flowtools.running import approvals, checks, journal
 from oauthbroker.flowtools.running.auditing import FlowCalled, FlowCallRefused, RunStopped, of_caller, of_run
-from oauthbroker.flowtools.running.checks import (
-    Escalated,
-    authorise,
-    evaluate_policies,
-    facts_of,
-    idempotency_key,
-    validate_input,
-    who,
-)
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
 from oauthbroker.flowtools.running.journal import RUNNING, WAITING, RunRecord
 from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, Lifecycle, Runtime, Tries
@@ -139,8 +130,8 @@ class FlowRuns(Worker):
         """Take steps 1 to 3. Return the stored run, and whether it is new and taken here. Raises FlowFailed, after its
         audit entry."""
         try:
-            validate_input(flow, call.data)  # 1
-            authorise(flow, call.actor)  # 2, and the row policy in each read and write
+            checks.validate_input(flow, call.data)  # 1
+            checks.authorise(flow, call.actor)  # 2, and the row policy in each read and write
             return self._stored(flow, call)  # 3
         except FlowFailed as error:
             about: dict[str, Any] = {"tool": flow.tool.name, "version": flow.tool.version, **of_caller(call.actor)}
@@ -161,7 +152,7 @@ class FlowRuns(Worker):
 
     def _accept(self, flow: ReadyFlow, call: Call, ids: list[str]) -> tuple[RunRecord, bool]:
         """Step 3: evaluate the policies, and store the run, or find that of a repeated event or key."""
-        tool, key = flow.tool, idempotency_key(flow, call.data, call.actor, call.call) or call.key
+        tool, key = flow.tool, checks.idempotency_key(flow, call.data, call.actor, call.call) or call.key
         with self._runtime.database.transaction() as connection:
             if call.claim is not None:
                 call.claim(connection)
@@ -175,8 +166,9 @@ class FlowRuns(Worker):
             minute = journal.runs_since(connection, tool.name, now - 60) if tool.policies else 0
             notes = list[str]()
             try:
-                notes = evaluate_policies(flow, facts_of(call.data, requests_per_minute=minute + 1), tool.policies)
-            except Escalated as error:
+                facts = checks.facts_of(call.data, requests_per_minute=minute + 1)
+                notes = checks.evaluate_policies(flow, facts, tool.policies)
+            except checks.Escalated as error:
                 state, message, stop = journal.ESCALATED, str(error), error.policy
             ids.append(self._runtime.database.random_id(connection))
             takes = call.takes and stop is None
@@ -199,10 +191,10 @@ class FlowRuns(Worker):
     ) -> RunRecord | None:
         """Return the run that a call goes on with: a waiting one of this input and caller, or that of the event or key.
         Raises FlowFailed for the key of another call."""
-        name, caller = flow.tool.name, who(call.actor)
+        name, caller = flow.tool.name, checks.who(call.actor)
         if call.call is not None and flow.tool.idempotency_key is None:
             for waiting in journal.waiting_runs(connection, flow.tool.source.digest, call.data):
-                if who(waiting.actor) == caller:
+                if checks.who(waiting.actor) == caller:
                     return waiting
         if call.event is not None and (taken := journal.run_of_event(connection, name, call.event)):
             return taken
@@ -210,7 +202,7 @@ class FlowRuns(Worker):
         if first is not None:
             if first.input is None:
                 raise FlowFailed("answerGone", "the call was made before, and its answer is no longer kept")
-            if (first.input, who(first.actor)) != (call.data, caller):
+            if (first.input, checks.who(first.actor)) != (call.data, caller):
                 raise FlowFailed("idempotencyConflict", "the key belongs to another call")
             if call.event is not None:
                 journal.take_event(connection, name, call.event, first.id)

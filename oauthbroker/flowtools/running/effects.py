@@ -54,18 +54,9 @@ def effect_of(
     else:
         members = [name for name in ("to", "subject", "body") if name in node.config]
         fields = {name: flow.value((*node.path, "config", name), values) for name in members}
-    key = effect_key(run, node.id, generation)
-    most = node.config.get("mostRecipients", 1)
-    return Effect(
-        kind=node.type,
-        operation=operation,
-        fields=fields,
-        key=key,
-        seconds=seconds,
-        at=at,
-        turn=turn,
-        most_recipients=most,
-    )
+    about: dict[str, Any] = {"kind": node.type, "operation": operation, "turn": turn, "seconds": seconds, "at": at}
+    key, most = effect_key(run, node.id, generation), node.config.get("mostRecipients", 1)
+    return Effect(**about, fields=fields, key=key, most_recipients=most)
 
 
 def effect_key(run: RunRecord, name: str, generation: int) -> str:

@@ -14,21 +14,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker.flowtools.entities.database import iso
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.running import journal
+from oauthbroker.flowtools.running import effects, journal
 from oauthbroker.flowtools.running.approvals import approved
 from oauthbroker.flowtools.running.auditing import effect_sent
 from oauthbroker.flowtools.running.checks import evaluate_policies, facts_of
-from oauthbroker.flowtools.running.effects import (
-    adapter_of,
-    case_of,
-    change_rows,
-    create_row,
-    effect_of,
-    named_rows,
-    read_rows,
-    repeatable,
-    sent,
-)
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import LeaseLost, RunRecord, RunStep
 from oauthbroker.flowtools.running.lifecycle import Lifecycle, Runtime, Tries
@@ -75,7 +64,7 @@ class Interpreter:
         """Open a transaction, and read the steps that are committed. Raises LeaseLost if the run is not ours any more:
         another one has it, or the answer of our last commit was lost."""
         if self.flow.is_pessimistic:  # a lock inside of a transaction comes behind its snapshot, and loses the race
-            self.locks.enter_context(self.runtime.database.locked(named_rows(self.flow, self.run.input)))
+            self.locks.enter_context(self.runtime.database.locked(effects.named_rows(self.flow, self.run.input)))
         run = self.run
         is_new = run.state == journal.RUNNING and run.taken == 1 and not (run.takes or self.tries.committed)
         now = run if is_new else journal.find_run(self.connection, id=run.id)
@@ -170,8 +159,8 @@ class Interpreter:
         """Do what a node says, and return its value."""
         match node.type:
             case "read":
-                filter_ = self._fields | self.flow.values(node, "filter", self._values)
-                return read_rows(self._rows, self.runtime.entities, node, filter_, lock=self.flow.is_pessimistic)
+                filter_, lock = self._fields | self.flow.values(node, "filter", self._values), self.flow.is_pessimistic
+                return effects.read_rows(self._rows, self.runtime.entities, node, filter_, lock=lock)
             case "write":
                 return self._write(node)
             case "transform":
@@ -179,7 +168,7 @@ class Interpreter:
             case "if":
                 return "true" if self._expression(node) else "false"
             case "switch":
-                return case_of(self._expression(node))
+                return effects.case_of(self._expression(node))
             case "assert":
                 if self._expression(node) is not True:
                     raise FlowFailed("assertFailed", node.config.get("message", f"the assertion {node.id} failed"))
@@ -195,17 +184,17 @@ class Interpreter:
     def _write(self, node: Node) -> Any:
         fields = self._fields | self.flow.values(node, "fields", self._values)
         if node.operation == "create":
-            return create_row(self._rows, self.runtime.entities, self.run, node, fields)
+            return effects.create_row(self._rows, self.runtime.entities, self.run, node, fields)
         filter_ = self.flow.values(node, "filter", self._values)
-        return change_rows(self._rows, node, filter_, fields, self.now)
+        return effects.change_rows(self._rows, node, filter_, fields, self.now)
 
     def _external(self, node: Node) -> Any:
         """Send an effect behind the commit of all before it."""
         seconds = float(self._wrappers.seconds)
         given: dict[str, Any] = {"values": self._values, "mapped": self._fields, "seconds": seconds, "at": self.now()}
-        before, again = self.steps.get(node.id), repeatable(self.flow, node)
+        before, again = self.steps.get(node.id), effects.repeatable(self.flow, node)
         generation = self.run.generation if before is None else before.generation
-        effect = effect_of(self.flow, self.run, node, **given, generation=generation)
+        effect = effects.effect_of(self.flow, self.run, node, **given, generation=generation)
         if before is not None and before.state in {journal.SENT, journal.UNKNOWN} and not again:
             self._unknown(node, before.attempts)
         if node.type == "payment":
@@ -240,7 +229,7 @@ class Interpreter:
         self.runtime.audit(effect_sent(self.run, node, effect.operation, attempt))
         self.commit(seconds=effect.seconds)
         self.locks.close()
-        return sent(requests if requests is not None else adapter_of(self.flow, node), effect)
+        return effects.sent(requests if requests is not None else effects.adapter_of(self.flow, node), effect)
 
     def _failed_attempt(self, node: Node, error: Exception, attempt: int, *, uncertain: bool, repeatable: bool) -> None:
         """Wait before another attempt, or raise. After a lost answer, the effect stays `uncertain` until the other side

@@ -25,21 +25,18 @@ _LONGEST_KEY: Final = 255
 _PENDING: Final = frozenset({"waiting", "running", "failing", "escalated"})
 _OURS: Final = {
     "inputInvalid": Code.REQUEST_INVALID,
-    **dict.fromkeys(("forbidden", "rowForbidden"), Code.NOT_ALLOWED),
+    "forbidden": Code.NOT_ALLOWED,
+    "rowForbidden": Code.NOT_ALLOWED,
     "notFound": Code.NOT_FOUND,
 }
-_STATUS: Final = {
-    **dict.fromkeys(("conflict", "contention", "idempotencyConflict", "transitionRefused"), 409),
-    **dict.fromkeys(
-        ("assertFailed", "invariantBroken", "policyBlocked", "consentRefused", "declined", "cancelled", "undecided"),
-        422,
-    ),
-    **dict.fromkeys(
-        ("expressionFailed", "requestInvalid", "valueInvalid", "valueMissing", "tooManyRows", "writeUnbounded"), 422
-    ),
-    **dict.fromkeys(("versionWithdrawn", "answerGone"), HTTPStatus.GONE),
-    **dict.fromkeys(("externalFailed", "unknown"), 502),
+_CODES: Final = {
+    409: "conflict contention idempotencyConflict transitionRefused",
+    410: "versionWithdrawn answerGone",
+    422: "assertFailed invariantBroken policyBlocked consentRefused declined cancelled undecided expressionFailed "
+    "requestInvalid valueInvalid valueMissing tooManyRows writeUnbounded",
+    502: "externalFailed unknown",
 }
+_STATUS: Final = {code: status for status, codes in _CODES.items() for code in codes.split()}
 
 
 class ToolPath(RequestModel):

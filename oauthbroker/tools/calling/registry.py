@@ -77,13 +77,7 @@ class Registry:
         self._tools: dict[str, RegisteredTool] = {}
 
     def register(
-        self,
-        item: ToolCatalogItem,
-        handler: Handler,
-        *,
-        owner: str,
-        limit: int = MESSAGE,
-        seconds: float = SECONDS,
+        self, item: ToolCatalogItem, handler: Handler, *, owner: str, limit: int = MESSAGE, seconds: float = SECONDS
     ) -> RegisteredTool:
         """Add a tool. Raises RegistrationRefused for an item, a name, parameters, a time or a handler that cannot be
         used, and for a name that is in use."""

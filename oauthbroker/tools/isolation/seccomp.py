@@ -38,12 +38,9 @@ _REFUSED: Final = {
 }  # fmt: skip
 # Programs fall back to an older call, whose arguments a filter can read.
 _ABSENT: Final = {
-    "clone3": (435, 435),
-    "openat2": (437, 437),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
+    "clone3": (435, 435), "openat2": (437, 437), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
-}
+}  # fmt: skip
 Test = tuple[int, Literal["any", "equal"], int]  # which argument, how, and of what
 _BY_ARGUMENTS: Final[Sequence[tuple[str, tuple[int | None, int | None], Sequence[Test]]]] = (
     ("clone", (56, 220), [(0, "any", _NAMESPACES)]),
@@ -62,8 +59,6 @@ _BY_ARGUMENTS: Final[Sequence[tuple[str, tuple[int | None, int | None], Sequence
     ("openat", (257, 56), [(2, "any", _CREATES), (3, "any", _SET_ID)]),
 )
 _SOCKET: Final = (41, 198)
-
-
 _MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column, architecture
 
 

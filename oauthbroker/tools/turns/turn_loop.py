@@ -84,20 +84,14 @@ class TurnHost(Protocol):
 class TurnLoop:
     def __init__(self, *, parts: AgentParts, event: UnifiedEvent, conversation: Conversation, host: TurnHost) -> None:
         self._parts, self._event, self._conversation, self._host = parts, event, conversation, host
-        self._turn_id = turn_id_of(event.id)
+        self._ids: dict[str, str] = {"agent_name": parts.name, "instance_key": event.turn.instance_key}
+        self._ids |= {"turn_id": turn_id_of(event.id), "trace_id": event.trace_id}
 
     async def run(self) -> TurnResult:
         """Run the turn, or the rest of it. Raises ModelFailed and PipelineError: then the event comes again later."""
         if self._conversation.is_new:
             await self._conversation.say(*_input_of(self._event))
-        context = TurnContext(
-            agent_name=self._parts.name,
-            instance_key=self._event.turn.instance_key,
-            turn_id=self._turn_id,
-            trace_id=self._event.trace_id,
-            event=self._event,
-            messages=self._conversation.messages,
-        )
+        context = TurnContext(**self._ids, event=self._event, messages=self._conversation.messages)
         return self._accepted(await self._parts.pipeline.run("turn", context, self._steps))
 
     def _accepted(self, result: Any) -> TurnResult:
@@ -198,12 +192,8 @@ class TurnLoop:
         await self._conversation.add_result(result)
 
     def _scope(self, step: StepContext, message: Message, call: ToolCall) -> CallScope:
-        turn = self._event.turn
         return CallScope(
-            agent_name=self._parts.name,
-            instance_key=turn.instance_key,
-            turn_id=self._turn_id,
-            trace_id=self._event.trace_id,
+            **self._ids,
             message=message,
             workdir=self._parts.workdir,
             logger=self._host.logger,
@@ -211,7 +201,7 @@ class TurnLoop:
             runtime=self._host.runtime_of(call.id),
             oauth_of=self._host.oauth_of,
             journal=self._host.journal,
-            locale=turn.locale or "en",
+            locale=self._event.turn.locale or "en",
         )
 
 
