@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("oauthbroker.tools.model")
 MOST_CALLS: Final = 64  # performed of one answer
 MOST_KEPT_CALLS: Final = 256  # of one answer that the conversation keeps
+MOST_NAME: Final = 130  # characters of a tool's name: two parts of 64 and their separator
+NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 class ModelFailed(Exception):
@@ -118,10 +120,6 @@ def _usable(call: object, index: int) -> ToolCall:
         return ToolCall(call.id, name, plain_object(call.args), refused=refused)
     except NotPlainJson as problem:
         return ToolCall(call.id, name, refused=usual_error(ToolCode.ARGUMENTS, name, problem))
-
-
-MOST_NAME: Final = 130  # characters of a tool's name: two parts of 64 and their separator
-NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 class AdaptedModel:

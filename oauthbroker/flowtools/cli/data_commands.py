@@ -21,6 +21,9 @@ _DUMP: Final = (
     "the database is PostgreSQL: back it up whole with pg_dump --format=custom, and restore it into an empty one with "
     "pg_restore --exit-on-error"
 )
+Name = Annotated[str, typer.Argument(help="The name that `webhookSecret` of a trigger has.")]
+_MOST: Final = 4096
+secret = typer.Typer(add_completion=False, help="Secrets of webhooks: set, list, remove.")
 
 
 def backup(
@@ -96,11 +99,6 @@ def _sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-Name = Annotated[str, typer.Argument(help="The name that `webhookSecret` of a trigger has.")]
-_MOST: Final = 4096
-secret = typer.Typer(add_completion=False, help="Secrets of webhooks: set, list, remove.")
 
 
 @secret.command("set")

@@ -26,6 +26,10 @@ _NOW: Final = {
 _RANDOM: Final = {"sqlite": "SELECT lower(hex(randomblob(16)))", "postgresql": "SELECT CAST(gen_random_uuid() AS text)"}
 _LOCK: Final = "SELECT set_config('lock_timeout', '30s', true), pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _LOST_RACES: Final = frozenset({"40001", "40P01", "55P03"})  # serialization failure, deadlock, lock timeout
+_TYPES: Final[Mapping[str, Any]] = {"number": Double, "integer": BigInteger, "boolean": Boolean}
+_DECLARED = Table(
+    "flow_entity", MetaData(), Column("name", Text, primary_key=True), Column("document", Text, nullable=False)
+)
 
 
 class Database:
@@ -126,12 +130,6 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     only_reads = connection.get_execution_options().get("only_reads")
     connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
-
-
-_TYPES: Final[Mapping[str, Any]] = {"number": Double, "integer": BigInteger, "boolean": Boolean}
-_DECLARED = Table(
-    "flow_entity", MetaData(), Column("name", Text, primary_key=True), Column("document", Text, nullable=False)
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

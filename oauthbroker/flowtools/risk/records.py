@@ -29,6 +29,7 @@ _EMPTY: Final[Mapping[str, Any]] = {
     **{kind: [] for kind in (VERSIONS, ACTIVATIONS, WITHDRAWALS, ACKNOWLEDGEMENTS)},
 }
 _TOOL, _TEXT, _NAMES = "flow/", "flow-text/", "flows"
+_LONGEST_NAME: Final = 100
 
 
 class FlowRecords:
@@ -111,9 +112,6 @@ class FlowRecords:
 
 def _hash(text: Entry) -> str:
     return hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()
-
-
-_LONGEST_NAME: Final = 100
 
 
 class Acknowledgements:

@@ -17,6 +17,8 @@ RISKS: Final = (GREEN, YELLOW, RED)
 MANY_ROWS: Final = 100
 WRAPPERS: Final = frozenset({"retry", "timeout"})
 _EXISTING_ROWS: Final = frozenset({"update", "transition", "softDelete", "delete"})
+Place = TypeVar("Place", bound=Hashable)
+Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,10 +181,6 @@ def _of_node(node: Node, tool: FlowTool) -> Iterator[tuple[str, str, str, str]]:
     elif node.operation in _EXISTING_ROWS and not by_id and (limit is None or limit > MANY_ROWS):
         hint = f"write a limit of at most {MANY_ROWS}, or filter by id alone"
         yield "many-rows", YELLOW, f"a write that may touch more than {MANY_ROWS} rows", hint
-
-
-Place = TypeVar("Place", bound=Hashable)
-Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

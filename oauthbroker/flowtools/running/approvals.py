@@ -29,6 +29,7 @@ DECISION = Table(
     Column("by", Text),
     Column("at", Double),
 )
+_SHOWN: Final = ("id", "tool", "version", "state", "code", "message", "notes", "caller", "started", "ended")
 
 
 def ask(connection: Connection, run: str, policy: str) -> None:
@@ -126,9 +127,6 @@ def _names_of(actor: Actor | None) -> set[str]:
 
 def _folded(name: str) -> str:
     return unicodedata.normalize("NFKC", name).strip().casefold()
-
-
-_SHOWN: Final = ("id", "tool", "version", "state", "code", "message", "notes", "caller", "started", "ended")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

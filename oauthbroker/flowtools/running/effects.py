@@ -30,6 +30,7 @@ from oauthbroker.flowtools.specification.failures import FlowFailed, json_fault
 from oauthbroker.flowtools.specification.spec import Node, has_effect, is_one, url_slots
 
 _SEGMENT: Final = re.compile(r"(?!\.*$)[^/\\%?#;]{1,256}")
+Values = Mapping[str, Any]
 
 
 def effect_of(
@@ -155,9 +156,6 @@ def row_id(run: str, node: str) -> str:
     """Return the id of a row that a node creates: the same in each attempt, so that it cannot be created twice."""
     digits = hashlib.sha256(f"{run}\n{node}".encode()).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
-
-
-Values = Mapping[str, Any]
 
 
 def read_rows(rows: Rows, entities: Mapping[str, Entity], node: Node, filter_: Values, *, lock: bool) -> Any:

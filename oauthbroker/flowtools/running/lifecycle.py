@@ -27,6 +27,10 @@ from oauthbroker.plugins import PluginAudit, SystemClock
 MOST_TAKES: Final = 5  # without a step between them
 DECIDES_SECONDS: Final = 14 * 86_400.0  # a person has this time for a decision
 _LONGEST_LEASE: Final = 3600.0
+_SECONDS: Final = 30.0  # from the first race that was lost to the last try
+_FIRST_WAIT, _LONGEST_WAIT = 0.004, 0.5
+_CLOCK: Final = SystemClock()
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +196,6 @@ class Lifecycle:
 
 def cancelled(by: str) -> FlowFailed:
     return FlowFailed("cancelled", f"{by} has cancelled it")
-
-
-_SECONDS: Final = 30.0  # from the first race that was lost to the last try
-_FIRST_WAIT, _LONGEST_WAIT = 0.004, 0.5
-_CLOCK: Final = SystemClock()
-T = TypeVar("T")
 
 
 class Tries:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from oauthbroker import Broker
 
 _SQLITE: Final = "sqlite:///"
+PLUGIN: Final = "flowtools"
+_KEY: Final = "webhook/"
+_LEAST, _MOST = 16, 512  # characters
+_STANDARD: Final = "whsec_"
 
 
 def database_url(resource: PluginResource, store: Path) -> str:
@@ -60,19 +64,12 @@ def _erased(url: str, subject: str, *, dry_run: bool, audit: PluginAudit) -> Sub
         return SubjectRecords()
     database = Database(url)
     try:
-        kept = erase(database, subject, dry_run=dry_run, audit=audit)
-        return SubjectRecords(records=kept.runs, ending=kept.living)
+        return erase(database, subject, dry_run=dry_run, audit=audit)
     except SQLAlchemyError as error:
         name = type(error).__name__  # its text may quote the URL
     finally:
         database.engine.dispose()
     raise BrokerError(Code.STORE_UNAVAILABLE, note=f"the database of flows: {name}")
-
-
-PLUGIN: Final = "flowtools"
-_KEY: Final = "webhook/"
-_LEAST, _MOST = 16, 512  # characters
-_STANDARD: Final = "whsec_"
 
 
 async def secrets_of(broker: Broker, name: str) -> list[str]:

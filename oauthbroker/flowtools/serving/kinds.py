@@ -32,6 +32,8 @@ _SQLITE: Final = "sqlite:///"
 _SLOT: Final = re.compile(r"\{([^{}]+)\}")
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 OWN_IDS: Final = ("key:{name}", "service:{name}")  # of callers with API keys, and of services
+GROUPS: Final = {"payments": "oauthbroker.flow_payments", "sms": "oauthbroker.flow_sms"}
+Port = Literal["payments", "sms"]
 
 
 class IssuerSpec(Strict):
@@ -213,12 +215,6 @@ def _is_url(text: str) -> bool:
 
 
 KINDS = (ResourceKind(kind="FlowService", model=FlowServiceSpec, check=_check),)
-
-
-GROUPS: Final = {"payments": "oauthbroker.flow_payments", "sms": "oauthbroker.flow_sms"}
-
-
-Port = Literal["payments", "sms"]
 
 
 def adapter_problem(port: Port, name: str) -> str:

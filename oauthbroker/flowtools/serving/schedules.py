@@ -44,6 +44,9 @@ FIRED: Final = Table(
     Column("schedule", Text, nullable=False),
     Column("last", Double, nullable=False),
 )
+_PATIENCE: Final = 20  # tries of an event while the database is away, before it counts as an attempt
+_BETWEEN: Final = 2.0  # seconds
+_OTHER_AGENT: Final = "Name another agent in the trigger."
 
 
 class _NotDueAnymore(Exception):
@@ -135,11 +138,6 @@ def _claim(connection: Connection, tool: FlowTool, latest: float) -> None:
 
 def _written(trigger: Trigger) -> str:
     return f"{trigger.schedule} {trigger.time_zone}"
-
-
-_PATIENCE: Final = 20  # tries of an event while the database is away, before it counts as an attempt
-_BETWEEN: Final = 2.0  # seconds
-_OTHER_AGENT: Final = "Name another agent in the trigger."
 
 
 class QueueEvents:

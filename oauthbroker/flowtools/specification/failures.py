@@ -15,6 +15,11 @@ from oauthbroker import Turn
 _MOST_ERRORS: Final = 20
 _MOST_PLACES, _LONGEST_PLACE = 5, 128  # in the sentence
 Errors = Iterable[tuple[str, str]]
+Steps = tuple[str | int, ...]
+MOST_DEPTH: Final = 64
+_LARGEST: Final = sys.float_info.max
+_Place = tuple[Any, Any] | None  # the place around it, and its name or number there
+_ODD = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +48,6 @@ def input_invalid(what: str, errors: Iterable[tuple[str, str]]) -> FlowFailed:
     found = tuple(islice(errors, _MOST_ERRORS))
     places = ", ".join(f"{pointer[:_LONGEST_PLACE]} ({keyword})" for pointer, keyword in found[:_MOST_PLACES])
     return FlowFailed("inputInvalid", f"{what}: {places}", found)
-
-
-Steps = tuple[str | int, ...]
-MOST_DEPTH: Final = 64
-_LARGEST: Final = sys.float_info.max
-_Place = tuple[Any, Any] | None  # the place around it, and its name or number there
-_ODD = re.compile("[\0\ud800-\udfff]")
 
 
 def json_fault(value: Any) -> tuple[Steps, str] | None:

@@ -29,6 +29,16 @@ Keys = tuple[str | int, ...]
 MOST_BYTES: Final = 1024 * 1024
 MOST_VALUES: Final = 20_000
 _ENDINGS: Final = (".json", ".yaml", ".yml")
+Place = tuple[str, ...]
+_SCHEMA_FILE: Final = "flow-tool.schema.json"
+_MOST_DEFINITIONS: Final = 200
+_MOST_REFERENCES: Final = 1000
+_REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor", "$id"})
+_DATA: Final = frozenset({"$defs", "definitions", "enum", "const", "default", "examples"})
+_INSIDE: Final = frozenset((
+    "additionalProperties", "contains", "items", "prefixItems", "propertyNames", "unevaluatedItems",
+    "unevaluatedProperties",
+))  # fmt: skip
 
 
 class FlowRefused(ValueError):
@@ -110,18 +120,6 @@ def read_input(file: Path) -> bytes:
             return source.read(MOST_BYTES + 1)
     except OSError as error:
         raise BrokerError(Code.REQUEST_INVALID, note=f"{file}: {error.strerror}") from None
-
-
-Place = tuple[str, ...]
-_SCHEMA_FILE: Final = "flow-tool.schema.json"
-_MOST_DEFINITIONS: Final = 200
-_MOST_REFERENCES: Final = 1000
-_REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor", "$id"})
-_DATA: Final = frozenset({"$defs", "definitions", "enum", "const", "default", "examples"})
-_INSIDE: Final = frozenset((
-    "additionalProperties", "contains", "items", "prefixItems", "propertyNames", "unevaluatedItems",
-    "unevaluatedProperties",
-))  # fmt: skip
 
 
 @cache

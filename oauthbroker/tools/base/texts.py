@@ -18,6 +18,9 @@ from oauthbroker.tools.calling.context import Json, ToolContext, changeset_folde
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure
 from oauthbroker.tools.types.results import VALUE
 
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
 
 def decoded(data: bytes, *, is_cut: bool) -> str:
     """Return bytes as a text, with U+FFFD for invalid UTF-8. A last character that was cut is left out."""
@@ -46,10 +49,6 @@ def needed(given: Mapping[str, object], name: str) -> str:
         return value
     problem = "is not a text" if name in given else "is missing"
     raise ToolFailure(f"The argument {name!r} {problem}.", name="ToolArgumentsError", code=ToolCode.ARGUMENTS)
-
-
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Confined(NamedTuple):

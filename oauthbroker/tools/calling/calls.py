@@ -38,6 +38,7 @@ from oauthbroker.tools.types.results import MESSAGE, NAME, VALUE, GoesOn, Submit
 Perform = Callable[[ToolCall], Awaitable[ToolCallResult]]
 Around = Callable[[ToolCall, Perform], Awaitable[ToolCallResult]]
 Scrub = Callable[[Any], Any]
+_SHARED: Final = tuple(field.name for field in fields(StepFacts))
 
 
 async def _straight(call: ToolCall, perform: Perform) -> ToolCallResult:
@@ -213,9 +214,6 @@ def _known(call: ToolCall) -> tuple[ToolCall, ToolError | None]:
         return known, None
     problem = "name of the call is not a text" if call_id else f"id of the call is not a text of 1 to {NAME} characters"
     return known, ToolError(message=f"The {problem}.", name="ToolArgumentsError", code=ToolCode.ARGUMENTS)
-
-
-_SHARED: Final = tuple(field.name for field in fields(StepFacts))
 
 
 async def handled(call: ToolCall, tool: RegisteredTool, scope: CallScope) -> Json:

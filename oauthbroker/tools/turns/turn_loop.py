@@ -84,7 +84,7 @@ class TurnHost(Protocol):
 class TurnLoop:
     def __init__(self, *, parts: AgentParts, event: UnifiedEvent, conversation: Conversation, host: TurnHost) -> None:
         self._parts, self._event, self._conversation, self._host = parts, event, conversation, host
-        self._ids: dict[str, str] = {"agent_name": parts.name, "instance_key": event.turn.instance_key}
+        self._ids: dict[str, Any] = {"agent_name": parts.name, "instance_key": event.turn.instance_key}
         self._ids |= {"turn_id": turn_id_of(event.id), "trace_id": event.trace_id}
 
     async def run(self) -> TurnResult:

@@ -12,6 +12,16 @@ from typing import Any, Final, Literal, NamedTuple
 from oauthbroker.plugins import NotPlainJson, json_schema_validator, plain_json
 from oauthbroker.tools.types.results import VALUE
 
+SEPARATOR: Final = "__"
+SWARM_BUNDLE: Final = "swarmBundle"  # 004 12.4 names this resource with a capital letter: the one exemption
+_MOST_SHOWN: Final = 200  # characters of a name that a model made up
+_PART: Final = re.compile(r"[a-z0-9_-]{1,64}", re.ASCII)
+_SWARM_EXPORTS: Final = frozenset({"openChangeset", "commitChangeset", "discardChangeset"})
+_MOST_PROBLEMS: Final = 5
+_HIDDEN: Final = "the value"
+_REMEDY: Final = "write type: object and correct the rest: no other documents, linear regexes"
+ProblemsOf = Callable[[Mapping[str, Any]], list[str]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSource:
@@ -97,12 +107,6 @@ class Catalog:
             raise CatalogFrozen("the model was asked with this catalog: change the next step's")
 
 
-SEPARATOR: Final = "__"
-SWARM_BUNDLE: Final = "swarmBundle"  # 004 12.4 names this resource with a capital letter: the one exemption
-_MOST_SHOWN: Final = 200  # characters of a name that a model made up
-_PART: Final = re.compile(r"[a-z0-9_-]{1,64}", re.ASCII)
-
-
 class ToolName(NamedTuple):
     """A tool's name in its two parts."""
 
@@ -138,15 +142,6 @@ def is_export_name(name: str) -> bool:
 
 def _is_part(name: str) -> bool:
     return _PART.fullmatch(name) is not None and SEPARATOR not in name
-
-
-_SWARM_EXPORTS: Final = frozenset({"openChangeset", "commitChangeset", "discardChangeset"})
-
-
-_MOST_PROBLEMS: Final = 5
-_HIDDEN: Final = "the value"
-_REMEDY: Final = "write type: object and correct the rest: no other documents, linear regexes"
-ProblemsOf = Callable[[Mapping[str, Any]], list[str]]
 
 
 class SchemaRefused(ValueError):

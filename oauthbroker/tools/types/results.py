@@ -13,6 +13,15 @@ from oauthbroker.plugins import JsonLimits
 
 TRUNCATED: Final = "... (truncated)"
 Role = Literal["system", "user", "assistant", "tool"]
+VALUE: Final = JsonLimits(256 * 1024, 64, 100_000)  # the arguments or the output of a call, or a model's answer
+STATE: Final = JsonLimits(1_000_000, 64, 100_000)  # the value of an extension, or the blocks of a step
+IN_EVENT: Final = JsonLimits(48 * 1024, 32, 10_000)  # the end of work that goes on; a larger output is kept beside it
+INPUT: Final = JsonLimits(60 * 1024, 1, 1)  # the text of a request or message; the rest of 64 KiB is for its event
+MESSAGE: Final = 1000  # characters of an error's message, where a tool has no limit of its own
+SUGGESTION: Final = 8000  # characters: it may have a link
+NAME: Final = 200  # characters of an error's name or code, of a call's id, and of a handle
+READ: Final = 100_000  # characters of a foreign text
+READ_BESIDE: Final = 16_000  # characters of a text beside a message, so that an error fits what a process may answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +139,3 @@ class Message:
         calls = [ToolCall.from_json(call) for call in data.get("toolCalls", ())]
         result = ToolCallResult.from_json(data["result"]) if "result" in data else None
         return cls(id=data["id"], role=data["role"], text=data.get("text", ""), calls=calls, result=result)
-
-
-VALUE: Final = JsonLimits(256 * 1024, 64, 100_000)  # the arguments or the output of a call, or a model's answer
-STATE: Final = JsonLimits(1_000_000, 64, 100_000)  # the value of an extension, or the blocks of a step
-IN_EVENT: Final = JsonLimits(48 * 1024, 32, 10_000)  # the end of work that goes on; a larger output is kept beside it
-INPUT: Final = JsonLimits(60 * 1024, 1, 1)  # the text of a request or message; the rest of 64 KiB is for its event
-MESSAGE: Final = 1000  # characters of an error's message, where a tool has no limit of its own
-SUGGESTION: Final = 8000  # characters: it may have a link
-NAME: Final = 200  # characters of an error's name or code, of a call's id, and of a handle
-READ: Final = 100_000  # characters of a foreign text
-READ_BESIDE: Final = 16_000  # characters of a text beside a message, so that an error fits what a process may answer
