@@ -14,18 +14,10 @@ from urllib.parse import quote
 from oauthbroker import Turn
 from oauthbroker.flowtools.entities.definition import Entity, read_from
 from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, MOST_ROWS, Rows
+from oauthbroker.flowtools.running import ports
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
-from oauthbroker.flowtools.running.ports import (
-    AGENT,
-    Adapter,
-    AnswerLost,
-    ConsentNeeded,
-    Effect,
-    EffectRefused,
-    NotSent,
-    Requests,
-)
+from oauthbroker.flowtools.running.ports import Adapter, Effect, Requests
 from oauthbroker.flowtools.specification.failures import FlowFailed, json_fault
 from oauthbroker.flowtools.specification.spec import Node, has_effect, is_one, url_slots
 
@@ -85,7 +77,7 @@ def _turn(run: RunRecord) -> Turn | None:
     given = run.actor.turn if run.actor else None
     if run.actor and run.actor.repeats:
         return given
-    return given and Turn(AGENT, run.id, origin=given.origin, auth=given.auth, locale=given.locale)
+    return given and Turn(ports.AGENT, run.id, origin=given.origin, auth=given.auth, locale=given.locale)
 
 
 def adapter_of(flow: ReadyFlow, node: Node) -> Adapter:
@@ -101,7 +93,7 @@ def sent(way: Adapter | Requests, effect: Effect) -> Any:
     raises or returns something else, the effect may have happened."""
     try:
         answer = json.loads(json.dumps(way.send(effect), allow_nan=False))
-    except (NotSent, EffectRefused, AnswerLost, ConsentNeeded):
+    except (ports.NotSent, ports.EffectRefused, ports.AnswerLost, ports.ConsentNeeded):
         raise
     except Exception as error:  # noqa: BLE001  (of an adapter, which is not ours)
         word = type(error).__name__
@@ -109,7 +101,7 @@ def sent(way: Adapter | Requests, effect: Effect) -> Any:
         if json_fault(answer) is None:
             return answer
         word = "an answer that no flow takes"
-    raise AnswerLost(f"the adapter failed with {word}")
+    raise ports.AnswerLost(f"the adapter failed with {word}")
 
 
 def repeatable(flow: ReadyFlow, node: Node) -> bool:

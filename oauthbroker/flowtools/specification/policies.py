@@ -15,16 +15,8 @@ from oauthbroker.flowtools.specification.source import FlowRefused, input_files,
 from oauthbroker.plugins import ConfigProblem, SourcePlace
 
 # What a condition can read, beside `parameters`.
-FACTS: Final = Names(
-    types={
-        "rows": NUMBER,
-        "amount": NUMBER,
-        "requestsPerMinute": NUMBER,
-        "writesOutsideTransaction": NUMBER,
-        "paymentsToRollBack": NUMBER,
-        "input": DYNAMIC,
-    }
-)
+_NUMBERS: Final = ("rows", "amount", "requestsPerMinute", "writesOutsideTransaction", "paymentsToRollBack")
+FACTS: Final = Names(types=dict.fromkeys(_NUMBERS, NUMBER) | {"input": DYNAMIC})
 _NEEDS: Final = {"rowLimit": "maxRows", "budgetCheck": "maxAmount", "rateLimit": "maxRequestsPerMinute"}
 
 
