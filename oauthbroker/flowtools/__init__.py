@@ -9,9 +9,8 @@ from oauthbroker.plugins import Plugin, PluginCommand, lazily
 if TYPE_CHECKING:
     from oauthbroker.flowtools.as_tools import FlowTools
     from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
-    from oauthbroker.flowtools.entities.database import Database
+    from oauthbroker.flowtools.entities.database import Database, apply
     from oauthbroker.flowtools.entities.definition import load_entity
-    from oauthbroker.flowtools.entities.tables import apply
     from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
     from oauthbroker.flowtools.running.auditing import audit_from_threads
     from oauthbroker.flowtools.running.contract import FlowRuns
@@ -68,9 +67,8 @@ if not TYPE_CHECKING:  # with it, a type checker would accept every name
         {
             "flowtools.as_tools": {"FlowTools"},
             "flowtools.deployment.versions": {"DeployedFlow", "FlowVersions"},
-            "flowtools.entities.database": {"Database"},
             "flowtools.entities.definition": {"load_entity"},
-            "flowtools.entities.tables": {"apply"},
+            "flowtools.entities.database": {"Database", "apply"},
             "flowtools.risk.assessment": {"RiskAssessment", "assess"},
             "flowtools.running.auditing": {"audit_from_threads"},
             "flowtools.running.contract": {"FlowRuns"},

@@ -15,7 +15,7 @@ from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import ESCALATED, SUCCEEDED, UNKNOWN, WAITING
-from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.running.working import RunResult
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.plugins import on_thread

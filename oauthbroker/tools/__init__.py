@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from oauthbroker.tools.calling.registry import Registry
     from oauthbroker.tools.changesets.activation import Activation, allowed_files
     from oauthbroker.tools.changesets.changesets import Changesets, open_changesets
-    from oauthbroker.tools.changesets.differences import AllowedFiles
     from oauthbroker.tools.changesets.editor import SwarmBundleTool
+    from oauthbroker.tools.changesets.files import AllowedFiles
     from oauthbroker.tools.isolation.containment import CallLimits, Containment, detect_containment
     from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, TurnAccess
-    from oauthbroker.tools.models.port import Model, ModelAnswer, ModelRequest, ScriptedModel
+    from oauthbroker.tools.models import Model, ModelAnswer, ModelRequest, ScriptedModel
     from oauthbroker.tools.orchestration.instances import Instance, Instances
     from oauthbroker.tools.orchestration.orchestrator import Orchestrator
     from oauthbroker.tools.orchestration.plan import plans_from
@@ -86,7 +86,7 @@ if not TYPE_CHECKING:  # with it, a type checker would accept every name
             "tools.calling.calls": {"ToolCalls"},
             "tools.types.catalog": {"ToolCatalogItem"},
             "tools.changesets.activation": {"Activation", "allowed_files"},
-            "tools.changesets.differences": {"AllowedFiles"},
+            "tools.changesets.files": {"AllowedFiles"},
             "tools.changesets.changesets": {"Changesets", "open_changesets"},
             "tools.changesets.editor": {"SwarmBundleTool"},
             "tools.calling.context": {"AuthorizedToolContext", "CallScope", "ToolContext", "changeset_folders"},
@@ -96,7 +96,7 @@ if not TYPE_CHECKING:  # with it, a type checker would accept every name
             "tools.isolation.process_tool": {"LendsAccess", "ProcessTool", "TurnAccess"},
             "tools.calling.journal": {"DurableJournal"},
             "tools.bundle.loading": {"register_tools"},
-            "tools.models.port": {"Model", "ModelAnswer", "ModelRequest", "ScriptedModel"},
+            "tools.models": {"Model", "ModelAnswer", "ModelRequest", "ScriptedModel"},
             "tools.orchestration.instances": {"Instance", "Instances"},
             "tools.orchestration.orchestrator": {"Orchestrator"},
             "tools.orchestration.plan": {"plans_from"},

@@ -81,7 +81,7 @@ import json
 import os
 import signal
 
-from oauthbroker.tools.models.port import ModelAnswer
+from oauthbroker.tools.models import ModelAnswer
 from oauthbroker.tools.types.results import ToolCall
 
 

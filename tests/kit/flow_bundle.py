@@ -9,7 +9,7 @@ from typing import Any
 
 from oauthbroker.flowtools.cli.command_inputs import at_broker
 from oauthbroker.flowtools.deployment.versions import FlowVersions
-from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.running.working import RunResult
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor
 from tests.kit.flow_versions import versions_in

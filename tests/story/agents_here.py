@@ -15,7 +15,7 @@ from tests.kit.agent_bundle import FILES
 _MODEL = """\
 import json
 
-from oauthbroker.tools.models.port import ModelAnswer
+from oauthbroker.tools.models import ModelAnswer
 from oauthbroker.tools.types.results import ToolCall
 
 

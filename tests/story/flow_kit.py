@@ -12,8 +12,8 @@ from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RUN, RunRecord
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.requests import BrokerRequests
-from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.running.resuming import resuming
+from oauthbroker.flowtools.running.working import RunResult
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.plugins import PluginResources

@@ -13,7 +13,7 @@ import pytest
 from oauthbroker import Turn
 from oauthbroker.core.secret import Secret
 from oauthbroker.flowtools.running.requests import BrokerRequests
-from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.running.working import RunResult
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.model.apps import IdentityRule, Owner

@@ -194,7 +194,7 @@ async def test_an_isolated_tool_beside_the_configuration_sees_neither_it_nor_oth
     def all_shown(user: int, **given: Any) -> Any:
         return agent_mounts(user, **{**given, "hidden": []})
 
-    monkeypatch.setattr("oauthbroker.tools.isolation.containment.agent_mounts", all_shown)
+    monkeypatch.setattr("oauthbroker.tools.isolation.places.agent_mounts", all_shown)
     async with agent_world(tmp_path, files=CONTAINED, workspaces="config/workspaces") as world:
         await world.called("notes__add", {"text": "of another user"}, turn_of("thread-2"))
         others = world.workdir(instance="thread-2") / "notes"

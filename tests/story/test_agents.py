@@ -16,7 +16,7 @@ import pytest
 from oauthbroker import BrokerError, Code, Secret
 from oauthbroker.tools.orchestration.instances import Instance, Instances
 from oauthbroker.tools.orchestration.plan import plans_from
-from oauthbroker.tools.types.output_limits import INPUT
+from oauthbroker.tools.types.results import INPUT
 from tests.kit.agent_bundle import FILES, given, plan
 from tests.kit.processes import ended
 from tests.story.agent_world import SUBJECTS, AgentWorld, agent_world, turn_of

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from oauthbroker import Turn
-from oauthbroker.tools.models.port import MOST_CALLS
+from oauthbroker.tools.models import MOST_CALLS
 from oauthbroker.tools.orchestration.instances import Instance, Instances
-from oauthbroker.tools.types.output_limits import MESSAGE
+from oauthbroker.tools.types.results import MESSAGE
 from tests.kit import hostile_values
 from tests.kit.agent_bundle import FILES, plan
 from tests.kit.forms import is_long, spread
@@ -70,7 +70,7 @@ MODEL = """\
 import json
 import os
 
-from oauthbroker.tools.models.port import ModelAnswer
+from oauthbroker.tools.models import ModelAnswer
 from oauthbroker.tools.types.results import ToolCall
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from oauthbroker.tools.orchestration.instances import MOST_HISTORY
 from oauthbroker.tools.orchestration.ipc import MOST_LINE
-from oauthbroker.tools.types.output_limits import VALUE
+from oauthbroker.tools.types.results import VALUE
 from tests.kit.agent_bundle import FILES
 from tests.story.agent_world import agent_world
 
@@ -28,7 +28,7 @@ handlers = {"large": large}
 MODEL = """\
 import json
 
-from oauthbroker.tools.models.port import ModelAnswer
+from oauthbroker.tools.models import ModelAnswer
 from oauthbroker.tools.types.results import ToolCall
 
 

@@ -14,7 +14,7 @@ from subprocess import Popen
 
 import pytest
 
-from oauthbroker.tools.models.port import MOST_CALLS
+from oauthbroker.tools.models import MOST_CALLS
 from tests.kit.agent_bundle import FILES, plan
 from tests.story.agent_world import AgentWorld, agent_world
 

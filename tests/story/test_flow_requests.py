@@ -13,7 +13,7 @@ import pytest
 
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.requests import MOST_BYTES, BrokerRequests
-from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.running.working import RunResult
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.model.provider_api import ApiAccess, ApiHost

@@ -17,12 +17,12 @@ from oauthbroker import TurnAuth
 from oauthbroker.flowtools.as_tools import FlowTools, tool_name
 from oauthbroker.flowtools.deployment.versions import versions_of
 from oauthbroker.flowtools.risk.assessment import assess
-from oauthbroker.flowtools.running.overview import run_lines
+from oauthbroker.flowtools.running.approvals import run_lines
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.spec import load_tool
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from oauthbroker.tools import CallScope, Registry, ToolCall, ToolCallResult, ToolCalls, ToolContext
-from oauthbroker.tools.types.names import is_export_name
+from oauthbroker.tools.types.catalog import is_export_name
 from oauthbroker.tools.types.results import Message
 from tests.kit.flow_versions import damage
 from tests.kit.queues import until_queued

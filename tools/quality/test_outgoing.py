@@ -51,7 +51,7 @@ KNOWN = {
     "store/migration/raw_rows.py": "PostgreSQL: no HTTP, does not go through the proxy",
     "flowtools/entities/database.py": "the data of flows: SQLite or PostgreSQL",
     "flowtools/running/working.py": "the data of flows",
-    "flowtools/cli/backup_commands.py": "a file of SQLite",
+    "flowtools/cli/data_commands.py": "a file of SQLite",
     "client/async_transport.py": "the client of a tool: to its own broker",
     "client/sync_transport.py": "the client of a tool: to its own broker",
     "mcp/upstream_sessions.py": "MCP's client on a transport that injects",

@@ -133,7 +133,7 @@ def with_broker(config: Path, work: Callable[[Broker], Awaitable[T]]) -> T:
 def _ports(broker: Broker, resources: PluginResources) -> Ports:
     from oauthbroker.flowtools.running.ports import Ports
     from oauthbroker.flowtools.running.requests import BrokerRequests
-    from oauthbroker.flowtools.serving.adapters import ports_of
+    from oauthbroker.flowtools.serving.service import ports_of
 
     found = [ports_of(each, broker) for each in resources.resources]
     return found[0] if found else Ports(requests=BrokerRequests(broker))

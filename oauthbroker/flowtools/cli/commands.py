@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.cli.backup_commands import backup, restore
 from oauthbroker.flowtools.cli.command_inputs import Policies
+from oauthbroker.flowtools.cli.data_commands import backup, restore, secret
 from oauthbroker.flowtools.cli.deploying_commands import (
     AsJson,
     acknowledge,
@@ -25,14 +25,12 @@ from oauthbroker.flowtools.cli.deploying_commands import (
     withdraw,
 )
 from oauthbroker.flowtools.cli.running_commands import approve, cancel, decline, plan, retry, run, runs
-from oauthbroker.flowtools.cli.secret_commands import secret
 from oauthbroker.flowtools.deployment.versions import route_problem, same_route, same_secret, secret_problem
 from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
 from oauthbroker.flowtools.risk.drawing import draw
 from oauthbroker.flowtools.risk.rules import findings
 from oauthbroker.flowtools.specification.policies import input_policies
-from oauthbroker.flowtools.specification.shapes import published_schema
-from oauthbroker.flowtools.specification.source import FlowRefused, input_files, read_input
+from oauthbroker.flowtools.specification.source import FlowRefused, input_files, published_schema, read_input
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, refuse_changed
 from oauthbroker.plugins import two_sentences
 

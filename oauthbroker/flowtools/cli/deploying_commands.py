@@ -26,9 +26,8 @@ from oauthbroker.flowtools.cli.command_inputs import (
     at_broker,
 )
 from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
-from oauthbroker.flowtools.risk.acknowledgements import finding_key
 from oauthbroker.flowtools.risk.assessment import assess
-from oauthbroker.flowtools.risk.records import Entry
+from oauthbroker.flowtools.risk.records import Entry, finding_key
 from oauthbroker.flowtools.risk.rules import FlowFinding
 from oauthbroker.flowtools.specification.policies import Policy, input_policies
 from oauthbroker.flowtools.specification.source import FlowRefused, read_input

@@ -26,16 +26,16 @@ from oauthbroker.flowtools.cli.command_inputs import (
     opened,
 )
 from oauthbroker.flowtools.cli.deploying_commands import AsJson, By, account, problems_printed, refusals_printed, say
-from oauthbroker.flowtools.risk.acknowledgements import person
+from oauthbroker.flowtools.risk.records import person
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.source import MOST_BYTES, read_input
 from oauthbroker.plugins import decode_json, harmless_text
 
 if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.definition import Entity
-    from oauthbroker.flowtools.running.overview import RunLine
+    from oauthbroker.flowtools.running.approvals import RunLine
     from oauthbroker.flowtools.running.ports import Ports
-    from oauthbroker.flowtools.running.result import RunResult
+    from oauthbroker.flowtools.running.working import RunResult
 
 _Decision = Literal["approve", "decline", "retry", "cancel"]
 _ASK_A_PERSON: Final = 75  # EX_TEMPFAIL of sysexits.h
@@ -62,7 +62,7 @@ def run(  # noqa: PLR0913  (options)
     as_json: AsJson = False,
 ) -> None:
     """Run a deployed tool once. Status 1: it did not succeed. Status 75: a user has to consent first."""
-    from oauthbroker.flowtools.entities import tables
+    from oauthbroker.flowtools.entities.database import apply as apply_changes
     from oauthbroker.flowtools.running.contract import FlowRuns
 
     subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject}
@@ -77,7 +77,7 @@ def run(  # noqa: PLR0913  (options)
             deployed = here.versions.deployed(name)
             there = opened(here.database, absent="made" if apply else "refused")
             if apply:
-                tables.apply(there, found)
+                apply_changes(there, found)
             runs = FlowRuns(there, found, ports, audit=here.audit)
             flow = runs.ready(deployed.tool, deployed.policies)
             flow = replace(flow, withdrawn=deployed.withdrawn is not None)
@@ -99,15 +99,15 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List runs, the newest first, or show the steps of one. It shows no input and no result."""
-    from oauthbroker.flowtools.running import journal, overview
+    from oauthbroker.flowtools.running import approvals, journal
 
     if state and state not in journal.STATES:
         raise BrokerError(Code.REQUEST_INVALID, note=f"no state of runs; --state is one of {', '.join(journal.STATES)}")
     where: dict[str, Any] = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
     with refusals_printed(), opened(database_url(database, config)).transaction() as connection:
         there = journal.exist(connection)
-        rows = [_row(each) for each in overview.run_lines(connection, limit=limit, **where)] if there else []
-        detail = overview.run_detail(connection, run_id) if run_id and rows else None
+        rows = [_row(each) for each in approvals.run_lines(connection, limit=limit, **where)] if there else []
+        detail = approvals.run_detail(connection, run_id) if run_id and rows else None
     if run_id and not rows:
         raise BrokerError(Code.NOT_FOUND, note="no run with this id")
     if detail is not None:
@@ -196,7 +196,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show how the tables would change to fit the entities, and change nothing. Status 1: data would be lost."""
-    from oauthbroker.flowtools.entities import tables
+    from oauthbroker.flowtools.entities import database as tables
     from oauthbroker.flowtools.entities.definition import entities_in
 
     with problems_printed(as_json=as_json), refusals_printed():

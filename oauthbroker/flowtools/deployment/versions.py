@@ -11,9 +11,9 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.risk.acknowledgements import Acknowledgements, person, refuse_undeployable
+from oauthbroker.flowtools.risk import records
 from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
-from oauthbroker.flowtools.risk.records import ACTIVATIONS, DAMAGED, VERSIONS, WITHDRAWALS, Entry, FlowRecords
+from oauthbroker.flowtools.risk.records import Entry
 from oauthbroker.flowtools.specification.policies import Policy, load_policy
 from oauthbroker.flowtools.specification.source import FlowRefused, refusal_at
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, policy_names, refuse_changed
@@ -47,8 +47,8 @@ class FlowVersions:
     loop of the broker, and call its methods from threads: they block. Those that write wait for one another."""
 
     def __init__(self, state: PluginState, clock: Clock) -> None:
-        self._records, self._clock = FlowRecords(state), clock
-        self.acknowledgements = Acknowledgements(self._records, clock)
+        self._records, self._clock = records.FlowRecords(state), clock
+        self.acknowledgements = records.Acknowledgements(self._records, clock)
 
     def deploy(
         self, raw: bytes, file: str, *, by: str, policies: Iterable[Policy] = (), before: Callable[[], None] = _nothing
@@ -58,8 +58,8 @@ class FlowVersions:
         that are not acknowledged, and a version that is there with other bytes."""
         tool, given = load_tool(raw, file), list(policies)
         assessment = assess(tool, given)
-        refuse_undeployable(tool, assessment)
-        by, named = person(by), {name for _, name in policy_names(tool)}
+        records.refuse_undeployable(tool, assessment)
+        by, named = records.person(by), {name for _, name in policy_names(tool)}
         text = {
             "yaml": file.endswith((".yaml", ".yml")),
             "specification": raw.decode(),
@@ -70,25 +70,25 @@ class FlowVersions:
             is_first = self.serving(tool.name) is None
             if is_first:
                 self._refuse_clash(tool)
-            there = self._records.of_version(tool.name, VERSIONS, tool.version)
+            there = self._records.of_version(tool.name, records.VERSIONS, tool.version)
             if not there:
                 self.acknowledgements.refuse_missing(tool, assessment)
                 before()
                 entry = {"digest": tool.source.digest, "text": self._records.keep(text)}
-                self._add(tool.name, VERSIONS, tool.version, by, **entry)
+                self._add(tool.name, records.VERSIONS, tool.version, by, **entry)
             # the first entry counts, also if a command whose lease was lost has written meanwhile
             self._refuse_other(tool, text["policies"])
             if is_first:
                 if there:  # a command was killed between the two records
                     before()
-                self._add(tool.name, ACTIVATIONS, tool.version, by)
+                self._add(tool.name, records.ACTIVATIONS, tool.version, by)
 
         self._records.alone(write)
         return self.deployed(f"{tool.name}@{tool.version}")
 
     def activate(self, name: str, version: int, *, by: str, before: Callable[[], None] = _nothing) -> DeployedFlow:
         """Let a deployed version serve. `before` is as in `deploy`. Raises BrokerError, also for a withdrawn one."""
-        by = person(by)
+        by = records.person(by)
 
         def write() -> DeployedFlow:
             flow = self.deployed(f"{name}@{version}")
@@ -98,7 +98,7 @@ class FlowVersions:
             if self.serving(name) != version:
                 self._refuse_clash(flow.tool)
                 before()
-                self._add(name, ACTIVATIONS, version, by)
+                self._add(name, records.ACTIVATIONS, version, by)
             return flow
 
         return self._records.alone(write)
@@ -116,7 +116,7 @@ class FlowVersions:
         """Permanently stop new calls to a version; its runs go on. Idempotent: the first entry stays, and is returned.
         One that serves is refused, unless `serving`: then none does. One whose text is damaged can be withdrawn.
         `before` is as in `deploy`. Raises BrokerError if it is not deployed or serves."""
-        by = person(by)
+        by = records.person(by)
         if len(why) > _LONGEST_REASON or not why.isprintable():
             note = f"a reason has at most {_LONGEST_REASON} printable characters"
             raise BrokerError(Code.REQUEST_INVALID, note=note)
@@ -129,14 +129,14 @@ class FlowVersions:
                 note = f"{name}@{version} serves; activate another version, or write --serving to let none serve"
                 raise BrokerError(Code.REQUEST_INVALID, note=note)
             before()
-            self._add(name, WITHDRAWALS, version, by, why=why)
+            self._add(name, records.WITHDRAWALS, version, by, why=why)
 
         self._records.alone(write)
         return self.withdrawn(name, version) or {}
 
     def withdrawn(self, name: str, version: int) -> Entry | None:
         """Return the entry of a version's withdrawal (by, why, at); None without one."""
-        return self._records.of_version(name, WITHDRAWALS, version)
+        return self._records.of_version(name, records.WITHDRAWALS, version)
 
     def deployed(self, reference: str) -> DeployedFlow:
         """Return the version `NAME@VERSION`, or with `NAME` the one that serves, assessed again. Raises BrokerError if
@@ -164,11 +164,11 @@ class FlowVersions:
 
     def numbers(self, name: str) -> list[int]:
         """Return the deployed versions of a tool, ascending."""
-        return sorted(each["version"] for each in self._records.of(name, VERSIONS))
+        return sorted(each["version"] for each in self._records.of(name, records.VERSIONS))
 
     def serving(self, name: str) -> int | None:
         """Return the version of a tool that serves; None if it has none."""
-        activated = self._records.of(name, ACTIVATIONS)
+        activated = self._records.of(name, records.ACTIVATIONS)
         return int(activated[-1]["version"]) if activated else None
 
     def _add(self, name: str, kind: str, version: int, by: str, **more: Any) -> None:
@@ -196,21 +196,21 @@ class FlowVersions:
                 raise FlowRefused([secret_problem(tool, known.tool)])
 
     def _refuse_other(self, tool: FlowTool, own: Any) -> None:
-        there = self._records.of_version(tool.name, VERSIONS, tool.version) or {}
+        there = self._records.of_version(tool.name, records.VERSIONS, tool.version) or {}
         refuse_changed(tool, there["digest"])
         if self._records.text(there["text"], f"{tool.name}@{tool.version}")["policies"] != own:
             hint = f"write version {tool.version + 1}, or deploy it with the policies of before"
             raise FlowRefused([tool.source.problem(("policies",), "this version exists with other policies", hint)])
 
     def _load(self, name: str, number: int) -> DeployedFlow:
-        entry, where = self._records.of_version(name, VERSIONS, number) or {}, f"{name}@{number}"
+        entry, where = self._records.of_version(name, records.VERSIONS, number) or {}, f"{name}@{number}"
         text = self._records.text(entry["text"], where)
         tool = load_tool(text["specification"].encode(), f"{where}.{'yaml' if text['yaml'] else 'json'}")
         if (tool.name, tool.version, tool.source.digest) != (name, number, entry["digest"]):
-            raise refusal_at(where, *DAMAGED)
+            raise refusal_at(where, *records.DAMAGED)
         policies = tuple(load_policy(json.dumps(each).encode(), where) for each in text["policies"])
         assessment = assess(tool, policies)
-        refuse_undeployable(tool, assessment)
+        records.refuse_undeployable(tool, assessment)
         self.acknowledgements.refuse_missing(tool, assessment)
         return DeployedFlow(
             tool=tool,

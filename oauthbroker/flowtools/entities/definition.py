@@ -14,8 +14,14 @@ from pydantic import Field, TypeAdapter
 from oauthbroker import BrokerError
 from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
 from oauthbroker.flowtools.specification.expressions import NUMBER, TEXT, TRUTH, Expression, Names, Scope
-from oauthbroker.flowtools.specification.shapes import shape_problems
-from oauthbroker.flowtools.specification.source import FlowRefused, Keys, input_files, read_input, read_source
+from oauthbroker.flowtools.specification.source import (
+    FlowRefused,
+    Keys,
+    input_files,
+    read_input,
+    read_source,
+    shape_problems,
+)
 from oauthbroker.flowtools.specification.spec import RESERVED, lower_camel
 from oauthbroker.plugins import json_schema_validator
 

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, false, insert, select, true, update
 
+from oauthbroker.flowtools.entities.database import table_of
 from oauthbroker.flowtools.entities.definition import Entity, Parts, validator_of
-from oauthbroker.flowtools.entities.tables import table_of
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed
-from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
-from oauthbroker.flowtools.specification.json_faults import scalar_fault
+from oauthbroker.flowtools.specification.failures import Actor, FlowFailed, scalar_fault
 from oauthbroker.flowtools.specification.spec import lower_camel
 
 MOST_ROWS: Final = 1000  # of one read or write without a limit of its own

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from oauthbroker.flowtools.risk.graph import graph_of, order, paths
-from oauthbroker.flowtools.risk.rules import RED, WRAPPERS, YELLOW, FlowFinding, concurrency_of, findings, risk_of
+from oauthbroker.flowtools.risk import rules
+from oauthbroker.flowtools.risk.rules import FlowFinding, graph_of, order, paths
 from oauthbroker.flowtools.specification.expression_text import ExpressionRefused, folded
 from oauthbroker.flowtools.specification.expressions import (
     DYNAMIC,
@@ -50,24 +50,24 @@ class RiskAssessment:
     @property
     def deployable(self) -> str:
         """Return `no`, `acknowledge` for a yellow tool, or `yes`."""
-        if self.problems or self.risk == RED:
+        if self.problems or self.risk == rules.RED:
             return "no"
-        return "acknowledge" if self.risk == YELLOW else "yes"
+        return "acknowledge" if self.risk == rules.YELLOW else "yes"
 
 
 def assess(tool: FlowTool, policies: Iterable[Policy] = ()) -> RiskAssessment:
     """Assess a tool. Pure: no clock, no network, no file."""
-    found = findings(tool)
+    found = rules.findings(tool)
     known = policies_by_name(policies)
     problems = list(_unknown_policies(tool, known))
-    checked: dict[Keys, Expression] = {}
+    expressions = _Expressions(tool)
     if sum(1 for node in tool.nodes.values() for _ in _texts(node)) > MOST_EXPRESSIONS:
         hint = "split the tool"
         problems.append(tool.source.problem(("flow", "nodes"), f"more than {MOST_EXPRESSIONS} expressions", hint))
     else:
-        problems += _check_expressions(tool, checked)
-    risk = risk_of(found)
-    notes = [*_idle(tool), *_may_be_null(tool, checked.values())]
+        problems += expressions.problems()
+    risk = rules.risk_of(found)
+    notes = [*_idle(tool), *_may_be_null(tool, expressions.checked.values())]
     if tool.written_risk not in {None, risk}:
         notes.append(f"riskLevel is written as {tool.written_risk}; the risk is {risk}")
     return RiskAssessment(
@@ -75,8 +75,8 @@ def assess(tool: FlowTool, policies: Iterable[Policy] = ()) -> RiskAssessment:
         findings=tuple(found),
         problems=tuple(problems),
         notes=tuple(notes),
-        concurrency=concurrency_of(tool),
-        expressions=checked,
+        concurrency=rules.concurrency_of(tool),
+        expressions=expressions.checked,
     )
 
 
@@ -87,42 +87,51 @@ def _unknown_policies(tool: FlowTool, known: Mapping[str, Policy]) -> Iterator[C
             yield tool.source.problem(path, "an unknown policy", hint)
 
 
-def _check_expressions(tool: FlowTool, checked: dict[Keys, Expression]) -> Iterator[ConfigProblem]:
-    """Check each expression against the names that every path to its node binds."""
-    graph, source = graph_of(tool), tool.source
-    given = names_of_schema(tool.input, "input")
-    if tool.idempotency_key is not None:
-        known = given | Names(types={"caller.id": TEXT})
-        yield from _checked(tool, ("idempotencyKey",), tool.idempotency_key, Scope(known), TEXT, checked, (), known)
-    entities = {lower_camel(name) for node in tool.nodes.values() if (name := read_name(node))}
-    for node in tool.nodes.values():
-        if folded(node.id) in entities and lower_camel(read_name(node)) != node.id:
-            hint = "rename the node: a read binds its entity by this name"
-            yield source.problem((*node.path, "id"), "the name of an entity that the flow reads", hint)
-    binds: dict[str, Names] = {}
-    scopes: dict[tuple[object, ...], Scope] = {}
-    reached = paths([tool.start], graph.after) if tool.start in tool.nodes else ()
-    for name in order(graph):
-        if name not in reached:
-            continue  # rule 6 has said so
-        node = graph.nodes[name]
-        bound = _common([binds[each] for each in graph.before[name] if each in binds])
-        texts = list(_texts(node))
-        result = DYNAMIC
-        if texts:
-            unbound = {*tool.nodes, *entities} - bound.types.keys()
-            known = given | bound
-            used = known.used_in(text for _, text, _ in texts)
-            key = (*sorted(used.types.items()), used.optional)
-            if key not in scopes:  # a scope costs milliseconds, and nodes often read the same names
-                scopes[key] = Scope(used, [each for each in tool.nodes if "-" in each])
-            scope = scopes[key]
-            for path, text, wanted in texts:
-                full = (*node.path, *path)
-                yield from _checked(tool, full, text, scope, wanted, checked, unbound, known)
-                if node.type == "transform" and full in checked:
-                    result = checked[full].type
-        binds[name] = bound | _bound_by(node, result)
+class _Expressions:
+    """The expressions of a tool, `checked` against the names that every path to their node binds."""
+
+    def __init__(self, tool: FlowTool) -> None:
+        self._tool, self._given = tool, names_of_schema(tool.input, "input")
+        self._entities = {lower_camel(name) for node in tool.nodes.values() if (name := read_name(node))}
+        self.checked: dict[Keys, Expression] = {}
+
+    def problems(self) -> Iterator[ConfigProblem]:
+        """Check the expressions, and yield their problems."""
+        tool, graph = self._tool, graph_of(self._tool)
+        if tool.idempotency_key is not None:
+            known = self._given | Names(types={"caller.id": TEXT})
+            yield from self._check([(("idempotencyKey",), tool.idempotency_key, TEXT)], Scope(known), known, ())
+        for node in tool.nodes.values():
+            if folded(node.id) in self._entities and lower_camel(read_name(node)) != node.id:
+                hint = "rename the node: a read binds its entity by this name"
+                yield tool.source.problem((*node.path, "id"), "the name of an entity that the flow reads", hint)
+        binds: dict[str, Names] = {}
+        scopes: dict[tuple[object, ...], Scope] = {}
+        reached = paths([tool.start], graph.after) if tool.start in tool.nodes else ()
+        for name in (name for name in order(graph) if name in reached):  # rule 6 has named the others
+            node, result = graph.nodes[name], DYNAMIC
+            bound = _common([binds[each] for each in graph.before[name] if each in binds])
+            if texts := list(_texts(node)):
+                known = self._given | bound
+                used = known.used_in(text for _, text, _ in texts)
+                key = (*sorted(used.types.items()), used.optional)
+                if key not in scopes:  # a scope costs milliseconds, and nodes often read the same names
+                    scopes[key] = Scope(used, [each for each in tool.nodes if "-" in each])
+                yield from self._check(texts, scopes[key], known, {*tool.nodes, *self._entities} - bound.types.keys())
+                if node.type == "transform" and texts[0][0] in self.checked:
+                    result = self.checked[texts[0][0]].type
+            binds[name] = bound | _bound_by(node, result)
+
+    def _check(
+        self, texts: Iterable[tuple[Keys, str, str]], scope: Scope, known: Names, unbound: Collection[str]
+    ) -> Iterator[ConfigProblem]:
+        for path, text, wanted in texts:
+            try:
+                self.checked[path] = scope.compile(text, wanted)
+            except ExpressionRefused as error:
+                name = error.unknown.partition(".")[0]
+                hint = error.hint if name in {"", "input"} else _bind(name, self._tool, unbound, known)
+                yield self._tool.source.problem(path, f"{error.what} (character {error.column})", hint)
 
 
 def _idle(tool: FlowTool) -> Iterator[str]:
@@ -130,10 +139,10 @@ def _idle(tool: FlowTool) -> Iterator[str]:
     after = {edge.source: tool.nodes[edge.target] for edge in tool.edges}
     for node in tool.nodes.values():
         seen, there = set[str](), node
-        while there.type in WRAPPERS and there.id in after and there.id not in seen:
+        while there.type in rules.WRAPPERS and there.id in after and there.id not in seen:
             seen.add(there.id)
             there = after[there.id]
-        if node.type in WRAPPERS and there.type not in EXTERNAL:
+        if node.type in rules.WRAPPERS and there.type not in EXTERNAL:
             yield f"{node.id}: a {node.type} node has no effect here; put it directly before an external node"
 
 
@@ -177,37 +186,19 @@ def _common(all_bound: list[Names]) -> Names:
 
 
 def _texts(node: Node) -> Iterator[tuple[Keys, str, str]]:
-    """Yield (path in the node, text, wanted type) of each expression of a node."""
-    config = node.config
+    """Yield (path in the document, text, wanted type) of each expression of a node."""
+    config, place = node.config, (*node.path, "config")
     if isinstance(config.get("expression"), str):
-        yield ("config", "expression"), config["expression"], _WANTED.get(node.type, "")
+        yield (*place, "expression"), config["expression"], _WANTED.get(node.type, "")
     for member in ("filter", "fields", "path", "query"):
         for key, text in config.get(member, {}).items():
-            yield ("config", member, key), text, ""
+            yield (*place, member, key), text, ""
     for member in ("to", "subject", "body") if node.type in EXTERNAL else ():
         written = config.get(member)
         if isinstance(written, str):
-            yield ("config", member), written, TEXT
+            yield (*place, member), written, TEXT
         for key, text in written.items() if isinstance(written, dict) else ():
-            yield ("config", member, key), text, ""
-
-
-def _checked(
-    tool: FlowTool,
-    path: Keys,
-    text: str,
-    scope: Scope,
-    wanted: str,
-    checked: dict[Keys, Expression],
-    unbound: Collection[str],
-    known: Names,
-) -> Iterator[ConfigProblem]:
-    try:
-        checked[path] = scope.compile(text, wanted)
-    except ExpressionRefused as error:
-        name = error.unknown.partition(".")[0]
-        hint = error.hint if name in {"", "input"} else _bind(name, tool, unbound, known)
-        yield tool.source.problem(path, f"{error.what} (character {error.column})", hint)
+            yield (*place, member, key), text, ""
 
 
 def _bind(name: str, tool: FlowTool, unbound: Collection[str], known: Names) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Final
 
-from oauthbroker.flowtools.risk.graph import Graph, graph_of, order, paths
-from oauthbroker.flowtools.risk.rules import GREEN, RISKS, FlowFinding
+from oauthbroker.flowtools.risk.rules import GREEN, RISKS, FlowFinding, Graph, graph_of, order, paths
 from oauthbroker.flowtools.specification.spec import FlowTool
 from oauthbroker.plugins import two_sentences
 

@@ -1,12 +1,15 @@
-"""The graph rules 1 to 6, and the risk rules. Each finding has a risk, a path that shows it, and a suggestion."""
+"""The graph of a flow, the graph rules 1 to 6, and the risk rules. Each finding has a risk, a path that shows it, and a
+suggestion. Every function takes graphs of any shape, cycles included."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from typing import Final, Generic, TypeVar
 
-from oauthbroker.flowtools.risk.graph import Graph, Path, Ways, cycle, graph_of, paths, walk
 from oauthbroker.flowtools.specification.spec import EXTERNAL, FlowTool, Node, has_effect
 
 GREEN, YELLOW, RED = "green", "yellow", "red"
@@ -14,6 +17,8 @@ RISKS: Final = (GREEN, YELLOW, RED)
 MANY_ROWS: Final = 100
 WRAPPERS: Final = frozenset({"retry", "timeout"})
 _EXISTING_ROWS: Final = frozenset({"update", "transition", "softDelete", "delete"})
+Place = TypeVar("Place", bound=Hashable)
+Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +92,15 @@ def _dead_ends(graph: Graph, tool: FlowTool, reached: Ways[str]) -> Iterator[Flo
                 yield _at("3", RED, reached.to(name), f"the outcome {label} reaches no terminal node", hint)
 
 
-def leaves_open(node: Node, is_open: bool) -> bool:  # noqa: FBT001  (a state)
-    return node.operation != "commit" if node.type == "transaction" else is_open
-
-
 def _transactions(graph: Graph) -> Iterator[FlowFinding]:
     """Rule 4 and its neighbours: in which states of the transaction do paths reach each node?"""
-    states = walk((graph.start, False), graph.after, lambda name, now: leaves_open(graph.nodes[name], now))
+
+    def onward(here: tuple[str, bool]) -> list[tuple[str, bool]]:
+        node, is_open = graph.nodes[here[0]], here[1]
+        then = node.operation != "commit" if node.type == "transaction" else is_open
+        return [(following, then) for following in graph.after[node.id]]
+
+    states = search([(graph.start, False)], onward)
     for pair in states:
         node, is_open, way = graph.nodes[pair[0]], pair[1], tuple(name for name, _ in states.to(pair))
         if node.type == "write" and not is_open:
@@ -174,3 +181,80 @@ def _of_node(node: Node, tool: FlowTool) -> Iterator[tuple[str, str, str, str]]:
     elif node.operation in _EXISTING_ROWS and not by_id and (limit is None or limit > MANY_ROWS):
         hint = f"write a limit of at most {MANY_ROWS}, or filter by id alone"
         yield "many-rows", YELLOW, f"a write that may touch more than {MANY_ROWS} rows", hint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """Nodes by id, and who follows and precedes each of them."""
+
+    nodes: Mapping[str, Node]
+    start: str
+    after: Mapping[str, Sequence[str]] = field(repr=False)
+    before: Mapping[str, Sequence[str]] = field(repr=False)
+
+
+def graph_of(tool: FlowTool) -> Graph:
+    after: dict[str, list[str]] = {name: [] for name in tool.nodes}
+    before: dict[str, list[str]] = {name: [] for name in tool.nodes}
+    for edge in tool.edges:
+        after[edge.source].append(edge.target)
+        before[edge.target].append(edge.source)
+    return Graph(nodes=tool.nodes, start=tool.start, after=after, before=before)
+
+
+def cycle(graph: Graph) -> Path:
+    """Return a cycle, first node last too; empty if there is none."""
+    try:
+        TopologicalSorter(graph.before).prepare()
+    except CycleError as error:
+        return tuple(error.args[1])
+    return ()
+
+
+def order(graph: Graph) -> list[str]:
+    """Return the nodes so that each comes after those before it. Cycles and the nodes behind them are left out."""
+    sorter, found = TopologicalSorter(graph.before), list[str]()
+    with suppress(CycleError):  # the sorter goes on as far as the cycles let it
+        sorter.prepare()
+    while ready := sorter.get_ready():
+        found += ready
+        sorter.done(*ready)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ways(Generic[Place]):
+    """The places that were reached, and a shortest way to each of them."""
+
+    came: Mapping[Place, Place | None]
+
+    def __contains__(self, place: Place) -> bool:
+        return place in self.came
+
+    def __iter__(self) -> Iterator[Place]:
+        return iter(self.came)
+
+    def to(self, place: Place) -> tuple[Place, ...]:
+        """Return the way, both ends included."""
+        way = [place]
+        while (above := self.came[way[-1]]) is not None:
+            way.append(above)
+        return tuple(reversed(way))
+
+
+def paths(starts: Iterable[str], neighbours: Mapping[str, Sequence[str]]) -> Ways[str]:
+    """Return the nodes that any of `starts` reaches, itself included."""
+    return search(starts, lambda name: neighbours[name])
+
+
+def search(starts: Iterable[Place], onward: Callable[[Place], Iterable[Place]]) -> Ways[Place]:
+    """Return the places that any of `starts` reaches, itself included, in time linear in places and steps."""
+    came: dict[Place, Place | None] = dict.fromkeys(starts)
+    waiting = deque(came)
+    while waiting:
+        here = waiting.popleft()
+        for following in onward(here):
+            if following not in came:
+                came[following] = here
+                waiting.append(following)
+    return Ways(came)

@@ -1,19 +1,22 @@
-"""A person's decisions about a run. Each is made once, and none lets the caller's own run go on."""
+"""What operators see of runs and their steps, and their decisions about them. No query reads an input, an output, a
+step's value or a key. A decision is made once, and none lets the caller's own run go on."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Column, Connection, Double, Table, Text
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.running import journal, lifecycle
+from oauthbroker.flowtools.running import journal
 from oauthbroker.flowtools.running.auditing import RunDecided, of_run
-from oauthbroker.flowtools.running.journal import RunRecord
+from oauthbroker.flowtools.running.journal import RUN, STEP, RunRecord, notes_of
+from oauthbroker.flowtools.running.lifecycle import Lifecycle
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.plugins import PluginAudit
 
@@ -26,6 +29,7 @@ DECISION = Table(
     Column("by", Text),
     Column("at", Double),
 )
+_SHOWN: Final = ("id", "tool", "version", "state", "code", "message", "notes", "caller", "started", "ended")
 
 
 def ask(connection: Connection, run: str, policy: str) -> None:
@@ -50,31 +54,31 @@ def approve(database: Database, run: str, *, by: str, account: str, audit: Plugi
     """Let a run pass the policy that has stopped it; another one may stop it again. It goes on in a process that
     resumes runs, or with the repeated call. `by` is the name that the person gives, and `account` that of the login.
     Raises ValueError, also for the run's own caller, and BrokerError if the audit log takes no entry."""
-    with _opened(database, run) as (connection, found, now):
+    with _opened(database, run, audit) as (ways, found):
         stopped = _stopped(found)
         if {_folded(by), _folded(account)} & _names_of(stopped.actor):
             raise ValueError("its own caller cannot approve a run")
-        _write(connection, stopped, APPROVED, by=by, account=account, now=now, audit=audit)
-        lifecycle.approve(connection, stopped, now)
+        _write(ways, stopped, APPROVED, by=by, account=account)
+        ways.approve(stopped)
 
 
 def decline(database: Database, run: str, *, by: str, account: str, audit: PluginAudit, why: str = "") -> None:
     """End a run that a policy has stopped. Its commits stay, and its charges are refunded. Raises ValueError."""
     failure = FlowFailed("declined", f"a person has declined it{': ' + why if why else ''}")
-    with _opened(database, run) as (connection, found, now):
+    with _opened(database, run, audit) as (ways, found):
         stopped = _stopped(found)
-        _write(connection, stopped, DECLINED, by=by, account=account, now=now, audit=audit)
-        lifecycle.stop(connection, stopped, failure, now, audit=audit)
+        _write(ways, stopped, DECLINED, by=by, account=account)
+        ways.stop(stopped, failure)
 
 
 def cancel(database: Database, run: str, *, by: str, account: str, audit: PluginAudit) -> str:
     """Cancel a run that has not ended, and return its state. One on which a process works ends at its next step; one
     that owes something ends when that is undone. Raises ValueError for a run that has ended."""
-    with _opened(database, run) as (connection, found, now):
+    with _opened(database, run, audit) as (ways, found):
         if found is None or found.due is None:
             raise ValueError("no run with this id that has not ended")
         audit(RunDecided(**of_run(found), decision="cancelled", actor=account, by=by))
-        return lifecycle.cancel(connection, found, _person(by, account), now, audit=audit).state
+        return ways.cancel(found, _person(by, account)).state
 
 
 def retry(
@@ -82,10 +86,10 @@ def retry(
 ) -> None:
     """Let a run go on that ended without success. `happened` is what the person has found out about an effect whose
     answer was lost. Raises ValueError for a run that cannot be."""
-    with _opened(database, run) as (connection, found, now):
+    with _opened(database, run, audit) as (ways, found):
         if found is None:
             raise ValueError("no run with this id")
-        lifecycle.retry(connection, found, now, happened=happened)
+        ways.retry(found, happened=happened)
         audit(RunDecided(**of_run(found), decision="retried", actor=account, by=by))
 
 
@@ -95,21 +99,18 @@ def _stopped(run: RunRecord | None) -> RunRecord:
     return run
 
 
-def _write(
-    connection: Connection, run: RunRecord, decision: str, *, by: str, account: str, now: float, audit: PluginAudit
-) -> None:
+def _write(ways: Lifecycle, run: RunRecord, decision: str, *, by: str, account: str) -> None:
     """Write a decision to the audit log, and to the database."""
-    audit(RunDecided(**of_run(run), decision=decision, actor=account, by=by))
+    ways.audit(RunDecided(**of_run(run), decision=decision, actor=account, by=by))
     waiting = sa.update(DECISION).where(DECISION.c.run == run.id, DECISION.c.decision == ASKED)
-    connection.execute(waiting.values(decision=decision, by=_person(by, account), at=now))
+    ways.connection.execute(waiting.values(decision=decision, by=_person(by, account), at=ways.now))
 
 
 @contextmanager
-def _opened(database: Database, run: str) -> Iterator[tuple[Connection, RunRecord | None, float]]:
-    with database.transaction() as connection:
-        now = database.now(connection)
-        journal.prepare(connection)
-        yield connection, journal.find_run(connection, id=run), now
+def _opened(database: Database, run: str, audit: PluginAudit) -> Iterator[tuple[Lifecycle, RunRecord | None]]:
+    with Lifecycle.opened(database, audit) as ways:
+        journal.prepare(ways.connection)
+        yield ways, journal.find_run(ways.connection, id=run)
 
 
 def _person(by: str, account: str) -> str:
@@ -126,3 +127,51 @@ def _names_of(actor: Actor | None) -> set[str]:
 
 def _folded(name: str) -> str:
     return unicodedata.normalize("NFKC", name).strip().casefold()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine:
+    """A run. `seconds` is the time from its start to its end; None before the end."""
+
+    id: str
+    tool: str
+    version: int
+    state: str
+    code: str | None
+    message: str | None
+    notes: tuple[str, ...]
+    caller: str | None
+    started: float
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDetail:
+    """A run, its steps (node, state, attempts, rows), and decisions about it (policy, decision, by, at)."""
+
+    line: RunLine
+    steps: Sequence[Any]
+    decisions: Sequence[Any]
+
+
+def run_lines(connection: Connection, *, limit: int, offset: int = 0, **where: Any) -> list[RunLine]:
+    """Return runs, the newest first."""
+    wanted = sa.select(*(RUN.c[name] for name in _SHOWN)).filter_by(**where)
+    found = connection.execute(wanted.order_by(RUN.c.started.desc(), RUN.c.id).limit(limit).offset(offset))
+    return [_line(row) for row in found]
+
+
+def run_detail(connection: Connection, run: str) -> RunDetail | None:
+    """Return one run; None if there is none."""
+    found = run_lines(connection, limit=1, id=run)
+    if not found:
+        return None
+    steps = sa.select(STEP.c.node, STEP.c.state, STEP.c.attempts, STEP.c.rows).where(STEP.c.run == run)
+    made = decisions(connection, run)
+    return RunDetail(line=found[0], steps=connection.execute(steps).all(), decisions=made)
+
+
+def _line(row: Any) -> RunLine:
+    shown = {name: getattr(row, name) for name in ("id", "tool", "version", "state", "code", "message", "started")}
+    seconds = None if row.ended is None else max(0.0, row.ended - row.started)
+    return RunLine(**shown, notes=notes_of(row.notes), caller=row.caller, seconds=seconds)

@@ -4,11 +4,12 @@ output, a key or a secret. Those of a run name it; its `FlowCalled` says who cal
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
+from typing import Any, Final, TypeVar
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.checks import who
-from oauthbroker.flowtools.running.event_loop import on_loop
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.spec import Node
@@ -16,6 +17,7 @@ from oauthbroker.plugins import PluginAudit, PluginAuditEntry
 
 PROGRAMS: Final = ("key:", "service:")  # ids of API keys and services, not of persons
 _SECONDS: Final = 30.0  # the longest wait for the event loop
+T = TypeVar("T")
 
 
 class FlowCalled(PluginAuditEntry, plugin="flowtools"):
@@ -164,3 +166,33 @@ def audit_from_threads(audit: PluginAudit) -> PluginAudit:
 
 def _unavailable(why: str) -> BrokerError:
     return BrokerError(Code.STORE_UNAVAILABLE, note=f"the audit log: {why}")
+
+
+def on_loop(
+    loop: asyncio.AbstractEventLoop,
+    work: Callable[[], Coroutine[Any, Any, T]],
+    seconds: float,
+    *,
+    ended: Callable[[str], Exception],
+    late: Callable[[str], Exception],
+) -> T:
+    """Return what work returns on the broker's event loop, for a thread of a run. Raises `ended` if the loop does not
+    run, and `late` without an answer in time."""
+    if _is_here(loop):
+        raise RuntimeError("a run was called on the broker's event loop: call it from a thread")
+    if not loop.is_running():
+        raise ended("the broker has ended")
+    future = asyncio.run_coroutine_threadsafe(work(), loop)
+    try:
+        return future.result(seconds)
+    except (TimeoutError, CancelledError):
+        raise late("the broker gave no answer in time") from None
+    finally:
+        future.cancel()
+
+
+def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

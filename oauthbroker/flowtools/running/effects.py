@@ -1,32 +1,28 @@
-"""What a run sends: the effect of an external node, and the names and keys that stay the same in each attempt."""
+"""What nodes do: the rows that they read and write, and the effects that they send. Names and keys stay the same in
+each attempt."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
 from oauthbroker import Turn
+from oauthbroker.flowtools.entities.definition import Entity, read_from
+from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, MOST_ROWS, Rows
+from oauthbroker.flowtools.running import ports
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
-from oauthbroker.flowtools.running.ports import (
-    AGENT,
-    Adapter,
-    AnswerLost,
-    ConsentNeeded,
-    Effect,
-    EffectRefused,
-    NotSent,
-    Requests,
-)
-from oauthbroker.flowtools.specification.failures import FlowFailed
-from oauthbroker.flowtools.specification.json_faults import json_fault
-from oauthbroker.flowtools.specification.spec import Node, has_effect, url_slots
+from oauthbroker.flowtools.running.ports import Adapter, Effect, Requests
+from oauthbroker.flowtools.specification.failures import FlowFailed, json_fault
+from oauthbroker.flowtools.specification.spec import Node, has_effect, is_one, url_slots
 
 _SEGMENT: Final = re.compile(r"(?!\.*$)[^/\\%?#;]{1,256}")
+Values = Mapping[str, Any]
 
 
 def effect_of(
@@ -51,18 +47,9 @@ def effect_of(
     else:
         members = [name for name in ("to", "subject", "body") if name in node.config]
         fields = {name: flow.value((*node.path, "config", name), values) for name in members}
-    key = effect_key(run, node.id, generation)
-    most = node.config.get("mostRecipients", 1)
-    return Effect(
-        kind=node.type,
-        operation=operation,
-        fields=fields,
-        key=key,
-        seconds=seconds,
-        at=at,
-        turn=turn,
-        most_recipients=most,
-    )
+    about: dict[str, Any] = {"kind": node.type, "operation": operation, "turn": turn, "seconds": seconds, "at": at}
+    key, most = effect_key(run, node.id, generation), node.config.get("mostRecipients", 1)
+    return Effect(**about, fields=fields, key=key, most_recipients=most)
 
 
 def effect_key(run: RunRecord, name: str, generation: int) -> str:
@@ -90,7 +77,7 @@ def _turn(run: RunRecord) -> Turn | None:
     given = run.actor.turn if run.actor else None
     if run.actor and run.actor.repeats:
         return given
-    return given and Turn(AGENT, run.id, origin=given.origin, auth=given.auth, locale=given.locale)
+    return given and Turn(ports.AGENT, run.id, origin=given.origin, auth=given.auth, locale=given.locale)
 
 
 def adapter_of(flow: ReadyFlow, node: Node) -> Adapter:
@@ -106,7 +93,7 @@ def sent(way: Adapter | Requests, effect: Effect) -> Any:
     raises or returns something else, the effect may have happened."""
     try:
         answer = json.loads(json.dumps(way.send(effect), allow_nan=False))
-    except (NotSent, EffectRefused, AnswerLost, ConsentNeeded):
+    except (ports.NotSent, ports.EffectRefused, ports.AnswerLost, ports.ConsentNeeded):
         raise
     except Exception as error:  # noqa: BLE001  (of an adapter, which is not ours)
         word = type(error).__name__
@@ -114,7 +101,7 @@ def sent(way: Adapter | Requests, effect: Effect) -> Any:
         if json_fault(answer) is None:
             return answer
         word = "an answer that no flow takes"
-    raise AnswerLost(f"the adapter failed with {word}")
+    raise ports.AnswerLost(f"the adapter failed with {word}")
 
 
 def repeatable(flow: ReadyFlow, node: Node) -> bool:
@@ -161,3 +148,49 @@ def row_id(run: str, node: str) -> str:
     """Return the id of a row that a node creates: the same in each attempt, so that it cannot be created twice."""
     digits = hashlib.sha256(f"{run}\n{node}".encode()).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
+
+
+def read_rows(rows: Rows, entities: Mapping[str, Entity], node: Node, filter_: Values, *, lock: bool) -> Any:
+    """Return the rows that a read node asks for; for a read of one row, that row or None."""
+    entity, parts = read_from(entities, node.config)
+    assert entity is not None  # noqa: S101  (ready has found it)
+    limit = node.config.get("limit", MOST_COMPOSITES if parts else MOST_ROWS)
+    found = rows.read_with(entity.name, parts, filter_, limit, lock=lock)
+    if is_one(node.config):
+        return found[0] if found else None
+    return found
+
+
+def create_row(rows: Rows, entities: Mapping[str, Entity], run: RunRecord, node: Node, fields: Values) -> Any:
+    """Create a row, without fields as 001 prints it: of the members of the input that the entity has."""
+    name = node.config["entity"]
+    known = {key: value for key, value in run.input.items() if key in entities[name].fields}
+    return rows.create(name, fields or known, row_id(run.id, node.id))
+
+
+def change_rows(rows: Rows, node: Node, filter_: Values, fields: Values, now: Callable[[], str]) -> Any:
+    """Update, move or delete rows, and return them as they are then. Raises FlowFailed."""
+    config, name = node.config, node.config["entity"]
+    limit = config.get("limit", MOST_ROWS)
+    if node.operation == "update":
+        found = rows.update(name, filter_, fields, limit)
+    elif node.operation == "transition":
+        found = rows.transition(name, filter_, config["to"], fields, limit)
+    else:
+        found = rows.soft_delete(name, filter_, now(), limit)
+    if not is_one(config):
+        return found
+    if not found:
+        raise FlowFailed("notFound", f"no row of {name} fits the filter of {node.id}")
+    return found[0]
+
+
+def named_rows(flow: ReadyFlow, data: Values) -> list[str]:
+    """Return names of the rows whose ids follow from the input alone: these can be locked before a transaction."""
+    names = []
+    for node in flow.tool.nodes.values():
+        if set(node.config.get("filter", ())) == {"id"} and "entity" in node.config:
+            with suppress(FlowFailed):
+                row = flow.values(node, "filter", {"input": data})["id"]
+                names.append(f"{node.config['entity']} {str(row).lower()}")
+    return names

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
 from threading import Event
 from typing import Any, Final
 
@@ -14,25 +13,16 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.running import lifecycle
 from oauthbroker.flowtools.running.auditing import PROGRAMS, RunDecided, of_run
 from oauthbroker.flowtools.running.journal import KEPT, RUN, STEP, find_run, hidden, prepare
-from oauthbroker.flowtools.running.tries import Tries
-from oauthbroker.plugins import PluginAudit
+from oauthbroker.flowtools.running.lifecycle import Lifecycle, Tries
+from oauthbroker.plugins import PluginAudit, SubjectRecords
 
 _BATCH: Final = 500
 _GONE: Final[dict[str, Any]] = {"input": "null"} | dict.fromkeys(("output", "message", "failure", "cancel"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """What there is of a caller or user: runs, of which `living` have not ended yet."""
-
-    runs: int = 0
-    living: int = 0
-
-
-def erase(database: Database, who: str, *, audit: PluginAudit, dry_run: bool = False) -> Kept:
+def erase(database: Database, who: str, *, audit: PluginAudit, dry_run: bool = False) -> SubjectRecords:
     """Cancel the living runs of a caller or user, and erase the ended ones; those that end later, by the next call."""
     found = Tries(Event().wait)(lambda: _erase(database, who, dry_run=dry_run, audit=audit))
     if not dry_run:
@@ -40,10 +30,10 @@ def erase(database: Database, who: str, *, audit: PluginAudit, dry_run: bool = F
     return found
 
 
-def _erase(database: Database, who: str, *, dry_run: bool, audit: PluginAudit) -> Kept:
+def _erase(database: Database, who: str, *, dry_run: bool, audit: PluginAudit) -> SubjectRecords:
     """Work in one transaction: a second one would not find the callers of a subject again."""
-    with database.transaction() as connection:
-        now = database.now(connection)
+    with Lifecycle.opened(database, audit) as ways:
+        connection = ways.connection
         prepare(connection)
         callers = sa.select(RUN.c.caller).where(RUN.c.subject == who)
         known = {who, *filter(None, connection.execute(callers).scalars())}
@@ -55,13 +45,13 @@ def _erase(database: Database, who: str, *, dry_run: bool, audit: PluginAudit) -
             for run in connection.execute(living).scalars().all():
                 if (found := find_run(connection, id=run)) is not None:
                     audit(RunDecided(**of_run(found), decision="cancelled", actor=None, by=None))
-                    lifecycle.cancel(connection, found, "an erasure", now, audit=audit)
+                    ways.cancel(found, "an erasure")
             ended = sa.select(RUN.c.id, RUN.c.caller, RUN.c.key).where(of_it, RUN.c.due.is_(None))
             over = connection.execute(ended).all()
             for run in over:
                 _hide(connection, run)
             _strip(connection, [run.id for run in over])
-        return Kept(runs=runs, living=len(connection.execute(living).all()))
+        return SubjectRecords(records=runs, ending=len(connection.execute(living).all()))
 
 
 def expire(database: Database, days: float) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 
 from oauthbroker.flowtools.entities.definition import Entity, read_from
 from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, known_fields
-from oauthbroker.flowtools.risk.acknowledgements import undeployable
 from oauthbroker.flowtools.risk.assessment import RiskAssessment, assess
+from oauthbroker.flowtools.risk.records import undeployable
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Expression
 from oauthbroker.flowtools.specification.failures import FlowFailed

@@ -4,30 +4,26 @@ run that is killed goes on behind its last commit, and repeats nothing that was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NoReturn
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from oauthbroker.flowtools.entities.database import Database, iso
-from oauthbroker.flowtools.entities.definition import Entity
+from oauthbroker.flowtools.entities.database import iso
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.running import journal, lifecycle
+from oauthbroker.flowtools.running import effects, journal
 from oauthbroker.flowtools.running.approvals import approved
 from oauthbroker.flowtools.running.auditing import effect_sent
-from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, sent
+from oauthbroker.flowtools.running.checks import evaluate_policies, facts_of
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import LeaseLost, RunRecord, RunStep
-from oauthbroker.flowtools.running.policy_enforcement import evaluate_policies, facts_of
+from oauthbroker.flowtools.running.lifecycle import Lifecycle, Runtime, Tries
 from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
-from oauthbroker.flowtools.running.row_nodes import change_rows, create_row, named_rows, read_rows
-from oauthbroker.flowtools.running.tries import Tries
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.spec import EXTERNAL, Node, lower_camel, read_name
-from oauthbroker.plugins import PluginAudit
 
 
 class EffectUnknown(Exception):
@@ -43,22 +39,19 @@ class _Wrappers:
     seconds: float = 30.0
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Interpreter:
     """One run, as far as this process takes it."""
 
-    database: Database
-    entities: Mapping[str, Entity]
+    runtime: Runtime
     flow: ReadyFlow
     run: RunRecord
-    lease_seconds: float
-    sleep: Callable[[float], object]
-    tries: Tries
-    audit: PluginAudit
-    notes: dict[str, None]
-    output: Any = None
+    _: KW_ONLY
     connection: Connection
     locks: ExitStack
+    tries: Tries
+    output: Any = None
+    notes: dict[str, None] = field(init=False)
     _rows: Rows = field(init=False)
     steps: dict[str, RunStep] = field(init=False)
     _approved: frozenset[str] = field(init=False)
@@ -71,13 +64,14 @@ class Interpreter:
         """Open a transaction, and read the steps that are committed. Raises LeaseLost if the run is not ours any more:
         another one has it, or the answer of our last commit was lost."""
         if self.flow.is_pessimistic:  # a lock inside of a transaction comes behind its snapshot, and loses the race
-            self.locks.enter_context(self.database.locked(named_rows(self.flow, self.run.input)))
+            self.locks.enter_context(self.runtime.database.locked(effects.named_rows(self.flow, self.run.input)))
         run = self.run
         is_new = run.state == journal.RUNNING and run.taken == 1 and not (run.takes or self.tries.committed)
         now = run if is_new else journal.find_run(self.connection, id=run.id)
         if now is None or (now.taken, now.state) != (self.run.taken, self.run.state):
             raise LeaseLost(self.run.id)
-        self._rows = Rows(self.connection, self.entities, self.run.actor)
+        self.notes = dict.fromkeys(run.notes)
+        self._rows = Rows(self.connection, self.runtime.entities, self.run.actor)
         self.steps = {} if is_new else journal.steps_of(self.connection, self.run.id)
         self._approved = frozenset() if is_new else approved(self.connection, self.run.id)
         self._values = {"input": self.run.input}
@@ -105,25 +99,25 @@ class Interpreter:
 
     def commit(self, *, seconds: float = 0.0, cancellable: bool = True) -> None:
         """Commit rows and steps, if the run is still ours, with a lease for another call outside of `seconds`."""
-        until = self.database.now(self.connection) + self.lease_seconds + seconds
-        begun = {"takes": 0} if self._progress else {}
-        notes = list(self.notes)
-        lifecycle.change(self.connection, self.run, cancellable=cancellable, due=until, notes=notes, **begun)
+        ways, begun = self._ways(), {"takes": 0} if self._progress else {}
+        until = ways.now + self.runtime.lease_seconds + seconds
+        ways.change(self.run, cancellable=cancellable, due=until, notes=list(self.notes), **begun)
         self.tries.go_on()
         self.connection.commit()
         self._progress = False
 
     def succeed(self, output: Any) -> None:
         """Commit rows and steps together with the end of the run and its audit entry."""
-        now, notes = self.database.now(self.connection), list(self.notes)
-        end: dict[str, Any] = {"cancellable": True, "output": output, "notes": notes, "audit": self.audit}
-        lifecycle.end(self.connection, self.run, journal.SUCCEEDED, now, **end)
+        self._ways().end(self.run, journal.SUCCEEDED, cancellable=True, output=output, notes=list(self.notes))
         self.tries.go_on()
         self.connection.commit()
 
+    def _ways(self) -> Lifecycle:
+        return Lifecycle(self.connection, self.runtime.database.now(self.connection), self.runtime.audit)
+
     def now(self) -> str:
         """Return the database's time, as rows and effects have it."""
-        return iso(self.database.now(self.connection))
+        return iso(self.runtime.database.now(self.connection))
 
     def facts(self, **more: Any) -> dict[str, Any]:
         """Return what policies may read of the run so far."""
@@ -165,8 +159,8 @@ class Interpreter:
         """Do what a node says, and return its value."""
         match node.type:
             case "read":
-                filter_ = self._fields | self.flow.values(node, "filter", self._values)
-                return read_rows(self._rows, self.entities, node, filter_, lock=self.flow.is_pessimistic)
+                filter_, lock = self._fields | self.flow.values(node, "filter", self._values), self.flow.is_pessimistic
+                return effects.read_rows(self._rows, self.runtime.entities, node, filter_, lock=lock)
             case "write":
                 return self._write(node)
             case "transform":
@@ -174,7 +168,7 @@ class Interpreter:
             case "if":
                 return "true" if self._expression(node) else "false"
             case "switch":
-                return case_of(self._expression(node))
+                return effects.case_of(self._expression(node))
             case "assert":
                 if self._expression(node) is not True:
                     raise FlowFailed("assertFailed", node.config.get("message", f"the assertion {node.id} failed"))
@@ -190,17 +184,17 @@ class Interpreter:
     def _write(self, node: Node) -> Any:
         fields = self._fields | self.flow.values(node, "fields", self._values)
         if node.operation == "create":
-            return create_row(self._rows, self.entities, self.run, node, fields)
+            return effects.create_row(self._rows, self.runtime.entities, self.run, node, fields)
         filter_ = self.flow.values(node, "filter", self._values)
-        return change_rows(self._rows, node, filter_, fields, self.now)
+        return effects.change_rows(self._rows, node, filter_, fields, self.now)
 
     def _external(self, node: Node) -> Any:
         """Send an effect behind the commit of all before it."""
         seconds = float(self._wrappers.seconds)
         given: dict[str, Any] = {"values": self._values, "mapped": self._fields, "seconds": seconds, "at": self.now()}
-        before, again = self.steps.get(node.id), repeatable(self.flow, node)
+        before, again = self.steps.get(node.id), effects.repeatable(self.flow, node)
         generation = self.run.generation if before is None else before.generation
-        effect = effect_of(self.flow, self.run, node, **given, generation=generation)
+        effect = effects.effect_of(self.flow, self.run, node, **given, generation=generation)
         if before is not None and before.state in {journal.SENT, journal.UNKNOWN} and not again:
             self._unknown(node, before.attempts)
         if node.type == "payment":
@@ -232,10 +226,10 @@ class Interpreter:
             self.locks.close()
             requests.ask(effect)
         self.write(node.id, RunStep(state=journal.SENT, value=None, attempts=attempt))
-        self.audit(effect_sent(self.run, node, effect.operation, attempt))
+        self.runtime.audit(effect_sent(self.run, node, effect.operation, attempt))
         self.commit(seconds=effect.seconds)
         self.locks.close()
-        return sent(requests if requests is not None else adapter_of(self.flow, node), effect)
+        return effects.sent(requests if requests is not None else effects.adapter_of(self.flow, node), effect)
 
     def _failed_attempt(self, node: Node, error: Exception, attempt: int, *, uncertain: bool, repeatable: bool) -> None:
         """Wait before another attempt, or raise. After a lost answer, the effect stays `uncertain` until the other side
@@ -249,7 +243,7 @@ class Interpreter:
         wait = min(self._wrappers.backoff * 2 ** (attempt - 1), 3600.0)
         state = journal.SENT if uncertain else journal.RETRY
         self.record(node.id, RunStep(state=state, value=None, attempts=attempt), wait)
-        self.sleep(wait)
+        self.runtime.sleep(wait)
 
     def _unknown(self, node: Node, attempts: int) -> NoReturn:
         self.record(node.id, RunStep(state=journal.UNKNOWN, value=None, attempts=attempts))

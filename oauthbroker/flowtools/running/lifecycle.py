@@ -1,191 +1,265 @@
 """The states of a run, and each way from one to another. No other module writes `state`, `due`, `failure` or `taken`. A
 run that has not ended has a `due` time, at which a process looks at it; so each run ends. A process that takes a run
-gets a token, and writes nothing more once another one has taken it."""
+gets a token, and writes nothing more once another one has taken it. Transactions that lost a race are tried again, with
+full jitter, until a time."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from oauthbroker import BrokerError, Code
+from oauthbroker.flowtools.entities.database import Database, is_lost_race
+from oauthbroker.flowtools.entities.definition import Entity
 from oauthbroker.flowtools.running import journal
 from oauthbroker.flowtools.running.auditing import RunStopped, of_run
 from oauthbroker.flowtools.running.journal import RUN, STEP, LeaseLost, RunRecord
 from oauthbroker.flowtools.specification.failures import FlowFailed
-from oauthbroker.plugins import PluginAudit
+from oauthbroker.plugins import PluginAudit, SystemClock
 
 MOST_TAKES: Final = 5  # without a step between them
 DECIDES_SECONDS: Final = 14 * 86_400.0  # a person has this time for a decision
 _LONGEST_LEASE: Final = 3600.0
+_SECONDS: Final = 30.0  # from the first race that was lost to the last try
+_FIRST_WAIT, _LONGEST_WAIT = 0.004, 0.5
+_CLOCK: Final = SystemClock()
+T = TypeVar("T")
 
 
-def change(connection: Connection, run: RunRecord, *, cancellable: bool = False, **values: Any) -> RunRecord:
-    """Change a run that this process has taken. Raises LeaseLost if another one has taken it since, or it has ended;
-    and, if it is `cancellable` here, FlowFailed if a person has cancelled it."""
-    mine = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_not(None))
-    if cancellable:
-        mine = mine.where(RUN.c.cancel.is_(None))
-    kept = journal.stored(values)
-    if connection.execute(mine.values(**kept)).rowcount != 1:
-        by = sa.select(RUN.c.cancel).where(RUN.c.id == run.id, RUN.c.taken == run.taken)
-        if cancellable and (canceller := connection.execute(by).scalar()):
-            raise cancelled(canceller)
-        raise LeaseLost(run.id)
-    return run.changed(kept)
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """The ways of runs in one open transaction, at its time. `audit` gets the entry of an end or a wait before the
+    commit: a run without an entry has not ended."""
+
+    connection: Connection
+    now: float
+    audit: PluginAudit
+
+    @classmethod
+    @contextmanager
+    def opened(cls, database: Database, audit: PluginAudit) -> Iterator[Lifecycle]:
+        with database.transaction() as connection:
+            yield cls(connection, database.now(connection), audit)
+
+    def change(self, run: RunRecord, *, cancellable: bool = False, **values: Any) -> RunRecord:
+        """Change a run that this process has taken. Raises LeaseLost if another one has taken it since, or it has
+        ended; and, if it is `cancellable` here, FlowFailed if a person has cancelled it."""
+        mine = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_not(None))
+        if cancellable:
+            mine = mine.where(RUN.c.cancel.is_(None))
+        kept = journal.stored(values)
+        if self.connection.execute(mine.values(**kept)).rowcount != 1:
+            by = sa.select(RUN.c.cancel).where(RUN.c.id == run.id, RUN.c.taken == run.taken)
+            if cancellable and (canceller := self.connection.execute(by).scalar()):
+                raise cancelled(canceller)
+            raise LeaseLost(run.id)
+        return run.changed(kept)
+
+    def end(self, run: RunRecord, state: str, *, cancellable: bool = False, **values: Any) -> RunRecord:
+        ended = self.change(run, cancellable=cancellable, state=state, due=None, ended=self.now, **values)
+        self.audit(RunStopped(**of_run(run), state=state, code=ended.code))
+        return ended
+
+    def pause(self, run: RunRecord, state: str, **values: Any) -> None:
+        """Let a run wait."""
+        self.change(run, cancellable=True, state=state, takes=0, **values)
+        self.audit(RunStopped(**of_run(run), state=state, code=None))
+
+    def give_back(self, run: RunRecord, seconds: float) -> None:
+        """Leave a run to the process that looks at it in `seconds`, as if this one had not taken it."""
+        mine = RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_not(None), RUN.c.takes > 0
+        self.connection.execute(sa.update(RUN).where(*mine).values(takes=RUN.c.takes - 1, due=self.now + seconds))
+
+    def take(self, run: RunRecord, lease: float, *, wakes: bool) -> RunRecord | None:
+        """Take a run for this process; None if it is not due, or has ended. `wakes`: a waiting one, too. What a run
+        waits for ends it at its deadline. One that was taken often without a step goes to its end."""
+        woken = wakes and run.state == journal.WAITING
+        if run.due is None or (run.due > self.now and not woken):
+            return None
+        if run.state == journal.FAILING and run.takes > MOST_TAKES:
+            self._break(run)
+            return None
+        failure = self._why_not(run, woken=woken)
+        known = run if failure is None else self.stop(run, failure)
+        if known.state in journal.ENDED:
+            return None
+        until = self.now + min(lease * 2.0**known.takes, _LONGEST_LEASE)
+        state = journal.FAILING if known.state == journal.FAILING else journal.RUNNING
+        return self.change(known, taken=run.taken + 1, takes=known.takes + 1, due=until, state=state)
+
+    def _why_not(self, run: RunRecord, *, woken: bool) -> FlowFailed | None:
+        """Return why a run goes no step forward; None if it does, or fails already."""
+        if run.state == journal.FAILING:
+            return None
+        if run.cancel is not None:
+            return cancelled(run.cancel)
+        if run.state == journal.ESCALATED:
+            return FlowFailed("undecided", "no person has decided in time")
+        if run.state == journal.WAITING and not woken:
+            return FlowFailed("consentRefused", "the user has not consented in time")
+        if run.origin == journal.BY_CALL and not self.steps(run):
+            return FlowFailed("abandoned", "its process ended before it began; call again")
+        return FlowFailed("runBroken", "it was tried often, and does not go on") if run.takes > MOST_TAKES else None
+
+    def stop(self, run: RunRecord, failure: FlowFailed, seconds: float = 0.0) -> RunRecord:
+        """Let a run fail: it goes no step forward any more. One without a step has ended, and gives its key free.
+        Others are `failing` until a process that has its flow has looked at their charges, in `seconds`."""
+        why: dict[str, Any] = {"code": failure.code, "message": failure.message}
+        if self.steps(run):
+            return self.change(run, state=journal.FAILING, failure=why, due=self.now + seconds, takes=0)
+        return self.end(run, journal.FAILED, **why, failure={**why, "owed": False}, freed=1, output=None)
+
+    def _break(self, run: RunRecord) -> None:
+        """End a failing run of which no process can find the charges: its version or a text cannot be read."""
+        acted = {journal.DONE, journal.SENT, journal.UNKNOWN}
+        outside = [each for each in self.steps(run) if each.attempts and each.state in acted]
+        notes = [f"{each.node}: it took effect or may have, and was not undone" for each in outside]
+        state = journal.UNKNOWN if any(each.state != journal.DONE for each in outside) else journal.FAILED
+        why: dict[str, Any] = {"code": "runBroken", "message": "it failed, and its version or its data cannot be read"}
+        self.end(run, state, **why, failure={**why, "owed": bool(outside)}, notes=notes, output=None)
+
+    def wake(self, run: RunRecord) -> None:
+        """Let a waiting run go on, in the process that looks next."""
+        if run.state == journal.WAITING:
+            self.change(run, state=journal.RUNNING, due=self.now, takes=0)
+
+    def refuse(self, run: RunRecord, session: str, why: str) -> None:
+        """Fail a waiting run whose user has refused, if it waits for that session: a repeated call may have asked
+        anew."""
+        if run.state == journal.WAITING and journal.waits_for(journal.steps_of(self.connection, run.id)) == session:
+            self.stop(run, FlowFailed("consentRefused", why))
+
+    def approve(self, run: RunRecord) -> None:
+        """Let a run go on that a policy has stopped."""
+        self.change(run, state=journal.RUNNING, due=self.now, takes=0, message=None, origin=journal.BY_PERSON)
+
+    def cancel(self, run: RunRecord, by: str) -> RunRecord:
+        """Cancel a run that has not ended. One on which a process works ends at its next step."""
+        if run.state in {journal.WAITING, journal.ESCALATED}:
+            return self.stop(run, cancelled(by))
+        living = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.due.is_not(None))
+        return run.changed({"cancel": by}) if self.connection.execute(living.values(cancel=by)).rowcount else run
+
+    def retry(self, run: RunRecord, *, happened: bool | None) -> RunRecord:
+        """Let a run that ended without success go on, in another generation: what certainly had no effect runs again,
+        with another key. `happened` is what a person knows of a lost answer. Raises ValueError."""
+        found = self.steps(run)
+        unsure = any(each.state in {journal.SENT, journal.UNKNOWN} for each in found)
+        if run.state not in {journal.FAILED, journal.UNKNOWN} or run.code == "declined":
+            raise ValueError("only a run that failed, or whose answer was lost, can be tried again")
+        if run.texts["input"] == "null":
+            raise ValueError("its input is no longer kept")
+        if not found:
+            raise ValueError("it committed nothing: call the tool again")
+        if run.failure.get("owed") or any("/" in each.node for each in found):
+            raise ValueError("a payment of it was refunded or has to be: call the tool again")
+        if unsure != (happened is not None):
+            raise ValueError("say whether the effect happened if its answer was lost, and else do not")
+        keys = journal.keys_of(self.connection, run.key)
+        generation = max(run.generation + 1, journal.next_generation(self.connection, run.tool, keys))
+        if run.freed and run.key is not None:
+            others = sa.select(RUN.c.id).filter_by(tool=run.tool, key=run.key, freed=0)
+            if self.connection.execute(others).first():
+                raise ValueError("another call has its key: look at that run")
+        kept = (journal.DONE, journal.SENT, journal.UNKNOWN) if happened else (journal.DONE,)
+        mine = STEP.c.run == run.id
+        again = {"state": journal.RETRY, "value": "null", "attempts": 0, "generation": generation}
+        self.connection.execute(sa.update(STEP).where(mine, STEP.c.state.not_in(kept)).values(**again))
+        self.connection.execute(sa.update(STEP).where(mine, STEP.c.state.in_(kept)).values(state=journal.DONE))
+        notes = run.notes[: len(run.notes) - run.failure.get("asks", 0)]
+        anew: dict[str, Any] = dict.fromkeys(("code", "message", "failure", "cancel", "ended"))
+        anew |= {
+            "state": journal.RUNNING,
+            "due": self.now,
+            "takes": 0,
+            "taken": run.taken + 1,
+            "generation": generation,
+        }
+        anew |= journal.stored({"freed": 0, "origin": journal.BY_PERSON, "notes": notes})
+        same = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_(None))
+        if self.connection.execute(same.values(**anew)).rowcount != 1:
+            raise LeaseLost(run.id)
+        return run.changed(anew)
+
+    def steps(self, run: RunRecord) -> list[Any]:
+        """Return the committed steps without their values, which may be unreadable."""
+        wanted = sa.select(STEP.c.node, STEP.c.state, STEP.c.attempts).where(STEP.c.run == run.id)
+        return list(self.connection.execute(wanted))
 
 
 def cancelled(by: str) -> FlowFailed:
     return FlowFailed("cancelled", f"{by} has cancelled it")
 
 
-def end(
-    connection: Connection,
-    run: RunRecord,
-    state: str,
-    now: float,
-    *,
-    audit: PluginAudit,
-    cancellable: bool = False,
-    **values: Any,
-) -> RunRecord:
-    """End a run. Its audit entry comes before the commit: a run without an entry has not ended."""
-    ended = change(connection, run, cancellable=cancellable, state=state, due=None, ended=now, **values)
-    audit(RunStopped(**of_run(run), state=state, code=ended.code))
-    return ended
+class Tries:
+    """The tries of one run by one process. `committed` tells whether it may have committed something."""
+
+    def __init__(self, sleep: Callable[[float], object]) -> None:
+        self._sleep, self._lost, self._until, self.committed = sleep, 0, 0.0, False
+
+    def __call__(self, work: Callable[[], T], *, unique: bool = False) -> T:
+        """Do work in transactions of its own, again while it loses races. `unique`: also against a row that another one
+        inserted. Raises the last race that it lost."""
+        while True:
+            try:
+                return work()
+            except (DBAPIError, PoolTimeout) as error:
+                if not (is_contention(error) or (unique and isinstance(error, IntegrityError))):
+                    raise
+                self._wait(error)
+
+    def go_on(self) -> None:
+        """Begin to count anew: a transaction is committed, or is about to be."""
+        self._lost, self.committed = 0, True
+
+    def _wait(self, error: Exception) -> None:
+        now = _CLOCK.monotonic()
+        self._until = self._until if self._lost else now + _SECONDS
+        wait = _CLOCK.jitter(0.0, min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(self._lost, 20)))
+        if now + wait > self._until:
+            raise error
+        self._lost += 1
+        self._sleep(wait)
 
 
-def pause(connection: Connection, run: RunRecord, state: str, *, audit: PluginAudit, **values: Any) -> None:
-    """Let a run wait, with its audit entry before the commit."""
-    change(connection, run, cancellable=True, state=state, takes=0, **values)
-    audit(RunStopped(**of_run(run), state=state, code=None))
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """What the runs of one database work with."""
+
+    database: Database
+    entities: Mapping[str, Entity]
+    lease_seconds: float
+    sleep: Callable[[float], object]
+    audit: PluginAudit
+
+    def transact(self, work: Callable[[Lifecycle], T], tries: Tries | None = None) -> T:
+        """Do work in a transaction of its own, again while it loses races."""
+
+        def done() -> T:
+            with Lifecycle.opened(self.database, self.audit) as ways:
+                return work(ways)
+
+        return (tries or Tries(self.sleep))(done)
 
 
-def give_back(connection: Connection, run: RunRecord, due: float) -> None:
-    """Leave a run to the process that looks at `due`, as if this one had not taken it."""
-    mine = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_not(None), RUN.c.takes > 0)
-    connection.execute(mine.values(takes=RUN.c.takes - 1, due=due))
+def is_contention(error: BaseException) -> bool:
+    """Tell whether others are in the way: a lost race, or no free connection in time."""
+    return isinstance(error, PoolTimeout) or (isinstance(error, DBAPIError) and is_lost_race(error))
 
 
-def take(
-    connection: Connection, run: RunRecord, *, now: float, lease: float, wakes: bool, audit: PluginAudit
-) -> RunRecord | None:
-    """Take a run for this process; None if it is not due, or has ended. `wakes`: a waiting one, too. What a run waits
-    for ends it at its deadline. One that was taken often without a step goes to its end."""
-    woken = wakes and run.state == journal.WAITING
-    if run.due is None or (run.due > now and not woken):
-        return None
-    if run.state == journal.FAILING and run.takes > MOST_TAKES:
-        _break(connection, run, now, audit)
-        return None
-    failure = _why_not(connection, run, woken=woken)
-    known = run if failure is None else stop(connection, run, failure, now, audit=audit)
-    if known.state in journal.ENDED:
-        return None
-    until = now + min(lease * 2.0**known.takes, _LONGEST_LEASE)
-    state = journal.FAILING if known.state == journal.FAILING else journal.RUNNING
-    return change(connection, known, taken=run.taken + 1, takes=known.takes + 1, due=until, state=state)
+def is_away(error: BaseException) -> bool:
+    """Tell whether the database, or the broker's log or store, cannot be reached, which says nothing about the run."""
+    lost = isinstance(error, OperationalError | InterfaceError) and not is_contention(error)
+    return lost or is_broker_away(error)
 
 
-def _why_not(connection: Connection, run: RunRecord, *, woken: bool) -> FlowFailed | None:
-    """Return why a run goes no step forward; None if it does, or fails already."""
-    if run.state == journal.FAILING:
-        return None
-    if run.cancel is not None:
-        return cancelled(run.cancel)
-    if run.state == journal.ESCALATED:
-        return FlowFailed("undecided", "no person has decided in time")
-    if run.state == journal.WAITING and not woken:
-        return FlowFailed("consentRefused", "the user has not consented in time")
-    if run.origin == journal.BY_CALL and not steps(connection, run):
-        return FlowFailed("abandoned", "its process ended before it began; call again")
-    return FlowFailed("runBroken", "it was tried often, and does not go on") if run.takes > MOST_TAKES else None
-
-
-def stop(
-    connection: Connection, run: RunRecord, failure: FlowFailed, due: float, *, audit: PluginAudit, **values: Any
-) -> RunRecord:
-    """Let a run fail: it goes no step forward any more. One without a step has ended, and gives
-    its key free. Others are `failing` until a process that has its flow has looked at their charges."""
-    why: dict[str, Any] = {"code": failure.code, "message": failure.message}
-    if steps(connection, run):
-        return change(connection, run, state=journal.FAILING, failure=why, due=due, takes=0, **values)
-    failed: dict[str, Any] = {**why, "failure": {**why, "owed": False}, "freed": 1, "output": None}
-    return end(connection, run, journal.FAILED, due, audit=audit, **failed, **values)
-
-
-def _break(connection: Connection, run: RunRecord, now: float, audit: PluginAudit) -> None:
-    """End a failing run of which no process can find the charges: its version or a text cannot be read."""
-    acted = {journal.DONE, journal.SENT, journal.UNKNOWN}
-    outside = [each for each in steps(connection, run) if each.attempts and each.state in acted]
-    notes = [f"{each.node}: it took effect or may have, and was not undone" for each in outside]
-    state = journal.UNKNOWN if any(each.state != journal.DONE for each in outside) else journal.FAILED
-    why: dict[str, Any] = {"code": "runBroken", "message": "it failed, and its version or its data cannot be read"}
-    failure = {**why, "owed": bool(outside)}
-    end(connection, run, state, now, audit=audit, **why, failure=failure, notes=notes, output=None)
-
-
-def wake(connection: Connection, run: RunRecord, now: float) -> None:
-    """Let a waiting run go on, in the process that looks next."""
-    if run.state == journal.WAITING:
-        change(connection, run, state=journal.RUNNING, due=now, takes=0)
-
-
-def refuse(connection: Connection, run: RunRecord, session: str, why: str, *, now: float, audit: PluginAudit) -> None:
-    """Fail a waiting run whose user has refused, if it waits for that session: a repeated call may have asked anew."""
-    if run.state == journal.WAITING and journal.waits_for(journal.steps_of(connection, run.id)) == session:
-        stop(connection, run, FlowFailed("consentRefused", why), now, audit=audit)
-
-
-def approve(connection: Connection, run: RunRecord, now: float) -> None:
-    """Let a run go on that a policy has stopped."""
-    change(connection, run, state=journal.RUNNING, due=now, takes=0, message=None, origin=journal.BY_PERSON)
-
-
-def cancel(connection: Connection, run: RunRecord, by: str, now: float, *, audit: PluginAudit) -> RunRecord:
-    """Cancel a run that has not ended. One on which a process works ends at its next step."""
-    if run.state in {journal.WAITING, journal.ESCALATED}:
-        return stop(connection, run, cancelled(by), now, audit=audit)
-    changed = connection.execute(sa.update(RUN).where(RUN.c.id == run.id, RUN.c.due.is_not(None)).values(cancel=by))
-    return run.changed({"cancel": by}) if changed.rowcount else run
-
-
-def retry(connection: Connection, run: RunRecord, now: float, *, happened: bool | None) -> RunRecord:
-    """Let a run that ended without success go on, in another generation: what certainly had no effect runs again, with
-    another key. `happened` is what a person knows of a lost answer. Raises ValueError."""
-    found = steps(connection, run)
-    unsure = any(each.state in {journal.SENT, journal.UNKNOWN} for each in found)
-    if run.state not in {journal.FAILED, journal.UNKNOWN} or run.code == "declined":
-        raise ValueError("only a run that failed, or whose answer was lost, can be tried again")
-    if run.texts["input"] == "null":
-        raise ValueError("its input is no longer kept")
-    if not found:
-        raise ValueError("it committed nothing: call the tool again")
-    if run.failure.get("owed") or any("/" in each.node for each in found):
-        raise ValueError("a payment of it was refunded or has to be: call the tool again")
-    if unsure != (happened is not None):
-        raise ValueError("say whether the effect happened if its answer was lost, and else do not")
-    keys = journal.keys_of(connection, run.key)
-    generation = max(run.generation + 1, journal.next_generation(connection, run.tool, keys))
-    if run.freed and run.key is not None:
-        others = sa.select(RUN.c.id).filter_by(tool=run.tool, key=run.key, freed=0)
-        if connection.execute(others).first():
-            raise ValueError("another call has its key: look at that run")
-    kept, of_run = (journal.DONE, journal.SENT, journal.UNKNOWN) if happened else (journal.DONE,), STEP.c.run == run.id
-    again = {"state": journal.RETRY, "value": "null", "attempts": 0, "generation": generation}
-    connection.execute(sa.update(STEP).where(of_run, STEP.c.state.not_in(kept)).values(**again))
-    connection.execute(sa.update(STEP).where(of_run, STEP.c.state.in_(kept)).values(state=journal.DONE))
-    notes = run.notes[: len(run.notes) - run.failure.get("asks", 0)]
-    anew: dict[str, Any] = dict.fromkeys(("code", "message", "failure", "cancel", "ended"))
-    anew |= {"state": journal.RUNNING, "due": now, "takes": 0, "taken": run.taken + 1, "generation": generation}
-    anew |= journal.stored({"freed": 0, "origin": journal.BY_PERSON, "notes": notes})
-    same = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_(None))
-    if connection.execute(same.values(**anew)).rowcount != 1:
-        raise LeaseLost(run.id)
-    return run.changed(anew)
-
-
-def steps(connection: Connection, run: RunRecord) -> list[Any]:
-    """Return the committed steps without their values, which may be unreadable."""
-    wanted = sa.select(STEP.c.node, STEP.c.state, STEP.c.attempts).where(STEP.c.run == run.id)
-    return list(connection.execute(wanted))
+def is_broker_away(error: BaseException) -> bool:
+    """Tell whether the broker's store does not answer, or its audit log takes no entry."""
+    return isinstance(error, BrokerError) and error.code is Code.STORE_UNAVAILABLE

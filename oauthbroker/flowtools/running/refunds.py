@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from oauthbroker.flowtools.risk.graph import graph_of, order
+from oauthbroker.flowtools.risk.rules import graph_of, order
 from oauthbroker.flowtools.running.auditing import effect_sent
+from oauthbroker.flowtools.running.checks import evaluate_policies
 from oauthbroker.flowtools.running.effects import adapter_of, effect_key, sent
 from oauthbroker.flowtools.running.interpreter import Interpreter
 from oauthbroker.flowtools.running.journal import DONE, RETRY, SENT, UNKNOWN, RunStep
-from oauthbroker.flowtools.running.policy_enforcement import evaluate_policies
 from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.spec import EXTERNAL, FlowTool, Node, has_effect
@@ -59,7 +59,7 @@ def _refund(interpreter: Interpreter, node: Node) -> None:
         at=interpreter.now(),
     )
     for attempt in range(1, _ATTEMPTS + 1):
-        interpreter.audit(effect_sent(interpreter.run, node, effect.operation, attempt))
+        interpreter.runtime.audit(effect_sent(interpreter.run, node, effect.operation, attempt))
         interpreter.record(name, RunStep(state=SENT, value=None, attempts=attempt), _SECONDS)
         try:
             sent(adapter, effect)
@@ -74,7 +74,7 @@ def _refund(interpreter: Interpreter, node: Node) -> None:
         interpreter.record(name, RunStep(state=state, value=None, attempts=attempt), wait)
         if not wait:
             return None
-        interpreter.sleep(wait)
+        interpreter.runtime.sleep(wait)
     return None
 
 

@@ -19,17 +19,10 @@ from oauthbroker import (
     Turn,
     TurnAuth,
 )
-from oauthbroker.flowtools.running.event_loop import on_loop
-from oauthbroker.flowtools.running.ports import (
-    AGENT,
-    ASK_SECONDS,
-    AnswerLost,
-    ConsentNeeded,
-    Effect,
-    EffectRefused,
-    NotSent,
-)
-from oauthbroker.flowtools.specification.json_faults import json_fault
+from oauthbroker.flowtools.running import ports
+from oauthbroker.flowtools.running.auditing import on_loop
+from oauthbroker.flowtools.running.ports import Effect
+from oauthbroker.flowtools.specification.failures import json_fault
 from oauthbroker.plugins import decode_json
 
 if TYPE_CHECKING:
@@ -51,7 +44,7 @@ class BrokerRequests:
 
     def problem(self, app: str, method: str, url: str) -> str:
         """Return why the app's token cannot be sent there: the host or method is not one of its `api`."""
-        probe = Turn(AGENT, "check", auth=TurnAuth(subjects={"user": "check", "global": "check"}))
+        probe = Turn(ports.AGENT, "check", auth=TurnAuth(subjects={"user": "check", "global": "check"}))
         try:
             self._broker.oauth(probe).client_calls(app, None).target(method, url)
         except BrokerError as error:
@@ -62,16 +55,16 @@ class BrokerRequests:
 
     def ask(self, effect: Effect) -> None:
         """Look for a token, and send nothing. Raises ConsentNeeded, NotSent and EffectRefused."""
-        asked = self._wait(lambda: self._ask(effect), ASK_SECONDS, NotSent)
+        asked = self._wait(lambda: self._ask(effect), ports.ASK_SECONDS, ports.NotSent)
         if isinstance(asked, AuthorizationRequired):
-            raise ConsentNeeded(asked)
+            raise ports.ConsentNeeded(asked)
         if isinstance(asked, Failed):
-            raise (NotSent if asked.retryable else EffectRefused)(asked.code.value)
+            raise (ports.NotSent if asked.retryable else ports.EffectRefused)(asked.code.value)
 
     def send(self, effect: Effect) -> Any:
         """Send a request and return `{status, body}`: the body as JSON, or as text. A GET or HEAD has no effect that
         could be lost. Raises the exceptions of the port."""
-        lost = NotSent if effect.operation in {"GET", "HEAD"} else AnswerLost
+        lost = ports.NotSent if effect.operation in {"GET", "HEAD"} else ports.AnswerLost
         return self._wait(lambda: self._send(effect, lost), effect.seconds + _SLACK_SECONDS, lost)
 
     async def _ask(self, effect: Effect) -> AuthorizationRequired | Failed | None:
@@ -79,7 +72,7 @@ class BrokerRequests:
 
     async def _send(self, effect: Effect, lost: type[Exception]) -> Any:
         fields, body = effect.fields, bytearray()
-        headers = {} if lost is NotSent else {"Idempotency-Key": effect.key}
+        headers = {} if lost is ports.NotSent else {"Idempotency-Key": effect.key}
         client = self._broker.oauth(_turn(effect)).client(fields["app"])
         request = client.build_request(
             effect.operation,
@@ -100,22 +93,22 @@ class BrokerRequests:
                 finally:
                     await answer.aclose()
         except AuthorizationRequiredError as error:
-            raise ConsentNeeded(error.result) from None
+            raise ports.ConsentNeeded(error.result) from None
         except RequestRefusedError as error:
             raise _refusal(error.result, lost) from None
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            raise NotSent("the API cannot be reached") from None
+            raise ports.NotSent("the API cannot be reached") from None
         except (httpx2.TransportError, TimeoutError):
             raise lost("no whole answer in time") from None
         return _answer(answer.status_code, answer.headers.get("content-type", ""), bytes(body), lost)
 
     def _wait(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float, lost: type[Exception]) -> T:
-        return on_loop(self._loop, work, seconds, ended=NotSent, late=lost)
+        return on_loop(self._loop, work, seconds, ended=ports.NotSent, late=lost)
 
 
 def _turn(effect: Effect) -> Turn:
     """Return the turn for which a token is asked; one without subjects gets none."""
-    return effect.turn or Turn(AGENT, "check")
+    return effect.turn or Turn(ports.AGENT, "check")
 
 
 def _refusal(failed: Failed, lost: type[Exception]) -> Exception:
@@ -123,7 +116,7 @@ def _refusal(failed: Failed, lost: type[Exception]) -> Exception:
     and those that ask for another try, are certain to come before the request."""
     if failed.code.status >= _SERVER_ERRORS:
         return lost(failed.code.value)
-    return NotSent(failed.code.value) if failed.retryable else EffectRefused(failed.code.value)
+    return ports.NotSent(failed.code.value) if failed.retryable else ports.EffectRefused(failed.code.value)
 
 
 def _answer(status: int, kind: str, body: bytes, lost: type[Exception]) -> dict[str, Any]:
@@ -131,7 +124,7 @@ def _answer(status: int, kind: str, body: bytes, lost: type[Exception]) -> dict[
     if status >= _SERVER_ERRORS:
         raise lost(f"the API answered {status}")
     if not 200 <= status < 300:
-        raise EffectRefused(f"the API answered {status}", again=status in _ASKS_AGAIN)
+        raise ports.EffectRefused(f"the API answered {status}", again=status in _ASKS_AGAIN)
     text: Any = body.decode("utf-8", "replace") or None
     if "json" in kind and body:
         with suppress(BrokerError):  # it stays a text

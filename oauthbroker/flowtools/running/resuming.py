@@ -29,12 +29,7 @@ _SETTLES: Final = 10  # looks at a run that is about to wait while its consent c
 
 @asynccontextmanager
 async def resuming(
-    broker: Broker,
-    runs: FlowRuns,
-    flow_of: FlowOf,
-    *,
-    seconds: float = LOOK_SECONDS,
-    pool: Executor | None = None,
+    broker: Broker, runs: FlowRuns, flow_of: FlowOf, *, seconds: float = LOOK_SECONDS, pool: Executor | None = None
 ) -> AsyncIterator[None]:
     """Go on with runs while the block runs: those that are due, and waiting ones whose authorization has ended.
     `flow_of` returns the flow of a run, or None for a run that is not ours. Work is in threads, of `pool` if it is

@@ -1,32 +1,27 @@
-"""Steps 4 to 9 of the contract: a process takes a run, and brings it to its end or to a wait."""
+"""Steps 4 to 9 of the contract: a process takes a run, and brings it to its end or to a wait. What a caller gets is a
+function of the stored run."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from oauthbroker import BrokerError
-from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.entities.definition import Entity
+from oauthbroker import AuthorizationRequired, BrokerError
 from oauthbroker.flowtools.running import approvals, journal, lifecycle
-from oauthbroker.flowtools.running.checks import normalised
+from oauthbroker.flowtools.running.checks import Escalated, normalised
 from oauthbroker.flowtools.running.effects import repeatable
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.interpreter import EffectUnknown, Interpreter
-from oauthbroker.flowtools.running.journal import LeaseLost, RunRecord
-from oauthbroker.flowtools.running.policy_enforcement import Escalated
+from oauthbroker.flowtools.running.journal import FAILED, LeaseLost, RunRecord
+from oauthbroker.flowtools.running.lifecycle import Lifecycle, Runtime, Tries, is_away, is_broker_away, is_contention
 from oauthbroker.flowtools.running.ports import ConsentNeeded
 from oauthbroker.flowtools.running.refunds import frees_key, owed_notes, refund
-from oauthbroker.flowtools.running.result import RunResult, result_of
-from oauthbroker.flowtools.running.tries import Tries, is_away, is_broker_away, is_contention
 from oauthbroker.flowtools.specification.failures import FlowFailed
-from oauthbroker.plugins import PluginAudit
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 T = TypeVar("T")
@@ -39,19 +34,15 @@ class NotLoaded(Exception):
     """The version or a text of a run cannot be read now."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Worker:
     """Works on the runs of one database."""
 
-    database: Database
-    entities: Mapping[str, Entity]
-    lease_seconds: float
-    sleep: Callable[[float], object]
-    audit: PluginAudit
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
     def find(self, run: str) -> RunRecord:
         """Return a run. Raises ValueError for an unknown id."""
-        with self.database.reading() as connection:
+        with self._runtime.database.reading() as connection:
             found = journal.find_run(connection, id=run)
         if found is None:
             raise ValueError("no run with this id")
@@ -61,17 +52,16 @@ class Worker:
         """Take a run that is due, and bring it to its end or to a wait. `flow_of` returns its flow. `wakes`: go on with
         a waiting run, too. Raises an error of the database only if this process has committed nothing."""
 
-        def take(connection: Connection, now: float) -> RunRecord | None:
-            found = journal.find_run(connection, id=run)
-            lease: dict[str, Any] = {"now": now, "lease": self.lease_seconds, "audit": self.audit}
-            return found and lifecycle.take(connection, found, **lease, wakes=wakes)
+        def take(ways: Lifecycle) -> RunRecord | None:
+            found = journal.find_run(ways.connection, id=run)
+            return found and ways.take(found, self._runtime.lease_seconds, wakes=wakes)
 
-        taken = self._transact(take)
+        taken = self._runtime.transact(take)
         return self.go(taken, flow_of) if taken is not None else result_of(self.find(run))
 
     def go(self, run: RunRecord, flow_of: FlowOf) -> RunResult:
         """Work on a run that this process has taken. The one place at which each error ends."""
-        tries, failing = Tries(self.sleep), None
+        tries, failing = Tries(self._runtime.sleep), None
         try:
             return tries(lambda: self._attempt(run, flow_of, tries))
         except (LeaseLost, NotLoaded) as error:
@@ -97,14 +87,14 @@ class Worker:
         if run.state == journal.FAILING or is_away(error):
             return None
 
-        def stopped(connection: Connection, now: float) -> RunRecord | None:
-            sent = [step.node for step in lifecycle.steps(connection, run) if step.state == journal.SENT]
+        def stopped(ways: Lifecycle) -> RunRecord | None:
+            sent = [step.node for step in ways.steps(run) if step.state == journal.SENT]
             if sent and not isinstance(error, FlowFailed) and _may_ask_again(flow_of(run), sent):
                 return None
-            return lifecycle.stop(connection, run, failure, now + self.lease_seconds, audit=self.audit)
+            return ways.stop(run, failure, self._runtime.lease_seconds)
 
         try:
-            found = self._transact(stopped)
+            found = self._runtime.transact(stopped)
         except Exception as unforeseen:  # noqa: BLE001  (the next take comes, and there are not many)
             self._give_back(run, unforeseen)
             _LOG.error("the run %s stays due: %s", run.id, type(unforeseen).__name__)
@@ -114,26 +104,15 @@ class Worker:
     def _give_back(self, run: RunRecord, error: BaseException) -> None:
         """Leave a run without counting this take if the audit log took no entry: there may be many before it does."""
         if is_broker_away(error):
-            with suppress(Exception), self.database.transaction() as connection:
-                lifecycle.give_back(connection, run, self.database.now(connection) + self.lease_seconds)
+            runtime = self._runtime
+            with suppress(Exception), Lifecycle.opened(runtime.database, runtime.audit) as ways:
+                ways.give_back(run, runtime.lease_seconds)
             _LOG.error("the run %s waits for the broker's store or audit log", run.id)
 
     def _attempt(self, run: RunRecord, flow_of: FlowOf, tries: Tries) -> RunResult:
         flow = _loaded(run, flow_of)
-        with ExitStack() as locks, self.database.engine.connect() as connection:
-            interpreter = Interpreter(
-                database=self.database,
-                entities=self.entities,
-                flow=flow,
-                run=run,
-                connection=connection,
-                locks=locks,
-                lease_seconds=self.lease_seconds,
-                sleep=self.sleep,
-                tries=tries,
-                audit=self.audit,
-                notes=dict.fromkeys(run.notes),
-            )
+        with ExitStack() as locks, self._runtime.database.engine.connect() as connection:
+            interpreter = Interpreter(self._runtime, flow, run, connection=connection, locks=locks, tries=tries)
             interpreter.begin()  # 4
             if run.state == journal.FAILING:
                 return self._settle(interpreter)
@@ -169,45 +148,34 @@ class Worker:
             end = {"message": str(pause), "notes": [*notes, *asks], "failure": {"asks": len(asks)}}
             return self._end(run, journal.UNKNOWN, end)
 
-        def paused() -> None:
-            with self.database.transaction() as connection:
-                now = self.database.now(connection)
-                state, due = journal.ESCALATED, now + lifecycle.DECIDES_SECONDS
-                if isinstance(pause, ConsentNeeded):
-                    more = _REPEATS_SECONDS if run.actor and run.actor.repeats else _LATE_SECONDS
-                    state, due = journal.WAITING, pause.asked.expires_at.timestamp() + more
-                else:
-                    approvals.ask(connection, run.id, pause.policy)
-                wait = {"message": str(pause), "notes": notes, "due": due}
-                lifecycle.pause(connection, run, state, audit=self.audit, **wait)
+        asked = pause.asked if isinstance(pause, ConsentNeeded) else None
+        state = journal.ESCALATED if asked is None else journal.WAITING
 
-        interpreter.tries(paused)
-        asked, state = (pause.asked, journal.WAITING) if isinstance(pause, ConsentNeeded) else (None, journal.ESCALATED)
+        def paused(ways: Lifecycle) -> None:
+            due = ways.now + lifecycle.DECIDES_SECONDS
+            if isinstance(pause, ConsentNeeded):
+                more = _REPEATS_SECONDS if run.actor and run.actor.repeats else _LATE_SECONDS
+                due = pause.asked.expires_at.timestamp() + more
+            else:
+                approvals.ask(ways.connection, run.id, pause.policy)
+            ways.pause(run, state, message=str(pause), notes=notes, due=due)
+
+        self._runtime.transact(paused, interpreter.tries)
         return RunResult(run=run.id, state=state, message=str(pause), notes=tuple(notes), authorization=asked)
 
     def _end(self, run: RunRecord, state: str, end: Mapping[str, Any]) -> RunResult:
-        given = {**end, "audit": self.audit}
-        return result_of(self._transact(lambda each, now: lifecycle.end(each, run, state, now, **given)))
+        return result_of(self._runtime.transact(lambda ways: ways.end(run, state, **end)))
 
-    def change(self, run: str, change: Callable[[Connection, RunRecord, float], object]) -> RunRecord | None:
+    def change(self, run: str, change: Callable[[Lifecycle, RunRecord], object]) -> RunRecord | None:
         """Change a run in a transaction of its own. Return it as it was; None if there is none."""
 
-        def changed(connection: Connection, now: float) -> RunRecord | None:
-            found = journal.find_run(connection, id=run)
+        def changed(ways: Lifecycle) -> RunRecord | None:
+            found = journal.find_run(ways.connection, id=run)
             if found is not None:
-                change(connection, found, now)
+                change(ways, found)
             return found
 
-        return self._transact(changed)
-
-    def _transact(self, work: Callable[[Connection, float], T]) -> T:
-        """Do work in a transaction of its own, with the database's time, and again while it loses races."""
-
-        def done() -> T:
-            with self.database.transaction() as connection:
-                return work(connection, self.database.now(connection))
-
-        return Tries(self.sleep)(done)
+        return self._runtime.transact(changed)
 
 
 def is_of(run: RunRecord, flow: ReadyFlow) -> bool:
@@ -245,3 +213,29 @@ def _failure_of(error: BaseException) -> FlowFailed:
     if is_contention(error):
         return FlowFailed("contention", "other calls change the same rows all the time; call again")
     return FlowFailed("internal", f"an error that the flow does not foresee: {type(error).__name__}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """The end of a call. `state` is succeeded, failed, escalated (a person has to decide), unknown (an answer was
+    lost), waiting (a user has to consent) or running (in another process). `authorization` has the link of a waiting
+    run, for its user alone; it is not stored. `errors` are those of FlowFailed."""
+
+    run: str | None
+    state: str
+    output: Any = field(default=None, repr=False)
+    code: str | None = None
+    message: str | None = None
+    notes: tuple[str, ...] = ()
+    authorization: AuthorizationRequired | None = None
+    errors: tuple[tuple[str, str], ...] = ()
+
+
+def refusal(error: FlowFailed) -> RunResult:
+    """Return the end of a call that was refused before it became a run."""
+    return RunResult(run=None, state=FAILED, code=error.code, message=error.message, errors=error.errors)
+
+
+def result_of(run: RunRecord) -> RunResult:
+    shown = {"output": run.output, "code": run.code, "message": run.message, "notes": run.notes}
+    return RunResult(run=run.id, state=run.state, **shown)

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.checks import own_key
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.running.working import RunResult
 from oauthbroker.flowtools.serving.callers import FlowCallers
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor
@@ -25,21 +25,18 @@ _LONGEST_KEY: Final = 255
 _PENDING: Final = frozenset({"waiting", "running", "failing", "escalated"})
 _OURS: Final = {
     "inputInvalid": Code.REQUEST_INVALID,
-    **dict.fromkeys(("forbidden", "rowForbidden"), Code.NOT_ALLOWED),
+    "forbidden": Code.NOT_ALLOWED,
+    "rowForbidden": Code.NOT_ALLOWED,
     "notFound": Code.NOT_FOUND,
 }
-_STATUS: Final = {
-    **dict.fromkeys(("conflict", "contention", "idempotencyConflict", "transitionRefused"), 409),
-    **dict.fromkeys(
-        ("assertFailed", "invariantBroken", "policyBlocked", "consentRefused", "declined", "cancelled", "undecided"),
-        422,
-    ),
-    **dict.fromkeys(
-        ("expressionFailed", "requestInvalid", "valueInvalid", "valueMissing", "tooManyRows", "writeUnbounded"), 422
-    ),
-    **dict.fromkeys(("versionWithdrawn", "answerGone"), HTTPStatus.GONE),
-    **dict.fromkeys(("externalFailed", "unknown"), 502),
+_CODES: Final = {
+    409: "conflict contention idempotencyConflict transitionRefused",
+    410: "versionWithdrawn answerGone",
+    422: "assertFailed invariantBroken policyBlocked consentRefused declined cancelled undecided expressionFailed "
+    "requestInvalid valueInvalid valueMissing tooManyRows writeUnbounded",
+    502: "externalFailed unknown",
 }
+_STATUS: Final = {code: status for status, codes in _CODES.items() for code in codes.split()}
 
 
 class ToolPath(RequestModel):

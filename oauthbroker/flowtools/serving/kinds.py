@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -11,8 +12,8 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from oauthbroker import Secret
-from oauthbroker.flowtools.running.installed_adapters import Port, adapter_problem
 from oauthbroker.flowtools.running.mail import mail_server
+from oauthbroker.flowtools.running.ports import Adapter
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.plugins import JwtIssuer, ResourceKind, SecretSource, Strict, WrittenResource, WrittenResources
 
@@ -31,6 +32,8 @@ _SQLITE: Final = "sqlite:///"
 _SLOT: Final = re.compile(r"\{([^{}]+)\}")
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 OWN_IDS: Final = ("key:{name}", "service:{name}")  # of callers with API keys, and of services
+GROUPS: Final = {"payments": "oauthbroker.flow_payments", "sms": "oauthbroker.flow_sms"}
+Port = Literal["payments", "sms"]
 
 
 class IssuerSpec(Strict):
@@ -212,3 +215,27 @@ def _is_url(text: str) -> bool:
 
 
 KINDS = (ResourceKind(kind="FlowService", model=FlowServiceSpec, check=_check),)
+
+
+def adapter_problem(port: Port, name: str) -> str:
+    """Return why the entry point of an adapter cannot be taken; empty if it can. No code of a package runs."""
+    found = len(metadata.entry_points(group=GROUPS[port], name=name))
+    why = "several installed packages have" if found else "no installed package has"
+    return "" if found == 1 else f"{why} this entry point in {GROUPS[port]}"
+
+
+def installed_adapter(port: Port, name: str, settings: Mapping[str, Any], secret: Secret | None) -> Adapter:
+    """Return the adapter of that name, made with the settings and the secret of the configuration. The entry point is a
+    callable that takes both. Raises ValueError, without a word of the package: it may hold the secret."""
+    if problem := adapter_problem(port, name):
+        raise ValueError(f"the adapter {name}: {problem}")
+    (point,) = metadata.entry_points(group=GROUPS[port], name=name)
+    try:
+        adapter = point.load()(settings, secret)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package)
+        why = type(error).__name__
+    else:
+        if callable(getattr(adapter, "send", None)) and isinstance(getattr(adapter, "takes_keys", None), bool):
+            return adapter  # type: ignore[no-any-return]  # as far as can be seen here
+        why = "it made no adapter"
+    raise ValueError(f"the adapter {name}: {why}")

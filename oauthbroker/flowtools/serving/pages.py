@@ -16,11 +16,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.deployment.versions import DeployedFlow
-from oauthbroker.flowtools.risk.acknowledgements import finding_key
 from oauthbroker.flowtools.risk.drawing import draw
-from oauthbroker.flowtools.risk.graph import graph_of, order
+from oauthbroker.flowtools.risk.records import finding_key
+from oauthbroker.flowtools.risk.rules import graph_of, order
 from oauthbroker.flowtools.running import journal
-from oauthbroker.flowtools.running.overview import RunDetail, RunLine, run_detail, run_lines
+from oauthbroker.flowtools.running.approvals import RunDetail, RunLine, run_detail, run_lines
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool
@@ -29,17 +29,11 @@ from oauthbroker.plugins import PluginPage, PluginPageRequest, PluginPages, Plug
 PAGES: Final = Path(__file__).parents[1] / "pages"
 LINES: Final = 50
 _RUN, _PAGE = re.compile(r"[0-9a-f]{32}"), re.compile(r"[1-9][0-9]{0,5}")
+_WAITS: Final = (journal.FAILING, journal.ESCALATED, journal.WAITING, journal.SENT, journal.RETRY, journal.WAITS)
 _LOOKS: Final = {
-    "green": "good",
-    "yellow": "warn",
-    "red": "bad",
-    journal.SUCCEEDED: "good",
-    journal.FAILED: "bad",
-    journal.UNKNOWN: "bad",
-    journal.DONE: "good",
-    **dict.fromkeys(
-        (journal.FAILING, journal.ESCALATED, journal.WAITING, journal.SENT, journal.RETRY, journal.WAITS), "warn"
-    ),
+    **dict.fromkeys(("green", journal.SUCCEEDED, journal.DONE), "good"),
+    **dict.fromkeys(("yellow", *_WAITS), "warn"),
+    **dict.fromkeys(("red", journal.FAILED, journal.UNKNOWN), "bad"),
 }
 _TEN_SECONDS: Final = 10
 T = TypeVar("T")
@@ -90,14 +84,9 @@ class FlowPages:
             return lines, {reference: tool.trigger.type for reference, tool in tools.items() if tool}
 
         lines, triggers = await self._read(read)
-        more: dict[str, Any] = {
-            "names": names,
-            "states": journal.STATES,
-            "where": where,
-            "page": page,
-            "triggers": triggers,
-        }
-        return _view("runs", page_request.words.runs, page_request, runs=lines[:LINES], more=len(lines) > LINES, **more)
+        shown: dict[str, Any] = {"runs": lines[:LINES], "more": len(lines) > LINES, "page": page, "triggers": triggers}
+        choices: dict[str, Any] = {"names": names, "states": journal.STATES, "where": where}
+        return _view("runs", page_request.words.runs, page_request, **shown, **choices)
 
     async def run(self, page_request: PluginPageRequest) -> PluginView:
         run = page_request.path["run"]

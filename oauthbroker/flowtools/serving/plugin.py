@@ -30,8 +30,7 @@ async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterat
     from oauthbroker.flowtools.serving.callers import FlowCallers
     from oauthbroker.flowtools.serving.http_calls import HttpCalls
     from oauthbroker.flowtools.serving.pages import FlowPages
-    from oauthbroker.flowtools.serving.queue_events import QueueEvents
-    from oauthbroker.flowtools.serving.schedules import SCHEDULE_SECONDS, Schedules
+    from oauthbroker.flowtools.serving.schedules import SCHEDULE_SECONDS, QueueEvents, Schedules
     from oauthbroker.flowtools.serving.webhooks import Webhooks
 
     broker.events.check_polled(AGENT)  # resuming needs these events
@@ -83,8 +82,7 @@ class _Following:
 def _service(broker: Broker, resources: PluginResources) -> FlowService:
     from oauthbroker.flowtools.deployment.versions import versions_of
     from oauthbroker.flowtools.running.auditing import audit_from_threads
-    from oauthbroker.flowtools.serving.adapters import ports_of
-    from oauthbroker.flowtools.serving.service import FlowService
+    from oauthbroker.flowtools.serving.service import FlowService, ports_of
 
     (resource,), settings = resources.resources, broker.bundle.settings
     if ("database",) not in resource.secrets and settings.store_url_env:

@@ -13,10 +13,10 @@ from starlette.responses import JSONResponse, Response
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.result import refusal
+from oauthbroker.flowtools.running.working import refusal
+from oauthbroker.flowtools.serving.data import secrets_of
 from oauthbroker.flowtools.serving.http_calls import ToolPath, answer
 from oauthbroker.flowtools.serving.service import FlowService, event_key, finding
-from oauthbroker.flowtools.serving.webhook_secrets import secrets_of
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.plugins import PluginCall, PluginFinding, PluginRoute, SystemClock, decode_json
 

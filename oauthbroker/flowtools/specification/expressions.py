@@ -20,7 +20,7 @@ from oauthbroker.flowtools.specification.expression_text import (
     rewritten,
     size,
 )
-from oauthbroker.flowtools.specification.json_faults import json_fault, scalar_fault
+from oauthbroker.flowtools.specification.failures import json_fault, scalar_fault
 
 LONGEST_TEXT: Final = 65_536
 MOST_IN_RESULT: Final = 100_000  # values of a list or map
@@ -43,22 +43,17 @@ _FAILURES: Final = {
 _NO_JSON = re.compile(r"MAP<(?!STRING|DYN)|BYTES|DURATION|TIMESTAMP|TYPE\b|\bU?INT\b")
 _PROBLEM = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _UNDECLARED = re.compile(r"undeclared reference to '([^']*)'.*")
+DYNAMIC, TEXT, NUMBER, TRUTH = "DYN", "STRING", "DOUBLE", "BOOL"  # CEL's names of types
 _TYPES: Final = {
-    "string": "STRING",
-    "number": "DOUBLE",
-    "integer": "DOUBLE",
-    "boolean": "BOOL",
+    "string": TEXT,
+    "number": NUMBER,
+    "integer": NUMBER,
+    "boolean": TRUTH,
     "null": "NULL",
     "array": "LIST",
     "object": "MAP",
 }
-_OPTIONAL: Final = {
-    "STRING": "google.protobuf.StringValue",
-    "DOUBLE": "google.protobuf.DoubleValue",
-    "BOOL": "google.protobuf.BoolValue",
-}
-# How types are called in messages, in place of CEL's words.
-DYNAMIC, TEXT, NUMBER, TRUTH = "DYN", "STRING", "DOUBLE", "BOOL"
+_OPTIONAL: Final = {kind: f"google.protobuf.{kind.capitalize()}Value" for kind in (TEXT, NUMBER, TRUTH)}
 _WRAPPED: Final = {"string_wrapper": TEXT, "double_wrapper": NUMBER, "bool_wrapper": TRUTH}
 
 

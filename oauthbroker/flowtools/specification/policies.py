@@ -11,21 +11,12 @@ from typing import Any, Final
 
 from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
 from oauthbroker.flowtools.specification.expressions import DYNAMIC, NUMBER, TEXT, TRUTH, Expression, Names, Scope
-from oauthbroker.flowtools.specification.shapes import shape_problems
-from oauthbroker.flowtools.specification.source import FlowRefused, input_files, read_input, read_source
+from oauthbroker.flowtools.specification.source import FlowRefused, input_files, read_input, read_source, shape_problems
 from oauthbroker.plugins import ConfigProblem, SourcePlace
 
 # What a condition can read, beside `parameters`.
-FACTS: Final = Names(
-    types={
-        "rows": NUMBER,
-        "amount": NUMBER,
-        "requestsPerMinute": NUMBER,
-        "writesOutsideTransaction": NUMBER,
-        "paymentsToRollBack": NUMBER,
-        "input": DYNAMIC,
-    }
-)
+_NUMBERS: Final = ("rows", "amount", "requestsPerMinute", "writesOutsideTransaction", "paymentsToRollBack")
+FACTS: Final = Names(types=dict.fromkeys(_NUMBERS, NUMBER) | {"input": DYNAMIC})
 _NEEDS: Final = {"rowLimit": "maxRows", "budgetCheck": "maxAmount", "rateLimit": "maxRequestsPerMinute"}
 
 

@@ -1,22 +1,44 @@
-"""Find the files that a command is given, and read JSON or YAML into data that remembers the place of every value."""
+"""Find the files that a command is given, and read JSON or YAML into data that remembers the place of every value. The
+published JSON Schema, and what of a document does not fit it."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import BrokerError, Code, ConfigInvalidError
-from oauthbroker.flowtools.specification.json_faults import json_fault
-from oauthbroker.plugins import ConfigProblem, SourcePlace, YamlDocument, harmless_text, read_json, read_yaml
+from oauthbroker.flowtools.specification.failures import json_fault
+from oauthbroker.plugins import (
+    ConfigProblem,
+    SourcePlace,
+    YamlDocument,
+    harmless_text,
+    json_schema_validator,
+    read_json,
+    read_yaml,
+)
 
 Keys = tuple[str | int, ...]
 MOST_BYTES: Final = 1024 * 1024
 MOST_VALUES: Final = 20_000
 _ENDINGS: Final = (".json", ".yaml", ".yml")
+Place = tuple[str, ...]
+_SCHEMA_FILE: Final = "flow-tool.schema.json"
+_MOST_DEFINITIONS: Final = 200
+_MOST_REFERENCES: Final = 1000
+_REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor", "$id"})
+_DATA: Final = frozenset({"$defs", "definitions", "enum", "const", "default", "examples"})
+_INSIDE: Final = frozenset((
+    "additionalProperties", "contains", "items", "prefixItems", "propertyNames", "unevaluatedItems",
+    "unevaluatedProperties",
+))  # fmt: skip
 
 
 class FlowRefused(ValueError):
@@ -98,3 +120,120 @@ def read_input(file: Path) -> bytes:
             return source.read(MOST_BYTES + 1)
     except OSError as error:
         raise BrokerError(Code.REQUEST_INVALID, note=f"{file}: {error.strerror}") from None
+
+
+@cache
+def published_schema() -> Mapping[str, Any]:
+    """Return the JSON Schema that editors and `load_tool` use."""
+    loaded: Mapping[str, Any] = json.loads(files(__package__).joinpath(_SCHEMA_FILE).read_text("utf-8"))
+    return loaded
+
+
+@cache
+def _judge(definition: str) -> Any:
+    whole = dict(published_schema())
+    if definition:
+        whole = {"$schema": whole["$schema"], "$ref": f"#/$defs/{definition}", "$defs": whole["$defs"]}
+    return json_schema_validator(whole)
+
+
+def shape_problems(source: FlowSource, definition: str) -> Iterator[ConfigProblem]:
+    """Yield the problems by the published schema, or by one of its definitions. No text of the values is shown."""
+    for error in _judge(definition).iter_errors(source.data):
+        keyword, facts, path = error.kind.name, error.kind.as_dict(), tuple(error.instance_path)
+        if keyword == "required":
+            yield source.problem((*path, facts["property"]), "missing", "write it")
+        elif keyword == "additionalProperties":
+            known = _known(list(error.schema_path)[:-1])
+            for name in facts["unexpected"]:
+                hint = nearest(name, known) or f"known here: {', '.join(sorted(known))}"
+                yield source.problem((*path, name), "unknown field", hint)
+        else:
+            yield source.problem(path, *_words(keyword, facts))
+
+
+def _known(path: list[str | int]) -> list[str]:
+    """Return the members that the published schema knows at a schema path, which steps through references."""
+    whole: Any = published_schema()
+    found = whole
+    for step in path:
+        found = found if step == "$ref" else found[step]
+        while "$ref" in found:
+            found = whole["$defs"][str(found["$ref"]).rpartition("/")[2]]
+    return list(found["properties"])
+
+
+def _words(keyword: str, facts: Mapping[str, Any]) -> tuple[str, str]:
+    match keyword:
+        case "type":
+            return "of another type", f"write {' or '.join(map(str, facts['types']))}"
+        case "enum":
+            options = facts["options"]
+            options = json.loads(options) if isinstance(options, str) else options
+            return "unknown value", f"use one of {', '.join(map(str, options))}"
+        case "pattern":
+            return "not in the form that is asked for", f"it has to match {facts['pattern']}"
+        case "minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties":
+            return "too small or too short", f"the bound is {keyword} {facts['limit']}"
+        case "maximum" | "exclusiveMaximum" | "maxLength" | "maxItems" | "maxProperties":
+            return "too large or too long", f"the bound is {keyword} {facts['limit']}"
+        case "not":
+            return "not allowed here", "write a path without . and .. as segments"
+        case "propertyNames":
+            return "a name of another form", "use letters, digits and _"
+    return "not valid here", "correct it, or remove it"
+
+
+def slow_references(schema: Mapping[str, Any]) -> str:
+    """Return why the references of a schema could take time that multiplies; empty if not. Only `#` and `#/$defs/NAME`
+    are known: without recursion they unfold to a bounded number, and a recursive one stands for itself at most once in
+    each place of an input."""
+    named = {f"#/$defs/{name}": part for name, part in schema.get("$defs", {}).items()}
+    bodies = {"#": schema, **named}
+    leads = {name: list(_references(part, ())) for name, part in bodies.items()}
+    if len(bodies) > _MOST_DEFINITIONS or any(to not in bodies for refs in leads.values() for _, to in refs):
+        return f"write at most {_MOST_DEFINITIONS} $defs, and $ref as # or #/$defs/NAME alone"
+    reached = {name: _reached(name, leads) for name in leads}
+    counts = dict[str, int]()
+
+    def unfolded(name: str) -> int:
+        if name not in counts:
+            onward = [to for _, to in leads[name] if name not in reached[to]]
+            counts[name] = min(1 + sum(map(unfolded, onward)), _MOST_REFERENCES + 1)
+        return counts[name]
+
+    for name, refs in leads.items():
+        back = [place for place, to in refs if name in reached[to]]
+        if () in back or any(_meet(one, other) for at, one in enumerate(back) for other in back[:at]):
+            return "a definition that refers to itself twice in one place takes too long"
+    return "" if unfolded("#") <= _MOST_REFERENCES else f"references unfold to more than {_MOST_REFERENCES}"
+
+
+def _reached(name: str, leads: Mapping[str, list[tuple[Place, str]]]) -> set[str]:
+    """Return the definitions to which one refers, directly or by others; itself only if it is recursive."""
+    found, waiting = set[str](), [name]
+    while waiting:
+        new = {to for _, to in leads[waiting.pop()]} - found
+        found |= new
+        waiting += new
+    return found
+
+
+def _meet(one: Place, other: Place) -> bool:
+    """Tell whether two places of an input can be one, or one inside the other; `*` is any member."""
+    return all(here == there or "*" in {here, there} for here, there in zip(one, other, strict=False))
+
+
+def _references(part: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    """Yield the references of a schema, each with the place in an input at which it applies."""
+    for each in part if isinstance(part, list) else ():
+        yield from _references(each, place)
+    for key, each in part.items() if isinstance(part, dict) else ():
+        if key in _REFERENCES:
+            yield place, each if key == "$ref" else key
+        elif key in {"properties", "patternProperties", "dependentSchemas"} and isinstance(each, dict):
+            for name, inner in each.items():
+                step = {"properties": (name,), "patternProperties": ("*",)}.get(key, ())
+                yield from _references(inner, (*place, *step))
+        elif key not in _DATA:
+            yield from _references(each, (*place, "*") if key in _INSIDE else place)

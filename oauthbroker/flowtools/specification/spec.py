@@ -9,12 +9,25 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from oauthbroker.flowtools.specification.shapes import shape_problems, slow_references
-from oauthbroker.flowtools.specification.source import FlowRefused, FlowSource, Keys, nearest, read_source
+from oauthbroker.flowtools.specification.source import (
+    FlowRefused,
+    FlowSource,
+    Keys,
+    nearest,
+    read_source,
+    shape_problems,
+    slow_references,
+)
 from oauthbroker.flowtools.specification.triggers import Trigger, trigger_of, trigger_problems
 from oauthbroker.plugins import json_schema_validator
 
 EXTERNAL: Final = frozenset({"payment", "email", "sms", "httpRequest"})
+_COPIED: Final = {
+    **{name: name for name in ("name", "description", "input", "output")},
+    "riskLevel": "written_risk",
+    "concurrencyStrategy": "written_concurrency",
+    "idempotencyKey": "idempotency_key",
+}
 _NODE_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _HOST = re.compile(r"(?=.{4,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]")
 _SLOT = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
@@ -95,12 +108,9 @@ def load_tool(raw: bytes, file: str) -> FlowTool:
         raise FlowRefused(problems)
     auth = data.get("auth", {})
     return FlowTool(
-        name=data["name"],
+        **{ours: data[name] for name, ours in _COPIED.items() if name in data},
         version=int(data["version"]),
-        description=data["description"],
         trigger=trigger_of(data["trigger"]),
-        input=data["input"],
-        output=data["output"],
         nodes={node.id: node for node in nodes},
         edges=tuple(
             Edge(source=one["from"], target=one["to"], label=one.get("label"), data_mapping=one.get("dataMapping", {}))
@@ -111,9 +121,6 @@ def load_tool(raw: bytes, file: str) -> FlowTool:
         auth_required=auth.get("required", True),
         allowed_roles=tuple(auth.get("allowedRoles", ())),
         run_as=auth.get("runAs"),
-        written_risk=data.get("riskLevel"),
-        written_concurrency=data.get("concurrencyStrategy"),
-        idempotency_key=data.get("idempotencyKey"),
         source=source,
     )
 
@@ -174,15 +181,10 @@ def _nodes(data: Mapping[str, Any]) -> list[Node]:
         if isinstance(name, str) and isinstance(kind, str) and kind and isinstance(config, dict):
             operation = config.get("operation", config.get("action", ""))
             one = {key: value for key, value in config.items() if key not in {"operation", "action"}}
-            found.append(
-                Node(
-                    id=name,
-                    type=kind[0].lower() + kind[1:],
-                    operation=operation if isinstance(operation, str) else "",
-                    config=one | ({"both": True} if {"operation", "action"} <= config.keys() else {}),
-                    path=("flow", "nodes", at),
-                )
-            )
+            one |= {"both": True} if {"operation", "action"} <= config.keys() else {}
+            operation = operation if isinstance(operation, str) else ""
+            path: Keys = ("flow", "nodes", at)
+            found.append(Node(id=name, type=lower_camel(kind), operation=operation, config=one, path=path))
     return found
 
 

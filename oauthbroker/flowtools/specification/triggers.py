@@ -11,17 +11,13 @@ from zoneinfo import available_timezones
 from oauthbroker.flowtools.specification.source import Keys
 from oauthbroker.plugins import harmless_text
 
-_ONLY_FOR: Final = {
-    "method": "http",
-    "path": "http",
-    "schedule": "cron",
-    "timeZone": "cron",
-    "missed": "cron",
-    "webhookSecret": "webhook",
-    "signature": "webhook",
-    "sharedSecret": "webhook",
-    "agent": "queue",
+_MEMBERS: Final = {
+    "http": ("method", "path"),
+    "cron": ("schedule", "timeZone", "missed"),
+    "webhook": ("webhookSecret", "signature", "sharedSecret"),
+    "queue": ("agent",),
 }
+_ONLY_FOR: Final = {member: owner for owner, members in _MEMBERS.items() for member in members}
 _NEEDED: Final = frozenset({"schedule", "webhookSecret"})
 
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from oauthbroker.tools.base.confined_files import confined, opened_file
-from oauthbroker.tools.base.texts import cut_to_output, decoded, needed
+from oauthbroker.tools.base.texts import confined, cut_to_output, decoded, needed, opened_file
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.isolation.containment import MIB, CallLimits, Containment
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure

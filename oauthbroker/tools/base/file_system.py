@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from oauthbroker.tools.base.confined_files import Confined, confined, opened_file, replace_file
-from oauthbroker.tools.base.texts import cut_to_output, decoded, needed
+from oauthbroker.tools.base.texts import Confined, confined, cut_to_output, decoded, needed, opened_file, replace_file
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.types.failures import ToolFailure
-from oauthbroker.tools.types.output_limits import VALUE
+from oauthbroker.tools.types.results import VALUE
 
 DEFAULT_BYTES: Final = 100_000
 MOST_BYTES: Final = 1_000_000  # of a content that is written

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from oauthbroker.tools.types.catalog import is_resource_name
 from oauthbroker.tools.types.foreign_values import described, one_line
-from oauthbroker.tools.types.names import is_resource_name
 
 MOST_BYTES: Final = 1024 * 1024
 BASE: Final = "base:"

@@ -11,7 +11,7 @@ from oauthbroker.tools.bundle.spec import ToolExportSpec, ToolResourceSpec
 from oauthbroker.tools.calling.call_life import MOST_SECONDS, SECONDS
 from oauthbroker.tools.calling.registry import IsolatedTool, RegistrationRefused, Registry
 from oauthbroker.tools.extensions.pipeline import Pipeline
-from oauthbroker.tools.models.port import Model
+from oauthbroker.tools.models import Model
 from oauthbroker.tools.turns.extension_api import Config, ExtensionFailed, ExtensionHost, InstanceValues, register_all
 from oauthbroker.tools.types.catalog import ToolCatalogItem
 
@@ -79,7 +79,7 @@ def load_model(folder: Path, *, provider: str, name: str, api_key: str | None, p
     """Return a model by its name at a provider; one of the provider `python` by running its file. `params` go into each
     request. Raises EntryRefused, of which LibraryMissing is the fault of the machine."""
     if provider != PYTHON:
-        from oauthbroker.tools.models.adapter import adapted
+        from oauthbroker.tools.models import adapted
 
         try:
             return adapted(provider, name, api_key, params)

@@ -12,9 +12,8 @@ from pydantic import BeforeValidator, Field
 from oauthbroker.plugins import Ref, ResourceKind, SecretSource, Strict, Tolerant, WrittenResource, WrittenResources
 from oauthbroker.tools.bundle.entries import entry_problem
 from oauthbroker.tools.calling.call_life import MOST_SECONDS
-from oauthbroker.tools.types.names import is_export_name, is_resource_name
-from oauthbroker.tools.types.output_limits import MESSAGE
-from oauthbroker.tools.types.parameters import SchemaRefused, compiled
+from oauthbroker.tools.types.catalog import SchemaRefused, compiled, is_export_name, is_resource_name
+from oauthbroker.tools.types.results import MESSAGE
 
 Line = Annotated[str, Field(min_length=1, max_length=2048)]
 Seconds = Annotated[float, Field(gt=0, le=MOST_SECONDS)]

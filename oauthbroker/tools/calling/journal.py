@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from oauthbroker.plugins import NotPlainJson, plain_json
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure, usual_error
-from oauthbroker.tools.types.output_limits import IN_EVENT
-from oauthbroker.tools.types.results import ToolCall, ToolCallResult
+from oauthbroker.tools.types.results import IN_EVENT, ToolCall, ToolCallResult
 
 if TYPE_CHECKING:  # an agent's process passes its calls on, and starts without a broker
     from oauthbroker import Broker, Turn

@@ -10,10 +10,9 @@ from typing import Final, Literal, Protocol
 from oauthbroker.plugins import NotPlainJson, plain_json
 from oauthbroker.tools.calling.call_life import MOST_SECONDS, SECONDS
 from oauthbroker.tools.calling.context import Json, ToolContext, ToolHandler
-from oauthbroker.tools.types.catalog import Catalog, ToolCatalogItem, ToolSource
-from oauthbroker.tools.types.names import SEPARATOR, is_export_name, is_resource_name, parse_tool_name
-from oauthbroker.tools.types.output_limits import MESSAGE, VALUE
-from oauthbroker.tools.types.parameters import ProblemsOf, SchemaRefused, compiled, plain_object
+from oauthbroker.tools.types import catalog
+from oauthbroker.tools.types.catalog import Catalog, ProblemsOf, ToolCatalogItem, ToolSource
+from oauthbroker.tools.types.results import MESSAGE, VALUE
 
 
 class RegistrationRefused(ValueError):
@@ -47,7 +46,7 @@ class RegisteredTool:
 
     @property
     def export(self) -> str:
-        return self.name.partition(SEPARATOR)[2]
+        return self.name.partition(catalog.SEPARATOR)[2]
 
     @property
     def is_dynamic(self) -> bool:
@@ -67,21 +66,15 @@ class Registry:
         self._tools: dict[str, RegisteredTool] = {}
 
     def register(
-        self,
-        item: ToolCatalogItem,
-        handler: Handler,
-        *,
-        owner: str,
-        limit: int = MESSAGE,
-        seconds: float = SECONDS,
+        self, item: ToolCatalogItem, handler: Handler, *, owner: str, limit: int = MESSAGE, seconds: float = SECONDS
     ) -> RegisteredTool:
         """Add a tool. Raises RegistrationRefused for an item, a name, parameters, a time or a handler that cannot be
         used, and for a name that is in use."""
         item = _own(item, owner)
         problem = self._problem(item.name, handler, owner)
         try:
-            problems_of = compiled(item.parameters)
-        except SchemaRefused as refused:
+            problems_of = catalog.compiled(item.parameters)
+        except catalog.SchemaRefused as refused:
             problem = problem or ": ".join(refused.args)
         if not problem and not (isinstance(seconds, int | float) and 0 < seconds <= MOST_SECONDS):
             problem = f"the time of a call is more than 0 and at most {MOST_SECONDS:g} seconds"
@@ -104,8 +97,8 @@ class Registry:
             del self._tools[name]
 
     def _problem(self, name: str, handler: Handler, owner: str) -> str:
-        parsed = parse_tool_name(name) if issubclass(type(name), str) else None
-        if parsed is None or not (is_resource_name(parsed.resource) and is_export_name(parsed.export)):
+        parsed = catalog.parse_tool_name(name) if issubclass(type(name), str) else None
+        if parsed is None or not (catalog.is_resource_name(parsed.resource) and catalog.is_export_name(parsed.export)):
             return "a name is resource__export, of small letters, digits, hyphens and single underscores"
         if (there := self._tools.get(name)) is not None:
             return f"{there.owner} registered this name before"
@@ -144,7 +137,7 @@ def _own(item: ToolCatalogItem, owner: str) -> ToolCatalogItem:
     except NotPlainJson as problem:
         raise RegistrationRefused(f"{owner} cannot register a tool: its description is refused: {problem}") from None
     with suppress(NotPlainJson):  # `compiled` refuses these parameters
-        item = replace(item, parameters=None if item.parameters is None else plain_object(item.parameters))
+        item = replace(item, parameters=None if item.parameters is None else catalog.plain_object(item.parameters))
     return replace(item, description=description)
 
 

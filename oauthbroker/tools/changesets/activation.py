@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from oauthbroker import Broker, BrokerError
 from oauthbroker.plugins import PluginResources
 from oauthbroker.tools.changesets.changesets import FAILURES, Changesets, check_apart
-from oauthbroker.tools.changesets.differences import AllowedFiles
+from oauthbroker.tools.changesets.files import AllowedFiles
 from oauthbroker.tools.changesets.revisions import Revision
 from oauthbroker.tools.types.audit_types import BundleActivated
 

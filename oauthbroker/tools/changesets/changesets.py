@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from oauthbroker.tools.changesets.differences import AllowedFiles, Changes, ambiguous, changes, conflicts
-from oauthbroker.tools.changesets.files import Folder, Rejected, read_folder, shown, unfit_name
+from oauthbroker.tools.changesets import files
+from oauthbroker.tools.changesets.files import AllowedFiles, Changes, Folder, Rejected
 from oauthbroker.tools.changesets.git import Busy, Git, GitFailed
 from oauthbroker.tools.changesets.revisions import Gives, Revision, Revisions, Worktree, Worktrees, files_at, keep
 from oauthbroker.tools.isolation.containment import detect_containment
@@ -154,14 +154,14 @@ class Changesets:
 
     def _proposed(self, worktree: Worktree, allowed: AllowedFiles, message: str) -> Commit:
         """Return the commit that a changeset would become: without changes, the newest revision."""
-        found = read_folder(worktree.folder)
+        found = files.read_folder(worktree.folder)
         ours, base, tip = found.files, files_at(self._git, worktree.base), self.revisions.newest()
         newest = files_at(self._git, tip)
-        made = changes(base, ours)
+        made = files.changes(base, ours)
         validated = Commit(status="rejected", base=worktree.base, changes=made)
         pending = [path for path in made.paths if newest.get(path) != ours.get(path)]
         merged = {path for path in (*newest, *pending) if path in ours or path not in pending}
-        moved = [*conflicts(made.paths, base, ours, newest), *ambiguous(merged)]
+        moved = [*files.conflicts(made.paths, base, ours, newest), *files.ambiguous(merged)]
         if rejected := _rejected(found, made, allowed, moved):
             return replace(validated, rejected=rejected)
         new = tip
@@ -220,7 +220,7 @@ def check_apart(root: Path, state: Iterable[Path]) -> None:
 def _rejected(found: Folder, made: Changes, allowed: AllowedFiles, moved: list[Rejected]) -> list[Rejected]:
     """Return every file that cannot become part of the bundle, each once."""
     by_file: dict[str, Rejected] = {}
-    unfit = [Rejected(shown(path), reason) for path in made.paths if (reason := unfit_name(path))]
+    unfit = [Rejected(files.shown(path), reason) for path in made.paths if (reason := files.unfit_name(path))]
     for each in (*found.rejected, *unfit, *allowed.rejected(made.paths), *moved):
         by_file.setdefault(each.file, each)
     return list(by_file.values())

@@ -14,7 +14,7 @@ from oauthbroker.plugins import PluginAudit, harmless_text
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.changesets import Changesets, ref
-from oauthbroker.tools.changesets.differences import AllowedFiles
+from oauthbroker.tools.changesets.files import AllowedFiles
 from oauthbroker.tools.changesets.revisions import ID, Gives, keep
 from oauthbroker.tools.changesets.tool import register_exports
 from oauthbroker.tools.types.audit_types import ChangesetChanged

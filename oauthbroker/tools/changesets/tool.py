@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from oauthbroker.tools.calling.context import ToolHandler
 from oauthbroker.tools.calling.registry import Registry
-from oauthbroker.tools.types.catalog import ToolCatalogItem, ToolSource
-from oauthbroker.tools.types.names import SWARM_BUNDLE, ToolName
+from oauthbroker.tools.types.catalog import SWARM_BUNDLE, ToolCatalogItem, ToolName, ToolSource
 
 CHANGESET_SECONDS: Final = 600.0  # of a call: a commit loads the whole bundle
 _SOURCE: Final = ToolSource(type="config", name=SWARM_BUNDLE)

@@ -18,14 +18,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from oauthbroker.tools.isolation.places import (
-    Mounts,
-    agent_mounts,
-    empty_folder,
-    group_of,
-    opened_folder,
-    sandbox_mounts,
-)
+from oauthbroker.tools.isolation import places
+from oauthbroker.tools.isolation.places import Mounts
 from oauthbroker.tools.isolation.seccomp import filter_program
 
 _ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": "/nonexistent"}
@@ -137,13 +131,13 @@ class Containment:
     ) -> list[str]:
         """Return the command that runs `arguments` below the supervisor. It stays outside of the sandbox, where a tool
         can neither end nor trace it."""
-        group = None if self.user is None else group_of(self.user)
+        group = None if self.user is None else places.group_of(self.user)
         settings = json.dumps(asdict(limits) | {"user": self.user, "group": group, "sandbox": bool(self.bubblewrap)})
         supervised = [*_PYTHON, str(SUPERVISOR), settings, *arguments]
         if self.user is None or not self.bubblewrap:
             return supervised
         readable = [*access.readable, *access.sockets]
-        mounts = agent_mounts(self.user, readable=readable, writable=dict.fromkeys(folders), hidden=[])
+        mounts = places.agent_mounts(self.user, readable=readable, writable=dict.fromkeys(folders), hidden=[])
         return [*self._as_root(mounts), *supervised]
 
     def agent_command(
@@ -157,10 +151,10 @@ class Containment:
         machine as that user sees it."""
         if self.user is None:
             return [*arguments]
-        become = [*_PYTHON, str(AS_USER), str(self.user), str(group_of(self.user)), *arguments]
+        become = [*_PYTHON, str(AS_USER), str(self.user), str(places.group_of(self.user)), *arguments]
         if not self.bubblewrap:
             return become
-        mounts = agent_mounts(self.user, readable=readable, writable=writable or {}, hidden=self.hidden)
+        mounts = places.agent_mounts(self.user, readable=readable, writable=writable or {}, hidden=self.hidden)
         return [*self._as_root(mounts), *become]
 
     def sandbox(
@@ -178,7 +172,7 @@ class Containment:
             "end": ["--die-with-parent"],
             "system calls": ["--seccomp", str(seccomp)] if filter_program() else [],
         }
-        mounts = sandbox_mounts(
+        mounts = places.sandbox_mounts(
             readable=access.readable,
             sockets=access.sockets,
             writable=folders,
@@ -186,7 +180,7 @@ class Containment:
             size=limits.file_size,
         )
         lines |= {f"mount {path}": options for path, options in mounts.items()}
-        last = [path for path, words in mounts.items() if words == empty_folder(path)]  # they have their mounts now
+        last = [path for path, words in mounts.items() if words == places.empty_folder(path)]  # they have mounts now
         return lines | {f"read-only {path}": ["--remount-ro", str(path)] for path in (*last, "/dev", "/")}
 
     def _as_root(self, mounts: Mounts) -> list[str]:
@@ -202,7 +196,7 @@ def opened(folders: Sequence[Path]) -> Iterator[dict[Path, int]]:
     with ExitStack() as open_ones:
         found = dict[Path, int]()
         for each in folders:
-            found[each] = opened_folder(each)
+            found[each] = places.opened_folder(each)
             open_ones.callback(os.close, found[each])
         yield found
 

@@ -20,8 +20,7 @@ from oauthbroker.plugins import ValueCounter
 from oauthbroker.tools.calling.context import Json, ToolContext, changeset_folders
 from oauthbroker.tools.isolation.containment import Access, CallLimits, Containment
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure, error_from, usual_error
-from oauthbroker.tools.types.output_limits import VALUE
-from oauthbroker.tools.types.results import Submitted
+from oauthbroker.tools.types.results import VALUE, Submitted
 
 _UNIX: Final = "unix:"
 WORKER: Final = Path(__file__).with_name("worker.py")

@@ -24,60 +24,23 @@ _FAMILIES: Final = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK; AF_
 
 # Numbers on x86_64 and aarch64.
 _REFUSED: Final = {
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "pidfd_getfd": (438, 438),
-    "kcmp": (312, 272),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "open_tree": (428, 428),
-    "open_tree_attr": (467, 467),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "fanotify_init": (300, 262),
-    "open_by_handle_at": (304, 265),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "acct": (163, 89),
-    "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
-    "reboot": (169, 142),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "settimeofday": (164, 170),
-    "clock_settime": (227, 112),
-    "clock_adjtime": (305, 266),
-    "syslog": (103, 116),
-    "vhangup": (153, 58),
-    "iopl": (172, None),
-    "ioperm": (173, None),
-}
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
+    "open_tree": (428, 428), "open_tree_attr": (467, 467), "move_mount": (429, 429), "fsopen": (430, 430),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
+    "unshare": (272, 97), "setns": (308, 268), "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "fanotify_init": (300, 262),
+    "open_by_handle_at": (304, 265), "kexec_load": (246, 104), "kexec_file_load": (320, 294),
+    "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "acct": (163, 89),
+    "quotactl": (179, 60), "quotactl_fd": (443, 443), "reboot": (169, 142), "swapon": (167, 224),
+    "swapoff": (168, 225), "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266),
+    "syslog": (103, 116), "vhangup": (153, 58), "iopl": (172, None), "ioperm": (173, None),
+}  # fmt: skip
 # Programs fall back to an older call, whose arguments a filter can read.
 _ABSENT: Final = {
-    "clone3": (435, 435),
-    "openat2": (437, 437),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
+    "clone3": (435, 435), "openat2": (437, 437), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
-}
+}  # fmt: skip
 Test = tuple[int, Literal["any", "equal"], int]  # which argument, how, and of what
 _BY_ARGUMENTS: Final[Sequence[tuple[str, tuple[int | None, int | None], Sequence[Test]]]] = (
     ("clone", (56, 220), [(0, "any", _NAMESPACES)]),
@@ -96,8 +59,6 @@ _BY_ARGUMENTS: Final[Sequence[tuple[str, tuple[int | None, int | None], Sequence
     ("openat", (257, 56), [(2, "any", _CREATES), (3, "any", _SET_ID)]),
 )
 _SOCKET: Final = (41, 198)
-
-
 _MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column, architecture
 
 

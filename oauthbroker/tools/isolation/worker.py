@@ -20,8 +20,7 @@ from typing import Any, Final, NoReturn
 
 from oauthbroker.plugins import NotPlainJson, plain_json, type_name
 from oauthbroker.tools.types.foreign_values import cause_of, ended_at_space, text_of
-from oauthbroker.tools.types.output_limits import READ_BESIDE, VALUE
-from oauthbroker.tools.types.results import Message
+from oauthbroker.tools.types.results import READ_BESIDE, VALUE, Message
 
 _RESULTS: Final = "oauthbroker.model.token_results"
 _ENDS: Final = "oauthbroker.tools.types.results"

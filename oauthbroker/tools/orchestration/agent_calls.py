@@ -21,7 +21,7 @@ from oauthbroker.tools.orchestration.instances import Instance, Instances, Outco
 from oauthbroker.tools.orchestration.ipc import IpcRefused
 from oauthbroker.tools.orchestration.plan import SwarmPlan
 from oauthbroker.tools.types.agent_event import FAILED, MESSAGE, REQUEST, ReplyTo, UnifiedEvent
-from oauthbroker.tools.types.output_limits import INPUT
+from oauthbroker.tools.types.results import INPUT
 
 POLL_SECONDS: Final = 0.5  # for turns that another orchestrator ends
 _ENDS: Final = {COMPLETED, FAILED}

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO, Final
 
 from oauthbroker.tools.calling.call_life import CallLife, calling
-from oauthbroker.tools.types.names import shown_name
+from oauthbroker.tools.types.catalog import shown_name
 from oauthbroker.tools.types.results import truncated
 
 MARK: Final = "\x1e"  # the record separator of ASCII

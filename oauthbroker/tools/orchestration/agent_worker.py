@@ -1,5 +1,6 @@
 """The agent process: it runs the turns of one agent instance, one at a time, and holds no key of the store. Its
-argument is the descriptor of the IPC's socket. When the orchestrator is gone, the whole process group ends."""
+argument is the descriptor of the IPC's socket. When the orchestrator is gone, the whole process group ends. A turn asks
+the orchestrator by a `WorkerHost`."""
 
 from __future__ import annotations
 
@@ -11,34 +12,35 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker.client import OAuth
+from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
+from oauthbroker.client import OAuth, SyncOAuth
 from oauthbroker.plugins import type_name
 from oauthbroker.tools.bundle.entries import EntryRefused
 from oauthbroker.tools.bundle.loading import Isolate, load_agent, load_model
 from oauthbroker.tools.bundle.spec import ToolResourceSpec
 from oauthbroker.tools.calling.calls import ToolCalls
-from oauthbroker.tools.calling.context import ToolContext
-from oauthbroker.tools.calling.registry import RegistrationRefused
+from oauthbroker.tools.calling.context import AgentRuntime, Json, ToolContext, ToolHandler, changeset_folders
+from oauthbroker.tools.calling.registry import RegistrationRefused, Registry
+from oauthbroker.tools.changesets.tool import register_exports
 from oauthbroker.tools.extensions.pipeline import PipelineError, TurnResult
 from oauthbroker.tools.isolation.containment import NO_SANDBOX, CallLimits, Containment, detect_containment
 from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, TurnAccess, no_access
-from oauthbroker.tools.models.port import ModelFailed
+from oauthbroker.tools.models import ModelFailed
 from oauthbroker.tools.orchestration.agent_output import send_output
 from oauthbroker.tools.orchestration.ipc import MOST_LINE, OUTDATED, IpcRefused, Peer
-from oauthbroker.tools.orchestration.worker_host import IpcValues, WorkerHost, register_swarm_bundle
 from oauthbroker.tools.turns.conversation import Conversation
 from oauthbroker.tools.turns.extension_api import ExtensionFailed, InstanceValues
 from oauthbroker.tools.turns.turn_loop import AgentParts, ConfigurationChanged, TurnLoop, turn_id_of
 from oauthbroker.tools.types.agent_event import UnifiedEvent
-from oauthbroker.tools.types.failures import is_cancellation
+from oauthbroker.tools.types.failures import ToolFailure, is_cancellation
 from oauthbroker.tools.types.results import Message
 
 NOT_RUN: Final = "E_TURN_NOT_RUN"
@@ -203,3 +205,88 @@ if __name__ == "__main__":
     send_output()
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
     asyncio.run(_main(int(sys.argv[1])))
+
+
+class IpcJournal:
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    async def begin(self, call_id: str) -> Mapping[str, Any] | None:
+        before: dict[str, Any] | None = await self._peer.ask("journal.begin", {"call": call_id})
+        return before
+
+    async def end(self, call_id: str, result: Mapping[str, Any]) -> None:
+        await self._peer.ask("journal.end", {"call": call_id, "result": dict(result)})
+
+    async def submit(self, handle: str, call: Mapping[str, Any]) -> None:
+        await self._peer.ask("journal.submit", {"handle": handle, "call": dict(call)})
+
+    async def complete(self, handle: str, result: Mapping[str, Any]) -> None:
+        await self._peer.ask("journal.complete", {"handle": handle, "result": dict(result)})
+
+
+class IpcValues:
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    async def get(self, key: str) -> Any:
+        return await self._peer.ask("state.get", {"owner": key})
+
+    async def put(self, key: str, value: Any) -> None:
+        await self._peer.ask("state.set", {"owner": key, "value": value})
+
+
+def register_swarm_bundle(registry: Registry, peer: Peer) -> None:
+    """Register the tool `swarmBundle`. Raises RegistrationRefused if an extension has taken a name."""
+
+    def asks(export: str) -> ToolHandler:
+        async def handler(ctx: ToolContext, given: dict[str, Json]) -> Json:
+            asked = {**given, "toolCallId": ctx.tool_call_id}
+            return await _tool_asks(peer, f"swarmBundle.{export}", asked, "ChangesetRefused")
+
+        return handler
+
+    register_exports(registry, *map(asks, ("openChangeset", "commitChangeset", "discardChangeset")))
+
+
+async def _tool_asks(peer: Peer, kind: str, asked: Mapping[str, Json], name: str) -> Json:
+    """Ask for a tool. Raises ToolFailure with the code of a refusal."""
+    try:
+        return await peer.ask(kind, asked)
+    except IpcRefused as refused:
+        failed = ToolFailure(refused.message, name=name, code=refused.code, suggestion=refused.suggestion)
+    raise failed
+
+
+class WorkerHost:
+    """The surroundings of a turn. `oauth` is the client of the turn; None where the broker serves no API."""
+
+    def __init__(self, *, peer: Peer, oauth: OAuth | None, address: str, authorized: frozenset[str]) -> None:
+        self._peer, self._oauth, self._address, self._authorized = peer, oauth, address, authorized
+        self.logger = logging.getLogger("oauthbroker.tools.agent")
+        self.journal = IpcJournal(peer)
+
+    async def oauth_of(
+        self, asks_as: str, call_id: str, *, blocking: bool
+    ) -> OAuthCapability | SyncOAuthCapability | None:
+        if self._oauth is None or asks_as.partition(":")[0] not in self._authorized:
+            return None
+        await _tool_asks(self._peer, "audit.call", {"tool": asks_as, "call": call_id}, "CallNotRecorded")
+        narrowed = self._oauth.narrow(tool=asks_as)
+        return SyncOAuth(self._address, narrowed.turn_token) if blocking else narrowed
+
+    async def step_config(self) -> Sequence[Mapping[str, Any]]:
+        """Let base tools use the open changesets. Return what the model is told. Raises ConfigurationChanged."""
+        answer = await self._peer.ask("step.config", {})
+        if not answer["current"]:
+            raise ConfigurationChanged
+        folders = [Path(each) for each in answer["changesets"]]
+        changeset_folders.set(lambda _ctx: folders)
+        blocks: Sequence[Mapping[str, Any]] = answer["blocks"]
+        return blocks
+
+    async def pending(self) -> Mapping[str, Any] | None:
+        return None if self._oauth is None else await self._oauth.pending()
+
+    def runtime_of(self, tool_call_id: str) -> AgentRuntime | None:
+        return AgentRuntime(partial(_tool_asks, self._peer, name="AgentCallFailed"), tool_call_id)

@@ -40,12 +40,7 @@ class FailedTurns:
     waits for; `serves` says whether a swarm has an agent."""
 
     def __init__(
-        self,
-        broker: Broker,
-        instances: Instances,
-        *,
-        requests: Mapping[str, str],
-        serves: Callable[[str, str], bool],
+        self, broker: Broker, instances: Instances, *, requests: Mapping[str, str], serves: Callable[[str, str], bool]
     ) -> None:
         self._broker, self._instances = broker, instances
         self._requests, self._serves = requests, serves

@@ -27,7 +27,7 @@ from oauthbroker.tools.orchestration.plan import SwarmPlan, plans_from
 from oauthbroker.tools.orchestration.processes import Processes, ProcessSlot, StartFailed
 from oauthbroker.tools.types.agent_event import UnifiedEvent, normalised
 from oauthbroker.tools.types.failures import ToolFailure
-from oauthbroker.tools.types.output_limits import NAME
+from oauthbroker.tools.types.results import NAME
 
 MOST_TURNS: Final = 64  # that run at once, those that wait for another agent not counted
 WAIT_SECONDS: Final = 5.0

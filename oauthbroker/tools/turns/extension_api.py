@@ -16,7 +16,7 @@ from oauthbroker.tools.extensions.pipeline import Middleware, MiddlewareType, Pi
 from oauthbroker.tools.types.catalog import ToolCatalogItem
 from oauthbroker.tools.types.failures import is_cancellation
 from oauthbroker.tools.types.foreign_values import text_of
-from oauthbroker.tools.types.output_limits import STATE
+from oauthbroker.tools.types.results import STATE
 
 EventHandler = Callable[[Any], Any]
 Unsubscribe = Callable[[], None]

@@ -28,12 +28,11 @@ from oauthbroker.tools.extensions.pipeline import (
     TurnContext,
     TurnResult,
 )
-from oauthbroker.tools.models.port import AnswerRefused, Model, ModelRequest, asked
+from oauthbroker.tools.models import AnswerRefused, Model, ModelRequest, asked
 from oauthbroker.tools.turns.conversation import Conversation
 from oauthbroker.tools.types.agent_event import UnifiedEvent
 from oauthbroker.tools.types.failures import error_from, visible_error
-from oauthbroker.tools.types.output_limits import MESSAGE, STATE, VALUE
-from oauthbroker.tools.types.results import Message, ToolCall, ToolCallResult, ToolError
+from oauthbroker.tools.types.results import MESSAGE, STATE, VALUE, Message, ToolCall, ToolCallResult, ToolError
 
 MOST_STEPS: Final = "E_MAX_STEPS"
 MODEL: Final = "E_MODEL"
@@ -85,20 +84,14 @@ class TurnHost(Protocol):
 class TurnLoop:
     def __init__(self, *, parts: AgentParts, event: UnifiedEvent, conversation: Conversation, host: TurnHost) -> None:
         self._parts, self._event, self._conversation, self._host = parts, event, conversation, host
-        self._turn_id = turn_id_of(event.id)
+        self._ids: dict[str, Any] = {"agent_name": parts.name, "instance_key": event.turn.instance_key}
+        self._ids |= {"turn_id": turn_id_of(event.id), "trace_id": event.trace_id}
 
     async def run(self) -> TurnResult:
         """Run the turn, or the rest of it. Raises ModelFailed and PipelineError: then the event comes again later."""
         if self._conversation.is_new:
             await self._conversation.say(*_input_of(self._event))
-        context = TurnContext(
-            agent_name=self._parts.name,
-            instance_key=self._event.turn.instance_key,
-            turn_id=self._turn_id,
-            trace_id=self._event.trace_id,
-            event=self._event,
-            messages=self._conversation.messages,
-        )
+        context = TurnContext(**self._ids, event=self._event, messages=self._conversation.messages)
         return self._accepted(await self._parts.pipeline.run("turn", context, self._steps))
 
     def _accepted(self, result: Any) -> TurnResult:
@@ -199,12 +192,8 @@ class TurnLoop:
         await self._conversation.add_result(result)
 
     def _scope(self, step: StepContext, message: Message, call: ToolCall) -> CallScope:
-        turn = self._event.turn
         return CallScope(
-            agent_name=self._parts.name,
-            instance_key=turn.instance_key,
-            turn_id=self._turn_id,
-            trace_id=self._event.trace_id,
+            **self._ids,
             message=message,
             workdir=self._parts.workdir,
             logger=self._host.logger,
@@ -212,7 +201,7 @@ class TurnLoop:
             runtime=self._host.runtime_of(call.id),
             oauth_of=self._host.oauth_of,
             journal=self._host.journal,
-            locale=turn.locale or "en",
+            locale=self._event.turn.locale or "en",
         )
 
 

@@ -56,16 +56,10 @@ class UnifiedEvent:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> UnifiedEvent:
         turn = {name: value for name, value in data["turn"].items() if name != "auth"}
-        return cls(
-            id=data["id"],
-            type=data["type"],
-            input=data["input"],
-            source=data["source"],
-            turn=Turn.from_json(turn if data["auth"] is None else turn | {"auth": data["auth"]}),
-            trace_id=data["traceId"],
-            reply_to=_reply_to(data.get("replyTo")),
-            payload=data["payload"],
-        )
+        turn |= {} if data["auth"] is None else {"auth": data["auth"]}
+        same = {name: data[name] for name in ("id", "type", "input", "source", "payload")}
+        reply_to = _reply_to(data.get("replyTo"))
+        return cls(**same, turn=Turn.from_json(turn), trace_id=data["traceId"], reply_to=reply_to)
 
 
 def normalised(queued: Mapping[str, Any]) -> UnifiedEvent:

@@ -1,10 +1,26 @@
-"""The catalog: the tools that one step shows to the model (specification 002, sections 3 and 13)."""
+"""Tools as a model sees them: the catalog of one step (specification 002, sections 3 and 13), names
+`{resource}__{export}` (section 5), and parameters: a JSON Schema of type object, compiled once."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple
+
+from oauthbroker.plugins import NotPlainJson, json_schema_validator, plain_json
+from oauthbroker.tools.types.results import VALUE
+
+SEPARATOR: Final = "__"
+SWARM_BUNDLE: Final = "swarmBundle"  # 004 12.4 names this resource with a capital letter: the one exemption
+_MOST_SHOWN: Final = 200  # characters of a name that a model made up
+_PART: Final = re.compile(r"[a-z0-9_-]{1,64}", re.ASCII)
+_SWARM_EXPORTS: Final = frozenset({"openChangeset", "commitChangeset", "discardChangeset"})
+_MOST_PROBLEMS: Final = 5
+_HIDDEN: Final = "the value"
+_REMEDY: Final = "write type: object and correct the rest: no other documents, linear regexes"
+ProblemsOf = Callable[[Mapping[str, Any]], list[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,3 +105,81 @@ class Catalog:
     def _check_open(self) -> None:
         if self._is_frozen:
             raise CatalogFrozen("the model was asked with this catalog: change the next step's")
+
+
+class ToolName(NamedTuple):
+    """A tool's name in its two parts."""
+
+    resource: str
+    export: str
+
+    def __str__(self) -> str:
+        return f"{self.resource}{SEPARATOR}{self.export}"
+
+
+def parse_tool_name(name: str) -> ToolName | None:
+    """Split a full name at its first `__`. None if it has none (002 section 5.3)."""
+    resource, separator, export = name.partition(SEPARATOR)
+    return ToolName(resource, export) if separator else None
+
+
+def shown_name(name: str) -> str:
+    """Return a name for a message: short, and without control characters."""
+    text = "".join(char if char.isprintable() else "\ufffd" for char in name[:_MOST_SHOWN])
+    return text if len(name) <= _MOST_SHOWN else f"{text}…"
+
+
+def is_resource_name(name: str) -> bool:
+    """Return whether a Tool resource may have this name: no `__` inside and no `_` at the end, so that a full name has
+    one reading."""
+    return name == SWARM_BUNDLE or (_is_part(name) and not name.endswith("_"))
+
+
+def is_export_name(name: str) -> bool:
+    """Return whether an export may have this name: no `__` inside and no `_` at the start."""
+    return name in _SWARM_EXPORTS or (_is_part(name) and not name.startswith("_"))
+
+
+def _is_part(name: str) -> bool:
+    return _PART.fullmatch(name) is not None and SEPARATOR not in name
+
+
+class SchemaRefused(ValueError):
+    """Parameters cannot be used. `args` are why, and the remedy."""
+
+
+def plain_object(given: Any) -> dict[str, Any]:
+    """Return a copy of arguments, or of a schema. Raises NotPlainJson, and the exceptions of a foreign mapping."""
+    if not isinstance(given, Mapping):
+        raise NotPlainJson("they are no object")
+    copy: dict[str, Any] = plain_json(given if issubclass(type(given), dict) else dict(given), VALUE)
+    return copy
+
+
+def compiled(parameters: Mapping[str, Any] | None) -> ProblemsOf:
+    """Return a function that lists the problems of arguments. Raises SchemaRefused for parameters that are no JSON
+    Schema 2020-12 of type object, that need another document, or that have no engine, which is in the extra `tools`."""
+    if parameters is None:
+        return lambda _arguments: []
+    refused = "no usable JSON Schema 2020-12 of type object", _REMEDY
+    try:
+        schema = plain_object(parameters)
+        if schema.get("type") != "object":
+            raise SchemaRefused(*refused)
+        validator = json_schema_validator(schema, ignore_unknown_formats=True, mask=_HIDDEN)
+    except ImportError:
+        refused = "parameters need the extra `tools`", 'run `pip install "oauthbroker[tools]"`'
+    except ValueError:
+        pass
+    else:
+        return lambda arguments: (
+            [] if validator.is_valid(arguments) else list(_rendered(validator.iter_errors(arguments)))
+        )
+    raise SchemaRefused(*refused)
+
+
+def _rendered(errors: Iterator[Any]) -> Iterator[str]:
+    """Yield the first problems, each with its place in the arguments and without its value."""
+    for error in islice(errors, _MOST_PROBLEMS):
+        place = ".".join(map(str, error.instance_path))
+        yield f"{place}: {error.message}" if place else error.message

@@ -14,8 +14,7 @@ from typing import Any, Final, Self
 from oauthbroker import AuthorizationRequired, AuthorizationRequiredError, BrokerError, Failed, RequestRefusedError
 from oauthbroker.plugins import type_name
 from oauthbroker.tools.types.foreign_values import cause_of, text_of
-from oauthbroker.tools.types.output_limits import NAME, SUGGESTION
-from oauthbroker.tools.types.results import ToolError, truncated
+from oauthbroker.tools.types.results import NAME, SUGGESTION, ToolError, truncated
 
 _SUGGESTIONS: Final[dict[str, dict[str, str]]] = {
     path.stem: json.loads(path.read_text("utf-8")) for path in (Path(__file__).parents[1] / "words").glob("*.json")

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker.plugins import plain_json, type_name
-from oauthbroker.tools.types.output_limits import READ, VALUE
-from oauthbroker.tools.types.results import truncated
+from oauthbroker.tools.types.results import READ, VALUE, truncated
 
 _MOST: Final = 300  # characters of a text in a log
 

@@ -19,12 +19,12 @@ import pyrage
 import pytest
 import sqlalchemy as sa
 
-from oauthbroker.flowtools.cli import backup_commands
+from oauthbroker.flowtools.cli import data_commands
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import approvals, journal
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.ports import Effect, Ports
-from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.running.working import RunResult
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.testing import Canaries
 from tests.kit import postgres
@@ -204,9 +204,9 @@ def test_no_file_is_overwritten_and_a_copy_that_was_cut_off_leaves_none(desk: De
         assert (2, True, 1) == (done.code, said in done.err, len(done.err.splitlines())), done
     assert not Path("new.db").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(backup_commands, "_sync", lambda _: (_ for _ in ()).throw(Died()))
+        patch.setattr(data_commands, "_sync", lambda _: (_ for _ in ()).throw(Died()))
         with pytest.raises(Died):
-            backup_commands.copy_sqlite(desk.folder / "one" / "flows.db", desk.folder / "cut.db")
+            data_commands.copy_sqlite(desk.folder / "one" / "flows.db", desk.folder / "cut.db")
     (desk.folder / ".cut.db.tmp").write_bytes(b"of a copy that was killed")
     assert 0 == desk.type("flow", "backup", "cut.db", "--database", url).code
     assert [] == list(desk.folder.glob(".*.tmp"))

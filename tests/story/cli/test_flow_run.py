@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.flowtools.running.installed_adapters import GROUPS
+from oauthbroker.flowtools.serving.kinds import GROUPS
 from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import BROKER, Desk
 from tests.kit.flow_bundle import bundle

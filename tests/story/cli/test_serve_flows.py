@@ -20,8 +20,8 @@ from oauthbroker import Turn, open_broker
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import load_entity
 from oauthbroker.flowtools.entities.rows import Rows
+from oauthbroker.flowtools.running.approvals import RunLine, run_lines
 from oauthbroker.flowtools.running.journal import META, exist
-from oauthbroker.flowtools.running.overview import RunLine, run_lines
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.serving.schedules import FIRED
 from oauthbroker.flowtools.specification.failures import Actor
@@ -64,7 +64,7 @@ Interpreter.begin = lambda *a: [time.sleep(1), begin(*a)]
 """
 STOPS = """
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.serving.queue_events import QueueEvents
+from oauthbroker.flowtools.serving.schedules import QueueEvents
 async def stops(*_): raise BrokerError(Code.AGENT_FORWARDED)
 QueueEvents._consume = stops
 """

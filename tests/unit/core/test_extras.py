@@ -28,9 +28,9 @@ def failure(statement: str, module: str) -> BaseException:
 @pytest.mark.parametrize(
     ("module", "place", "extra"),
     [
-        ("pathspec", "oauthbroker.tools.changesets.differences", "tools"),
+        ("pathspec", "oauthbroker.tools.changesets.files", "tools"),
         ("jsonschema_rs", "oauthbroker.gateway.spec", "gateway"),
-        ("jsonschema_rs", "oauthbroker.flowtools.specification.shapes", "flowtools"),
+        ("jsonschema_rs", "oauthbroker.flowtools.specification.source", "flowtools"),
         ("cel_expr_python", "oauthbroker.flowtools.specification.expressions", "flowtools"),
         ("psycopg", "oauthbroker.store.postgres.pools", "postgres"),
         ("pyrage", "oauthbroker.store.migration.age", "backup"),

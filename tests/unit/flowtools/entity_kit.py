@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.entities.database import Database, apply
 from oauthbroker.flowtools.entities.definition import Entity, load_entity
-from oauthbroker.flowtools.entities.tables import apply
 
 ORDER: dict[str, Any] = {
     "name": "Order",

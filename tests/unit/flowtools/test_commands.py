@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from oauthbroker import BrokerError
 from oauthbroker.flowtools.cli import commands
-from oauthbroker.flowtools.specification.shapes import published_schema
+from oauthbroker.flowtools.specification.source import published_schema
 from tests.unit.flowtools.kit import EXAMPLES, chain, example, written
 
 POLICY = {"name": "p", "version": 1, "description": "", "type": "custom", "condition": "rows > 1", "action": "warn"}

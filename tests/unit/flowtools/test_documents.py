@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.risk.rules import findings
-from oauthbroker.flowtools.specification.shapes import published_schema
+from oauthbroker.flowtools.specification.source import published_schema
 from oauthbroker.flowtools.specification.spec import load_tool
 from tests.unit.flowtools.kit import example, tool_of, written
 

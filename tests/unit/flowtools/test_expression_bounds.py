@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Names, Scope
-from oauthbroker.flowtools.specification.json_faults import json_fault, scalar_fault
+from oauthbroker.flowtools.specification.failures import json_fault, scalar_fault
 from tests.kit.forms import examples
 
 OPEN = Scope(Names(types={"d": "DYN", "l": "LIST", "t": "STRING"}))

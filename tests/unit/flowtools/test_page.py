@@ -18,7 +18,7 @@ from oauthbroker.flowtools.cli.commands import app
 from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.specification.expression_text import FUNCTIONS
 from oauthbroker.flowtools.specification.policies import FACTS, PRODUCT_POLICIES, load_policy
-from oauthbroker.flowtools.specification.shapes import published_schema
+from oauthbroker.flowtools.specification.source import published_schema
 from oauthbroker.testing.flow_adapter_contract import CHARGE
 from tests.kit import docs
 from tests.unit.flowtools.entity_kit import sqlite_url

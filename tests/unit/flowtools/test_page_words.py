@@ -12,7 +12,7 @@ from oauthbroker.core.words import read_words
 from oauthbroker.flowtools.running import approvals, journal
 from oauthbroker.flowtools.running.journal import STATES
 from oauthbroker.flowtools.serving.pages import PAGES
-from oauthbroker.flowtools.specification.shapes import published_schema
+from oauthbroker.flowtools.specification.source import published_schema
 
 PLUGIN = Path(oauthbroker.flowtools.__file__).parent
 ENGLISH = read_words(PAGES / "words")["en"]["pages"]

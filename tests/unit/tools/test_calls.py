@@ -31,8 +31,7 @@ from oauthbroker.tools.calling.context import ToolContext
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.types.catalog import ToolCatalogItem
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure
-from oauthbroker.tools.types.output_limits import VALUE
-from oauthbroker.tools.types.results import Submitted, ToolCall, ToolCallResult, ToolError
+from oauthbroker.tools.types.results import VALUE, Submitted, ToolCall, ToolCallResult, ToolError
 from tests.unit.tools.kit import CITY, TOKEN, gives, performed, registry_with, scope_of, scrub
 
 ASKED = AuthorizationRequired(

@@ -14,8 +14,16 @@ import pytest
 from oauthbroker.tools.calling.calls import ToolCalls
 from oauthbroker.tools.extensions.pipeline import Pipeline, StepContext, ToolCallContext
 from oauthbroker.tools.types.failures import ToolFailure
-from oauthbroker.tools.types.output_limits import MESSAGE, NAME, SUGGESTION
-from oauthbroker.tools.types.results import GoesOn, Submitted, ToolCall, ToolCallResult, ToolError
+from oauthbroker.tools.types.results import (
+    MESSAGE,
+    NAME,
+    SUGGESTION,
+    GoesOn,
+    Submitted,
+    ToolCall,
+    ToolCallResult,
+    ToolError,
+)
 from tests.kit.hostile_values import ERRORS, PLAIN, VALUES, made
 from tests.unit.tools.kit import performed, registry_with, scope_of, scrub
 

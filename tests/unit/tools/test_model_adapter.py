@@ -8,8 +8,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from oauthbroker.tools.models.adapter import AdaptedModel, adapted, messages_of
-from oauthbroker.tools.models.port import ModelRequest
+from oauthbroker.tools.models import AdaptedModel, ModelRequest, adapted, messages_of
 from oauthbroker.tools.types.catalog import ToolCatalogItem
 from oauthbroker.tools.types.results import Message, ToolCall, ToolCallResult
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.tools.types.names import ToolName, is_export_name, is_resource_name, parse_tool_name
+from oauthbroker.tools.types.catalog import ToolName, is_export_name, is_resource_name, parse_tool_name
 
 _TEXTS = st.text(alphabet="ab0_-", max_size=12)
 

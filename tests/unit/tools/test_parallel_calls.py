@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.tools.calling.calls import Perform, ToolCalls
 from oauthbroker.tools.calling.registry import Registry
-from oauthbroker.tools.models.port import MOST_CALLS, ModelAnswer
+from oauthbroker.tools.models import MOST_CALLS, ModelAnswer
 from oauthbroker.tools.turns.conversation import Conversation
 from oauthbroker.tools.types.catalog import ToolCatalogItem
 from oauthbroker.tools.types.results import ToolCall, ToolCallResult

@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.tools.extensions.pipeline import PipelineError, StepContext, ToolCallContext, TurnContext, TurnResult
-from oauthbroker.tools.models.port import MOST_CALLS, MOST_KEPT_CALLS, ModelAnswer, ModelFailed
+from oauthbroker.tools.models import MOST_CALLS, MOST_KEPT_CALLS, ModelAnswer, ModelFailed
 from oauthbroker.tools.turns.conversation import in_order
 from oauthbroker.tools.turns.turn_loop import ConfigurationChanged
 from oauthbroker.tools.types.catalog import ToolCatalogItem
 from oauthbroker.tools.types.failures import ToolFailure
-from oauthbroker.tools.types.output_limits import VALUE
-from oauthbroker.tools.types.results import Message, ToolCall, ToolCallResult, ToolError
+from oauthbroker.tools.types.results import VALUE, Message, ToolCall, ToolCallResult, ToolError
 from tests.kit.hostile_values import ERRORS, PLAIN, VALUES, made
 from tests.unit.tools.turn_kit import Crashed, World, calls, event
 

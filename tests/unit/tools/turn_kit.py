@@ -13,7 +13,7 @@ from oauthbroker.tools.calling.calls import ToolCalls
 from oauthbroker.tools.calling.context import AgentRuntime
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.extensions.pipeline import Pipeline, TurnResult
-from oauthbroker.tools.models.port import Line, ModelAnswer, ScriptedModel
+from oauthbroker.tools.models import Line, ModelAnswer, ScriptedModel
 from oauthbroker.tools.turns.conversation import Conversation
 from oauthbroker.tools.turns.turn_loop import AgentParts, ConfigurationChanged, TurnLoop, turn_id_of
 from oauthbroker.tools.types.agent_event import UnifiedEvent

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.entities.database import Database, apply, plan
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.entities.tables import apply, plan
 from oauthbroker.flowtools.specification.failures import Actor
 from tests.unit.flowtools.entity_kit import entity_of, sqlite_url
 

@@ -13,7 +13,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.running.tries import Tries
+from oauthbroker.flowtools.running.lifecycle import Tries
 from tests.kit.forms import is_long
 from tests.unit.flowtools.entity_kit import sqlite_url
 from tests.unit.flowtools.kit import chain
@@ -74,7 +74,7 @@ def test_a_call_that_loses_each_race_has_ended_and_changes_nothing_later(
     world.add("Count", "a", value=0)
     flow = world.flow(NODES, chain(*NODES), idempotencyKey="input.id" if keyed else None)
     with monkeypatch.context() as patch:
-        patch.setattr("oauthbroker.flowtools.running.tries._SECONDS", 0.2)
+        patch.setattr("oauthbroker.flowtools.running.lifecycle._SECONDS", 0.2)
         event.listen(world.database.engine, "begin", lambda each: each.exec_driver_sql("SET lock_timeout = '20ms'"))
         database = Database(url)
         with database.engine.begin() as other:
@@ -89,7 +89,7 @@ def test_a_call_that_loses_each_race_has_ended_and_changes_nothing_later(
 
 
 def test_tries_wait_longer_and_longer_and_end_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oauthbroker.flowtools.running.tries._SECONDS", 0.2)
+    monkeypatch.setattr("oauthbroker.flowtools.running.lifecycle._SECONDS", 0.2)
     waits = list[float]()
 
     def lost() -> None:

@@ -17,8 +17,9 @@ from oauthbroker.audit.formatting import rest_of
 from oauthbroker.flowtools.running import approvals, erasing, journal
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.ports import Effect, EffectRefused, Ports
-from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.running.working import RunResult
 from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.plugins import SubjectRecords
 from tests.kit.audit import KEYS
 from tests.kit.forms import is_long
 from tests.unit.flowtools.entity_kit import sqlite_url
@@ -91,16 +92,16 @@ def test_nothing_of_a_caller_is_left_but_how_their_runs_ended_and_other_callers_
     before = {name: [row for row in rows if str(theirs.run) in row] for name, rows in tables(world).items()}
     assert ["succeeded", "succeeded", "failed"] == [each.state for each in (*mine, failed)]
 
-    assert erasing.Kept(runs=3) == erasing.erase(world.database, ANN, audit=world.entries, dry_run=True)
+    assert SubjectRecords(records=3) == erasing.erase(world.database, ANN, audit=world.entries, dry_run=True)
     assert texts_of(world, ANN), "a dry run changes nothing"
-    assert erasing.Kept(runs=3) == erasing.erase(world.database, ANN, audit=world.entries)
-    assert erasing.Kept() == erasing.erase(world.database, ANN, audit=world.entries)
+    assert SubjectRecords(records=3) == erasing.erase(world.database, ANN, audit=world.entries)
+    assert SubjectRecords() == erasing.erase(world.database, ANN, audit=world.entries)
 
     assert {} == texts_of(world, ANN, '"ann"', "'ann'")
     after = {name: [row for row in rows if str(theirs.run) in row] for name, rows in tables(world).items()}
     assert before == after
     assert {CANARY, SAID} == {text for texts in texts_of(world, CANARY, SAID).values() for text in texts}, "of bob"
-    assert erasing.Kept(runs=1) == erasing.erase(world.database, BOB, audit=world.entries)
+    assert SubjectRecords(records=1) == erasing.erase(world.database, BOB, audit=world.entries)
     assert {} == texts_of(world, CANARY, SAID, BOB, '"bob"', "'bob'")
 
 
@@ -148,7 +149,7 @@ def test_calls_of_an_api_key_or_a_service_are_erased_by_their_user_and_their_nam
     of_ann = Actor(id="key:shop", roles=frozenset({"staff"}), turn=actor("ann").turn)
     paid(world, "a", of_ann)
     paid(world, "b", Actor(id="key:shop", roles=frozenset({"staff"})))
-    assert erasing.Kept(runs=1) == erasing.erase(world.database, ANN, audit=world.entries)
+    assert SubjectRecords(records=1) == erasing.erase(world.database, ANN, audit=world.entries)
     assert {"key:shop"} == {who for who, _ in audits(world)}
     assert {} == texts_of(world, ANN)
     assert 1 == repr(tables(world)["flow_run"]).count(CANARY)
@@ -177,10 +178,10 @@ def test_a_run_on_which_a_process_works_ends_first_and_its_charge_is_refunded(tm
     nodes = {"p": pay, "t": BEGIN, "l": log("never"), "c": COMMIT}
     flow = world.flow(nodes, chain(*nodes), idempotencyKey="input.id", policies=["paymentRollback"])
     result = world.runs.call(flow, {"id": "a", "n": 3}, actor("ann"))
-    assert ([erasing.Kept(runs=1, living=1)], "failed", "cancelled") == (shop.reported, result.state, result.code)
+    assert ([SubjectRecords(records=1, ending=1)], "failed", "cancelled") == (shop.reported, result.state, result.code)
     assert (["charge", "refund"], []) == ([each.operation for each in shop.sent], world.texts())
     assert texts_of(world, ANN), "it had not ended then"
-    assert erasing.Kept(runs=1) == erasing.erase(world.database, ANN, audit=world.entries)
+    assert SubjectRecords(records=1) == erasing.erase(world.database, ANN, audit=world.entries)
     assert {} == texts_of(world, ANN, SAID, "'ann'", '"ann"')
     assert ("p: the charge was refunded",) == world.runs.find(str(result.run)).notes
     with pytest.raises(ValueError, match="no longer kept"):
@@ -194,7 +195,7 @@ def test_a_run_that_waits_for_a_decision_ends_at_once(tmp_path: Path) -> None:
     flow = world.flow({"t": BEGIN, "l": log("never")}, chain("t", "l"), policies=["ask"])
     asked = world.runs.call(flow, {"id": CANARY, "amount": 3}, actor("ann"))
     assert "escalated" == asked.state
-    assert erasing.Kept(runs=1) == erasing.erase(world.database, ANN, audit=world.entries)
+    assert SubjectRecords(records=1) == erasing.erase(world.database, ANN, audit=world.entries)
     ended = world.runs.find(str(asked.run))
     assert ("failed", "cancelled", None) == (ended.state, ended.code, ended.input)
     assert {} == texts_of(world, ANN, CANARY, "'ann'", '"ann"')
@@ -213,7 +214,7 @@ def test_a_run_that_ended_before_its_retention_loses_input_result_and_steps(worl
     assert [("ann", "succeeded"), ("bob", "succeeded")] == audits(world)
     again = paid(world, "a", actor("ann"))
     assert ("answerGone", 2) == (again.code, len(world.shop.sent))
-    assert erasing.Kept(runs=1) == erasing.erase(world.database, ANN, audit=world.entries), (
+    assert SubjectRecords(records=1) == erasing.erase(world.database, ANN, audit=world.entries), (
         "the person of an old run is still found"
     )
     assert {} == texts_of(world, ANN, "'ann'", '"ann"')
@@ -246,7 +247,7 @@ def test_erasures_beside_calls_leave_nothing_and_charge_nothing_twice(world: Wor
     def erases(_: int) -> int:
         found = 0
         while not over.is_set():
-            found += erasing.erase(world.database, ANN, audit=world.entries).runs
+            found += erasing.erase(world.database, ANN, audit=world.entries).records
         return found
 
     with ThreadPoolExecutor(5) as pool:

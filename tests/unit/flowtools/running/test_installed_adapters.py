@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from oauthbroker import Secret
-from oauthbroker.flowtools.running.installed_adapters import GROUPS, installed_adapter
 from oauthbroker.flowtools.running.ports import Adapter, AnswerLost, Effect, EffectRefused, NotSent
+from oauthbroker.flowtools.serving.kinds import GROUPS, installed_adapter
 from oauthbroker.testing.flow_adapter_contract import PaymentAdapterContract, SmsAdapterContract
 
 pytestmark = pytest.mark.rule("000-types-providers")

@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 import oauthbroker.flowtools
-from oauthbroker.flowtools.running.accepting import Call
 from oauthbroker.flowtools.running.approvals import approve, cancel, retry
+from oauthbroker.flowtools.running.contract import Call
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import ENDED, RUN, STEP
 from oauthbroker.flowtools.running.lifecycle import MOST_TAKES
@@ -70,7 +70,7 @@ def test_one_module_writes_the_states_of_runs() -> None:
 
 def test_a_call_without_a_key_that_began_nothing_is_abandoned_and_never_done(world: World) -> None:
     flow = world.flow({"a": BEGIN, "b": log("x")}, chain("a", "b"))
-    world.runs._acceptance.checked(flow, _taken())  # its process dies here
+    world.runs._checked(flow, _taken())  # its process dies here
     (run,) = world.unended()
     assert ("failed", "abandoned") == take(world, flow, run)
     assert ([], ["failed"]) == (world.texts(), ends(world, run))
@@ -83,7 +83,7 @@ def _taken(**more: Any) -> Call:
 @pytest.mark.parametrize("more", [{"key": "k"}, {"call": "c"}, {"event": "e"}], ids=str)
 def test_a_call_that_comes_back_for_its_run_is_done_by_another_process(world: World, more: Any) -> None:
     flow = world.flow({"a": BEGIN, "b": log("x")}, chain("a", "b"))
-    world.runs._acceptance.checked(flow, _taken(**more))
+    world.runs._checked(flow, _taken(**more))
     (run,) = world.unended()
     assert ("succeeded", None) == take(world, flow, run)
     assert (["x"], ["succeeded"]) == (world.texts(), ends(world, run))

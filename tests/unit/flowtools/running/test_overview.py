@@ -10,8 +10,8 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
 from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.running.approvals import run_detail, run_lines
 from oauthbroker.flowtools.running.journal import RUN, WAITING
-from oauthbroker.flowtools.running.overview import run_detail, run_lines
 from tests.kit import postgres
 from tests.unit.flowtools.entity_kit import sqlite_url
 from tests.unit.flowtools.kit import chain

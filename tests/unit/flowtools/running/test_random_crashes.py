@@ -16,7 +16,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent, Ports
-from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.running.working import RunResult
 from tests.kit.forms import examples
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, Entries, World, log, world_in

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from oauthbroker.flowtools.entities.tables import table_of
+from oauthbroker.flowtools.entities.database import table_of
 from oauthbroker.flowtools.running.effects import sent
 from oauthbroker.flowtools.running.ports import AnswerLost, NotSent, Ports
 from oauthbroker.flowtools.running.requests import _answer

@@ -18,7 +18,7 @@ from sqlalchemy import event
 from oauthbroker import AuthorizationRequired
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.ports import ConsentNeeded, Effect, Ports
-from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.running.working import RunResult
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, World, log, world_in
 from tests.unit.flowtools.running.kill_worker import MOST, Points

@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.entities.database import Database, apply
 from oauthbroker.flowtools.entities.definition import load_entity
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.entities.tables import apply
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.serving.schedules import fire, latest_firing

@@ -19,11 +19,10 @@ from oauthbroker import BrokerError, Code, Secret, Turn, TurnAuth
 from oauthbroker.flowtools.running.auditing import FlowCallRefused
 from oauthbroker.flowtools.running.journal import META, RUN
 from oauthbroker.flowtools.running.ports import Ports
-from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.running.working import RunResult
 from oauthbroker.flowtools.serving.http_calls import answer, caller_key, from_query
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
-from oauthbroker.flowtools.serving.queue_events import QueueEvents
-from oauthbroker.flowtools.serving.schedules import FIRED, Schedules
+from oauthbroker.flowtools.serving.schedules import FIRED, QueueEvents, Schedules
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.flowtools.specification.source import FlowRefused

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.tools.base.confined_files import confined
 from oauthbroker.tools.base.file_system import DEFAULT_BYTES, MOST_BYTES, handlers
+from oauthbroker.tools.base.texts import confined
 from oauthbroker.tools.calling.context import changeset_folders
 from oauthbroker.tools.types.failures import ToolFailure
-from oauthbroker.tools.types.output_limits import VALUE
+from oauthbroker.tools.types.results import VALUE
 from tests.unit.tools.contexts import context
 from tests.unit.tools.kit import performed
 

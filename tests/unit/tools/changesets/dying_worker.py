@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.tools.changesets import changesets, git, revisions
-from oauthbroker.tools.changesets.differences import AllowedFiles
+from oauthbroker.tools.changesets.files import AllowedFiles
 
 
 def dying(real: Callable[..., Any], left: list[int]) -> Callable[..., Any]:

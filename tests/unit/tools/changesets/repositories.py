@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oauthbroker.audit import AuditEntry
 from oauthbroker.tools.changesets.changesets import Changesets, Commit, open_changesets
-from oauthbroker.tools.changesets.differences import AllowedFiles
+from oauthbroker.tools.changesets.files import AllowedFiles
 
 OWNER = "planner/thread-1"
 EVERYTHING = AllowedFiles(["**"], ["**"])

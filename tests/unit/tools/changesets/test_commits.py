@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from oauthbroker.tools.changesets.changesets import MOST_OPEN, ChangesetRefused, open_changesets
-from oauthbroker.tools.changesets.differences import AllowedFiles
+from oauthbroker.tools.changesets.files import AllowedFiles
 from tests.unit.tools.changesets.repositories import BUNDLE, EVERYTHING, OWNER, Desk, bare_repository, git, no_problem
 
 

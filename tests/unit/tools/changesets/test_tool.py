@@ -11,8 +11,8 @@ import pytest
 from oauthbroker import BrokerError, Code, check_config
 from oauthbroker.tools.calling.context import ToolContext
 from oauthbroker.tools.changesets.changesets import ChangesetRefused
-from oauthbroker.tools.changesets.differences import AllowedFiles
 from oauthbroker.tools.changesets.editor import BundleEditor, SwarmBundleTool
+from oauthbroker.tools.changesets.files import AllowedFiles
 from oauthbroker.tools.changesets.tool import COMMIT, OPEN
 from oauthbroker.tools.types.results import Message
 from tests.unit.tools.changesets.repositories import Desk, git

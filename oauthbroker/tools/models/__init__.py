@@ -1,1 +1,0 @@
-"""Models: their port, and the adapter for models of many providers."""
