@@ -15,7 +15,7 @@ from oauthbroker.config.written.client_spec import ClientSpec
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.providers import presets
-from oauthbroker.providers.quirks import SCOPE
+from oauthbroker.providers.quirk_values import SCOPE
 
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PARAMETER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
