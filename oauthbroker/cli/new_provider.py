@@ -22,7 +22,7 @@ from oauthbroker.core.sentences import two_sentences
 from oauthbroker.core.spelling import nearest
 from oauthbroker.providers import presets
 from oauthbroker.providers.own_app import OwnProvider, own_app_yaml
-from oauthbroker.providers.quirks import SCOPE
+from oauthbroker.providers.quirk_values import SCOPE
 
 _NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _ANY_BROKER = """\

@@ -122,7 +122,8 @@ class Preset(Quirks):
 
     `api_hosts` are where the provider's API takes the token, the most used one first; `api_base_path` is the app's
     `api.basePath`. `no_api` says why a preset has no hosts. `environment`: the variables in which the provider's own
-    programs look for a token of its usual host.
+    programs look for a token of its usual host. `pkce_refused_at`: the authorization endpoint, for clients with a
+    secret, of a flow that refuses PKCE. Only an app can leave it out; `check` tells how.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Preset(Quirks):
     flows: list[Flow] = Field(default=["authorizationCode"])
     public_flows: list[Flow] = Field(default_factory=list)
     pkce: Literal["supported", "ignored", "unknown"] = "unknown"
+    pkce_refused_at: Annotated[str, Field(pattern=r"^(https://[^\s{}]+)?$")] = ""
     refresh_tokens: Literal["none", "keep", "rotate", "unknown"] = "unknown"
     refresh_token_idle_days: Annotated[int, Field(gt=0)] | None = None
     refresh_token_leeway_seconds: Annotated[int, Field(gt=0)] | None = None

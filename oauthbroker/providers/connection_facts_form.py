@@ -17,7 +17,8 @@ from oauthbroker.model.connection_facts import (
     TokenClaim,
 )
 from oauthbroker.model.provider_api import AccountHost, is_host_name
-from oauthbroker.providers.quirks import Data, Member
+from oauthbroker.providers.quirk_values import Member
+from oauthbroker.providers.quirks import Data
 
 _OF_THE_PROTOCOL = frozenset({"code", "error", "error_description", "error_uri", "hmac", "iss", "state"})
 

@@ -18,7 +18,8 @@ from oauthbroker.model.static_credential import (
     Placement,
     Verification,
 )
-from oauthbroker.providers.quirks import Data, Headers
+from oauthbroker.providers.quirk_values import Headers
+from oauthbroker.providers.quirks import Data
 
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _FIELD_NAME = r"[a-z][A-Za-z0-9]{0,31}"

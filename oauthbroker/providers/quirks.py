@@ -6,18 +6,13 @@ Every field has its standard as the default; only the written fields count.
 from __future__ import annotations
 
 import dataclasses
-import re
-from typing import Annotated, Any, Final, Literal, LiteralString, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from oauthbroker.core.header_names import carries_tokens, spelled_text
-from oauthbroker.core.secret import is_named_like_a_secret
 from oauthbroker.model.provider_habits import (
-    NOT_BEARER,
-    OUR_HEADERS,
     AccessExchange,
     ErrorWord,
     Habits,
@@ -26,98 +21,36 @@ from oauthbroker.model.provider_habits import (
     Revocation,
     TokenMember,
 )
-
-SCOPE = r"[\x21\x23-\x5b\x5d-\x7e]{1,256}"  # RFC 6749 section 3.3
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # field-name, RFC 9110 section 5.1
+from oauthbroker.providers.quirk_values import (
+    CodeParam,
+    GrantType,
+    Headers,
+    Issuer,
+    KeptMember,
+    Member,
+    Members,
+    OkValue,
+    OurParam,
+    OwnParam,
+    RevokeHeaders,
+    RevokeText,
+    Scheme,
+    Scope,
+    Scopes,
+    Separator,
+    TokenHeader,
+    TokenParam,
+    TokenType,
+    ToolMember,
+    Word,
+    Year,
+)
 
 
 class Data(BaseModel):
     """camelCase, no unknown fields, no coercion."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
-
-
-def _matching(pattern: str, kind: LiteralString, what: LiteralString) -> AfterValidator:
-    """Accept a text that matches as a whole. Another one is an error of this type of pydantic's."""
-
-    def check(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise PydanticCustomError(kind, what)
-        return text
-
-    return AfterValidator(check)
-
-
-def _header(name: str) -> str:
-    if not _HEADER.fullmatch(name) or spelled_text(name) in OUR_HEADERS:
-        raise PydanticCustomError("header_name", "not a header that may be set")
-    return name
-
-
-def _token_header(name: str) -> str:
-    if not _HEADER.fullmatch(name) or not carries_tokens(spelled_text(name).encode()):
-        raise PydanticCustomError("token_header", "not a header for a token")
-    return name
-
-
-def _own_param(name: str) -> str:
-    if name.lower() in OUR_PARAMS:
-        raise PydanticCustomError("our_param", "a parameter that is ours to set")
-    return name
-
-
-def _code_param(name: str) -> str:
-    return name if name == "code" else _own_param(name)
-
-
-def _ok_value(value: Any) -> Any:
-    if not isinstance(value, bool | int) and not (isinstance(value, str) and len(value) <= 64):
-        raise PydanticCustomError("ok_value", "not a value that can be compared")
-    return value
-
-
-def _bearer_alias(word: str) -> str:
-    if word.strip().lower() in NOT_BEARER:
-        raise PydanticCustomError("bound_token", "a token of this type does not work as Bearer")
-    return word
-
-
-def _tool_member(name: str) -> str:
-    """Return a member that every tool with a token may read: never one that is named like a secret."""
-    if is_named_like_a_secret(name):
-        raise PydanticCustomError("tool_data", "named like a secret, which no tool is told")
-    return name
-
-
-# Parameters that we set or read ourselves. No other one may go by such a name.
-OUR_PARAMS = frozenset({
-    "response_type", "client_id", "client_secret", "client_assertion", "client_assertion_type", "redirect_uri", "scope",
-    "state", "nonce", "code", "code_challenge", "code_challenge_method", "code_verifier", "grant_type", "refresh_token",
-    "device_code", "resource", "response_mode", "request", "request_uri", "dpop_jkt", "iss", "error",
-    "error_description", "error_uri", "admin_consent", "setup_action", "hmac", "token",
-})  # fmt: skip
-_OurParam = Literal["client_id", "client_secret", "code", "redirect_uri", "refresh_token"]
-_MEMBER = r"(?!.{65})[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"  # or a path to it
-Member = Annotated[str, _matching(_MEMBER, "member_name", "not a member's name")]
-_OwnParam = Annotated[Member, AfterValidator(_own_param)]
-_OkValue = Annotated[bool | int | str, BeforeValidator(_ok_value)]
-_Scheme = Annotated[str, _matching(r"[A-Za-z0-9_.-]{0,64}", "scheme", "not a scheme of Authorization")]
-_GrantType = Annotated[str, _matching(r"[a-z][a-z0-9_]{0,63}", "grant_type", "not a grant type of a provider's own")]
-_TokenParam = Annotated[
-    str, _matching(r"(?!client_|grant_type$)[A-Za-z0-9_]{1,64}", "token_param", "not a parameter for the token")
-]
-_Word = Annotated[str, _matching(r"[!-~](?:[ -~]{0,78}[!-~])?", "error_word", "not an error word")]
-_Members = Annotated[list[Member], Field(max_length=20)]
-_Scope = Annotated[str, _matching(SCOPE, "scope", "not a scope")]
-_Scopes = Annotated[list[_Scope], Field(max_length=200)]
-_HeaderName = Annotated[str, AfterValidator(_header)]
-_HeaderValue = Annotated[
-    str, _matching(r"[\x21-\x7e]([\x20-\x7e]{0,510}[\x21-\x7e])?", "header_value", "not a header's value")
-]
-Headers = Annotated[dict[_HeaderName, _HeaderValue], Field(max_length=20)]
-_Issuer = Annotated[str, _matching(r"https://[A-Za-z0-9._~:/{}-]{1,512}", "issuer_template", "not an issuer")]
-_Separator = Literal[" ", ",", ", ", ";", "|"]
-_Year = Annotated[int, Field(ge=1, le=31_536_000)]
 
 
 def _reach_of(written: dict[str, Any]) -> Literal["grant", "none"]:
@@ -133,13 +66,15 @@ class RevocationQuirk(Data):
     authenticate: Literal["client", "basic", "bearer", "none"] = "client"
     body: Literal["form", "json", "none"] = "form"
     token_field: Member = "token"
-    params: Annotated[dict[Member, str], Field(max_length=20)] = Field(default_factory=dict)
-    headers: Headers = Field(default_factory=dict)
+    params: Annotated[dict[Member, RevokeText], Field(max_length=20)] = Field(default_factory=dict)
+    headers: RevokeHeaders = Field(default_factory=dict)
     tokens: Literal["access", "refresh", "both"] = "both"
     ok_field: Member | Literal[""] = ""
     error_field: Member = "error"
-    dead_words: Annotated[list[str], Field(max_length=20)] = Field(default_factory=list)
-    dead_statuses: Annotated[list[int], Field(max_length=20)] = Field(default_factory=list)
+    dead_words: Annotated[list[Word], Field(max_length=20)] = Field(default_factory=list)
+    dead_statuses: Annotated[list[Annotated[int, Field(ge=400, le=499)]], Field(max_length=20)] = Field(
+        default_factory=list
+    )
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
@@ -155,6 +90,8 @@ class RevocationQuirk(Data):
             raise PydanticCustomError("revoke_get", "a GET has no body")
         if self.kind == "own" and self.body == "none" and {"token_field", "params"} & said:
             raise PydanticCustomError("revoke_body", "nothing can be put into a body that is not there")
+        if self.kind == "own" and self.token_field in self.params:
+            raise PydanticCustomError("revoke_param", "this member has the token")
         return self
 
     def way(self) -> Revocation:
@@ -170,8 +107,8 @@ class SecondExchangeQuirk(Data):
 
     url: Annotated[str, Field(max_length=512)]
     method: Literal["GET", "POST"] = "GET"
-    grant_type: _GrantType
-    token_param: _TokenParam = "access_token"
+    grant_type: GrantType
+    token_param: TokenParam = "access_token"
 
     def way(self) -> AccessExchange:
         return AccessExchange(**self.model_dump())
@@ -181,7 +118,7 @@ class RefreshWithQuirk(Data):
     """As `AccessExchange`, in place of a refresh token: a GET of `endpoints.refreshUrl`."""
 
     token: Literal["access"]
-    grant_type: _GrantType
+    grant_type: GrantType
     min_age_seconds: Annotated[int, Field(ge=0, le=2_592_000)] = 0
 
     def way(self) -> AccessExchange:
@@ -191,15 +128,15 @@ class RefreshWithQuirk(Data):
 class Quirks(Data):
     """The names are those of `apps.Habits`."""
 
-    scope_separator: _Separator = " "
-    answer_scope_separator: _Separator | None = None
+    scope_separator: Separator = " "
+    answer_scope_separator: Separator | None = None
     scope_param: Member = "scope"
-    param_names: dict[_OurParam, _OwnParam] = Field(default_factory=dict)
-    code_param: Annotated[Member, AfterValidator(_code_param)] = "code"
-    always_scopes: _Scopes = Field(default_factory=list)
-    scope_aliases: Annotated[dict[_Scope, _Scope], Field(max_length=200)] = Field(default_factory=dict)
-    scope_prefixes: Annotated[list[str], Field(max_length=20)] = Field(default_factory=list)
-    unlisted_scopes: _Scopes = Field(default_factory=list)
+    param_names: dict[OurParam, OwnParam] = Field(default_factory=dict)
+    code_param: CodeParam = "code"
+    always_scopes: Scopes = Field(default_factory=list)
+    scope_aliases: Annotated[dict[Scope, Scope], Field(max_length=200)] = Field(default_factory=dict)
+    scope_prefixes: Annotated[list[Scope], Field(max_length=20)] = Field(default_factory=list)
+    unlisted_scopes: Scopes = Field(default_factory=list)
     extra_scopes: Literal["reject", "ignore"] = "reject"
     scopeless: bool = False
     token_request_format: Literal["form", "json", "query"] = "form"
@@ -208,46 +145,47 @@ class Quirks(Data):
     second_exchange: SecondExchangeQuirk | None = None
     refresh_with: RefreshWithQuirk | None = None
     token_response_format: Literal["json", "form", "list"] = "json"
-    token_path: _Members = Field(default_factory=list)
-    refresh_token_path: _Members | None = None
+    token_path: Members = Field(default_factory=list)
+    refresh_token_path: Members | None = None
     token_names: dict[TokenMember, Member] = Field(default_factory=dict)
-    token_type_aliases: Annotated[list[Annotated[str, AfterValidator(_bearer_alias)]], Field(max_length=20)] = Field(
-        default_factory=list
-    )
+    token_type_aliases: Annotated[list[TokenType], Field(max_length=20)] = Field(default_factory=list)
     token_type_optional: bool = False
     lifetime_field: Member = "expires_in"
     lifetime_form: LifetimeForm = "seconds"
-    default_lifetime_seconds: _Year | None = None
+    default_lifetime_seconds: Year | None = None
     refresh_token_end_field: Member | None = None
     refresh_token_days: Annotated[int, Field(ge=1, le=3650)] | None = None
-    error_members: _Members = Field(default_factory=list)
-    ok_members: Annotated[dict[Member, _OkValue], Field(max_length=5)] = Field(default_factory=dict)
-    error_words: Annotated[dict[_Word, ErrorWord], Field(max_length=50)] = Field(default_factory=dict)
+    error_members: Members = Field(default_factory=list)
+    ok_members: Annotated[dict[Member, OkValue], Field(max_length=5)] = Field(default_factory=dict)
+    error_words: Annotated[dict[Word, ErrorWord], Field(max_length=50)] = Field(default_factory=dict)
     id_token_algorithms: Annotated[list[IdTokenAlgorithm], Field(min_length=1)] = Field(
         default_factory=lambda: list(Habits().id_token_algorithms)
     )
-    issuer_template: _Issuer | None = None
+    issuer_template: Issuer | None = None
     issuer_promised: bool = False
     user_info_method: Literal["GET", "POST"] = "GET"
-    user_info_body: Annotated[dict[Member, str], Field(max_length=20)] = Field(default_factory=dict)
+    user_info_body: Annotated[dict[Member, Annotated[str, Field(max_length=4096)]], Field(max_length=20)] = Field(
+        default_factory=dict
+    )
     user_info_headers: Headers = Field(default_factory=dict)
     user_info_kind: Literal["oidc", "own"] = "oidc"
-    user_info_token_scheme: _Scheme | None = None
-    token_header: Annotated[str, AfterValidator(_token_header)] | None = None
-    token_scheme: _Scheme | None = None
+    user_info_token_scheme: Scheme | None = None
+    token_header: TokenHeader | None = None
+    token_scheme: Scheme | None = None
     api_headers: Headers = Field(default_factory=dict)
-    keeps: _Members = Field(default_factory=list)
-    tool_data: Annotated[list[Annotated[Member, AfterValidator(_tool_member)]], Field(max_length=20)] = Field(
-        default_factory=list
-    )
+    keeps: Annotated[list[KeptMember], Field(max_length=20)] = Field(default_factory=list)
+    tool_data: Annotated[list[ToolMember], Field(max_length=20)] = Field(default_factory=list)
     revoke: RevocationQuirk | None = None
 
     @model_validator(mode="after")
-    def _names_each_parameter_once(self) -> Self:
-        """Raises PydanticCustomError for two parameters of one name."""
+    def _names_each_once(self) -> Self:
+        """Raises PydanticCustomError for two parameters of one name, and for two members of a token answer."""
         names = [name.lower() for name in (*self.param_names.values(), self.scope_param)]
         if len({*names}) < len(names):
             raise PydanticCustomError("param_twice", "two parameters of one name")
+        members = [self.token_names.get(member, member) for member in get_args(TokenMember)]
+        if len({*members}) < len(members):
+            raise PydanticCustomError("token_member_twice", "two members of one name")
         return self
 
     def over(self, habits: Habits) -> Habits:

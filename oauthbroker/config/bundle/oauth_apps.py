@@ -24,7 +24,7 @@ from oauthbroker.config.checks.flow import check_flow, check_pushing
 from oauthbroker.config.checks.mcp import check_mcp, resource_of, server_of
 from oauthbroker.config.checks.outgoing_proxy import check_way_out
 from oauthbroker.config.checks.owner import check_binding, check_identity
-from oauthbroker.config.checks.pkce import check_pkce
+from oauthbroker.config.checks.pkce import check_pkce, pkce_to_be_refused
 from oauthbroker.config.checks.provider_ca import trusted_ca
 from oauthbroker.config.checks.unverified_facts import is_unusual, unverified
 from oauthbroker.config.problems.problems import ConfigProblem, Keys
@@ -105,8 +105,8 @@ def draft_of(app: Merged, ca: str, plain_hint: str) -> AppDraft | None:
 
 
 def _notices(app: Merged) -> Iterator[ConfigProblem]:
-    """Yield what to say of an app whose own endpoints replace more of its preset than they name, and of one without
-    PKCE."""
+    """Yield what to say of an app whose own endpoints replace more of its preset than they name, of one without PKCE,
+    and of one whose PKCE will be refused."""
 
     def at(keys: Keys, what: str, hint: str) -> ConfigProblem:
         place = app.written.document.key_at((*app.written.base, *keys))
@@ -117,6 +117,8 @@ def _notices(app: Merged) -> Iterator[ConfigProblem]:
     if app.habits.pkce == "refused":
         what = "a check is off: authorizations of this app have no PKCE"
         yield at(("quirks", "pkce"), what, "remove it as soon as the provider takes code_challenge and code_verifier")
+    if refused := pkce_to_be_refused(app):
+        yield at(*refused)
 
 
 def _secret_sources(client: ClientSpec) -> Iterator[tuple[Keys, ValueSource]]:

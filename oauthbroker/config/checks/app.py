@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from oauthbroker.config.checks.connect import sampled
+from oauthbroker.config.checks.pkce import secret_hint
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.values.preset_endpoints import params_in
 from oauthbroker.config.values.preset_merge import MCP, Merged, provider_options
@@ -14,7 +15,7 @@ from oauthbroker.config.written.client_spec import ClientSpec
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.providers import presets
-from oauthbroker.providers.quirks import SCOPE
+from oauthbroker.providers.quirk_values import SCOPE
 
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PARAMETER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -82,8 +83,9 @@ def check_client(app: Merged) -> None:
         what = "both clientSecret and clientSecrets"
         app.written.refuse(("client", "clientSecrets"), what, "keep the list, with the first to try first", key=True)
     elif found and app.auth_method == "none":
-        what = "a client secret beside authMethod: none"
-        app.written.refuse(("client", found[0]), what, "remove one of the two", key=True)
+        what, preset = "a client secret beside authMethod: none", app.preset
+        said = f"; with a secret write {secret_hint(preset)}" if preset and preset.pkce_refused_at else ""
+        app.written.refuse(("client", found[0]), what, f"remove one of the two{said}", key=True)
     elif found == ["clientSecrets"] and not client.client_secrets:
         app.written.refuse(("client", "clientSecrets"), "an empty list", "write at least one source")
     elif not found and app.auth_method != "none" and all(app.written.whole("client", it) for it in _DECIDE_SECRET):

@@ -1,9 +1,14 @@
-"""Check an app that leaves PKCE out because its provider refuses it."""
+"""Check an app that leaves PKCE out because its provider refuses it, and one that does not although it does."""
 
 from __future__ import annotations
 
+from typing import Final
+
+from oauthbroker.config.problems.problems import Keys
 from oauthbroker.config.values.preset_merge import MCP, Merged
 from oauthbroker.providers import Preset
+
+_NO_PKCE: Final = {"deviceCode", "clientCredentials"}
 
 
 def check_pkce(app: Merged) -> None:
@@ -14,19 +19,46 @@ def check_pkce(app: Merged) -> None:
         app.written.refuse(("quirks", "pkce"), problem, _hint(app))
 
 
+def pkce_to_be_refused(app: Merged) -> tuple[Keys, str, str] | None:
+    """Return the place, the problem and the hint of an app whose authorizations will fail for their PKCE, by what its
+    preset knows of the provider."""
+    preset = None if app.place.is_elsewhere or app.habits.pkce == "refused" else app.preset
+    if preset is None or not preset.pkce_refused_at or app.spec.flow in _NO_PKCE:
+        return None
+    name = _short_title(preset)
+    if app.endpoints.authorization_url == preset.pkce_refused_at:
+        what = f"{name} refuses PKCE at this address"
+        return ("endpoints", "authorizationUrl"), what, f"write {secret_hint(preset)}"
+    if app.auth_method != "none":
+        what = f"{name} refuses PKCE from a client with a secret"
+        return ("client",), what, f"write {secret_hint(preset)}"
+    return None
+
+
+def secret_hint(preset: Preset) -> str:
+    """Return what an app with a secret writes at a provider that refuses PKCE from such clients."""
+    where = f"endpoints: {{authorizationUrl: {preset.pkce_refused_at}}}"
+    return (
+        f"quirks: {{pkce: refused}}, {where} and an authMethod with a secret (oauthbroker providers show {preset.name})"
+    )
+
+
+def _short_title(preset: Preset) -> str:
+    return preset.title.partition(" (")[0]
+
+
 def _hint(app: Merged) -> str:
     if preset := _preset_with_pkce(app):
-        name = preset.name
-        return (
-            f"remove it, or write the authorizationUrl of a flow that refuses PKCE (oauthbroker providers show {name})"
-        )
+        where = f" ({preset.pkce_refused_at})" if preset.pkce_refused_at else ""
+        flow = f"the authorizationUrl of a flow that refuses PKCE{where}"
+        return f"remove it, or write {flow} (oauthbroker providers show {preset.name})"
     return "remove it; it is for a confidential client with binding: providerIdentity or an identity from: idToken"
 
 
 def _problem(app: Merged) -> str:
     if app.spec.provider == MCP:
         return "MCP servers need PKCE"
-    if app.spec.flow in {"deviceCode", "clientCredentials"}:
+    if app.spec.flow in _NO_PKCE:
         return f"flow: {app.spec.flow} has no PKCE"
     if preset := _preset_with_pkce(app):
         return f"{preset.title} supports PKCE at the preset's authorization endpoint"

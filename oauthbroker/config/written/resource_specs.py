@@ -22,7 +22,8 @@ from oauthbroker.model.provider_api import ApiMethod
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.providers.connection_facts_form import ConnectionFactsForm
 from oauthbroker.providers.credential_form import Fields, InjectForm, LifeForm, VerifyForm
-from oauthbroker.providers.quirks import Member, Quirks
+from oauthbroker.providers.quirk_values import Member
+from oauthbroker.providers.quirks import Quirks
 
 
 def _authorizers(value: Any) -> Any:

@@ -164,7 +164,7 @@ def test_no_other_fact_of_a_preset_is_an_address():
         for variant in (preset, *preset.variants().values())
         for path in _urls(variant.model_dump(by_alias=True, exclude_unset=True, exclude=no_facts))
     }
-    assert {"endpoints", "facts", "issuerTemplate", "secondExchange"} == found - NAMES
+    assert {"endpoints", "facts", "issuerTemplate", "pkceRefusedAt", "secondExchange"} == found - NAMES
 
 
 # --- kept parts and messages

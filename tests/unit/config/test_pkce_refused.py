@@ -98,3 +98,61 @@ def test_no_preset_can_say_it():
     said = presets()["linkedin"].model_dump(by_alias=True, exclude_unset=True)
     with pytest.raises(ValidationError):
         Preset.model_validate({**said, "pkce": "refused"})
+
+
+STANDARD = "https://www.linkedin.com/oauth/v2/authorization"
+LINKEDIN = (
+    ("provider: acme", "provider: linkedin"),
+    ("scopes: [read, write]", "scopes: [r_basicprofile]"),
+    (IDENTITY, ""),
+)
+ELSEWHERE = (
+    "  endpoints: {authorizationUrl: https://li.example/a, tokenUrl: https://li.example/t,"
+    " userInfoUrl: https://li.example/me}\n"
+)
+LINKEDIN_QUIRK = ("scopes: [r_basicprofile]", "scopes: [r_basicprofile]\n  quirks: {pkce: refused}")
+TOLD = f"Write quirks: {{pkce: refused}}, endpoints: {{authorizationUrl: {STANDARD}}} and an authMethod with a secret"
+
+
+@pytest.mark.parametrize(
+    "what, changes",
+    [
+        ("spec.client: LinkedIn refuses PKCE from a client with a secret.", (SECRET_IN_FORM, (ENDPOINTS, ""))),
+        (
+            "spec.endpoints.authorizationUrl: LinkedIn refuses PKCE at this address.",
+            (SECRET_IN_FORM, (ENDPOINTS, f"  endpoints: {{authorizationUrl: {STANDARD}}}\n")),
+        ),
+        (
+            "spec.endpoints.authorizationUrl: LinkedIn refuses PKCE at this address.",
+            (PUBLIC, (ENDPOINTS, f"  endpoints: {{authorizationUrl: {STANDARD}}}\n")),
+        ),
+    ],
+)
+def test_check_tells_an_app_how_to_write_the_quirk_where_its_provider_refuses_pkce(
+    tmp_path: Path, what: str, changes: tuple[tuple[str, str], ...]
+):
+    said = CliRunner().invoke(check, [str(write(tmp_path / "b", app=edited(APP, *LINKEDIN, *changes)))])
+    assert 0 == said.exit_code
+    assert 1 == said.output.count("LinkedIn refuses PKCE")
+    assert f"{what} {TOLD}" in said.output
+    assert "oauthbroker providers show linkedin" in said.output
+
+
+def test_a_secret_at_the_preset_of_native_clients_is_told_the_other_flow(tmp_path: Path):
+    error = refused(write(tmp_path / "b", app=edited(APP, *LINKEDIN, (ENDPOINTS, ""))))
+    (found,) = [str(it) for it in error.problems if it.path == "spec.client.clientSecret"]
+    assert TOLD.removeprefix("Write ") in found
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (PUBLIC, (ENDPOINTS, "")),
+        (SECRET_IN_FORM, (ENDPOINTS, ELSEWHERE)),
+        (LINKEDIN_QUIRK, SECRET_IN_FORM, (ENDPOINTS, f"  endpoints: {{authorizationUrl: {STANDARD}}}\n")),
+    ],
+)
+def test_an_app_that_is_right_gets_no_such_word(tmp_path: Path, changes: tuple[tuple[str, str], ...]):
+    said = CliRunner().invoke(check, [str(write(tmp_path / "b", app=edited(APP, *LINKEDIN, *changes)))])
+    assert 0 == said.exit_code
+    assert "refuses PKCE" not in said.output

@@ -19,7 +19,7 @@ from oauthbroker.config.values.preset_endpoints import fill, params_in
 from oauthbroker.model.apps import App, IdentityRule
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, is_host_name
 from oauthbroker.providers import Preset, presets
-from oauthbroker.providers.quirks import SCOPE
+from oauthbroker.providers.quirk_values import SCOPE
 from oauthbroker.providers.skeleton import example
 from tests.unit.config.bundles import APP, GLOBAL, edited, write
 

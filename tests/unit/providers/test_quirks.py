@@ -135,7 +135,7 @@ IN_AN_APP = {
 OF_PRESETS_ALONE = {
     "name", "title", "documentation", "register_at", "sample_scopes", "params", "derived", "modes", "notes", "no_api", "evidence",
     "refresh_tokens", "refresh_token_idle_days", "refresh_token_leeway_seconds",
-    "access_token_idle_days", "token_limit", "public_flows", "environment",
+    "access_token_idle_days", "token_limit", "public_flows", "environment", "pkce_refused_at",
 }  # fmt: skip
 
 
