@@ -34,7 +34,7 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # field-name, RFC 911
 class Data(BaseModel):
     """camelCase, no unknown fields, no coercion."""
 
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 def _matching(pattern: str, kind: LiteralString, what: LiteralString) -> AfterValidator:
