@@ -50,7 +50,7 @@ from oauthbroker.providers.quirk_values import (
 class Data(BaseModel):
     """camelCase, no unknown fields, no coercion."""
 
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 def _reach_of(written: dict[str, Any]) -> Literal["grant", "none"]:

@@ -16,7 +16,7 @@ class Strict(BaseModel):
     """camelCase, no unknown fields, no coercion; a field that is written but empty is not an absent field."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, extra="forbid", frozen=True, strict=True, hide_input_in_errors=True
+        alias_generator=to_camel, extra="forbid", frozen=True, strict=True, hide_input_in_errors=True, defer_build=True
     )
 
     @model_validator(mode="before")
