@@ -62,6 +62,12 @@ class ThreadClock(SystemClock):
         time.sleep(seconds)  # noqa: ASYNC251  (no event loop waits in this thread)
 
 
+def give_way() -> None:
+    """Let other threads of the interpreter run. A thread that only computes has the interpreter's lock for five
+    milliseconds each time, and the event loop waits for as long at each system call."""
+    time.sleep(0.000_05)
+
+
 class CertainTime:
     """The latest time that has certainly passed. Deletions that cannot be undone go by it: a clock that was set forward
     may be set back.

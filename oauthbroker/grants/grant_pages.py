@@ -59,7 +59,7 @@ class GrantFilter:
 
 class GrantSource(Protocol):
     """Where pages read grants. `in_order` gives at most `limit` of a filter's app or subject after their places, with
-    None for a place to pass over; `views` gives all, in no order."""
+    None for a place to pass over, and may give grants of other apps; `views` gives all, in no order."""
 
     def in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantView | None]]: ...
 

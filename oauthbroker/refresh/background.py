@@ -23,7 +23,7 @@ from oauthbroker.repository.repairing import repairs
 from oauthbroker.repository.repository import Repository, Versioned
 
 AT_ONCE = 24  # three quarters of an app's places: the others are for calls
-BREATH = 64  # records that are opened before others may run
+BREATH = 8  # records that are opened before others may run
 MOST_WATCHED = 10_000
 REPAIR_SECONDS = 600.0
 REPAIR_REST = 50  # times what the last look took: it costs a fiftieth of a core at the most

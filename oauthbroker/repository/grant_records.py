@@ -12,6 +12,7 @@ from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant
+from oauthbroker.repository import app_order
 from oauthbroker.repository.due_markers import Markers
 from oauthbroker.repository.event_order import EventOrder
 from oauthbroker.repository.grant_tags import GrantTags, tagged_by
@@ -148,8 +149,9 @@ class GrantRecords:
         self, app: str | None, subject: str | None, after: str, limit: int
     ) -> AsyncIterator[tuple[str, Versioned[Grant] | None]]:
         """Yield at most `limit` grants of a subject, of an app, or all, each after its place (`Store.labelled`). Begin
-        after the place `after`. None stands for a grant whose own place is another one, or that cannot be read."""
-        by_app = app is not None and subject is None
+        after the place `after`. None stands for a grant whose own place is another one, or that cannot be read. Those
+        of an app with very many may have grants of other apps between them."""
+        by_app = app is not None and subject is None and not await self._has_very_many(app, after)
         tag = self._tags.app(app or "") if by_app else None if subject is None else self._tags.who(subject)
         start = "" if tag is None else tag.value
         label, after = "app" if by_app else "who", max(after, start and f"{start}.")
@@ -165,6 +167,18 @@ class GrantRecords:
             grant = versioned.record
             own = self._tags.app(grant.app) if by_app else self._tags.who(grant.subject)
             yield place, versioned if place.startswith(own.value) else None
+
+    async def _has_very_many(self, app: str, after: str) -> bool:
+        """Tell whether pages of an app are in the order of people. `after` is a place in the order that the first page
+        had. A store that hosts share has an index of each order."""
+        if self.shared is not None:
+            return False
+        if after:
+            return not after.startswith(self._tags.app(app).value)
+        first = self.grants_in_order(None, None, "", app_order.LOOK)
+        return await app_order.has_very_many(
+            (place, versioned is not None and versioned.record.app == app) async for place, versioned in first
+        )
 
     async def grants_of_app(self, app: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
         """Yield the readable grants of an app. The others are noted in `unread`, unless their seal does not open."""

@@ -16,6 +16,7 @@ from oauthbroker.store.file.cache_stamp import Stamp
 from oauthbroker.store.file.locked_writes import Writer
 from oauthbroker.store.file.locks import Locks
 from oauthbroker.store.file.sealed_files import DAMAGED, SealedFiles
+from oauthbroker.store.file.sorted_names import SortedNames
 from oauthbroker.store.file.versioned_entries import EntryFiles, Taken
 from oauthbroker.store.format.entry_names import check_key, check_tags, is_name
 from oauthbroker.store.format.port import Damage, Entry, Key, Lease, Reservation, Tag, log_damage
@@ -25,7 +26,7 @@ from oauthbroker.store.posix.atomic_files import remove_left
 from oauthbroker.store.posix.folders import open_folders
 from oauthbroker.store.posix.system_calls import Fs, failure
 
-_BREATH = 64  # entries that a scan reads before it yields to other tasks
+_BREATH = 8  # entries that a scan reads, and its caller works on, before it yields to other tasks: two milliseconds
 _PLACES = 512  # places of tagged entries that are looked up together
 
 
@@ -155,7 +156,7 @@ class FileStore(KeyedStore):
         limit: int | None = None,
         skip: Callable[[Key], bool] = lambda _: False,
     ) -> AsyncIterator[Entry]:
-        keys = (Key(kind, name) for name in await self._names(kind) if name > after)
+        keys = (Key(kind, name) for name in (await self._names(kind)).after(after))
         async for _, entry in self._opened(keys, limit, skip):
             if entry is not None:
                 yield entry
@@ -163,7 +164,7 @@ class FileStore(KeyedStore):
     async def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
         self._check_kind(tag.kind)
         names = await self._writer.run(partial(self._entries.tags.names, tag))
-        keys = (Key(tag.kind, name) for name in names if name > after and is_name(name))
+        keys = (Key(tag.kind, name) for name in names.after(after))
         async for key, entry in self._opened(keys, limit):
             if entry is None:
                 await self.untag(Entry(key, 0, b""), [tag])
@@ -217,7 +218,8 @@ class FileStore(KeyedStore):
             await self._writer.untag(entry, tags)
 
     async def count(self, kind: str) -> int:
-        return len(await self._names(kind))
+        self._check_kind(kind)
+        return await self._writer.run(partial(self._entries.count, kind))
 
     def lease(self, key: Key, *, wait: float) -> AbstractAsyncContextManager[Lease]:
         self._check_open(key, self._lease_kinds)
@@ -246,7 +248,7 @@ class FileStore(KeyedStore):
             check_key(key, kinds or self._kinds)
             self._opened_here.check_open()
 
-    async def _names(self, kind: str) -> list[str]:
+    async def _names(self, kind: str) -> SortedNames:
         """Return the names of a kind, in their order."""
         self._check_kind(kind)
         return await self._writer.run(partial(self._entries.names, kind))

@@ -8,6 +8,7 @@ from functools import partial
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.locked_writes import Writer
+from oauthbroker.store.file.sorted_names import SortedNames
 from oauthbroker.store.file.versioned_entries import EntryFiles
 from oauthbroker.store.format.port import Conflict, Key
 from oauthbroker.store.format.seal import UNOPENED
@@ -29,7 +30,7 @@ class SealedFiles:
         keyring: LiveKeyring,
         entries: EntryFiles,
         writer: Writer,
-        names: Callable[[str], Awaitable[list[str]]],
+        names: Callable[[str], Awaitable[SortedNames]],
     ) -> None:
         self._fs, self._folders, self._keyring = fs, folders, keyring
         self._entries, self._writer, self._names = entries, writer, names

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from heapq import nsmallest
 
 from oauthbroker.store.file.cache_stamp import FolderSyncs
-from oauthbroker.store.format.entry_names import is_place
+from oauthbroker.store.file.sorted_names import SortedNames
+from oauthbroker.store.format.entry_names import is_name, is_place
 from oauthbroker.store.format.port import Key, Tag
 from oauthbroker.store.posix.checked_files import close, closing, own_folder
 from oauthbroker.store.posix.system_calls import Fs
@@ -26,14 +27,15 @@ class TagFiles:
     def __init__(self, fs: Fs, folder: int | None) -> None:
         self._fs, self._folder, self._syncs = fs, folder, FolderSyncs(fs)
 
-    def names(self, tag: Tag) -> list[str]:
-        """Return the names of the entries with this tag, sorted."""
+    def names(self, tag: Tag) -> SortedNames:
+        """Return the names of the entries with this tag."""
         start = f"{tag.value}."
         try:
             with self._shard(_path(tag)) as shard:
-                return sorted(name.removeprefix(start) for name in self._fs.listdir(shard) if name.startswith(start))
+                places = (name for name in self._fs.each_name(shard) if name.startswith(start))
+                return SortedNames(self._fs, filter(is_name, (place.removeprefix(start) for place in places)))
         except FileNotFoundError:
-            return []
+            return SortedNames(self._fs, ())
 
     def places(self, kind: str, label: str, after: str, most: int) -> list[str]:
         """Return the first places `<value>.<name>` of a label after `after`, in order: at most `most`. Reads one or a

@@ -5,7 +5,6 @@ Plain blocking functions; `file_store` chooses the thread and holds the lock.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.cache_stamp import FolderSyncs, Stamp, identity
 from oauthbroker.store.file.group_commit import GroupCommit
 from oauthbroker.store.file.locks import HeldLock
+from oauthbroker.store.file.sorted_names import SortedNames
 from oauthbroker.store.file.tags import TagFiles
 from oauthbroker.store.format.entry_names import fingerprint, is_name
 from oauthbroker.store.format.port import Conflict, Entry, Key, Reservation, Tag
@@ -82,13 +82,13 @@ class EntryFiles:
         generation, body = self._keyring.ring.unseal(key.kind, key.name, record, kinds=self._kinds)
         return Entry(key, generation, body, stamp=Stamp(identity(stat), record[:HEADER], self._fs.monotonic()))
 
-    def names(self, kind: str) -> list[str]:
-        """Return the entry names in a kind's folder, in their order. Sorted in pieces: sorting a million at once would
-        stop all other threads for a second."""
-        pieces = defaultdict[str, list[str]](list)
-        for name in filter(is_name, self._fs.listdir(self._folders.by_kind[kind])):
-            pieces[name[:2]].append(name)
-        return [name for first in sorted(pieces) for name in sorted(pieces[first])]
+    def names(self, kind: str) -> SortedNames:
+        """Return the entry names in a kind's folder, in their order."""
+        return SortedNames(self._fs, filter(is_name, self._fs.each_name(self._folders.by_kind[kind])))
+
+    def count(self, kind: str) -> int:
+        """Count the entries in a kind's folder."""
+        return sum(1 for _ in filter(is_name, self._fs.each_name(self._folders.by_kind[kind])))
 
     def fill(self, reservation: Reservation) -> None:
         """Reserve disk space for a record around a body of the reservation's size. It holds none yet."""

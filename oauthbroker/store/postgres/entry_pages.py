@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from math import inf
 from typing import Any, Final
@@ -12,6 +13,7 @@ from oauthbroker.store.postgres import entry_statements as statements
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 
 _PAGE: Final = 64  # entries that are read at a time
+_BREATH: Final = 8  # entries that are opened, and that the caller works on, before other tasks may run
 
 
 class EntryPages(KeyedStore):
@@ -54,7 +56,9 @@ class EntryPages(KeyedStore):
         value, name, left = values["value"], bytes.fromhex(after), inf if limit is None else limit
         while left > 0:
             rows = await self.connections.read(statement, {**values, "value": value, "after": name, "limit": _PAGE})
-            for value, name, *row in rows:
+            for number, (value, name, *row) in enumerate(rows):
+                if number and number % _BREATH == 0:
+                    await asyncio.sleep(0)
                 key = Key(values["kind"], name.hex())
                 if left and not skip(key) and (entry := await self._found(key, row)) is not None:
                     yield f"{value.hex()}.{key.name}", entry
