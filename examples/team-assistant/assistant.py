@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ class Running:
 
 
 @asynccontextmanager
-async def running(base_url: str, listener: socket.socket) -> AsyncIterator[Running]:
+async def running(base_url: str, listener: socket.socket) -> AsyncGenerator[Running, None]:
     """Run the broker, its pages, the chat and the agents' processes."""
     with prepared(base_url) as setting:
         changesets = setting.changesets()
