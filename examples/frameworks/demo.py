@@ -7,6 +7,7 @@ import asyncio
 import json
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -77,4 +78,5 @@ if __name__ == "__main__":
     parser.add_argument("framework", choices=["plain", "langgraph", "pydantic-ai", "openai-agents", "google-adk"])
     parser.add_argument("--auto", action="store_true", help="Play the user, too.")
     given = parser.parse_args()
-    asyncio.run(main(given.framework, auto=given.auto))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main(given.framework, auto=given.auto))

@@ -48,7 +48,12 @@ async def running(base_url: str, listener: socket.socket) -> AsyncGenerator[Runn
             workspaces = setting.folder / "workspaces"
             user = NOBODY if os.geteuid() == 0 else None  # agents of a runtime that is root need a user of their own
             plans = plans_from(broker)
-            orchestrator = Orchestrator(broker, plans, workspaces, address=base_url, activation=activation, user=user)
+            try:
+                orchestrator = Orchestrator(
+                    broker, plans, workspaces, address=base_url, activation=activation, user=user
+                )
+            except ValueError as refused:  # this machine cannot run agents apart from the runtime
+                raise SystemExit(f"team-assistant: {refused}.") from None
             chat = Conversation(broker, f"demo:user:{setting.provider.account(PERSON).sub}")
             options = uvicorn.Config(chat_page(chat), lifespan="off", log_level="warning", access_log=False)
             server = uvicorn.Server(options)
