@@ -36,20 +36,25 @@ async def elicit(context: Any, params: Any) -> ElicitResult:
     return ElicitResult(action="accept")
 
 
+def leaf_of(error: BaseException) -> BaseException:
+    """Return the error in the groups of the SDK."""
+    return leaf_of(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
 async def call(broker: Broker, turn: Turn, url: str, tool: str) -> str:
     """Call a tool in a session of this user. Return what to print: its answer, or why there is none."""
     transport = McpTransport(broker, turn, APP, show=show_link)
-    result = None
+    result, why = None, ""
     try:
         async with (
             httpx2.AsyncClient(transport=transport) as http,
             Client(streamable_http_client(url, http_client=http), elicitation_callback=elicit) as client,
         ):
             result = await client.call_tool(tool, {})
-    except* MCPError:  # no session: the user said no, or the server is away
-        pass
+    except* MCPError as group:  # no session: the user said no, or the server failed
+        why = transport.failure or f"The server refused the session: {leaf_of(group)}"
     if result is None:
-        raise SystemExit(f"failed {transport.failure or 'The server refused the session.'} Nothing was called.")
+        raise SystemExit(f"failed {why}")
     text = " ".join(str(getattr(content, "text", "")) for content in result.content)
     return f"{'failed' if result.is_error else 'answer'} {text}"
 

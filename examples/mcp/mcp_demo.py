@@ -121,7 +121,7 @@ async def main(*, auto: bool) -> None:
             try:
                 await play(host, provider, auto=auto)
                 if await host.wait():
-                    raise SystemExit((of_host.parent / "log").read_text("utf-8"))
+                    raise SystemExit((of_host.parent / "log").read_text("utf-8").rstrip())
             finally:
                 if host.returncode is None:
                     host.kill()

@@ -12,6 +12,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import uvicorn
 from chat import chat_page
@@ -69,8 +70,9 @@ async def running(base_url: str, listener: socket.socket) -> AsyncGenerator[Runn
                 await pages
 
 
-async def play(run: Running, tell: Callable[..., None]) -> str:
-    """Play the user: ask, open the link, agree, and wait. Return the answer of the turn that began by itself."""
+async def play(run: Running, tell: Callable[..., None]) -> dict[str, str]:
+    """Play the user: ask, open the link, agree, and wait. Return the answer of the turn that began by itself, and
+    whether the connection was there for it."""
     await run.chat.say(QUESTION)
     tell("you       ", QUESTION)
     asked = await run.chat.answer(1)
@@ -82,7 +84,8 @@ async def play(run: Running, tell: Callable[..., None]) -> str:
     tell("you        open the link and agree: status", page.status)
     answer = await run.chat.answer(2)
     tell("assistant ", answer)
-    return answer
+    status = "ready" if page.status == HTTPStatus.OK else "failed"
+    return {"status": "authorization_required" if LINK.search(answer) else status, "answer": answer}
 
 
 def silent(*_words: object) -> None:
@@ -98,8 +101,10 @@ async def main(*, auto: bool, tells: bool, port: int) -> None:
                 print(f"Open {base_url}/chat and ask: {QUESTION}\nCtrl-C ends the demo.", flush=True)
                 await asyncio.Event().wait()
             async with asyncio.timeout(PATIENCE_SECONDS):
-                answer = await play(run, print if tells else silent)
-    print(json.dumps({"status": "ready", "answer": answer}, ensure_ascii=False))
+                ended = await play(run, print if tells else silent)
+    print(json.dumps(ended, ensure_ascii=False))
+    if ended["status"] != "ready":
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":
