@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import httpx2
 from program import AGENT, address_of, main, named, say
 
-from oauthbroker import AuthorizationRequired, Broker, Turn
+from oauthbroker import AuthorizationRequired, AuthorizationRequiredError, Broker, Turn
 from oauthbroker.integrations import PausedRun, PauseEnd, consent_for, pause, resume
 
 
 async def call_api(broker: Broker, turn: Turn, tool: str) -> str:
     """Send a tool's request. The broker adds the token, which the tool never holds."""
-    async with broker.oauth(turn, f"Tool/{tool}").client(f"OAuthApp/{tool}") as http:
-        return (await http.get(address_of(tool, turn))).text
+    try:
+        async with broker.oauth(turn, f"Tool/{tool}").client(f"OAuthApp/{tool}") as http:
+            found = await http.get(address_of(tool, turn))
+    except httpx2.TransportError as error:
+        return f"The {tool} could not be reached ({type(error).__name__}). Ask again later."
+    return found.text if found.is_success else f"The {tool} answered with status {found.status_code}. Ask again later."
 
 
 async def answer(broker: Broker, turn: Turn, question: str) -> None:
@@ -25,7 +30,13 @@ async def answer(broker: Broker, turn: Turn, question: str) -> None:
     if shown:
         say(paused=shown)
         return
-    results = [need or await call_api(broker, turn, tool) for tool, need in zip(named(question), needs, strict=True)]
+    try:
+        results = [
+            need or await call_api(broker, turn, tool) for tool, need in zip(named(question), needs, strict=True)
+        ]
+    except AuthorizationRequiredError as ended:  # the provider refused the token: ask again
+        say(paused=[await pause(broker, turn, ended.result, run="answer", state=question)])
+        return
     say(answer=" ".join(map(str, results)))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import logging
-import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,13 @@ def say(**line: Any) -> None:
 
 
 def main(serve: Serves) -> None:
-    """Run an agent on a configuration until it is killed. A second argument is the user's question."""
+    """Run an agent on a configuration until it is killed, or until Ctrl-C."""
+    parser = argparse.ArgumentParser(description="Run an agent. demo.py makes its configuration.")
+    parser.add_argument("config", type=Path, help="The folder of the configuration.")
+    parser.add_argument("question", nargs="*", default=[], help="The user's question; without it, paused runs go on.")
+    given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    config, question = Path(sys.argv[1]), " ".join(sys.argv[2:])
+    config, question = given.config, " ".join(given.question)
 
     async def run() -> None:
         async with open_broker(config, env={}, log=QuietLog()) as broker:
@@ -58,4 +63,5 @@ def main(serve: Serves) -> None:
             turn = Turn(agent_name=AGENT, instance_key=THREAD, origin=origin, auth=auth)
             await serve(broker, config.parent, turn, question)
 
-    asyncio.run(run())
+    with suppress(KeyboardInterrupt):
+        asyncio.run(run())

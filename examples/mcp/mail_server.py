@@ -6,8 +6,9 @@ serves the server, at /mcp, and the broker's pages.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import sys
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
@@ -68,4 +69,10 @@ async def main(config: Path, issuer: str, mail: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("config", type=Path, help="The folder of the server's configuration.")
+    parser.add_argument("issuer", help="The address of the provider whose access tokens are taken.")
+    parser.add_argument("mail", help="The address of the API that the tool reads.")
+    given = parser.parse_args()
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main(given.config, given.issuer, given.mail))

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -120,10 +121,11 @@ async def main(*, auto: bool) -> None:
             try:
                 await play(host, provider, auto=auto)
                 if await host.wait():
-                    raise SystemExit((of_host.parent / "log").read_text("utf-8"))
+                    raise SystemExit((of_host.parent / "log").read_text("utf-8").rstrip())
             finally:
                 if host.returncode is None:
                     host.kill()
+                    await host.wait()
         finally:
             server.terminate()
             await server.wait()
@@ -132,4 +134,6 @@ async def main(*, auto: bool) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--auto", action="store_true", help="Play the user, too.")
-    asyncio.run(main(auto=parser.parse_args().auto))
+    given = parser.parse_args()
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main(auto=given.auto))

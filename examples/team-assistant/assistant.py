@@ -9,9 +9,10 @@ import logging
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import uvicorn
 from chat import chat_page
@@ -38,7 +39,7 @@ class Running:
 
 
 @asynccontextmanager
-async def running(base_url: str, listener: socket.socket) -> AsyncIterator[Running]:
+async def running(base_url: str, listener: socket.socket) -> AsyncGenerator[Running, None]:
     """Run the broker, its pages, the chat and the agents' processes."""
     with prepared(base_url) as setting:
         changesets = setting.changesets()
@@ -48,7 +49,12 @@ async def running(base_url: str, listener: socket.socket) -> AsyncIterator[Runni
             workspaces = setting.folder / "workspaces"
             user = NOBODY if os.geteuid() == 0 else None  # agents of a runtime that is root need a user of their own
             plans = plans_from(broker)
-            orchestrator = Orchestrator(broker, plans, workspaces, address=base_url, activation=activation, user=user)
+            try:
+                orchestrator = Orchestrator(
+                    broker, plans, workspaces, address=base_url, activation=activation, user=user
+                )
+            except ValueError as refused:  # this machine cannot run agents apart from the runtime
+                raise SystemExit(f"team-assistant: {refused}.") from None
             chat = Conversation(broker, f"demo:user:{setting.provider.account(PERSON).sub}")
             options = uvicorn.Config(chat_page(chat), lifespan="off", log_level="warning", access_log=False)
             server = uvicorn.Server(options)
@@ -64,8 +70,9 @@ async def running(base_url: str, listener: socket.socket) -> AsyncIterator[Runni
                 await pages
 
 
-async def play(run: Running, tell: Callable[..., None]) -> str:
-    """Play the user: ask, open the link, agree, and wait. Return the answer of the turn that began by itself."""
+async def play(run: Running, tell: Callable[..., None]) -> dict[str, str]:
+    """Play the user: ask, open the link, agree, and wait. Return the answer of the turn that began by itself, and
+    whether the connection was there for it."""
     await run.chat.say(QUESTION)
     tell("you       ", QUESTION)
     asked = await run.chat.answer(1)
@@ -77,7 +84,8 @@ async def play(run: Running, tell: Callable[..., None]) -> str:
     tell("you        open the link and agree: status", page.status)
     answer = await run.chat.answer(2)
     tell("assistant ", answer)
-    return answer
+    status = "ready" if page.status == HTTPStatus.OK else "failed"
+    return {"status": "authorization_required" if LINK.search(answer) else status, "answer": answer}
 
 
 def silent(*_words: object) -> None:
@@ -93,8 +101,10 @@ async def main(*, auto: bool, tells: bool, port: int) -> None:
                 print(f"Open {base_url}/chat and ask: {QUESTION}\nCtrl-C ends the demo.", flush=True)
                 await asyncio.Event().wait()
             async with asyncio.timeout(PATIENCE_SECONDS):
-                answer = await play(run, print if tells else silent)
-    print(json.dumps({"status": "ready", "answer": answer}, ensure_ascii=False))
+                ended = await play(run, print if tells else silent)
+    print(json.dumps(ended, ensure_ascii=False))
+    if ended["status"] != "ready":
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

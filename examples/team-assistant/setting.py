@@ -7,7 +7,7 @@ import logging
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +88,7 @@ class ErrorLog:
 
 
 @contextmanager
-def prepared(base_url: str) -> Iterator[Setting]:
+def prepared(base_url: str) -> Generator[Setting, None, None]:
     """Run a provider, and prepare a broker as an operator does. Everything is deleted at the end."""
     client = Client(CLIENT_ID, redirect_uris=(base_url + CALLBACK_PATH,), name="Team assistant")
     with (

@@ -44,7 +44,7 @@ class Invitation:
     @property
     def is_own(self) -> bool:
         """Tell whether a person connects an account for their own programs, without an agent."""
-        return is_own(self.app, self.subject)
+        return is_own(self.app, self.agent_name, self.subject)
 
     def typed(self, said: Mapping[str, str]) -> Mapping[str, str] | None:
         """Return the values of the parameters that a person typed. None if one of them is none."""

@@ -137,7 +137,7 @@ class PagesService:
         if session.status == "completed":
             app = self.apps.get(session.app)
             name = app.display_name if app is not None else session.provider
-            return AlreadyConnected(name, is_own=app is not None and is_own(app, session.subject))
+            return AlreadyConnected(name, is_own=app is not None and _is_own(app, session))
         is_late = session.claim is None and session.is_past(self.clock.now())
         if session.status == "expired" or (session.open and is_late):
             return BrokerError(Code.STATE_EXPIRED)
@@ -276,8 +276,11 @@ class PagesService:
 
 def _ending(app: App, session: AuthSession) -> AuthorizationEnd:
     code = None if session.status == "completed" else session.failure or Code.STATE_EXPIRED
-    own = is_own(app, session.subject)
-    return AuthorizationEnd(app=app, code=code, locale=session.resume.locale, is_own=own)
+    return AuthorizationEnd(app=app, code=code, locale=session.resume.locale, is_own=_is_own(app, session))
+
+
+def _is_own(app: App, session: AuthSession) -> bool:
+    return is_own(app, session.resume.agent_name, session.subject)
 
 
 def _runtime_page(app: App) -> str:

@@ -42,6 +42,7 @@ _ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})  # t
 _CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 STATE: Final = f"{INPUT}-"  # before each state of ours
 
+Call = dict[str, Any]
 Show = Callable[[AuthorizationRequired], Awaitable[None]]
 
 
@@ -89,6 +90,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
         self._elicits = False  # as the `initialize` of an older client said
         self._shown = Bounded[str, None](MOST_ASKED)  # auth sessions whose link a host was given in an error
         self._refused = Bounded[str, None](MOST_ASKED)  # operations that larger scopes did not help
+        self._declined = ""  # our sentence, if the user did not agree when the SDK asked which revision there is
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         call = call_of(request)
@@ -99,6 +101,9 @@ class McpTransport(httpx2.AsyncBaseTransport):
                 return await self._sent(request)
             if call["method"] == "initialize":
                 self._elicits = elicits_urls(call.get("params", {}).get("capabilities"))
+                if self._declined:  # the SDK takes the refusal for an older server, and the user would be asked again
+                    self.failure, self._declined = self._declined, ""
+                    return failed_answer(call, self.failure)
             return await self._answered(request, call)
         except InjectionError as error:
             self.failure = error.for_model
@@ -122,7 +127,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    async def _answered(self, request: httpx2.Request, call: dict[str, Any]) -> httpx2.Response:
+    async def _answered(self, request: httpx2.Request, call: Call) -> httpx2.Response:
         params = call.get("params", {})
         state = str(params.get("requestState"))
         asked, action = self._asked.pop(state), None
@@ -145,7 +150,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
                 return failed_answer(call, REFUSES)
             return await self._ask(request, call, error.result, consents, cancelled=cancelled)
 
-    async def _with_scopes(self, request: httpx2.Request, call: dict[str, Any]) -> httpx2.Response:
+    async def _with_scopes(self, request: httpx2.Request, call: Call) -> httpx2.Response:
         """Send a request, and once more with the scopes that the server demands (RFC 6750 section 3.1)."""
         response = await self._sent(request)
         operation = f"{call.get('method')} {(call.get('params') or {}).get('name', '')}"
@@ -176,13 +181,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
         return await bounded_answer(answer, self._allowed or Allowance())
 
     async def _ask(
-        self,
-        request: httpx2.Request,
-        call: dict[str, Any],
-        result: AuthorizationRequired,
-        consents: int,
-        *,
-        cancelled: bool,
+        self, request: httpx2.Request, call: Call, result: AuthorizationRequired, consents: int, *, cancelled: bool
     ) -> httpx2.Response:
         """Answer with the link, in the way that the host declared; as to one that declared nothing, if it has just
         cancelled the question.
@@ -206,6 +205,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
                 return await self._sent(request)
             if end != PENDING:
                 self._shown.pop(result.auth_session_id)
+                self._declined = end if call.get("method") == "server/discover" else ""
                 return failed_answer(call, end)
         sentence = AuthorizationRequiredError(result).for_model
         if not elicits:
@@ -224,9 +224,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
     async def _ended(self, session_id: str, action: str | None = None, rounds: int = 1) -> str | None:
         return await ended(self._broker, session_id, action, seconds=self._patience * rounds)
 
-    def _asking(
-        self, call: dict[str, Any], asked: _Asked, result: AuthorizationRequired | None = None
-    ) -> httpx2.Response:
+    def _asking(self, call: Call, asked: _Asked, result: AuthorizationRequired | None = None) -> httpx2.Response:
         """Answer `input_required`: with the link, or only with the state while the user is at it."""
         security = import_module("mcp.server.request_state").RequestStateSecurity  # not in `mcp` 1
         state = STATE + security.ephemeral().codec.seal(b"")  # the host keeps it, and the server cannot guess it

@@ -17,6 +17,6 @@ def local_turn(app: str = "", account: str = "") -> Turn:
     return Turn(AGENT, AGENT, auth=TurnAuth(subjects={"user": SUBJECT}, accounts=accounts))
 
 
-def is_own(app: App, subject: str) -> bool:
+def is_own(app: App, agent: str, subject: str) -> bool:
     """Tell whether a request is one of this turn: the person asks for themselves, and no agent does."""
-    return app.owner.binding == "localOperator" and subject == SUBJECT
+    return app.owner.binding == "localOperator" and (agent, subject) == (AGENT, SUBJECT)

@@ -138,6 +138,40 @@ async def test_an_answer_of_too_many_values_ends_its_request_and_not_the_session
         assert "alice" == text_of(await client.call_tool("whose", {}))
 
 
+async def test_a_user_who_says_no_to_a_session_is_not_asked_again_by_its_fallback(stage: Stage) -> None:
+    """The SDK probes the server, takes our refusal for an older server, and begins anew. The next session asks."""
+    shown = list[str]()
+
+    async def show(result: AuthorizationRequired) -> None:
+        shown.append(result.authorization_url)
+        await stage.consent(result.authorization_url, deny=len(shown) == 1)
+
+    transport = stage.transport(show=show)
+    with pytest.raises(BaseExceptionGroup) as group:
+        async with stage.client(transport):
+            pass
+    assert "Access was not granted" in str(leaf(group.value))
+    assert (1, True) == (len(shown), "Access was not granted" in transport.failure)
+    async with stage.client(stage.transport(show=show)) as client:
+        assert "alice" == text_of(await client.call_tool("whose", {}))
+    assert 2 == len(set(shown)) == len(shown)
+
+
+async def test_a_no_to_the_probe_ends_one_handshake_alone(stage: Stage) -> None:
+    shown = list[str]()
+
+    async def show(result: AuthorizationRequired) -> None:
+        shown.append(result.authorization_url)
+        await stage.consent(result.authorization_url, deny=True)
+
+    transport = stage.transport(show=show)
+    for method, links in (("server/discover", 1), ("initialize", 1), ("initialize", 2), ("initialize", 3)):
+        request = httpx2.Request("POST", stage.url, json={"jsonrpc": "2.0", "id": 1, "method": method, "params": {}})
+        answer = await transport.handle_async_request(request)
+        await answer.aread()
+        assert (links, True) == (len(shown), "Access was not granted" in answer.text), method
+
+
 def leaf(error: BaseException) -> BaseException:
     """Return the error in the SDK's groups."""
     while isinstance(error, BaseExceptionGroup):

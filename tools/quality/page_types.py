@@ -1,4 +1,4 @@
-"""Type-check the Python of the pages, as a reader's editor does: mypy --strict, and pyright in its standard mode.
+"""Type-check the Python of the pages, as a reader's editor does: mypy --strict, and pyright in its strict mode.
 
 Each page becomes a folder of modules in build/pages: a block whose first line is `# name.py` is that module, and the
 others are one module. Lines keep their numbers, so that `docs_clients/...py:81` is line 81 of docs/clients.md. pyright
@@ -16,13 +16,28 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT / "build" / "pages"
 PYRIGHT = ROOT / "tools" / "quality" / "node" / "node_modules" / ".bin" / "pyright"
 BLOCK = re.compile(r"(?m)^```python\n(.*?)^```", re.DOTALL)
 NAME = re.compile(r"# ([\w/]+\.py)\b")
-EXAMPLES = ("team-assistant", "team-assistant/bundle", "frameworks", "mcp")
+EXAMPLES = ("team-assistant/bundle", "team-assistant", "frameworks", "mcp")
+# What pyright says of a package that has no types, or that is in an environment of its own: mypy finds misspelt names,
+# and functions without annotations.
+UNTYPED = (
+    "reportMissingImports",
+    "reportMissingModuleSource",
+    "reportMissingTypeStubs",
+    "reportUnknownArgumentType",
+    "reportUnknownLambdaType",
+    "reportUnknownMemberType",
+    "reportUnknownParameterType",
+    "reportUnknownVariableType",
+    "reportUntypedBaseClass",
+    "reportUntypedFunctionDecorator",
+)
 
 
 def pages() -> list[Path]:
@@ -78,23 +93,30 @@ def findings(folder: Path, checked: list[Path]) -> Iterator[str]:
 
 
 def _of_pyright(folder: Path, checked: list[Path]) -> Iterator[str]:
-    paths = [ROOT, *checked, *(ROOT / "examples" / name for name in EXAMPLES)]
-    project = {
-        "include": [str(folder), *([str(ROOT / "examples")] if folder == BUILT else [])],
-        "pythonVersion": "3.11",
-        "typeCheckingMode": "standard",
-        "extraPaths": [str(path) for path in paths],
-        "reportMissingImports": False,  # frameworks are in environments of their own; mypy finds misspelt names
-        "reportMissingModuleSource": False,
-        "useLibraryCodeForTypes": False,  # a package without types is Any, as to mypy
-    }
     settings = folder / "pyrightconfig.json"
-    settings.write_text(json.dumps(project), "utf-8")
+    settings.write_text(json.dumps(project(folder, checked)), "utf-8")
     command = [str(PYRIGHT), "--pythonpath", sys.executable, "-p", str(settings)]
     pyright = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     yield from (line.strip() for line in pyright.stdout.splitlines() if " - error: " in line or " - warning: " in line)
     if pyright.returncode not in {0, 1}:
         yield pyright.stdout + pyright.stderr
+
+
+def project(folder: Path, checked: list[Path]) -> dict[str, Any]:
+    """Return pyright's settings. Its paths are relative: pyright leaves out an absolute one in `include`, and goes on."""
+    examples = [ROOT / "examples" / name for name in EXAMPLES] if folder == BUILT else []
+    roots = {**dict.fromkeys(examples, examples), folder: checked}  # each has its own `chat.py`
+    return {
+        "include": [os.path.relpath(each, folder) for each in roots],
+        "executionEnvironments": [
+            {"root": os.path.relpath(root, folder), "extraPaths": [str(ROOT), *map(str, paths)]}
+            for root, paths in roots.items()
+        ],
+        "pythonVersion": "3.11",
+        "typeCheckingMode": "strict",
+        **dict.fromkeys(UNTYPED, False),
+        "useLibraryCodeForTypes": False,  # a package without types is Any, as to mypy
+    }
 
 
 def main() -> None:

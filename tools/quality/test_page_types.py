@@ -52,3 +52,28 @@ def test_what_does_not_type_check_is_found(tmp_path: Path):
     found = [line for line in page_types.findings(tmp_path, [tmp_path / "docs_x"]) if "docs_x.py:3" in line]
     assert any("[arg-type]" in line for line in found), found
     assert any(" - error: " in line for line in found) or not page_types.PYRIGHT.exists(), found
+
+
+def test_the_examples_are_read_too(tmp_path: Path, monkeypatch):
+    """pyright had left them out, because it ignores an absolute path in `include`."""
+    folders = {
+        each.parent.relative_to(page_types.ROOT / "examples") for each in page_types.ROOT.glob("examples/*/*.py")
+    }
+    assert folders <= {Path(each) for each in page_types.EXAMPLES}
+    monkeypatch.setattr(page_types, "ROOT", tmp_path)
+    monkeypatch.setattr(page_types, "BUILT", tmp_path / "build" / "pages")
+    page_types.BUILT.mkdir(parents=True)
+    for name in page_types.EXAMPLES:
+        (tmp_path / "examples" / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "examples" / name / "wrong.py").write_text('wrong: int = "a word"\n', "utf-8")
+    if page_types.PYRIGHT.exists():
+        found = [line for line in page_types._of_pyright(page_types.BUILT, []) if "wrong.py:1" in line]
+        assert len(page_types.EXAMPLES) == len(found), found
+
+
+def test_pyright_is_strict(tmp_path: Path):
+    (tmp_path / "docs_x").mkdir()
+    (tmp_path / "docs_x" / "docs_x.py").write_text("import os\n", "utf-8")  # what an editor marks in its strict mode
+    if page_types.PYRIGHT.exists():
+        (found,) = page_types._of_pyright(tmp_path, [tmp_path / "docs_x"])
+        assert "reportUnusedImport" in found

@@ -61,18 +61,19 @@ OWN = replace(app_with(title="Team chat"), owner=Owner(binding="localOperator"))
 
 
 @pytest.mark.parametrize(
-    ("app", "subject", "is_own"),
+    ("app", "agent", "subject", "is_own"),
     [
-        (OWN, SUBJECT, True),
-        (OWN, "slack:user:T111:U1", False),  # an agent of a demo on this machine
-        (app_with(title="Team chat"), SUBJECT, False),  # a runtime that names its user so
+        (OWN, AGENT, SUBJECT, True),
+        (OWN, AGENT, "slack:user:T111:U1", False),  # an agent of a demo on this machine
+        (OWN, "host", SUBJECT, False),  # a program with a broker of its own: `status` and `logout` do not know of it
+        (app_with(title="Team chat"), AGENT, SUBJECT, False),  # a runtime that names its user so
     ],
 )
 @pytest.mark.parametrize("locale", ["en", "ko"])
 def test_a_person_who_connects_for_themselves_reads_of_no_agent(
-    app: App, subject: str, locale: Locale, *, is_own: bool
+    app: App, agent: str, subject: str, locale: Locale, *, is_own: bool
 ) -> None:
-    view, text = a_view(app=app, subject=subject, agent_name=AGENT), PAGES[locale]
+    view, text = a_view(app=app, subject=subject, agent_name=agent), PAGES[locale]
     prompt = DevicePrompt(
         verification_uri="https://slack.com/device", verification_uri_complete=None, user_code="AB-CD", interval=5
     )
@@ -80,7 +81,7 @@ def test_a_person_who_connects_for_themselves_reads_of_no_agent(
         shown = Document(page.html)
         lead = next(e.text for e in shown.all("p") if e.attributes.get("class") == "lead")
         assert is_own is ("oauthbroker" in lead)
-        assert is_own is (AGENT not in lead)
+        assert is_own is (agent not in lead)
         assert is_own is (shown.all("dd")[0].text == text.subject_own)
     device = Document(render_device(view, prompt, locale).html).text
     assert is_own is (text.device_warning_own in device)
