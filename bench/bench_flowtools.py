@@ -19,10 +19,9 @@ import jsonschema_rs
 import sqlalchemy as sa
 
 from bench.figures import called_in_turn, parser, show_in_turn
-from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.entities.database import Database, apply, table_of
 from oauthbroker.flowtools.entities.definition import Entity, load_entity
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.entities.database import apply, table_of
 from oauthbroker.flowtools.risk.assessment import assess
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.specification.failures import Actor

@@ -162,7 +162,7 @@ class Erases:
 
     def __init__(self) -> None:
         self.world: World | None = None
-        self.sent, self.reported = list[Effect](), list[erasing.Kept]()
+        self.sent, self.reported = list[Effect](), list[SubjectRecords]()
 
     def send(self, effect: Effect) -> Any:
         self.sent.append(effect)
