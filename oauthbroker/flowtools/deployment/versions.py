@@ -22,12 +22,9 @@ from oauthbroker.plugins import Clock, ConfigProblem, PluginState, SystemClock
 if TYPE_CHECKING:
     from oauthbroker import Broker
 
+Before = Callable[[], None]  # is called before an act
 _LONGEST_REASON: Final = 300
 _REFERENCE = re.compile(r"([A-Za-z0-9.]{1,128})(?:@([1-9][0-9]{0,17}))?")
-
-
-def _nothing() -> None:
-    """Do nothing before an act: the default of `before`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +48,7 @@ class FlowVersions:
         self.acknowledgements = records.Acknowledgements(self._records, clock)
 
     def deploy(
-        self, raw: bytes, file: str, *, by: str, policies: Iterable[Policy] = (), before: Callable[[], None] = _nothing
+        self, raw: bytes, file: str, *, by: str, policies: Iterable[Policy] = (), before: Before = lambda: None
     ) -> DeployedFlow:
         """Deploy a specification. Idempotent. The first version of a tool serves. `before` is called when nothing is
         left that refuses it, if a record will be written. Raises FlowRefused for problems, red findings, yellow ones
@@ -86,7 +83,7 @@ class FlowVersions:
         self._records.alone(write)
         return self.deployed(f"{tool.name}@{tool.version}")
 
-    def activate(self, name: str, version: int, *, by: str, before: Callable[[], None] = _nothing) -> DeployedFlow:
+    def activate(self, name: str, version: int, *, by: str, before: Before = lambda: None) -> DeployedFlow:
         """Let a deployed version serve. `before` is as in `deploy`. Raises BrokerError, also for a withdrawn one."""
         by = records.person(by)
 
@@ -104,14 +101,7 @@ class FlowVersions:
         return self._records.alone(write)
 
     def withdraw(
-        self,
-        name: str,
-        version: int,
-        *,
-        by: str,
-        why: str = "",
-        serving: bool = False,
-        before: Callable[[], None] = _nothing,
+        self, name: str, version: int, *, by: str, why: str = "", serving: bool = False, before: Before = lambda: None
     ) -> Entry:
         """Permanently stop new calls to a version; its runs go on. Idempotent: the first entry stays, and is returned.
         One that serves is refused, unless `serving`: then none does. One whose text is damaged can be withdrawn.

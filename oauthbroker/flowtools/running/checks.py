@@ -13,6 +13,8 @@ from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.specification.expressions import EvaluationFailed
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed, input_invalid, json_fault, pointer
 
+Facts = Mapping[str, Any]  # what the condition of a policy reads
+
 
 def validate_input(flow: ReadyFlow, data: Any) -> None:
     """Step 1: assess the input by its schema. The refusal names places and no values."""
@@ -102,7 +104,7 @@ class Escalated(Exception):
 
 def facts_of(
     data: Any, *, rows: int = 0, amount: Any = None, requests_per_minute: int = 0, payments_to_roll_back: int = 0
-) -> dict[str, Any]:
+) -> Facts:
     """Return what conditions read. `amount` is that of a payment; without one it is the input's member of that name."""
     given = amount if _is_number(amount) else data.get("amount") if isinstance(data, dict) else None
     return {
@@ -120,12 +122,7 @@ def _is_number(value: Any) -> bool:
 
 
 def evaluate_policies(
-    flow: ReadyFlow,
-    facts: Mapping[str, Any],
-    names: Iterable[str],
-    *,
-    may_stop: bool = True,
-    approved: Collection[str] = (),
+    flow: ReadyFlow, facts: Facts, names: Iterable[str], *, may_stop: bool = True, approved: Collection[str] = ()
 ) -> list[str]:
     """Evaluate policies. Return notes of those that warn, and of those that a person has `approved`. Raises FlowFailed
     for one that blocks or has no value, and Escalated, unless the run has stopped already."""

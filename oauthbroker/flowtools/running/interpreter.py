@@ -119,7 +119,7 @@ class Interpreter:
         """Return the database's time, as rows and effects have it."""
         return iso(self.runtime.database.now(self.connection))
 
-    def facts(self, **more: Any) -> dict[str, Any]:
+    def facts(self, **more: Any) -> Mapping[str, Any]:
         """Return what policies may read of the run so far."""
         return facts_of(self.run.input, rows=sum(step.rows for step in self.steps.values()), **more)
 

@@ -28,7 +28,7 @@ _SCHEMES: Final[dict[str, tuple[Security, int]]] = {
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab ends no line
 _POLICY: Final = SMTP.clone(cte_type="7bit")  # any server takes it
-_TRANSIENT, _PERMANENT, _DONE, _GO_AHEAD = 400, 500, 250, 354
+_TRANSIENT, _PERMANENT, _DONE = 400, 500, 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

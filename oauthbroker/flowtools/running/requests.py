@@ -54,7 +54,6 @@ class BrokerRequests:
         return ""
 
     def ask(self, effect: Effect) -> None:
-        """Look for a token, and send nothing. Raises ConsentNeeded, NotSent and EffectRefused."""
         asked = self._wait(lambda: self._ask(effect), ports.ASK_SECONDS, ports.NotSent)
         if isinstance(asked, AuthorizationRequired):
             raise ports.ConsentNeeded(asked)

@@ -28,7 +28,6 @@ Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256
 _USUAL: Final[tuple[Algorithm, ...]] = ("RS256", "ES256")
 TokenType = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]{0,63}$")]
 ACCESS_TOKEN: Final = "at+jwt"
-_SQLITE: Final = "sqlite:///"
 _SLOT: Final = re.compile(r"\{([^{}]+)\}")
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 OWN_IDS: Final = ("key:{name}", "service:{name}")  # of callers with API keys, and of services

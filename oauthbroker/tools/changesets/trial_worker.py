@@ -22,6 +22,7 @@ from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.tool import register_exports
 from oauthbroker.tools.types.failures import ToolFailure
 
+Note = Callable[[str], object]
 _NO_KEY: Final = "no-key"  # a trial has no secrets
 
 
@@ -35,7 +36,7 @@ class LoadingProblems:
         resources: PluginResources,
         folder: Path,
         *,
-        begins: Callable[[str], None] = lambda _: None,
+        begins: Note = lambda _: None,
         isolate: Isolate | None = None,
     ) -> None:
         self.found: list[str] = []

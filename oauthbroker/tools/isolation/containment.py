@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from oauthbroker.tools.isolation import places
-from oauthbroker.tools.isolation.places import Mounts
+from oauthbroker.tools.isolation.places import Mounts, Paths
 from oauthbroker.tools.isolation.seccomp import filter_program
 
 _ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": "/nonexistent"}
@@ -75,7 +75,7 @@ class Containment:
 
     user: int | None = None
     bubblewrap: str = ""
-    hidden: Sequence[Path] = ()
+    hidden: Paths = ()
 
     @property
     def summary(self) -> str:
@@ -141,11 +141,7 @@ class Containment:
         return [*self._as_root(mounts), *supervised]
 
     def agent_command(
-        self,
-        arguments: Sequence[str],
-        *,
-        readable: Sequence[Path] = (),
-        writable: Mapping[Path, int | None] | None = None,
+        self, arguments: Sequence[str], *, readable: Paths = (), writable: Mapping[Path, int | None] | None = None
     ) -> list[str]:
         """Return the command that runs an agent process, which begins with an absolute path: as the user, and with the
         machine as that user sees it."""
@@ -172,13 +168,8 @@ class Containment:
             "end": ["--die-with-parent"],
             "system calls": ["--seccomp", str(seccomp)] if filter_program() else [],
         }
-        mounts = places.sandbox_mounts(
-            readable=access.readable,
-            sockets=access.sockets,
-            writable=folders,
-            hidden=self.hidden,
-            size=limits.file_size,
-        )
+        size = limits.file_size
+        mounts = places.sandbox_mounts(access.readable, access.sockets, writable=folders, hidden=self.hidden, size=size)
         lines |= {f"mount {path}": options for path, options in mounts.items()}
         last = [path for path, words in mounts.items() if words == places.empty_folder(path)]  # they have mounts now
         return lines | {f"read-only {path}": ["--remount-ro", str(path)] for path in (*last, "/dev", "/")}

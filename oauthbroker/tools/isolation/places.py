@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 Mounts = dict[Path, list[str]]
+Paths = Sequence[Path]
 
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # Libraries, the time zone, and what names and certificates of servers need. No file with users or secrets.
@@ -38,12 +39,7 @@ def opened_folder(path: Path) -> int:
 
 
 def sandbox_mounts(
-    *,
-    readable: Sequence[Path],
-    sockets: Sequence[Path],
-    writable: Mapping[Path, int],
-    hidden: Sequence[Path],
-    size: int,
+    readable: Paths, sockets: Paths, *, writable: Mapping[Path, int], hidden: Paths, size: int
 ) -> Mounts:
     """Return the mounts of a sandbox, which has nothing else. `writable`: folders, each with a descriptor, so that no
     other one is mounted in its place. `size`: bytes of each folder in memory. Raises ValueError for a folder that may
@@ -65,9 +61,7 @@ def sandbox_mounts(
     return _in_order(shown)
 
 
-def agent_mounts(
-    user: int, *, readable: Sequence[Path], writable: Mapping[Path, int | None], hidden: Sequence[Path]
-) -> Mounts:
+def agent_mounts(user: int, *, readable: Paths, writable: Mapping[Path, int | None], hidden: Paths) -> Mounts:
     """Return the mounts of processes that root starts as another user: the machine as that user sees it, without what
     is hidden, and with the folders of Python and those named here, even below a folder that the user may not enter."""
     needed = [*PYTHON, *readable, *writable]
