@@ -202,14 +202,8 @@ class FlowVersions:
         assessment = assess(tool, policies)
         records.refuse_undeployable(tool, assessment)
         self.acknowledgements.refuse_missing(tool, assessment)
-        return DeployedFlow(
-            tool=tool,
-            assessment=assessment,
-            policies=policies,
-            by=entry["by"],
-            at=entry["at"],
-            withdrawn=self.withdrawn(name, number),
-        )
+        about: dict[str, Any] = {"by": entry["by"], "at": entry["at"], "withdrawn": self.withdrawn(name, number)}
+        return DeployedFlow(tool=tool, assessment=assessment, policies=policies, **about)
 
 
 def versions_of(broker: Broker) -> FlowVersions:

@@ -26,15 +26,7 @@ Values = Mapping[str, Any]
 
 
 def effect_of(
-    flow: ReadyFlow,
-    run: RunRecord,
-    node: Node,
-    *,
-    values: Mapping[str, Any],
-    mapped: Mapping[str, Any],
-    seconds: float,
-    at: str,
-    generation: int,
+    flow: ReadyFlow, run: RunRecord, node: Node, *, values: Values, mapped: Values, key: str, seconds: float, at: str
 ) -> Effect:
     """Return what an external node sends. `mapped` are the fields that the edge before it maps. Raises FlowFailed."""
     operation, turn = node.operation, None
@@ -48,8 +40,7 @@ def effect_of(
         members = [name for name in ("to", "subject", "body") if name in node.config]
         fields = {name: flow.value((*node.path, "config", name), values) for name in members}
     about: dict[str, Any] = {"kind": node.type, "operation": operation, "turn": turn, "seconds": seconds, "at": at}
-    key, most = effect_key(run, node.id, generation), node.config.get("mostRecipients", 1)
-    return Effect(**about, fields=fields, key=key, most_recipients=most)
+    return Effect(**about, fields=fields, key=key, most_recipients=node.config.get("mostRecipients", 1))
 
 
 def effect_key(run: RunRecord, name: str, generation: int) -> str:
@@ -60,7 +51,7 @@ def effect_key(run: RunRecord, name: str, generation: int) -> str:
     return hashlib.sha256(f"{base}\n{name}".encode()).hexdigest()[:40]
 
 
-def _request(flow: ReadyFlow, node: Node, values: Mapping[str, Any], mapped: Mapping[str, Any]) -> dict[str, Any]:
+def _request(flow: ReadyFlow, node: Node, values: Values, mapped: Values) -> dict[str, Any]:
     """Return the fields of a request. A null of `query` is left out; a request without an effect has no body."""
     path, query, body = (flow.values(node, name, values) for name in ("path", "query", "body"))
     body = {**mapped, **body} if has_effect(node) else {}

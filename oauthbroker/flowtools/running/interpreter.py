@@ -190,11 +190,10 @@ class Interpreter:
 
     def _external(self, node: Node) -> Any:
         """Send an effect behind the commit of all before it."""
-        seconds = float(self._wrappers.seconds)
-        given: dict[str, Any] = {"values": self._values, "mapped": self._fields, "seconds": seconds, "at": self.now()}
         before, again = self.steps.get(node.id), effects.repeatable(self.flow, node)
-        generation = self.run.generation if before is None else before.generation
-        effect = effects.effect_of(self.flow, self.run, node, **given, generation=generation)
+        key = effects.effect_key(self.run, node.id, self.run.generation if before is None else before.generation)
+        given: dict[str, Any] = {"values": self._values, "mapped": self._fields, "key": key, "at": self.now()}
+        effect = effects.effect_of(self.flow, self.run, node, **given, seconds=float(self._wrappers.seconds))
         if before is not None and before.state in {journal.SENT, journal.UNKNOWN} and not again:
             self._unknown(node, before.attempts)
         if node.type == "payment":

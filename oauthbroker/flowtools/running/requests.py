@@ -73,14 +73,8 @@ class BrokerRequests:
         fields, body = effect.fields, bytearray()
         headers = {} if lost is ports.NotSent else {"Idempotency-Key": effect.key}
         client = self._broker.oauth(_turn(effect)).client(fields["app"])
-        request = client.build_request(
-            effect.operation,
-            fields["url"],
-            params=fields["query"] or None,
-            json=fields["body"],
-            headers=headers,
-            timeout=effect.seconds,
-        )
+        content: dict[str, Any] = {"params": fields["query"] or None, "json": fields["body"], "headers": headers}
+        request = client.build_request(effect.operation, fields["url"], **content, timeout=effect.seconds)
         try:
             async with asyncio.timeout(effect.seconds), client:
                 answer = await client.send(request, stream=True)

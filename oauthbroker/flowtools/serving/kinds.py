@@ -52,14 +52,8 @@ class IssuerSpec(Strict):
 
     def verified(self) -> JwtIssuer:
         """Return what verifies its tokens. Raises ValueError for keys that cannot be used."""
-        return JwtIssuer(
-            self.issuer,
-            self.audience,
-            jwks=self.jwks,
-            jwks_url=self.jwks_url or "",
-            algorithms=self.algorithms,
-            types=self.types,
-        )
+        keys: dict[str, Any] = {"jwks": self.jwks, "jwks_url": self.jwks_url or ""}
+        return JwtIssuer(self.issuer, self.audience, **keys, algorithms=self.algorithms, types=self.types)
 
 
 class FlowIdentitySpec(Strict):
