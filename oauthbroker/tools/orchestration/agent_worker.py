@@ -201,12 +201,6 @@ async def _main(descriptor: int) -> None:
     asked.cancel()
 
 
-if __name__ == "__main__":
-    send_output()
-    threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
-    asyncio.run(_main(int(sys.argv[1])))
-
-
 class IpcJournal:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -290,3 +284,9 @@ class WorkerHost:
 
     def runtime_of(self, tool_call_id: str) -> AgentRuntime | None:
         return AgentRuntime(partial(_tool_asks, self._peer, name="AgentCallFailed"), tool_call_id)
+
+
+if __name__ == "__main__":
+    send_output()
+    threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
+    asyncio.run(_main(int(sys.argv[1])))
