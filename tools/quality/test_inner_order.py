@@ -25,8 +25,8 @@ ORDER: dict[str, tuple[str, ...]] = {
 BOXES_FLOORS_ARROWS = {
     "store": (8, 4, 17),
     "config": (11, 7, 30),
-    "flowtools": (9, 5, 24),
-    "tools": (13, 7, 41),
+    "flowtools": (8, 5, 21),
+    "tools": (11, 7, 33),
     "web": (8, 6, 22),
 }
 

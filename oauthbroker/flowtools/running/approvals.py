@@ -29,7 +29,7 @@ DECISION = Table(
     Column("by", Text),
     Column("at", Double),
 )
-_SHOWN: Final = ("id", "tool", "version", "state", "code", "message", "notes", "caller", "started", "ended")
+_SHOWN: Final = ("id", "tool", "version", "state", "code", "message", "caller", "started")
 
 
 def ask(connection: Connection, run: str, policy: str) -> None:
@@ -156,7 +156,7 @@ class RunDetail:
 
 def run_lines(connection: Connection, *, limit: int, offset: int = 0, **where: Any) -> list[RunLine]:
     """Return runs, the newest first."""
-    wanted = sa.select(*(RUN.c[name] for name in _SHOWN)).filter_by(**where)
+    wanted = sa.select(*(RUN.c[name] for name in (*_SHOWN, "notes", "ended"))).filter_by(**where)
     found = connection.execute(wanted.order_by(RUN.c.started.desc(), RUN.c.id).limit(limit).offset(offset))
     return [_line(row) for row in found]
 
@@ -172,6 +172,5 @@ def run_detail(connection: Connection, run: str) -> RunDetail | None:
 
 
 def _line(row: Any) -> RunLine:
-    shown = {name: getattr(row, name) for name in ("id", "tool", "version", "state", "code", "message", "started")}
     seconds = None if row.ended is None else max(0.0, row.ended - row.started)
-    return RunLine(**shown, notes=notes_of(row.notes), caller=row.caller, seconds=seconds)
+    return RunLine(**{name: getattr(row, name) for name in _SHOWN}, notes=notes_of(row.notes), seconds=seconds)

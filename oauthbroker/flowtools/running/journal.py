@@ -60,6 +60,7 @@ EVENT = Table(
 SECRET = Table("flow_secret", META, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
 DONE, SENT, RETRY, WAITS = "done", "sent", "retry", "waits"
 BY_CALL, BY_KEY, BY_EVENT, BY_AGENT, BY_PERSON = "call", "key", "event", "agent", "person"
+_PLAIN: Final = ("state", "attempts", "rows", "generation")  # columns of a step as they are
 _TEXTS: Final = frozenset({"actor", "input", "output", "notes", "failure"})  # columns of JSON
 
 
@@ -241,19 +242,18 @@ def waits_for(steps: Mapping[str, RunStep]) -> str:
 
 def steps_of(connection: Connection, run: str) -> dict[str, RunStep]:
     found = connection.execute(sa.select(STEP).where(STEP.c.run == run)).mappings()
-    plain = ("state", "attempts", "rows", "generation")
     return {
-        each["node"]: RunStep(value=json.loads(each["value"]), **{name: each[name] for name in plain}) for each in found
+        each["node"]: RunStep(value=json.loads(each["value"]), **{name: each[name] for name in _PLAIN})
+        for each in found
     }
 
 
 def write_step(connection: Connection, run: str, node: str, step: RunStep, *, new: bool) -> None:
-    values: dict[str, Any] = {"state": step.state, "value": json.dumps(step.value, allow_nan=False)}
-    values |= {"attempts": step.attempts, "rows": step.rows, "generation": step.generation}
-    statement = sa.insert(STEP).values(run=run, node=node, **values)
+    values = {name: getattr(step, name) for name in _PLAIN} | {"value": json.dumps(step.value, allow_nan=False)}
+    mine: sa.Insert | sa.Update = sa.insert(STEP).values(run=run, node=node)
     if not new:
-        statement = sa.update(STEP).where(STEP.c.run == run, STEP.c.node == node).values(**values)  # type: ignore[assignment]
-    connection.execute(statement)
+        mine = sa.update(STEP).where(STEP.c.run == run, STEP.c.node == node)
+    connection.execute(mine.values(**values))
 
 
 def stored(values: Mapping[str, Any]) -> dict[str, Any]:
