@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Literal
 
-from playwright.async_api import Browser
+from playwright.async_api import Browser, Page, Request
 
 from oauthbroker.core.version import VERSION
 from tests.e2e.person import chromium
@@ -37,8 +37,8 @@ SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 async def faults(browser: Browser) -> AsyncIterator[str]:
     """Yield each fault of each page, with its width and its colours."""
     for name in PAGES:
-        page, asked = await browser.new_page(), list[str]()
-        page.on("request", lambda request, asked=asked: asked.append(request.url))
+        page = await browser.new_page()
+        asked = _requests(page)
         await page.goto((SITE / VERSION / f"{name}.html").as_uri())
         for width in WIDTHS:
             await page.set_viewport_size({"width": width, "height": 900})
@@ -50,9 +50,20 @@ async def faults(browser: Browser) -> AsyncIterator[str]:
                 if width < await page.evaluate("() => document.documentElement.scrollWidth"):
                     yield f"{where}: the page scrolls sideways"
                 await page.screenshot(path=FOLDER / "site" / f"{name.replace('/', '-')}-{width}-{scheme}.png")
-        for url in {each for each in asked if not each.startswith(("file:", "data:", "blob:"))}:
+        for url in (each for each in asked if not each.startswith(("file:", "data:", "blob:"))):
             yield f"{name}: it loads {url}, which needs a network"
         await page.close()
+
+
+def _requests(page: Page) -> set[str]:
+    """Return the addresses that a page asks for from now on."""
+    asked: set[str] = set()
+
+    def note(request: Request) -> None:
+        asked.add(request.url)
+
+    page.on("request", note)
+    return asked
 
 
 async def search(browser: Browser) -> None:
