@@ -19,6 +19,7 @@ from oauthbroker.providers.words import facts
 from oauthbroker.records.event import EventType
 from oauthbroker.web.api.openapi import document
 from tools.quality.prose import long_cells
+from tools.quality.words import count
 from tools.site.reference import configuration
 from tools.site.reference.__main__ import files, pages
 from tools.site.reference.markdown import prose, table
@@ -209,6 +210,12 @@ def test_values_and_meanings_read_as_they_are_written() -> None:
 
 def test_the_documents_for_programs_lie_beside_the_pages() -> None:
     assert {"configuration/oauthbroker.schema.json", "openapi.json"} == set(files())
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_made_page_is_short_enough_to_find_a_name_on(path: str) -> None:
+    """It is looked up, not read, so it may be longer than a page of prose. Split it by its names."""
+    assert count(path, PAGES[path]).words <= 3_200
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -9,14 +9,14 @@ import pytest
 
 from oauthbroker.cli.output.error_output import see
 from oauthbroker.core.errors import LOCALES, Code
-from tools.quality.written_tables import DOCS, ENGLISH, TABLES, Table
+from tools.quality.written_tables import BLOCKS, DOCS, ENGLISH, Block
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_a_table_is_that_of_the_product(table: Table) -> None:
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.page.name} {block.name}")
+def test_a_block_is_as_the_product_or_the_navigation_has_it(block: Block) -> None:
     """Run `make tables`."""
-    page = table.page.read_text("utf-8")
-    assert table.written(page) == page
+    page = block.page.read_text("utf-8")
+    assert block.written(page) == page
 
 
 def test_every_language_has_its_table() -> None:
@@ -25,7 +25,7 @@ def test_every_language_has_its_table() -> None:
 
 def test_a_page_without_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="once each"):
-        TABLES[0].written("# Errors\n")
+        BLOCKS[0].written("# Errors\n")
 
 
 @pytest.mark.parametrize("code", Code)

@@ -31,7 +31,7 @@ def main(words: list[str]) -> int:
     program = Path(sys.executable).with_name("zensical")
     if "-serve" in words:
         return subprocess.run([program, "serve", "-f", config], cwd=BUILD, check=False).returncode
-    shutil.rmtree(SITE, ignore_errors=True)
+    shutil.rmtree(SITE / VERSION, ignore_errors=True)  # another version keeps its folder
     built = subprocess.run([program, "build", "--strict", "-f", config], cwd=BUILD, check=False).returncode
     if built == 0:
         _make_whole(SITE / VERSION)

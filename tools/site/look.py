@@ -1,7 +1,7 @@
 """Look at the built site with Chromium, as a reader's browser shows it: `python -m tools.site.look` (`make docs-look`).
 
 A page of each kind, wide and narrow, light and dark: axe-core finds nothing serious, nothing sticks out of the screen, and
-search finds a word, all from a folder, without a server. Pictures of them lie in build/screenshots/site/.
+search finds a word, all from a folder, without a server or a network. Pictures of them lie in build/screenshots/site/.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Literal
 
-from playwright.async_api import Browser
+from playwright.async_api import Browser, Page, Request
 
 from oauthbroker.core.version import VERSION
 from tests.e2e.person import chromium
@@ -21,6 +21,10 @@ from tools.site.build import SITE
 PAGES = (
     "index",
     "docs/quickstart",
+    "docs/errors",
+    "docs/index",
+    "reference/typescript",
+    "reference/commands/grants",
     "reference/configuration/Forwarder",
     "reference/python/oauthbroker.testing",
     "reference/providers/github",
@@ -34,6 +38,7 @@ async def faults(browser: Browser) -> AsyncIterator[str]:
     """Yield each fault of each page, with its width and its colours."""
     for name in PAGES:
         page = await browser.new_page()
+        asked = _requests(page)
         await page.goto((SITE / VERSION / f"{name}.html").as_uri())
         for width in WIDTHS:
             await page.set_viewport_size({"width": width, "height": 900})
@@ -45,7 +50,20 @@ async def faults(browser: Browser) -> AsyncIterator[str]:
                 if width < await page.evaluate("() => document.documentElement.scrollWidth"):
                     yield f"{where}: the page scrolls sideways"
                 await page.screenshot(path=FOLDER / "site" / f"{name.replace('/', '-')}-{width}-{scheme}.png")
+        for url in (each for each in asked if not each.startswith(("file:", "data:", "blob:"))):
+            yield f"{name}: it loads {url}, which needs a network"
         await page.close()
+
+
+def _requests(page: Page) -> set[str]:
+    """Return the addresses that a page asks for from now on."""
+    asked: set[str] = set()
+
+    def note(request: Request) -> None:
+        asked.add(request.url)
+
+    page.on("request", note)
+    return asked
 
 
 async def search(browser: Browser) -> None:

@@ -70,7 +70,7 @@ def _page(path: str, reference: Path) -> tuple[str, list[str]]:
         elif at == "clients/typescript/src/index.ts":
             at = "reference/typescript.md"
         elif at == "oauthbroker/cli/__init__.py":
-            at = "reference/commands/README.md"
+            at = "reference/commands.md"
         elif preset := PRESET.fullmatch(at):
             at = f"reference/{preset[1]}.md"
         elif face := FACE.fullmatch(at):

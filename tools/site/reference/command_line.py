@@ -17,7 +17,7 @@ from tools.site.reference.markdown import block, code, heading, prose, slug, tab
 INTRO = """\
 # Commands
 
-Made from `oauthbroker COMMAND --help`. [The command line](../../docs/cli.md) says what all commands have in common: exit
+Made from `oauthbroker COMMAND --help`. [The command line](../docs/cli.md) says what all commands have in common: exit
 statuses, lists, JSON and completion.
 
 """
@@ -26,11 +26,15 @@ statuses, lists, JSON and completion.
 def pages() -> dict[str, str]:
     found = dict(commands())
     overview = [
-        (f"[{code(name)}]({name.split()[0]}.md#{slug(name)})", prose(summary(each))) for name, each in found.items()
+        (f"[{code(name)}](commands/{name.split()[0]}.md#{slug(name)})", prose(summary(each)))
+        for name, each in found.items()
     ]
-    made = {"commands/README.md": INTRO + table(("command", "effect"), overview)}
+    made = {"commands.md": INTRO + table(("command", "effect"), overview)}
     for first, names in groupby(found, lambda name: name.split()[0]):
-        sections = [f"# The command {code(first)}\n", *(_section(name, found[name]) for name in names)]
+        sections = [
+            f"# The command {code(first)}\n\n[All commands](../commands.md)\n",
+            *(_section(name, found[name]) for name in names),
+        ]
         made[f"commands/{first}.md"] = "\n".join(sections)
     return made
 

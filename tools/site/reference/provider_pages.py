@@ -44,7 +44,7 @@ def _list(found: Iterable[Preset] | Iterable[CredentialPreset]) -> str:
 
 def _head(preset: Preset | CredentialPreset) -> str:
     where = f" It is described at <https://{preset.documentation}>." if preset.documentation else ""
-    return f"# {preset.title}\n\n`provider: {preset.name}`.{where}\n"
+    return f"# {preset.title}\n\n`provider: {preset.name}`.{where} [All presets](README.md).\n"
 
 
 def _oauth(preset: Preset) -> Iterator[str]:
