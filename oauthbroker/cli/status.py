@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ import typer
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import AsJson
 from oauthbroker.cli.output.tables import columns
+from oauthbroker.config import ConfigInvalidError
 from oauthbroker.core.clock import SystemClock, printed
 from oauthbroker.personal.command_lines import command_for, logout_of, named
 from oauthbroker.personal.key_place import place_of_key
@@ -46,12 +48,22 @@ def status_command(as_json: AsJson = False) -> None:
 
 
 async def _found(places: Places) -> list[tuple[str, Connection | None]]:
-    """Return each app with each of its connections, or with None."""
+    """Return each app with each of its connections, or with None. Where a value of an app is missing, the store alone
+    says how they are."""
+    try:
+        return await _rows(places, places.names())
+    except ConfigInvalidError:
+        pass
+    return await _rows(places, ())
+
+
+async def _rows(places: Places, only: Collection[str]) -> list[tuple[str, Connection | None]]:
     found = list[tuple[str, Connection | None]]()
-    async with open_local(places, only=()) as running:
+    async with open_local(places, only=only) as running:
         for name in places.names():
-            several = [(name, each) async for each in connections(running, name)]
-            found += several or [(name, None)]
+            several = [each async for each in connections(running, name)]
+            several.sort(key=lambda each: each.view.account)
+            found += [(name, each) for each in several] or [(name, None)]
     return found
 
 

@@ -131,6 +131,9 @@ def _change(places: Places, name: str, given: Given, *, proven: bool) -> AppChan
     if given.key and resource["kind"] == "OAuthApp":
         raise Refused(f"{name} is an OAuth app here. To use a key instead, run: oauthbroker logout {name} --forget")
     provider = resource["spec"].get("provider", "")
+    preset = presets().get(provider)
+    if preset is not None and not resource["spec"].get("endpoints", {}).get("deviceAuthorizationUrl"):
+        questions.device_wanted(preset, given)
     if not proven and is_asking():
         given = questions.asked_again(resource, given, questions.callback_of(name, provider, given.port))
     app_files.write_broker(places, host=app_files.host_for(provider), port=given.port)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from oauthbroker.authorization.credential_entry import FieldsRefused
 from oauthbroker.cli.login.questions import Given, is_asking, key_values, note
-from oauthbroker.cli.output.error_output import confirm
+from oauthbroker.cli.output.error_output import confirm, see
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.token_results import SessionOutcome
@@ -25,6 +25,17 @@ from oauthbroker.records.grant_view import GrantView
 
 TRIES: Final = 3  # of a key that is typed
 _AGAIN: Final = frozenset({Code.REQUEST_INVALID, Code.CREDENTIAL_REFUSED})
+_OF_PROVIDER: Final = frozenset(
+    {
+        Code.APP_MISCONFIGURED,
+        Code.EXCHANGE_FAILED,
+        Code.OUTGOING_PROXY_REFUSED,
+        Code.PROVIDER_DENIED,
+        Code.PROVIDER_RATE_LIMITED,
+        Code.PROVIDER_UNREACHABLE,
+        Code.TOKEN_RESPONSE_INVALID,
+    }
+)
 
 
 class LoginWish(NamedTuple):
@@ -57,14 +68,14 @@ async def log_in(places: Places, wanted: LoginWish, given: Given, change: AppCha
     async with open_local(places, only={wanted.name}, background=True, change=change) as running:
         login = LocalLogin.of(running, wanted.name, wanted.account)
         there = await login.there()
-        consent = await login.ask(replace=wanted.yes)
+        consent = await _asked(login, there, replace=wanted.yes)
         if consent is None and there is not None:  # it works already
             who = f"{login.named} is connected as {known_as(there)}"
             if not is_asking():
                 more = "Another account or client in its place: --yes; beside it: --account NAME."
                 return Ended(there, f"{who} already. {more}")
             confirm(f"{who}. Connect another account in its place?", yes=False)
-            consent = await login.ask(replace=True)
+            consent = await _asked(login, there, replace=True)
         if consent is not None and login.app.credential is not None:
             await _type(login, consent, given)
         elif consent is not None:
@@ -75,6 +86,19 @@ async def log_in(places: Places, wanted: LoginWish, given: Given, change: AppCha
         if view is None:
             raise Refused(f"It has ended meanwhile. Run: {command_for('login', wanted.name, wanted.account)}")
         return Ended(view, _sentence(login, view))
+
+
+async def _asked(login: LocalLogin, there: GrantView | None, *, replace: bool) -> Consent | None:
+    """Open a request. What the provider does not let it is said with the provider's name. Raises Refused and
+    BrokerError."""
+    try:
+        return await login.ask(replace=replace)
+    except BrokerError as error:
+        if error.code not in _OF_PROVIDER:
+            raise
+        refused = SessionOutcome("failed", error.code)
+    _check(login, refused, there)
+    return None
 
 
 async def _agree(login: LocalLogin, consent: Consent, wanted: LoginWish, places: Places) -> SessionOutcome:
@@ -177,8 +201,11 @@ def _check(login: LocalLogin, outcome: SessionOutcome, there: GrantView | None) 
             f"{title} does not accept this app. Look there at its client id, secret, scopes and callback, and correct "
             f"what differs. {again} with --client-id ID, --scopes, or --stdin for another secret."
         )
+    if outcome.code is Code.PROVIDER_UNREACHABLE:
+        raise Refused(f"{title} does not answer. Look at the network of this machine. {again}\n  {see(outcome.code)}")
     if outcome.code is not None:
-        raise Refused(f"{title}: {outcome.code.value}: {BrokerError(outcome.code).message()} {again}")
+        said = BrokerError(outcome.code).message()
+        raise Refused(f"{title}: {outcome.code.value}: {said} {again}\n  {see(outcome.code)}")
     raise Refused(f"The link has ended, because no consent came from {title} in time. {again}")
 
 

@@ -88,7 +88,7 @@ def new_app(provider: str, given: Given, callback: str) -> Answers:
         return Answers(provider=provider, kind="CredentialApp", params=_params(key, given))
     assert preset is not None  # noqa: S101  (it has one of the two)
     note(f"No app is configured for {preset.title} here. These answers make one.")
-    is_device = _device(preset, given)
+    is_device = device_wanted(preset, given)
     _say_where(preset, callback, is_device=is_device)
     params = _params(preset, given)
     issuer = params.pop(ISSUER, "") if ISSUER not in preset.params else ""
@@ -187,7 +187,8 @@ def _titled(each: CredentialField) -> str:
     return f"{each.title} ({each.example})" if each.example else each.title
 
 
-def _device(preset: Preset, given: Given) -> bool:
+def device_wanted(preset: Preset, given: Given) -> bool:
+    """Return whether the device flow is wanted. Raises Refused where the provider has none."""
     if given.device and "deviceCode" not in preset.flows:
         raise Refused(
             f"{preset.title} has no device flow. Leave out --device: the link can be opened on another machine."

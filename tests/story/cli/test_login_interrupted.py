@@ -1,0 +1,112 @@
+"""A login that a kill, a missing network or a wrong flow ends: what the next command says, and what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any, Never
+
+import pytest
+import yaml
+
+import oauthbroker
+from oauthbroker.personal.app_changes import AppChange
+from oauthbroker.testing import Canaries, Client, IdentityProvider
+from tests.story.cli.login_kit import Person
+
+
+@pytest.fixture
+def person(tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Person:
+    return Person(tmp_path, canaries, monkeypatch, capsys)
+
+
+class Killed(BaseException):
+    """Ends the command where SIGKILL would."""
+
+
+@pytest.mark.parametrize("account", ["", "b"])
+async def test_a_login_that_is_killed_before_the_changed_app_is_stored_is_to_be_typed_again(
+    person: Person, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch, account: str
+) -> None:
+    """The grant is then one of the new client, and the app has the old one: no token, and `status` says so, too."""
+    words = person.has_oidc(idp, access_lifetime=1)
+    await person.log_in(idp, *words, "--stdin", stdin=person.secret)
+    client = idp.register(Client("client-new", redirect_uris=(person.callback("oidc"),), access_lifetime=1))
+
+    async def killed(*_: Any) -> Never:
+        raise Killed
+
+    more = ("--account", account) if account else ()
+    change = ("oidc", "--yes", *more, "--client-id", "client-new", "--stdin")
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(AppChange, "keep", killed)
+        await person.log_in(idp, *change, stdin=client.reveal_secret())
+    resource = yaml.safe_load(person.places.app_file("oidc").read_text())
+    assert "client-oidc" == resource["spec"]["client"]["clientId"]
+
+    named = f"oidc --account {account}" if account else "oidc"
+    status = await asyncio.to_thread(person.type, "status")
+    row = [*named.split(), "alice", "needs", "login", "oauthbroker", "login", *named.split()]
+    assert row == status.out.splitlines()[-1].split(), status
+    assert 1 + bool(account) == len(status.out.splitlines()), "the other account is as it was"
+    token = await asyncio.to_thread(person.type, "token", "oidc", *more)
+    assert (75, True) == (token.code, f"Run: oauthbroker login {named}" in token.err), token
+
+    again, _ = await person.log_in(idp, *change, stdin=client.reveal_secret())
+    assert 0 == again.code, again
+    assert await asyncio.to_thread(oauthbroker.local("oidc", account=account or None).token)
+    assert "works" in (await asyncio.to_thread(person.type, "status")).out.splitlines()[-1]
+
+
+async def test_an_app_whose_secret_is_lost_hides_no_other_one(person: Person, idp: IdentityProvider) -> None:
+    await person.log_in(idp, *person.has_oidc(idp), "--stdin", stdin=person.secret)
+    lost = yaml.safe_load(person.places.app_file("oidc").read_text())
+    lost["metadata"]["name"] = "lost"
+    lost["spec"]["client"]["clientSecret"]["valueFrom"]["secretRef"]["ref"] = "Secret/lost"
+    person.places.app_file("lost").write_text(yaml.safe_dump(lost))
+    status = await asyncio.to_thread(person.type, "status")
+    assert (0, True, True) == (status.code, "works" in status.out, "oauthbroker login lost" in status.out), status
+
+
+def github(person: Person, away: str) -> None:
+    device = f"{away}/device"
+    spec = {
+        "provider": "github",
+        "flow": "authorizationCode",
+        "subjectMode": "user",
+        "client": {"clientId": "gh", "authMethod": "none"},
+        "endpoints": {"deviceAuthorizationUrl": device, "tokenUrl": device, "issuer": away},
+        "scopes": ["repo"],
+        "owner": {"binding": "localOperator"},
+        "api": {"hosts": [away]},
+    }
+    app = {
+        "apiVersion": "agents.example.io/v1alpha1",
+        "kind": "OAuthApp",
+        "metadata": {"name": "github"},
+        "spec": spec,
+    }
+    person.places.app_file("github").write_text(yaml.safe_dump(app))
+
+
+def test_a_device_flow_without_a_network_names_the_provider_and_the_command(person: Person) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        away = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    github(person, away)
+    done = person.type("login", "github", "--device")
+    said = "GitHub does not answer. Look at the network of this machine. Run again: oauthbroker login github\n  See "
+    assert (2, True) == (done.code, done.err.startswith(said)), done
+    assert "#provider-unreachable" in done.err
+
+
+def test_a_device_flow_that_the_provider_has_not_is_refused_for_an_app_that_is_there_too(
+    person: Person, idp: IdentityProvider
+) -> None:
+    given = person.type("login", "slack", "--client-id", "id", "--stdin", "--port", "1", stdin="secret")
+    assert person.places.app_file("slack").exists(), given
+    before = person.places.app_file("slack").read_text()
+    done = person.type("login", "slack", "--device")
+    said = "Slack has no device flow. Leave out --device: the link can be opened on another machine."
+    assert (2, said) == (done.code, done.err.strip())
+    assert before == person.places.app_file("slack").read_text()
