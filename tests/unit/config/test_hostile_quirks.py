@@ -72,7 +72,7 @@ def refusal(quirks: Any, folder: Path) -> ConfigInvalidError | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("quirk", QUIRKS)
-def test_a_wrong_value_is_told_once_at_its_place_and_nothing_of_it(quirk: str, tmp_path: Path):
+def test_a_wrong_value_is_told_at_its_place_and_nothing_of_it(quirk: str, tmp_path: Path):
     for place in places(QUIRKS[quirk], (quirk,)):
         for wrong in WRONG:
             quirks = {quirk: copy.deepcopy(QUIRKS[quirk])}

@@ -1,4 +1,4 @@
-"""Regular expressions of operators: one that cannot be compiled is none, whatever the compiler raises."""
+"""Regular expressions of operators: one that cannot be compiled is none, for each reason of the compiler."""
 
 from __future__ import annotations
 
