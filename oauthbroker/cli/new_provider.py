@@ -104,6 +104,10 @@ def _discovered(name: str, issuer: str, endpoints: dict[str, str], networks: lis
     from oauthbroker.wiring.issuer_metadata import metadata_of
 
     metadata = asyncio.run(metadata_of(issuer, networks, bundle))
+    needed = {"authorizationUrl": metadata.endpoints.authorization_url, "tokenUrl": metadata.endpoints.token_url}
+    if missing := sorted(name for name, url in needed.items() if not url and name not in endpoints):
+        said = " and ".join(f"--endpoint {each}=https://..." for each in missing)
+        raise Refused(f"The metadata of {issuer} names not every endpoint of a login. Write {said}.")
     is_openid = bool(metadata.endpoints.jwks_url) and "openid" in (metadata.scopes or ("openid",))
     has_user_info = metadata.endpoints.user_info_url or "userInfoUrl" in endpoints
     return OwnProvider(
@@ -128,9 +132,15 @@ def _check(text: str) -> None:
 
 
 def _write(text: str, out: Path) -> None:
-    """Raises Refused if the file exists."""
+    """Raises Refused if the file exists, or cannot be created."""
     try:
-        with out.open("x", encoding="utf-8") as file:
-            file.write(text)
+        file = out.open("x", encoding="utf-8")
     except FileExistsError:
-        raise Refused(f"{out} exists. Name another file.") from None
+        fault = f"{out} exists. Name another file."
+    except OSError:
+        fault = f"{out} cannot be created. Name a file in a folder that exists and is yours."
+    else:
+        with file:
+            file.write(text)
+        return
+    raise Refused(fault)

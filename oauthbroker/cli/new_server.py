@@ -55,9 +55,19 @@ def make_server(folder: Path, source: Path | None, env: Mapping[str, str]) -> Ne
         raise
 
 
+def _make_folders(folder: Path) -> None:
+    """Raises Refused where no folder can be made."""
+    try:
+        for each in (folder, folder / "config" / "apps", folder / "keys"):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return
+    except (FileNotFoundError, NotADirectoryError, PermissionError, FileExistsError):
+        pass
+    raise Refused(f"{folder} cannot be made. Name a folder where you may write.")
+
+
 def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServer:
-    for each in (folder, folder / "config" / "apps", folder / "keys"):
-        each.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_folders(folder)
     config, resources = folder / "config", resources_of(source, env) if source is not None else []
     for resource in resources:
         _copy_certificates(config / "ca", resource)

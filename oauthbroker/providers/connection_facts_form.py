@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from oauthbroker.core.patterns import is_pattern
 from oauthbroker.core.secret import is_named_like_a_secret
 from oauthbroker.model.connection_facts import (
     LONGEST_FACT,
@@ -33,10 +33,8 @@ def _fact_name(name: str) -> str:
 
 
 def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error:
-        raise PydanticCustomError("fact_pattern", "not a regular expression") from None
+    if not is_pattern(text):
+        raise PydanticCustomError("fact_pattern", "not a regular expression")
     return text
 
 

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from oauthbroker.core.header_names import carries_tokens, spelled_text
+from oauthbroker.core.patterns import is_pattern
 from oauthbroker.model.static_credential import (
     CredentialField,
     Placement,
@@ -82,10 +83,8 @@ class FieldForm(Data):
 
     @model_validator(mode="after")
     def _compiles(self) -> Self:
-        try:
-            re.compile(self.pattern)
-        except re.error:
-            raise PydanticCustomError("field_pattern", "its pattern is none") from None
+        if not is_pattern(self.pattern):
+            raise PydanticCustomError("field_pattern", "its pattern is none")
         return self
 
 

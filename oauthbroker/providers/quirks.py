@@ -90,9 +90,16 @@ class RevocationQuirk(Data):
             raise PydanticCustomError("revoke_get", "a GET has no body")
         if self.kind == "own" and self.body == "none" and {"token_field", "params"} & said:
             raise PydanticCustomError("revoke_body", "nothing can be put into a body that is not there")
+        if self.kind == "own" and not self._has_the_token():
+            raise PydanticCustomError("revoke_no_token", "no part of this request has the token")
         if self.kind == "own" and self.token_field in self.params:
             raise PydanticCustomError("revoke_param", "this member has the token")
         return self
+
+    def _has_the_token(self) -> bool:
+        texts = (*self.headers.values(), *self.params.values())
+        in_body = self.body != "none" and bool(self.token_field)
+        return in_body or self.authenticate == "bearer" or any("{token}" in text for text in texts)
 
     def way(self) -> Revocation:
         return Revocation(

@@ -81,8 +81,8 @@ def test_a_preset_names_the_hosts_of_its_api_or_says_why_there_are_none(name: st
     assert bool(preset.api_hosts) != bool(preset.no_api)
 
 
-def test_there_are_forty():
-    assert len(presets()) >= 40
+def test_there_are_ninety():
+    assert len(presets()) >= 90
 
 
 # --- no quirk is there for nothing

@@ -12,10 +12,12 @@ from oauthbroker.config.problems import url_checks
 from oauthbroker.config.values.preset_endpoints import params_in
 from oauthbroker.config.values.preset_merge import MCP, Merged, provider_options
 from oauthbroker.config.written.client_spec import ClientSpec
+from oauthbroker.core.header_names import spelled_text
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.providers import presets
 from oauthbroker.providers.quirk_values import SCOPE
+from oauthbroker.providers.quirks import Quirks
 
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PARAMETER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -139,8 +141,34 @@ def check_quirks(app: Merged) -> None:
     if len({*names}) < len(names):
         hint = "write each name once; one of them may be the preset's"
         app.written.refuse(("quirks", "paramNames"), "two parameters of one name", hint, key=True)
+    _check_own_headers(app, quirks)
+    _check_revocation(app, quirks)
     if quirks.user_info_body and app.habits.user_info_method == "GET":
         app.written.refuse(("quirks", "userInfoBody"), "a body for a GET", "write userInfoMethod: POST", key=True)
+
+
+def _check_own_headers(app: Merged, quirks: Quirks) -> None:
+    """Check that no other header of requests with the token has its name, which would be ignored."""
+    token = spelled_text(app.habits.token_header)
+    for field, headers in (("apiHeaders", quirks.api_headers), ("userInfoHeaders", quirks.user_info_headers)):
+        for name in (name for name in headers if spelled_text(name) == token):
+            what = "the header of the token, which the broker itself sets"
+            app.written.refuse(("quirks", field, name), what, "remove it", key=True)
+
+
+def _check_revocation(app: Merged, quirks: Quirks) -> None:
+    """Check that a revocation that the app describes can be made."""
+    way, endpoints = quirks.revoke, app.endpoints
+    if way is None or way.kind == "none" or not app.written.whole("quirks", "revoke"):
+        return
+    if not (endpoints.revoke_url or endpoints.issuer or app.spec.provider == MCP):
+        hint = "write endpoints.revokeUrl, or an issuer whose metadata has it"
+        app.written.refuse(("quirks", "revoke"), "no address to send it to", hint, key=True)
+    if app.auth_method == "none" and any(
+        "{client_secret}" in it for it in (*way.params.values(), *way.headers.values())
+    ):
+        hint = "remove {client_secret}, or give the client a secret"
+        app.written.refuse(("quirks", "revoke"), "a secret that a public client has not", hint, key=True)
 
 
 def check_redirect(app: Merged, *, public_base_url: str) -> None:

@@ -12,6 +12,7 @@ from oauthbroker.config.values.preset_endpoints import params_in
 from oauthbroker.config.values.preset_merge import MCP, Merged
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.config.written.resource_specs import ConnectParamSpec
+from oauthbroker.core.patterns import is_pattern
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.connect_params import LABEL, WORD, ConnectParam, filled, is_safe
 from oauthbroker.model.provider_api import is_host_name
@@ -199,8 +200,6 @@ def _is_domain(suffix: str) -> bool:
 
 
 def _pattern_problem(pattern: str) -> ProblemText | None:
-    try:
-        re.compile(pattern)
-    except re.error:
-        return "its pattern is none", f"write a regular expression for the whole value, such as {LABEL}"
-    return None
+    if is_pattern(pattern):
+        return None
+    return "its pattern is none", f"write a regular expression for the whole value, such as {LABEL}"

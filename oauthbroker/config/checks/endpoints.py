@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from oauthbroker.config.checks.app import RESERVED_OPTIONS
 from oauthbroker.config.checks.connect import sampled, unknown_param
@@ -15,6 +16,7 @@ from oauthbroker.model.connection_facts import host_in
 from oauthbroker.model.provider_api import is_address, is_host_name
 from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback
 
+_OURS: Final = ("a query that names a parameter of ours", "remove it from the URL")
 _CLIENT_ID = re.compile(r"(?<=[^/]/)\{client_id\}(?=/|$)")  # a segment of the path
 
 
@@ -25,7 +27,7 @@ def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
         said = sampled(app, said) if said else said
         if said is None or app.facts.callback.keys() & set(params_in(said)):  # then `check_facts` looks at it
             continue
-        if problem := endpoint_problem(slot, said, reach):
+        if problem := endpoint_problem(slot, said, reach) or _renamed_problem(app, said):
             app.written.refuse(("endpoints", name), *(unknown_param(app, said) or problem))
     _check_named_hosts(app, reach)
     if app.endpoints.issuer or app.spec.provider == MCP:
@@ -61,8 +63,14 @@ def endpoint_problem(slot: str, said: str, reach: ProviderNetworks) -> tuple[str
     else:
         problem = fetched_problem(said, reach, query=slot in {"user_info_url", "token_url"})
     if problem is None and RESERVED_OPTIONS & {name.lower() for name in parameters_in(said)}:
-        return "a query that names a parameter of ours", "remove it from the URL"
+        return _OURS
     return problem
+
+
+def _renamed_problem(app: Merged, said: str) -> tuple[str, str] | None:
+    """Return (problem, remedy) for a query with a parameter of ours by the provider's name for it."""
+    ours = {name.lower() for name in (*app.habits.param_names.values(), app.habits.scope_param)}
+    return _OURS if ours & {name.lower() for name in parameters_in(said)} else None
 
 
 def _check_named_hosts(app: Merged, reach: ProviderNetworks) -> None:

@@ -54,6 +54,10 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
     "token_type": ("not a token type", "write visible ASCII and single blanks within, at most 64"),
     "token_member_twice": ("two members of one name", "write each name once under tokenNames"),
+    "revoke_no_token": (
+        "a revocation that names no token",
+        "write authenticate: bearer, or a body, or {token} in a header",
+    ),
     "revoke_param": ("a member that has the token already", "remove it from params, or write another tokenField"),
     "fact_name": ("a parameter of the protocol", "remove it: the broker reads it itself"),
     "fact_pattern": ("not a regular expression", "write one that matches the whole value, such as [0-9]+"),

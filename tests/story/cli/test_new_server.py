@@ -91,6 +91,12 @@ def test_the_output_has_no_secret_and_a_folder_with_files_is_refused(source: Des
     assert key not in done.out + done.err
 
 
+def test_a_folder_that_cannot_be_made_is_told(desk: Desk) -> None:
+    (desk.folder / "a-file").touch()
+    refused = desk.type("init", "--server", "a-file/team")
+    assert (2, True) == (refused.code, "cannot be made. Name a folder where you may write" in refused.err)
+
+
 async def test_without_a_bundle_here_it_takes_the_apps_of_login(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, canaries: Canaries
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,65 @@ def test_a_file_is_made_once(tmp_path: Path) -> None:
     kept = file.read_text("utf-8")
     assert "exists" in str(typed("acme", *BY_HAND, "--scope", "other", "--out", str(file)).exception)
     assert kept == file.read_text("utf-8")
+
+
+@pytest.mark.parametrize("place", ["missing/acme.yaml", "a-file/acme.yaml"])
+def test_a_file_that_cannot_be_made_is_told(place: str, tmp_path: Path) -> None:
+    tmp_path.joinpath("a-file").touch()
+    result = typed("acme", *BY_HAND, "--out", str(tmp_path / place))
+    assert isinstance(result.exception, Refused)
+    assert "cannot be created. Name a file in a folder that exists" in str(result.exception)
+
+
+def answering(make: Callable[[str], bytes]) -> RawServer:
+    """Return a server whose answer names its own address."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await says(200, make(server.url))(reader, writer)
+
+    server = RawServer(handle)
+    return server
+
+
+@pytest.mark.parametrize("missing", ["authorization_endpoint", "token_endpoint"])
+async def test_metadata_without_an_endpoint_is_told(missing: str) -> None:
+    names = {"authorization_endpoint": "authorizationUrl", "token_endpoint": "tokenUrl"}
+
+    def metadata(url: str) -> bytes:
+        return json.dumps({"issuer": url} | {name: f"{url}/x" for name in names if name != missing}).encode()
+
+    async with answering(metadata) as server:
+        result = await asyncio.to_thread(typed, "acme", "--issuer", server.url, "--scope", "read")
+    assert isinstance(result.exception, Refused)
+    assert f"--endpoint {names[missing]}=https://..." in str(result.exception)
+
+
+def described(url: str, **other: Any) -> dict[str, Any]:
+    endpoints = {"authorization_endpoint": f"{url}/a", "token_endpoint": f"{url}/t", "jwks_uri": f"{url}/j"}
+    return {"issuer": url, **endpoints, "scopes_supported": ["openid"], **other}
+
+
+@pytest.mark.parametrize(
+    "body, said",
+    [
+        (lambda url: described(url, issuer="https://other.example"), "another issuer"),
+        (lambda url: described(url, issuer=f"{url}/"), "another issuer"),
+        (lambda url: described(url, token_endpoint="http://evil.example/t"), "address of an endpoint is refused"),
+        (lambda url: described(url, authorization_endpoint="javascript:alert(1)"), "address of an endpoint is refused"),
+        (lambda url: described(url, authorization_endpoint=f"{url}/a\r\nX: y"), "address of an endpoint is refused"),
+        (lambda url: described(url, token_endpoint=5), "not an address"),
+        (lambda url: described(url, pad="x" * 10_000_000), "too large"),
+        (b"<html>", "not strict JSON"),
+        (b"[" * 100_000, "not strict JSON"),
+        (b'{"issuer": "a", "issuer": "b"}', "a name twice"),
+        (b'{"issuer": "\\ud800"}', "a lone surrogate"),
+    ],
+)
+async def test_hostile_metadata_are_refused_with_their_reason(body: Any, said: str) -> None:
+    async with answering(lambda url: json.dumps(body(url)).encode() if callable(body) else body) as server:
+        result = await asyncio.to_thread(typed, "acme", "--issuer", server.url, "--scope", "read")
+    assert isinstance(result.exception, BrokerError), result.exception
+    assert (True, "") == (said in result.exception.note, result.stdout)
 
 
 def test_a_terminal_is_asked_for_the_endpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,7 @@ def test_each_form_of_a_fact_loads(tmp_path: Path) -> None:
 MISTAKES: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
     "no rule": ("{callback: {a: @@{}}}", "spec.facts.callback.a", (), ""),
     "two rules": ("{callback: {a: @@{pattern: x, within: .acme.example}}}", "spec.facts.callback.a", (), ""),
+    "a pattern that is too large": ("{callback: {a: {pattern: @@'a{99999999999999}'}}}", "spec.facts.callback.?.pattern", (), ""),
     "a broken pattern": ("{callback: {a: {pattern: @@'['}}}", "spec.facts.callback.?.pattern", (), ""),
     "a suffix without a dot": ("{callback: {a: {within: @@acme.example}}}", "spec.facts.callback.?.within", (), ""),
     "a public suffix": ("{callback: {a: {within: @@.com}}}", "spec.facts.callback.?.within", (), ""),

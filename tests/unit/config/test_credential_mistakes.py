@@ -39,6 +39,7 @@ MISTAKES = [
     ("{titel: API key,", "{title: API key,", "spec.fields.?.titel"),
     ("{pattern:", "{title: API key, pattern:", "spec.fields.?.title"),
     ('pattern: "k-[0-9"', 'pattern: "k-[0-9]+"', "spec.fields.?"),
+    ('pattern: "k{99999999999999}"', 'pattern: "k-[0-9]+"', "spec.fields.?"),
     ("http://meter.example/keys", "https://meter.example/keys", "spec.fields.?.obtain"),
     ("{ApiKey: {title", "{apiKey: {title", "spec.fields"),
     ("fields: {}", 'fields: {apiKey: {title: API key, pattern: "k-[0-9]+", obtain: "https://meter.example/keys"}}', "spec.fields"),
