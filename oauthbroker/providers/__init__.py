@@ -133,7 +133,7 @@ class Preset(Quirks):
     sample_scopes: Annotated[list[str], Field(max_length=2)] = Field(default_factory=list)
     params: dict[str, Param] = Field(default_factory=dict)
     derived: dict[str, Derived] = Field(default_factory=dict)
-    endpoints: PresetEndpoints = PresetEndpoints()
+    endpoints: PresetEndpoints = Field(default_factory=PresetEndpoints)
     auth_method: AuthMethod = "client_secret_basic"
     assertion_audience: AssertionAudience = "issuer"
     flows: list[Flow] = Field(default=["authorizationCode"])
@@ -148,7 +148,7 @@ class Preset(Quirks):
     authorize_params: Parameters = Field(default_factory=dict)
     token_params: Parameters = Field(default_factory=dict)
     refresh_params: Parameters = Field(default_factory=dict)
-    identity: PresetIdentities = PresetIdentities()
+    identity: PresetIdentities = Field(default_factory=PresetIdentities)
     connection_facts: ConnectionFactsForm = Field(default_factory=ConnectionFactsForm, alias="facts")
     api_hosts: Annotated[list[str | AccountHostForm], Field(max_length=30)] = Field(default_factory=list)
     api_base_path: str = ""

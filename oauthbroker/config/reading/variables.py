@@ -69,7 +69,7 @@ def _variables(model: type[BaseModel], path: Keys, name: str) -> Iterator[Variab
     for field, info in model.model_fields.items():
         here, variable = (*path, info.alias or field), f"{name}_{field.rstrip('_').upper()}"
         inner = list(models_in(info.annotation))
-        form = _form(info.annotation)
+        form = form_of(info.annotation)
         form = "value" if form == "group" and inner[0] is ValueSource else form
         if form == "group":
             yield from _variables(inner[0], here, variable)
@@ -77,7 +77,7 @@ def _variables(model: type[BaseModel], path: Keys, name: str) -> Iterator[Variab
             yield Variable(variable, ("spec", *here), form)
 
 
-def _form(annotation: Any) -> str:
+def form_of(annotation: Any) -> str:
     """Return how the text of a field is read, by its type. Its JSON Schema would cost a fifth of a process's start."""
     kind = _plain(annotation)
     if isinstance(kind, type) and issubclass(kind, BaseModel):

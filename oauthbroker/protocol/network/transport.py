@@ -10,7 +10,6 @@ from collections import defaultdict
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
@@ -173,7 +172,9 @@ class Transport:
         if self._closed:
             raise RuntimeError("the transport is closed")
         if ca not in self._clients:
-            import httpx2  # which a broker without calls lacks, and the pool with it
+            from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+            import httpx2  # a broker without calls lacks these, and the pool with them
 
             from oauthbroker.protocol.network.pool import PoolTransport
 

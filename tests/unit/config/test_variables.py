@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import BaseModel, TypeAdapter
 
 from oauthbroker.cli import run
 from oauthbroker.client import OAuth, Runtime
 from oauthbroker.config import ConfigInvalidError, load, load_settings
 from oauthbroker.config.bundle.server_environment import load_here, server_environment
-from oauthbroker.config.reading.variables import OTHERS, PREFIX, variables
+from oauthbroker.config.reading.variables import OTHERS, PREFIX, form_of, variables
 from oauthbroker.config.written.broker_spec import BrokerSpec
+from oauthbroker.config.written.client_spec import ValueSource
+from oauthbroker.config.written.resource_specs import models_in
 from oauthbroker.model.settings import Settings
 from tests.unit.config.bundles import APP, BROKER, bundle
 
@@ -75,6 +80,33 @@ def test_every_field_of_the_broker_has_one_variable() -> None:
     assert len(paths) == len(set(paths)) == len(variables())
     assert {each[1] for each in paths} == {info.alias or name for name, info in BrokerSpec.model_fields.items()}
     assert not OTHERS & variables().keys()
+
+
+def fields_below(model: type[BaseModel]) -> Iterator[Any]:
+    """Yield the types of the fields that a variable can lead through. A value's source is read as one."""
+    for info in model.model_fields.values():
+        yield info.annotation
+        inner = list(models_in(info.annotation))
+        if form_of(info.annotation) == "group" and inner[0] is not ValueSource:
+            yield from fields_below(inner[0])
+
+
+def by_schema(annotation: Any) -> str:
+    """Return the form of a field by the JSON Schema of its type."""
+    schema = TypeAdapter(annotation).json_schema()
+    either = next((it for it in schema.get("anyOf", ()) if it.get("type") != "null"), schema)
+    either = schema.get("$defs", {}).get(str(either.get("$ref", "")).rpartition("/")[2], either)
+    if either["type"] == "object":
+        return "group" if "properties" in either else "JSON"
+    if either["type"] == "array":
+        return "list" if either["items"].get("type") == "string" else "JSON"
+    return {"boolean": "boolean", "integer": "number", "number": "number", "string": "text"}[either["type"]]
+
+
+def test_a_text_is_read_as_the_schema_of_its_field_says() -> None:
+    annotations = list(fields_below(BrokerSpec))
+    assert [by_schema(each) for each in annotations] == [form_of(each) for each in annotations]
+    assert {"boolean", "number", "list", "JSON", "text", "group"} == {form_of(each) for each in annotations}
 
 
 def test_a_bundle_without_a_broker_resource_is_set_by_variables_alone(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -34,7 +35,6 @@ from tests.unit.testing.child_pytest import names_with_outcome, run_pytest
 from tools.site.reference import python_api
 
 PAGE = (Path(__file__).parents[3] / "docs" / "testing.md").read_text()
-TEXT = PAGE + python_api.pages()["python/oauthbroker.testing.md"]
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 BACKSTAGE = {"next_step", "changed", "next_id_token", "of", "name"}  # the provider's side of a script
 INTERNAL = {
@@ -49,6 +49,12 @@ INTERNAL = {
     Client: {"display", "lifetime", "gets_refresh_tokens"},
     TestClock: {"now", "monotonic", "random_bytes", "jitter"},  # the Clock's own
 }
+
+
+@functools.cache
+def text() -> str:
+    """Return the page with its reference, which takes half a second: no run that only collects pays it."""
+    return PAGE + python_api.pages()["python/oauthbroker.testing.md"]
 
 
 def public(thing: Any) -> set[str]:
@@ -81,12 +87,12 @@ def public(thing: Any) -> set[str]:
     ],
 )
 def test_every_public_name_is_documented(thing: Any):
-    assert set() == {name for name in public(thing) if not re.search(rf"\b{name}\b", TEXT)}
+    assert set() == {name for name in public(thing) if not re.search(rf"\b{name}\b", text())}
 
 
 def test_every_exported_name_and_endpoint_script_is_documented():
     scripts = set(vars(Scripts()))
-    assert set() == {name for name in {*testing.__all__, *scripts} if not re.search(rf"\b{name}\b", TEXT)}
+    assert set() == {name for name in {*testing.__all__, *scripts} if not re.search(rf"\b{name}\b", text())}
 
 
 def test_every_fixture_is_documented():
