@@ -20,7 +20,7 @@ MACHINE = "client_credentials"
 def parts_of(grant: Grant) -> tuple[Grant, ...]:
     """Return the tokens to be revoked, one part per registration: the grant without the tokens of other clients, then a
     tombstone for each of their sets."""
-    own = replace(grant, elsewhere=())
+    own = replace(grant, elsewhere=()) if grant.elsewhere else grant
     return (*((own,) if own.revocation_pending else ()), *(_part(grant, others) for others in grant.elsewhere))
 
 

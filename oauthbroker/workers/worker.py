@@ -14,6 +14,7 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.observability.library_log import calm_libraries
 from oauthbroker.observability.logging import Log
 from oauthbroker.serving.connection_slots import SPARE
+from oauthbroker.serving.event_loop import spare_the_start
 from oauthbroker.serving.hardening import end_with_parent, raise_descriptor_limit
 from oauthbroker.serving.http1.connection import LINGERING
 from oauthbroker.serving.listeners import Listeners
@@ -65,6 +66,7 @@ async def serve(
         ):
             _raise_descriptor_limit(broker, len(servers), log)
             _say_serving(broker, log)
+            spare_the_start()
             on_serving()
             if post is not None:
                 post.say_ready()

@@ -16,7 +16,7 @@ from oauthbroker.store.posix.system_calls import at_border
 
 T = TypeVar("T")
 
-THREADS = 8
+THREADS = 16  # writes that wait for the disk at once: the more there are, the more share a sync of their folder
 STRIPES = 64  # lock files for writing; their number does not grow with the entries
 PATIENCE_SECONDS = 10.0  # that a write waits for its entry's lock, which is held for milliseconds
 

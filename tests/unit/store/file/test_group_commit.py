@@ -17,6 +17,7 @@ from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.stores import open_file_store
 
 TOGETHER = 8
+WRITERS = 16
 
 
 class Disk:
@@ -123,4 +124,29 @@ async def test_writes_of_a_store_that_wait_together_share_syncs(tmp_path: Path) 
     assert {Code.STORE_UNAVAILABLE} == {each.code for each in refused if isinstance(each, BrokerError)}
     assert len(keys) == len([each for each in refused if isinstance(each, BrokerError)])
     fs.full = False
+    await store.close()
+
+
+class Gathering(Fs):
+    """A disk whose file syncs end once `WRITERS` of them are under way, with the folder's syncs counted since."""
+
+    def __init__(self) -> None:
+        self.files, self.folders, self.is_armed = threading.Barrier(WRITERS, timeout=20), 0, False
+
+    def fsync(self, fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            self.folders += 1
+            time.sleep(0.02)
+        elif self.is_armed:
+            self.files.wait()
+        super().fsync(fd)
+
+
+async def test_sixteen_writers_sync_their_files_at_once_and_their_folder_a_few_times(tmp_path: Path) -> None:
+    fs = Gathering()
+    store = open_file_store(tmp_path, fs=fs)
+    fs.folders, fs.is_armed = 0, True
+    await asyncio.gather(*(store.put(store.key("grants", str(number)), b"x", expect=0) for number in range(WRITERS)))
+    assert not fs.files.broken
+    assert 1 <= fs.folders <= WRITERS // 2
     await store.close()
