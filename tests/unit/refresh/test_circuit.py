@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.refresh.circuit import Circuits
+from oauthbroker.refresh.circuit import Circuits, OpenCircuit
 from oauthbroker.refresh.suspects import ALL, SEVERAL
 from oauthbroker.testing import TestClock
 
@@ -237,6 +237,48 @@ def test_grants_that_failed_may_try_as_soon_as_another_one_has_worked(circuits: 
     circuits.failed("mail", DOWN, "bob", own=True)
     circuits.worked("mail", "alice")
     assert circuits.pause("mail", "bob") > 0, "once"
+
+
+@pytest.mark.parametrize("failure", [BUSY, BrokerError(Code.PROVIDER_UNREACHABLE, retry_after_seconds=90)])
+def test_a_grant_that_the_provider_asked_to_wait_does_so_also_after_another_one_has_worked(
+    circuits: Circuits, failure: BrokerError
+) -> None:
+    """It spoke of that account: by 429, also where it named no time, or by a time with any answer."""
+    circuits.failed("mail", failure, "bob", own=True)
+    circuits.worked("mail", "alice")
+    assert circuits.pause("mail", "bob") > 0
+
+
+def test_a_success_passes_over_a_failed_grant_whose_circuit_was_evicted(
+    monkeypatch: pytest.MonkeyPatch, clock: TestClock
+) -> None:
+    monkeypatch.setattr("oauthbroker.refresh.circuit._MOST_OWN", 1)
+    circuits = Circuits(clock)
+    for grant in ("evicted", "bob"):
+        for _ in range(3):
+            circuits.failed("mail", DOWN, grant, own=True)
+    circuits.worked("mail", "alice")
+    assert 0 == circuits.pause("mail", "bob")
+
+
+@pytest.mark.parametrize(("failure", "places"), [(DOWN, 32), (BUSY, 16)])
+async def test_only_too_many_requests_halve_the_places_of_an_app(
+    circuits: Circuits, failure: BrokerError, places: int
+) -> None:
+    async with circuits.permit("mail", wait=1):
+        circuits.failed("mail", failure, "bob", own=True)
+    assert places == circuits._limits["mail"].number
+
+
+def test_the_open_circuits_are_those_of_apps_and_then_of_grants(circuits: Circuits, clock: TestClock) -> None:
+    circuits.failed("files", OURS)
+    circuits.failed("mail", asked_to_wait(90), "bob", own=True)
+    circuits.failed("mail", asked_to_wait(9), "carol", own=True)
+    clock.advance(10)
+    assert [
+        OpenCircuit(app="files", grant="", code=Code.APP_MISCONFIGURED, seconds_left=20, failures=1),
+        OpenCircuit(app="mail", grant="bob", code=Code.PROVIDER_RATE_LIMITED, seconds_left=80, failures=1),
+    ] == circuits.open_now()
 
 
 async def test_grants_that_failed_last_hold_half_of_the_places(circuits: Circuits) -> None:

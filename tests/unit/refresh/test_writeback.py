@@ -413,6 +413,17 @@ async def test_a_refusal_without_tokens_revokes_nothing(world: World, newer: Gra
     assert ([], []) == (world.late, world.dropped)
 
 
+async def test_a_refusal_for_a_grant_that_is_erased_is_the_answer_and_its_tokens_are_late(world: World) -> None:
+    begun = await world.begun()
+    there = await world.repository.grant(KEY)
+    assert there is not None
+    await world.repository.erase_grant(there)
+    refused = refused_with(Code.REAUTH_REQUIRED, spent=True, access=Secret("at-refused"))
+    refreshed = await world.refuse(begun, refused)
+    assert (None, Code.REAUTH_REQUIRED) == (refreshed.grant, refreshed.error and refreshed.error.code)
+    assert [(KEY, None, "at-refused", False)] == world.late
+
+
 async def test_where_revoking_a_token_ends_the_whole_grant_none_is_revoked(world: World) -> None:
     world.app = app_with(revocation=Revocation(kind="rfc7009", reach="grant"))
     begun = await world.begun()

@@ -23,6 +23,17 @@ class DatabaseAway:
         raise BrokerError(Code.STORE_UNAVAILABLE)
 
 
+class DatabaseAnswers:
+    """Calls a version the newest one if it is `newest`, unless it `fails`."""
+
+    newest, closed, fails = True, False, Code.STORE_UNAVAILABLE
+
+    async def read(self, statement: str, values: dict[str, Any]) -> Any:
+        if self.closed or self.fails is not Code.STORE_UNAVAILABLE:
+            raise BrokerError(self.fails)
+        return [(1,)] if self.newest else []
+
+
 class DatabaseSilent(DatabaseAway):
     async def read(self, statement: str, values: dict[str, Any]) -> Any:
         await asyncio.sleep(60)
@@ -66,3 +77,40 @@ async def test_a_version_that_the_feed_confirmed_counts_as_checked_at_the_last_h
     with pytest.raises(BrokerError) as refused:
         await freshness.is_current(GRANT)
     assert Code.STORE_UNAVAILABLE is refused.value.code
+
+
+async def test_what_the_database_said_a_moment_ago_may_be_said_again_without_it_for_the_bound_and_no_longer():
+    now = 0.0
+    feed = Feed(Secret("postgresql://nowhere"))
+    freshness = Freshness(DatabaseAnswers(), feed, degraded_seconds=30)  # type: ignore[arg-type]
+    feed._monotonic = freshness._monotonic = lambda: now
+    assert (False, False) == (freshness.may_degrade, freshness.degraded)
+    assert await freshness.is_current(GRANT)
+    now = 29.0
+    assert (True, False) == (freshness.may_degrade, freshness.degraded)
+    now = 30.0
+    assert not freshness.may_degrade
+
+
+async def test_a_version_that_is_not_the_newest_is_not_confirmed_when_the_database_goes_away():
+    database = DatabaseAnswers()
+    freshness = Freshness(database, Feed(Secret("postgresql://nowhere")), degraded_seconds=30)  # type: ignore[arg-type]
+    database.newest = False
+    assert not await freshness.is_current(GRANT)
+    assert not freshness.may_degrade
+    freshness._connections = freshness._checks._connections = DatabaseAway()  # type: ignore[assignment]
+    with pytest.raises(BrokerError):
+        await freshness.is_current(GRANT)
+
+
+@pytest.mark.parametrize(
+    ("closed", "fails"), [(True, Code.STORE_UNAVAILABLE), (False, Code.STORE_FORMAT)], ids=["closed", "no outage"]
+)
+async def test_a_failure_that_is_no_outage_confirms_nothing(closed: bool, fails: Code):
+    database = DatabaseAnswers()
+    freshness = Freshness(database, Feed(Secret("postgresql://nowhere")), degraded_seconds=30)  # type: ignore[arg-type]
+    assert await freshness.is_current(GRANT)
+    database.closed, database.fails = closed, fails
+    with pytest.raises(BrokerError) as refused:
+        await freshness.is_current(GRANT)
+    assert fails is refused.value.code
