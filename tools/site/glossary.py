@@ -90,7 +90,7 @@ def linked(path: str, text: str) -> str:
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    """Return a pattern that finds what is kept, each term of several words, and each of one word behind an article."""
+    """Return a pattern that finds kept parts, each term of several words, and each of one word behind an article."""
     phrases = sorted((name for name in terms() if re.search(r"[ -]", name)), key=len, reverse=True)
     nouns = [name for name in terms() if name not in phrases]
     return re.compile(

@@ -1,5 +1,5 @@
-"""docs/how-to/rotate-keys.md, end-grants.md, backup-and-restore.md and move-the-store.md: their commands do what they say, on a
-store with a user's grant. Only places, names of users and a yes to a question are other ones."""
+"""The commands of docs/how-to/rotate-keys.md, end-grants.md, backup-and-restore.md and move-the-store.md have the effect that
+is printed, on a store with a user's grant. Only places, names of users and a yes to a question are other ones."""
 
 from __future__ import annotations
 
