@@ -14,7 +14,7 @@ from tests.kit.preset_plays import Play, Said
 Shown = Callable[[Preset, Play], bool]
 _NO_QUIRKS = {"api_base_path", "api_hosts", "no_api", "assertion_audience", "derived", "name", "title", "documentation", "register_at", "params", "endpoints", "flows", "pkce", "refresh_tokens", "identity",
               "sample_scopes", "refresh_token_idle_days", "refresh_token_days", "refresh_token_leeway_seconds", "access_token_idle_days", "token_limit",
-              "notes", "modes", "evidence", "error_words", "environment", "public_flows"}  # fmt: skip
+              "notes", "modes", "evidence", "error_words", "environment", "public_flows", "pkce_refused_at"}  # fmt: skip
 
 
 def unplayed(preset: Preset, plays: Iterable[Play]) -> list[str]:
