@@ -1,8 +1,8 @@
 """What an operator reads of a store of grants: python -m bench.operator_reads <folder>. One JSON object of CPU ms: of
 the whole read, and of the longest turn in which the event loop ran nothing else.
 
-The first read of each kind is left out: it imports and compiles what the others use. What was made before is left out
-of the garbage collector's passes, as in a broker that serves.
+The first read of each kind is left out: it imports and compiles what the others use. The objects of the start are left
+out of the garbage collector's passes, as in a broker that serves.
 """
 
 from __future__ import annotations

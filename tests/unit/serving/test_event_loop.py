@@ -1,4 +1,4 @@
-"""A serving process: the garbage collector's full passes leave out what was made at its start."""
+"""A serving process: the garbage collector's full passes leave out the objects of its start."""
 
 from __future__ import annotations
 
