@@ -1,4 +1,4 @@
-"""A login that a kill, a missing network or a wrong flow ends: what the next command says, and what is stored."""
+"""A login that a kill, a missing network or a wrong flow ends: the answer of the next command, and the stored values."""
 
 from __future__ import annotations
 
@@ -162,9 +162,7 @@ async def test_the_first_login_on_a_machine_may_be_at_an_mcp_server(person: Pers
     async with mcp_site(idp) as site:
         person.places.broker_file.unlink()
         first = await asyncio.to_thread(person.type, "login", site.url)
-        assert (2, True, False) == (first.code, "Write it as https://" in first.err, "configInvalid" in first.err), (
-            first
-        )
+        assert (2, True, False) == (first.code, "Write https://" in first.err, "configInvalid" in first.err), first
         broker = yaml.safe_load(person.places.broker_file.read_text())
         broker["spec"] |= {"weaken": ["plainHttpProvider"], "listen": {"host": "127.0.0.1", "port": person.port}}
         person.places.broker_file.write_text(yaml.safe_dump(broker))
