@@ -17,7 +17,7 @@ from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.local_turn import SUBJECT
 from oauthbroker.personal.app_files import remove_app
 from oauthbroker.personal.command_lines import logout_of, named, one_account
-from oauthbroker.personal.local_broker import open_local, open_local_vault
+from oauthbroker.personal.local_broker import app_of, open_local, open_local_vault
 from oauthbroker.personal.logins import connections, end
 from oauthbroker.personal.places import Places
 from oauthbroker.personal.serve_socket import serve_process
@@ -72,7 +72,7 @@ async def _end(places: Places, name: str, account: str | None, *, keeps: bool) -
     stays, so that it can be."""
     lines, left = list[str](), False
     async with open_local(places, only={name}) as running:
-        app = running.parts.apps[name]
+        app = app_of(running, places, name)
         found = [each.view async for each in connections(running, name)]
         for view in found:
             if account is not None and view.account != account:
@@ -103,7 +103,7 @@ def _said(app: App, outcome: RevocationOutcome, tells: str) -> str:
 
 async def _forget(places: Places, name: str) -> None:
     async with open_local(places, only={name}) as running:
-        if running.parts.apps[name].mcp is not None:
+        if app_of(running, places, name).mcp is not None:
             await running.broker.forget_client(name)
     async with open_local_vault(places) as vault:
         await vault.secrets.remove(name)

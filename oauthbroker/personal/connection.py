@@ -111,6 +111,9 @@ async def opened(connection: LocalConnection) -> AsyncIterator[_Opened]:
         raise LocalRefusedError(Code.OAUTH_APP_NOT_FOUND, text if mark else _advice(connection, "There is no app"))
     async with open_local(places, only={connection.app}) as running:
         oauth, parts = running.broker.oauth(local_turn(connection.app, connection.account)), running.parts
+        if connection.app not in parts.apps:
+            text = f"{places.app_file(connection.app)} holds no app {connection.app}. Move it away"
+            raise LocalRefusedError(Code.OAUTH_APP_NOT_FOUND, f"{text}, then run: oauthbroker login {connection.app}")
         yield _Opened(oauth, parts.apps[connection.app], parts.manager)
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.refused import Refused
 from oauthbroker.grants.grants import Vault
+from oauthbroker.model.apps import App
 from oauthbroker.model.settings import Settings
 from oauthbroker.personal.app_changes import AppChange
 from oauthbroker.personal.key_place import locked
@@ -55,6 +57,13 @@ async def open_local_vault(places: Places) -> AsyncIterator[Vault]:
     """Open the store alone, to keep secrets there."""
     async with open_vault(_made(places), env=environment_without_keys()) as vault:
         yield vault
+
+
+def app_of(running: Running, places: Places, name: str) -> App:
+    """Return an app of the configuration. Raises Refused for a file that holds no app of its name."""
+    if name in running.parts.apps:
+        return running.parts.apps[name]
+    raise Refused(f"{places.app_file(name)} holds no app {name}. Move it away, then run: oauthbroker login {name}")
 
 
 def _made(places: Places) -> Settings:

@@ -97,6 +97,8 @@ class Doctor:
                 "secrets": lambda: values_outside(self._settings, self.apps.values()),
                 "plugins": lambda: plugins(self._settings),
             }
+            if self._is_for_one_machine:  # a login serves its pages itself
+                del steps["address"]
             return await self._all(steps, "checks over the network done")
 
     async def _all(self, steps: Mapping[Check, Step], what: str) -> list[Finding]:
@@ -122,6 +124,12 @@ class Doctor:
             raise BrokerError(Code.CONFIG_INVALID, note="the Broker resource cannot be read")
         return self.settings
 
+    @property
+    def _is_for_one_machine(self) -> bool:
+        """Return whether every user is the person at this machine: their callbacks on loopback need no TLS."""
+        apps = self.loaded.apps.values() if self.loaded is not None else ()
+        return bool(apps) and all(each.app.owner.binding == "localOperator" for each in apps)
+
     async def _configuration(self) -> list[Finding]:
         """Check the configuration like `check`, with warnings. A fact is unverified until a user has connected."""
         problems: tuple[ConfigProblem, ...] = ()
@@ -141,7 +149,7 @@ class Doctor:
         hint = "Turn it on for real accounts."
         weaken = sorted(self.loaded.settings.weaken)
         found += [Finding("configuration", "warning", f"A check is off: {name}.", hint=hint) for name in weaken]
-        if self._settings.public_base_url.startswith("http:"):
+        if self._settings.public_base_url.startswith("http:") and not self._is_for_one_machine:
             plain = "publicBaseUrl is http: links and pages go without TLS."
             found.append(Finding("configuration", "warning", plain, hint="Use https for real accounts."))
         found += [*keyless(self._settings), *of_proxies(self._settings, self.env)]

@@ -65,11 +65,11 @@ def doctor_command(
 
 
 async def _examine(config: Path, counts: Progress, *, offline: bool) -> tuple[Doctor, list[Finding]]:
+    from oauthbroker.cli.bundle_here import bundle_here
     from oauthbroker.cli.doctor.checks import Doctor
-    from oauthbroker.config.bundle.server_environment import server_environment
 
     clock = SystemClock()
-    env = server_environment(config)
+    config, env = bundle_here(config)
     doctor = Doctor(config=config, env=env, clock=clock, log=logger_log(), progress=counts)
     try:
         findings = await doctor.here()

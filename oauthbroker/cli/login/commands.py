@@ -14,7 +14,7 @@ from oauthbroker.cli.output.completion_words import preset_names
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson, Yes
 from oauthbroker.cli.output.tables import shown
-from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.accounts import is_account
@@ -155,13 +155,16 @@ def _secret(given: Given) -> Secret | None:
 
 def _mcp_app(places: Places, url: str, given: Given) -> tuple[str, AppChange | None]:
     """Return the same of an MCP server, which says itself how users sign in."""
+    app_files.write_broker(places, host=app_files.host_for(MCP), port=given.port)  # it says which networks may be asked
     try:
         facts = asyncio.run(look_at_mcp_server(url, (), places.config))
     except BrokerError as error:
         refused = error
     else:
         return _app_of_server(places, url, facts, given)
-    raise Refused(f"{url} is no MCP server that can be used: {refused}")
+    is_address = refused.code is not Code.APP_MISCONFIGURED or not refused.note  # else its sentence speaks of an app
+    why = str(refused) if is_address else f"{refused.note}. Write it as https://HOST/PATH."
+    raise Refused(f"{url} is no MCP server that can be used: {why}")
 
 
 def _app_of_server(places: Places, url: str, facts: McpServerFacts, given: Given) -> tuple[str, AppChange | None]:

@@ -17,7 +17,7 @@ from oauthbroker.core.refused import Refused
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.personal.app_changes import AppChange
 from oauthbroker.personal.command_lines import command_for
-from oauthbroker.personal.local_broker import open_local
+from oauthbroker.personal.local_broker import app_of, open_local
 from oauthbroker.personal.logins import Consent, LocalLogin, known_as
 from oauthbroker.personal.places import Places
 from oauthbroker.personal.serve_socket import serve_process
@@ -66,6 +66,7 @@ async def log_in(places: Places, wanted: LoginWish, given: Given, change: AppCha
     """Connect an app of these places, with a change of it that is kept if this goes well. Raises Refused and
     BrokerError; nothing is connected and changed then."""
     async with open_local(places, only={wanted.name}, background=True, change=change) as running:
+        app_of(running, places, wanted.name)
         login = LocalLogin.of(running, wanted.name, wanted.account)
         there = await login.there()
         consent = await _asked(login, there, replace=wanted.yes)

@@ -1,8 +1,9 @@
-"""A login that a kill, a missing network or a wrong flow ends: what the next command says, and what is stored."""
+"""A login that a kill, a missing network or a wrong flow ends: the answer of the next command, and the stored values."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from pathlib import Path
 from typing import Any, Never
@@ -14,11 +15,37 @@ import oauthbroker
 from oauthbroker.personal.app_changes import AppChange
 from oauthbroker.testing import Canaries, Client, IdentityProvider
 from tests.story.cli.login_kit import Person
+from tests.story.mcp_apps_kit import mcp_site
+
+NAMED_ELSE = """apiVersion: agents.example.io/v1alpha1
+kind: OAuthApp
+metadata: {name: gitlab}
+spec:
+  provider: gitlab
+  flow: authorizationCode
+  subjectMode: user
+  client: {clientId: x, authMethod: none}
+  scopes: [read_user]
+  owner: {binding: localOperator}
+"""
 
 
 @pytest.fixture
 def person(tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Person:
     return Person(tmp_path, canaries, monkeypatch, capsys)
+
+
+async def test_the_doctor_examines_a_persons_own_connections_where_no_configuration_is(
+    person: Person, idp: IdentityProvider
+) -> None:
+    """A callback on loopback has no TLS by RFC 8252, section 7.3: that is no fault of theirs."""
+    await person.log_in(idp, *person.has_oidc(idp), "--stdin", stdin=person.secret)
+    done = await asyncio.to_thread(person.type, "doctor", "--json")
+    found = json.loads(done.out)
+    assert (0, True) == (done.code, found["ok"]), done
+    warned = [each["text"] for each in found["checks"] if each["severity"] != "ok"]
+    assert ["A check is off: plainHttpProvider."] == warned
+    assert "1 alive, 0 revoked." in [each["text"] for each in found["checks"]]
 
 
 class Killed(BaseException):
@@ -110,3 +137,34 @@ def test_a_device_flow_that_the_provider_has_not_is_refused_for_an_app_that_is_t
     said = "Slack has no device flow. Leave out --device: the link can be opened on another machine."
     assert (2, said) == (done.code, done.err.strip())
     assert before == person.places.app_file("slack").read_text()
+
+
+@pytest.mark.parametrize("text", ["", "kind: Tool\n", "{}", NAMED_ELSE])
+def test_a_file_that_holds_no_app_of_its_name_is_named_by_each_command(person: Person, text: str) -> None:
+    person.places.app_file("github").write_text(text)
+    for words in (("token", "github"), ("run", "github", "--", "true"), ("login", "github"), ("logout", "github")):
+        done = person.type(*words)
+        assert (False, True) == ("Internal error" in done.err, str(person.places.app_file("github")) in done.err), done
+        assert (2, True) == (done.code, "move it away" in done.err.lower() or " problem" in done.err), (words, done)
+
+
+@pytest.mark.parametrize("address", ["https://", "http://mcp.example.com/mcp"])
+def test_an_address_of_no_mcp_server_is_answered_with_how_to_write_it(person: Person, address: str) -> None:
+    person.places.broker_file.unlink()
+    done = person.type("login", address)
+    said = f"{address} is no MCP server that can be used: the address of an endpoint is refused. Write it as https://"
+    assert (2, True) == (done.code, done.err.startswith(said)), done
+    assert "OAuthApp" not in done.err
+
+
+async def test_the_first_login_on_a_machine_may_be_at_an_mcp_server(person: Person, idp: IdentityProvider) -> None:
+    idp.takes_clients = True
+    async with mcp_site(idp) as site:
+        person.places.broker_file.unlink()
+        first = await asyncio.to_thread(person.type, "login", site.url)
+        assert (2, True, False) == (first.code, "Write https://" in first.err, "configInvalid" in first.err), first
+        broker = yaml.safe_load(person.places.broker_file.read_text())
+        broker["spec"] |= {"weaken": ["plainHttpProvider"], "listen": {"host": "127.0.0.1", "port": person.port}}
+        person.places.broker_file.write_text(yaml.safe_dump(broker))
+        done, _ = await person.log_in(idp, site.url)
+    assert (0, True) == (done.code, "Connected as " in done.out), done
