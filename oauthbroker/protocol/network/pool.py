@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import cast
 
 import httpcore2
 import httpx2
+
+
+def refusing_jar() -> CookieJar:
+    """Return a jar that keeps no cookie. Its module imports urllib, which a process without a call lacks."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 class PoolTransport(httpx2.AsyncBaseTransport):

@@ -172,18 +172,16 @@ class Transport:
         if self._closed:
             raise RuntimeError("the transport is closed")
         if ca not in self._clients:
-            from http.cookiejar import CookieJar, DefaultCookiePolicy
+            import httpx2  # which a broker without calls lacks, and the pool with it
 
-            import httpx2  # a broker without calls lacks these, and the pool with them
-
-            from oauthbroker.protocol.network.pool import PoolTransport
+            from oauthbroker.protocol.network.pool import PoolTransport, refusing_jar
 
             self._clients[ca] = httpx2.AsyncClient(
                 transport=PoolTransport(tls_context(ca), self.dialer()),
                 trust_env=False,
                 follow_redirects=False,
                 timeout=None,  # httpx2's timeouts are per read; the one deadline for everything is in `send`
-                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # no cookie of one user reaches the next
+                cookies=refusing_jar(),  # no cookie of one user reaches the next
                 headers={"User-Agent": f"oauthbroker/{VERSION}"},
             )
         return self._clients[ca]
