@@ -16,7 +16,7 @@ from oauthbroker.flowtools.running import approvals, checks, journal
 from oauthbroker.flowtools.running.auditing import FlowCalled, FlowCallRefused, RunStopped, of_caller, of_run
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
 from oauthbroker.flowtools.running.journal import RUNNING, WAITING, RunRecord
-from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, Lifecycle, Runtime, Tries
+from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, FlowRuntime, Lifecycle, Tries
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.working import RunResult, Worker, is_of, refusal, result_of
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
@@ -61,7 +61,7 @@ class FlowRuns(Worker):
             raise ValueError(f"the tables do not fit the entities: {changes[0]}")
         self._ports, wait = ports or Ports(), sleep or threading.Event().wait
         given: dict[str, Any] = {"database": database, "lease_seconds": lease_seconds, "audit": audit}
-        super().__init__(Runtime(**given, entities=named, sleep=wait))
+        super().__init__(FlowRuntime(**given, entities=named, sleep=wait))
         with database.transaction() as connection:
             journal.prepare(connection)
 

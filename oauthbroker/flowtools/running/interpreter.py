@@ -20,7 +20,7 @@ from oauthbroker.flowtools.running.auditing import effect_sent
 from oauthbroker.flowtools.running.checks import evaluate_policies, facts_of
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import LeaseLost, RunRecord, RunStep
-from oauthbroker.flowtools.running.lifecycle import Lifecycle, Runtime, Tries
+from oauthbroker.flowtools.running.lifecycle import FlowRuntime, Lifecycle, Tries
 from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.specification.failures import FlowFailed
 from oauthbroker.flowtools.specification.spec import EXTERNAL, Node, lower_camel, read_name
@@ -43,7 +43,7 @@ class _Wrappers:
 class Interpreter:
     """One run, as far as this process takes it."""
 
-    runtime: Runtime
+    runtime: FlowRuntime
     flow: ReadyFlow
     run: RunRecord
     _: KW_ONLY

@@ -230,7 +230,7 @@ class Tries:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runtime:
+class FlowRuntime:
     """What the runs of one database work with."""
 
     database: Database

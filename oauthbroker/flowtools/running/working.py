@@ -18,7 +18,14 @@ from oauthbroker.flowtools.running.effects import repeatable
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.interpreter import EffectUnknown, Interpreter
 from oauthbroker.flowtools.running.journal import FAILED, LeaseLost, RunRecord
-from oauthbroker.flowtools.running.lifecycle import Lifecycle, Runtime, Tries, is_away, is_broker_away, is_contention
+from oauthbroker.flowtools.running.lifecycle import (
+    FlowRuntime,
+    Lifecycle,
+    Tries,
+    is_away,
+    is_broker_away,
+    is_contention,
+)
 from oauthbroker.flowtools.running.ports import ConsentNeeded
 from oauthbroker.flowtools.running.refunds import frees_key, owed_notes, refund
 from oauthbroker.flowtools.specification.failures import FlowFailed
@@ -63,7 +70,7 @@ def result_of(run: RunRecord) -> RunResult:
 class Worker:
     """Works on the runs of one database."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: FlowRuntime) -> None:
         self._runtime = runtime
 
     def find(self, run: str) -> RunRecord:
