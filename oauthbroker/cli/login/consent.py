@@ -90,7 +90,7 @@ async def log_in(places: Places, wanted: LoginWish, given: Given, change: AppCha
 
 
 async def _asked(login: LocalLogin, there: GrantView | None, *, replace: bool) -> Consent | None:
-    """Open a request. What the provider does not let it is said with the provider's name. Raises Refused and
+    """Open a request. A refusal of the provider names it and the command to run again. Raises Refused and
     BrokerError."""
     try:
         return await login.ask(replace=replace)
