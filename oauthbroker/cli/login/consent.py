@@ -90,7 +90,7 @@ async def log_in(places: Places, wanted: LoginWish, given: Given, change: AppCha
 
 
 async def _asked(login: LocalLogin, there: GrantView | None, *, replace: bool) -> Consent | None:
-    """Open a request. An error of the provider names the provider. Raises Refused and
+    """Open a request. A refusal of the provider names it and the command to run again. Raises Refused and
     BrokerError."""
     try:
         return await login.ask(replace=replace)
