@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from importlib import import_module
 from typing import Any, get_args
@@ -19,15 +20,17 @@ from oauthbroker.providers.words import facts
 from oauthbroker.records.event import EventType
 from oauthbroker.web.api.openapi import document
 from tools.quality.prose import long_cells
-from tools.quality.words import count
+from tools.quality.words import MOST_OF_PAGE, count
 from tools.site.reference import configuration
 from tools.site.reference.__main__ import files, pages
 from tools.site.reference.markdown import prose, table
 from tools.site.reference.python_api import FACES, names
+from tools.site.reference.short_pages import short_pages
 from tools.site.reference.signals import audit_entries
 from tools.site.stage import ROOT
 
 PAGES = pages()
+SHORT = short_pages(PAGES)  # as the site has them
 UNVERIFIED = re.compile(r"(?:^|; |: )unverified \(")
 
 
@@ -212,10 +215,20 @@ def test_the_documents_for_programs_lie_beside_the_pages() -> None:
     assert {"configuration/oauthbroker.schema.json", "openapi.json"} == set(files())
 
 
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("path", SHORT)
 def test_a_made_page_is_short_enough_to_find_a_name_on(path: str) -> None:
-    """It is looked up, not read, so it may be longer than a page of prose. Split it by its names."""
-    assert count(path, PAGES[path]).words <= 3_200
+    assert count(path, SHORT[path]).words <= MOST_OF_PAGE
+
+
+def test_a_section_of_a_page_that_was_cut_is_found_by_its_links() -> None:
+    assert "python/oauthbroker.plugins-2.md" in SHORT
+    for path, text in SHORT.items():
+        for to, anchor in re.findall(r"\]\((?![a-z]+:)([^)#\s]*\.md|)#([\w-]+)\)", text):
+            home = posixpath.normpath(posixpath.join(posixpath.dirname(path), to)) if to else path
+            assert home not in SHORT or f"{{ #{anchor} }}" in SHORT[home], f"{path}: {to}#{anchor}"
+    sections = {path: re.findall(r"(?m)^#.*\{ #.*$", text) for path, text in PAGES.items()}
+    kept = [each for text in SHORT.values() for each in re.findall(r"(?m)^#.*\{ #.*$", text)]
+    assert sorted(kept) == sorted(each for found in sections.values() for each in found)
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -10,12 +10,13 @@ from pathlib import Path
 from oauthbroker.config.bundle.schema import FILE_NAME, bundle_schema
 from oauthbroker.web.api.openapi import document
 from tools.site.reference import command_line, configuration, http_api, provider_pages, python_api, signals, typescript
+from tools.site.reference.short_pages import short_pages
 
 PARTS = (command_line, configuration, python_api, http_api, provider_pages, signals, typescript)
 
 
 def pages() -> dict[str, str]:
-    """Return every page of the reference, by its path."""
+    """Return every page of the reference, whole, by its path."""
     return {path: text for part in PARTS for path, text in part.pages().items()}
 
 
@@ -28,7 +29,7 @@ def files() -> dict[str, str]:
 def write(into: Path) -> None:
     """Write the reference into a folder of its own."""
     shutil.rmtree(into, ignore_errors=True)
-    for path, text in (pages() | files()).items():
+    for path, text in (short_pages(pages()) | files()).items():
         target = into / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, "utf-8")

@@ -25,6 +25,7 @@ SPOKEN = {"": "empty", " ": "space", ", ": "`,` and a space", "|": "a bar"}  # v
 QUIRKS = "quirks"
 SECTIONS = {"Quirks": QUIRKS, "Serving": "FlowService"}  # headings that name a kind's table in other words
 PRESETS = "the preset's"  # a default that holds for each part of a field, too
+GROUP = 16  # fields of one field that get a section of their own
 HEAD = ("field", "type", "default", "meaning")
 Schema = Mapping[str, Any]
 Meaning = tuple[str, str, str, str]
@@ -99,7 +100,7 @@ def _summary(about: str) -> str:
 def _page(kind: str, about: str, found: Mapping[str, Schema], meanings: Iterable[Meaning]) -> str:
     lines = [f"# {kind}\n", *([f"{prose(about)}\n"] if about else []), *_example(kind)]
     words = _words(kind, found, meanings)
-    rows = []
+    sections: dict[str, list[tuple[str, ...]]] = {"": []}
     for path, schema in found.items():
         default, meaning = words.get(path, ("", prose(schema.get("description", ""))))
         if meaning or not any(each.startswith((f"{path}.", f"{path}[]")) for each in found):
@@ -107,8 +108,14 @@ def _page(kind: str, about: str, found: Mapping[str, Schema], meanings: Iterable
             if whole and words[whole][0].startswith(PRESETS):
                 default = PRESETS
             meaning = meaning or (f"see {code(whole)}" if whole else "")
-            rows.append((code(path), _type(schema), default or _default(schema), meaning))
-    return "\n".join([*lines, "## Fields of `spec` { #fields }\n", table(HEAD, rows)])
+            group = re.split(r"[.\[]", path)[0]
+            inner = sum(each.startswith((f"{group}.", f"{group}[]")) for each in found)
+            row = (code(path), _type(schema), default or _default(schema), meaning)
+            sections.setdefault(group if inner >= GROUP else "", []).append(row)
+    for group, rows in sections.items():
+        spec = code(f"spec.{group}".removesuffix("."))
+        lines += [heading(2, f"Fields of {spec}", slug("fields", group)), table(HEAD, rows)]
+    return "\n".join(lines)
 
 
 def _whole(path: str, words: Iterable[str]) -> str:
