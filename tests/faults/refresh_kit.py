@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -133,13 +134,18 @@ class _Pictured:
 
 
 def _copied(ledger: Any) -> tuple[Any, Any, Any]:
-    """Tokens and grants of their own; a token's grant is its family's."""
-    twins = {id(one): replace(one, redeemed=Counter(one.redeemed)) for one in ledger.families}
-    tokens = {
-        text: replace(token, agreement=twins.get(id(token.agreement), token.agreement))
-        for text, token in ledger.tokens.items()
-    }
-    return tokens, [twins[id(one)] for one in ledger.families], dict(ledger.codes)
+    """Tokens, consents and families of their own."""
+    agreements = {id(token.agreement): token.agreement for token in ledger.tokens.values()}
+    twins = {key: _twin(agreement) for key, agreement in agreements.items()}
+    families = {id(agreement.family): twins[key].family for key, agreement in agreements.items()}
+    tokens = {text: replace(token, agreement=twins[id(token.agreement)]) for text, token in ledger.tokens.items()}
+    return tokens, [families[id(one)] for one in ledger.families], dict(ledger.codes)
+
+
+def _twin(agreement: Any) -> Any:
+    twin = copy(agreement)
+    twin.family = replace(agreement.family, redeemed=Counter(agreement.family.redeemed))
+    return twin
 
 
 async def asked(process: Process) -> TokenResult:

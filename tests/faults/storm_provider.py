@@ -65,9 +65,9 @@ def requests(idp: IdentityProvider) -> dict[str, int]:
 
 def families(idp: IdentityProvider) -> dict[str, int]:
     """Which consent an access token belongs to, by the token's fingerprint."""
-    numbers = {id(agreement): number for number, agreement in enumerate(idp._state.token_table.families)}
+    numbers = {id(family): number for number, family in enumerate(idp._state.token_table.families)}
     tokens = list(idp._state.token_table.tokens.values())
-    return {digest(each.text): numbers[id(each.agreement)] for each in tokens if each.kind == "access"}
+    return {digest(each.text): numbers[id(each.agreement.family)] for each in tokens if each.kind == "access"}
 
 
 def latest(idp: IdentityProvider, app: str, person: int, most: int = 3) -> list[str]:

@@ -334,7 +334,8 @@ def test_an_apps_quirks_win_over_its_preset(tmp_path: Any):
 
 def test_an_app_says_how_its_provider_revokes(tmp_path: Any):
     own = "  quirks: {revoke: {kind: own, reach: token, method: DELETE, authenticate: bearer, body: none}}\n"
-    way = app_of(tmp_path, ("  redirect:", f"{own}  redirect:")).revocation
+    there = "{authorizationUrl: https://acme.example/a, tokenUrl: https://acme.example/t, revokeUrl: https://acme.example/r}"
+    way = app_of(tmp_path, (ENDPOINTS, f"  endpoints: {there}\n"), ("  redirect:", f"{own}  redirect:")).revocation
     assert ("own", "token", "DELETE", "bearer", "none") == (way.kind, way.reach, way.method, way.authenticate, way.body)
     for words in ("kind: none", "kind: none, reach: none"):
         none = preset_app(tmp_path, "google", ("  redirect:", f"  quirks: {{revoke: {{{words}}}}}\n  redirect:"))
