@@ -3,6 +3,7 @@ block as it is printed, against `oauthbroker serve` in a process of its own. Onl
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from oauthbroker.testing import Account, Browser, Canaries, Client, IdentityProv
 from oauthbroker.testing.provider.simulated_user import go_through
 from tests.e2e import typescript
 from tests.kit import installed
-from tests.kit.cli import REPOSITORY, Desk, environment, free_port, serving
+from tests.kit.cli import REPOSITORY, Desk, command, environment, free_port, serving
 from tests.kit.docs_shell import LINK, Program, agree, blocks, program, section
 from tests.kit.shims import with_shims
 
@@ -244,6 +245,23 @@ async def test_the_first_program_ends_when_the_person_has_said_no(configured: De
         await agree(configured, idp, await agent.says(LINK), deny=True)
         said = await agent.end()
     assert "auth.denied" == spoken(said)[-1], said
+
+
+async def test_an_older_event_does_not_end_the_first_program(configured: Desk, idp: IdentityProvider) -> None:
+    async with in_one_process(configured) as agent:
+        await agree(configured, idp, await agent.says(LINK))
+        await agent.end()
+    folder, client_id = configured.folder, os.environ["SLACK_CLIENT_ID"]
+    words = ("grants", "revoke", "--all", "--yes")
+    revoked = await asyncio.to_thread(command, *words, cwd=folder, SLACK_CLIENT_ID=client_id)
+    assert 0 == revoked.code, revoked.err
+    async with in_one_process(configured) as again:
+        link = await again.says(LINK)
+        await again.says("(auth.revoked\n)")
+        await agree(configured, idp, link)
+        said = await again.end()
+    assert ["auth.revoked", "auth.granted", "ready Secret(***)"] == spoken(said)[-3:], said
+    configured.canaries.look(said, "what the program printed", allow=["ticket"])
 
 
 class Elsewhere:
