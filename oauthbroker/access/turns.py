@@ -34,6 +34,7 @@ from oauthbroker.repository.record_store import RecordStore
 from oauthbroker.repository.repository import Entry
 
 MAX_TOOLS = 200
+MOST_NAMED = 16  # as the API names at most
 SWEEP_SECONDS = 300.0
 
 Tools = Mapping[str, Sequence[ToolAuth] | None]
@@ -215,8 +216,8 @@ class Turns:
         if len(tools) > MAX_TOOLS or not all(isinstance(tool, str) and is_tool(tool) for tool in tools):
             raise BrokerError(Code.REQUEST_INVALID, note="tools")
         declared = self.config.bundle.tools
-        if any(auths is None and tool not in declared for tool, auths in tools.items()):
-            raise BrokerError(Code.REQUEST_INVALID, note="a tool without declaration")
+        if unknown := [tool for tool, auths in tools.items() if auths is None and tool not in declared]:
+            raise UndeclaredTools(unknown[:MOST_NAMED])
         return {tool: None if auths is None else self._checked_auths(auths) for tool, auths in tools.items()}
 
     def _checked_auths(self, auths: Sequence[ToolAuth]) -> Allowed:
@@ -230,6 +231,14 @@ class Turns:
         if len({auth.app for auth in auths}) != len(auths):
             raise BrokerError(Code.REQUEST_INVALID, note="an app twice for one tool")
         return tuple(auths)
+
+
+class UndeclaredTools(BrokerError):
+    """`requestInvalid` that names the tools: for a runtime, which may know all of them."""
+
+    def __init__(self, tools: Sequence[str]) -> None:
+        super().__init__(Code.REQUEST_INVALID, note=f"the bundle declares no {', '.join(tools)}")
+        self.errors = tuple({"pointer": f"/tools/{_escaped(tool)}", "problem": "value"} for tool in tools)
 
 
 class UnknownApp(BrokerError):
@@ -270,3 +279,8 @@ def _checked_turn(turn: TurnLike) -> Turn:
     if not all(isinstance(each, str) for each in actor.values()):
         raise BrokerError(Code.REQUEST_INVALID, note="actor")
     return target.turn
+
+
+def _escaped(name: str) -> str:
+    """Escape a name for a JSON pointer (RFC 6901)."""
+    return name.replace("~", "~0").replace("/", "~1")

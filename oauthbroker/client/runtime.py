@@ -13,11 +13,11 @@ from oauthbroker.client.address import KEY, LOCALE, TURN_TOKEN, URL, bearer, giv
 from oauthbroker.client.operators import OperatorCalls
 from oauthbroker.client.retries import Wire
 from oauthbroker.client.tool import DEFAULT, OAuth, Options
-from oauthbroker.core.errors import BrokerError, Locale, known_locale
+from oauthbroker.core.errors import BrokerError, Code, Locale, known_locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import TurnLike, whole_turn
-from oauthbroker.model.turn_token import BegunTurn, narrow
+from oauthbroker.model.turn_token import BegunTurn
 
 POLL_SECONDS = (0.2, 0.5, 1.0, 2.0)  # between two polls of a session; the last one repeats
 
@@ -71,9 +71,12 @@ class RunningTurn:
         return self._begun.token
 
     def token_for(self, tool: str) -> Secret:
-        """Return the token of the tool `Tool/name`, limited to the apps that it was given or declares."""
+        """Return the token of the tool `Tool/name`, limited to the apps that it was given or declares. Raises
+        `requestInvalid` for a tool that the turn was not begun with; `oauth().narrow(tool=...)` is for such a tool."""
         made = self._begun.tool_tokens.get(tool)
-        return made if made is not None else narrow(self._begun.token, tool=tool)
+        if made is None:
+            raise BrokerError(Code.REQUEST_INVALID, note=f"{tool!r:.300} is not among the turn's tools")
+        return made
 
     def env_for(self, tool: str) -> dict[str, str]:
         """Return the environment variables that `OAuth.from_env` reads in the tool's process. The token is in clear."""

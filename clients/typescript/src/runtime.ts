@@ -1,7 +1,6 @@
 /** The runtime's side: begins turns, hands tokens to tools, takes events off the queue, confirms owners. */
 
 import { BrokerError, knownLocale } from "./errors.js";
-import { narrow } from "./narrow.js";
 import { environment, listOf, needed, type OAuth, TurnOAuth } from "./oauth.js";
 import { callRef } from "./refs.js";
 import type { AgentEvent, AppInfo, AuthPendingBlock, Erased, GrantSummary, Imported, ImportLine, Locale, ObjectRefLike, PrivateLink, SessionOutcome, ToolAuth, TurnInfo } from "./types.js";
@@ -256,10 +255,13 @@ export class RunningTurn {
     this.#locale = locale ?? wire.locale;
   }
 
-  /** What the tool `Tool/name` gets, in OAUTHBROKER_TURN_TOKEN. */
+  /** What the tool `Tool/name` gets, in OAUTHBROKER_TURN_TOKEN. Throws `requestInvalid` for one that is not in `tools`. */
   async tokenFor(tool: string): Promise<string> {
-    const { toolTokens, turnToken } = this.#begun;
-    return Object.hasOwn(toolTokens, tool) ? String(toolTokens[tool]) : narrow(turnToken, { tool });
+    const { toolTokens } = this.#begun;
+    if (!Object.hasOwn(toolTokens, tool)) {
+      throw new BrokerError("requestInvalid", { message: `${tool} is not among the turn's tools.` });
+    }
+    return String(toolTokens[tool]);
   }
 
   /** `ctx.oauth` of a tool that runs here; without a name, the runtime's own view of every app. */

@@ -221,6 +221,17 @@ for (const [ofTurn, ofClient, spoken] of locales) {
   });
 }
 
+test("a tool that the turn was not begun with gets no token", () => {
+  const begun = { turnId: "turn-x", turnToken: TURN_TOKEN, toolTokens: { "Tool/mail": TURN_TOKEN }, expiresAt: "2026-02-01T10:00:00Z" };
+  return withFake([says(201, begun)], async ({ url: baseUrl }) => {
+    const turn = { agentName: "planner", instanceKey: "1" };
+    const running = await createRuntime({ baseUrl, key: KEY }).beginTurn({ turn, tools: ["Tool/mail"] });
+    assert.equal(await running.tokenFor("Tool/mail"), TURN_TOKEN);
+    await assert.rejects(running.tokenFor("Tool/other"), { code: "requestInvalid", message: /^Tool\/other / });
+    await assert.rejects(running.oauth("toString"), { code: "requestInvalid" });
+  });
+});
+
 test("what the broker says of a refusal is passed on as it came", () =>
   withFake([says(401, { code: "turnEnded", detail: "Turn 이 종료되었습니다." }, { "content-type": "application/problem+json" })], async (fake) => {
     const result = await ask(fake.url);

@@ -215,6 +215,15 @@ async def test_a_token_signed_with_another_key_is_unauthenticated_for_any_turn(t
     assert None is await code_of(turns, own_of_ended)
 
 
+async def test_a_runtime_is_told_which_tools_are_not_declared(turns: Turns) -> None:
+    with pytest.raises(BrokerError, match="Tool/nope, Tool/no~pe") as caught:
+        await turns.begin(ALICE, tools={"Tool/mail": None, "Tool/nope": None, "Tool/no~pe": None})
+    assert ["/tools/Tool~1nope", "/tools/Tool~1no~0pe"] == [each["pointer"] for each in caught.value.errors]
+    with pytest.raises(BrokerError) as caught:
+        await turns.begin(ALICE, tools={f"Tool/no{number}": None for number in range(200)})
+    assert 16 == len(caught.value.errors)
+
+
 @pytest.mark.parametrize(
     ("turn", "ttl", "tools", "code"),
     [

@@ -98,12 +98,14 @@ async def test_a_turn_is_begun_with_its_tools_and_ended_with_its_block() -> None
     assert f"Bearer {KEY}" == end.headers["authorization"]
 
 
-async def test_a_tool_that_was_not_named_gets_a_token_that_was_narrowed_here() -> None:
+async def test_a_tool_that_was_not_named_gets_no_token() -> None:
+    """A typo is told at once. `narrow` makes a token for a tool that the turn was not begun with."""
     async with fake_broker(says(201, BEGUN)) as fake, Runtime(fake.url, KEY) as runtime:
         turn = await runtime.begin(TURN, tools=["Tool/mail"])
         assert {"Tool/mail": None} == fake.asked[0].body["tools"]
-        made = TurnToken.parse(turn.token_for("Tool/other").reveal())
-        assert 1 == len(made.caveats)
+        for call in (turn.token_for, turn.env_for, turn.oauth):
+            with pytest.raises(BrokerError, match="requestInvalid.*Tool/other"):
+                call("Tool/other")
         assert 1 == len(fake.asked)
 
 
