@@ -17,7 +17,7 @@ import httpx2
 from oauthbroker.client.async_transport import AsyncTransport
 from oauthbroker.client.client_call import ORIGIN, Reply, reply_of, segment
 from oauthbroker.client.forwarding import OURS, consent
-from oauthbroker.client.retries import PAUSES, Wire, pause_of
+from oauthbroker.client.retries import PAUSES, BrokerAway, Wire, pause_of
 from oauthbroker.client.sync_transport import BlockingTransport
 from oauthbroker.client.transport import CONNECT_SECONDS, check_length
 from oauthbroker.core.errors import BrokerError, Code, Locale
@@ -151,7 +151,7 @@ class ForwardedRequests:
                 reply = await answer.reply()
             wait = self._wait(pauses, reply)
             if wait is None:
-                raise _refused(reply)
+                raise BrokerAway(self.wire.url) if reply is None else _refused(reply)
             await self.wire.clock.sleep(wait)
 
     def _wait(self, pauses: Iterator[float], reply: Reply | None) -> float | None:
@@ -196,7 +196,8 @@ class ForwardedRequests:
         """Return the library's exception for the network to the broker."""
         name = type(error).__name__
         known = getattr(self.lib, name, None) if name != "RemoteProtocolError" else None
-        lost: Exception = (known or self.lib.ReadError)(str(error), request=request)
+        text = str(error) or f"no whole answer from the broker at {self.wire.url}"
+        lost: Exception = (known or self.lib.ReadError)(text, request=request)
         return lost
 
 
@@ -251,10 +252,8 @@ def _is_dropped(name: bytes) -> bool:
     return said.startswith(BROKERS) or said.decode("latin-1") in OURS
 
 
-def _refused(reply: Reply | None) -> Exception:
-    """Return why the broker did not forward a request. None: it was never reached."""
-    if reply is None:
-        return BrokerError(Code.BROKER_UNREACHABLE)
+def _refused(reply: Reply) -> Exception:
+    """Return why the broker did not forward a request."""
     name = (reply.headers or {}).get(NETWORK)
     if name in {"ReadTimeout", "ReadError", "ConnectTimeout", "ConnectError"}:
         return _ProviderLost(name)

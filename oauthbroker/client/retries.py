@@ -21,6 +21,17 @@ AGENT = f"oauthbroker-client/{VERSION}"
 PAUSES = (0.1, 0.4, 1.6)  # seconds between the tries of a call, with a jitter of half either way
 
 
+class BrokerAway(BrokerError):
+    """`brokerUnreachable` that names the address, which holds no secret: a wrong one is the usual cause."""
+
+    def __init__(self, address: str, note: str = "") -> None:
+        super().__init__(Code.BROKER_UNREACHABLE, note=note)
+        self.address = address
+
+    def message(self, locale: Locale = "en") -> str:
+        return f"{super().message(locale)} ({self.address})"
+
+
 class Wire:
     """Sends calls over a transport, which opens connections as they are needed.
 
@@ -69,7 +80,7 @@ class Wire:
             await self.clock.sleep(wait)
         if reply is not None:
             return call.validate(reply)
-        raise BrokerError(Code.BROKER_UNREACHABLE, note=f"{self.url}: {sending.note}")
+        raise BrokerAway(self.url, sending.note)
 
     async def close(self) -> None:
         """Close the connections. A later call opens new ones."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from typing import Any
 
+import httpx2
 import pytest
 
 from oauthbroker import RequestRefusedError, errors_for_model
@@ -107,12 +110,12 @@ def test_the_sync_client_has_it_too() -> None:
 
 
 AWAY = "http://127.0.0.1:1"
-UNREACHABLE = "The token broker does not answer right now. Ask again later."
+UNREACHABLE = f"The token broker does not answer right now. Ask again later. ({AWAY})"
 
 
 async def test_a_client_says_of_a_broker_that_is_away_what_a_token_call_says() -> None:
     async with OAuth(AWAY, TURN_TOKEN, Options(clock=TestClock())) as oauth, oauth.client("acme") as acme:
-        with pytest.raises(RequestRefusedError, match=f"brokerUnreachable: {UNREACHABLE}") as refused:
+        with pytest.raises(RequestRefusedError, match=re.escape(f"brokerUnreachable: {UNREACHABLE}")) as refused:
             await acme.get(URL)
         assert (Code.BROKER_UNREACHABLE, True) == (refused.value.result.code, refused.value.result.retryable)
         assert UNREACHABLE == str(await errors_for_model(acme.get)(URL))
@@ -121,6 +124,16 @@ async def test_a_client_says_of_a_broker_that_is_away_what_a_token_call_says() -
 def test_the_sync_client_says_so_too() -> None:
     with SyncOAuth(AWAY, TURN_TOKEN, Options(clock=TestClock())) as oauth, oauth.client("acme") as acme:
         assert UNREACHABLE == str(errors_for_model(acme.get)(URL))
+
+
+async def test_a_broker_that_hangs_is_named_by_the_librarys_own_exception() -> None:
+    async def silence(_: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(5)
+
+    async with fake_broker(silence) as fake, OAuth(fake.url, TURN_TOKEN, Options(timeout=0.2)) as oauth:
+        async with oauth.client("acme") as acme:
+            with pytest.raises(httpx2.ReadTimeout, match=re.escape(fake.url)):
+                await acme.get(URL, timeout=0.1)
 
 
 @pytest.mark.parametrize("ref", ["CredentialApp/key", {"kind": "CredentialApp", "name": "key"}])

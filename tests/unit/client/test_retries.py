@@ -156,6 +156,7 @@ async def test_an_unreachable_broker_is_an_answer_after_a_few_tries(ask: Ask) ->
     held.close()
     assert isinstance(failed, Failed)
     assert (Code.BROKER_UNREACHABLE, True) == (failed.code, failed.retryable)
+    assert failed.message.endswith(f" ({url})")
     assert sum(PAUSES) / 2 <= clock.monotonic() - began <= sum(PAUSES) * 1.5
 
 
