@@ -130,10 +130,13 @@ async def test_a_broker_that_hangs_is_named_by_the_librarys_own_exception() -> N
     async def silence(_: asyncio.StreamWriter) -> None:
         await asyncio.sleep(5)
 
-    async with fake_broker(silence) as fake, OAuth(fake.url, TURN_TOKEN, Options(timeout=0.2)) as oauth:
-        async with oauth.client("acme") as acme:
-            with pytest.raises(httpx2.ReadTimeout, match=re.escape(fake.url)):
-                await acme.get(URL, timeout=0.1)
+    async with (
+        fake_broker(silence) as fake,
+        OAuth(fake.url, TURN_TOKEN, Options(timeout=0.2)) as oauth,
+        oauth.client("acme") as acme,
+    ):
+        with pytest.raises(httpx2.ReadTimeout, match=re.escape(fake.url)):
+            await acme.get(URL, timeout=0.1)
 
 
 @pytest.mark.parametrize("ref", ["CredentialApp/key", {"kind": "CredentialApp", "name": "key"}])

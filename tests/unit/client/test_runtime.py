@@ -27,7 +27,7 @@ from oauthbroker.client import (
 )
 from oauthbroker.core.errors import Locale
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.turn_token import BegunTurn, TurnToken, narrow
+from oauthbroker.model.turn_token import BegunTurn, narrow
 from tests.unit.client.kit import ASK, KEY, READY, TURN_TOKEN, fake_broker, patient, refuses, says
 
 AUTH = TurnAuth({"type": "user", "id": "chat:U1"}, {"user": "idp:user:U1"})
@@ -104,7 +104,7 @@ async def test_a_tool_that_was_not_named_gets_no_token() -> None:
         turn = await runtime.begin(TURN, tools=["Tool/mail"])
         assert {"Tool/mail": None} == fake.asked[0].body["tools"]
         for call in (turn.token_for, turn.env_for, turn.oauth):
-            with pytest.raises(BrokerError, match="requestInvalid.*Tool/other"):
+            with pytest.raises(BrokerError, match=r"requestInvalid.*Tool/other"):
                 call("Tool/other")
         assert 1 == len(fake.asked)
 
