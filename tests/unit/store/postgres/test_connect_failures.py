@@ -68,7 +68,7 @@ def test_a_refusal_to_connect_says_what_to_do(text: str, says: str) -> None:
     [
         ('password authentication failed for user "me"', True),
         ('database "nowhere" does not exist', True),
-        ('role "nobody" does not exist', True),
+        ('role "mallory" does not exist', True),
         ("fe_sendauth: no password supplied", True),
         ("failed to resolve host 'nowhere.invalid': [Errno -2] Name or service not known", True),
         ("server does not support SSL, but SSL was required", True),
