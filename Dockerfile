@@ -30,6 +30,6 @@ RUN mkdir config store keys && chown 10001:10001 store keys && chmod 0700 store 
 USER 10001:10001
 EXPOSE 8420
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s --retries=3 \
-    CMD ["oauthbroker", "health", "--config", "config"]
+    CMD ["oauthbroker", "health", "--alive", "--config", "config"]
 ENTRYPOINT ["oauthbroker"]
 CMD ["serve", "--config", "config"]

@@ -5,6 +5,7 @@ Exit status: 0 valid (perhaps with warnings), 2 refused. Problems and warnings g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from oauthbroker.cli.output.tables import counted, table
 from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded
 from oauthbroker.config.bundle.server_environment import load_here
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft, LoginDraft
-from oauthbroker.config.problems.problems import Problems
+from oauthbroker.config.problems.problems import Problems, SourcePlace
 from oauthbroker.config.reading.ignored import IgnoredResource
 from oauthbroker.model.apps import App
 from oauthbroker.model.outgoing_proxy import PROXY_RESOLVES
@@ -32,6 +33,7 @@ from oauthbroker.providers.quirks import quirks_of
 
 REFUSED = 2
 MOST_SKIPPED = 20
+_SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*)://")
 
 app = typer.Typer(add_completion=False)
 
@@ -46,6 +48,7 @@ def check_command(
 ) -> None:
     """Check a configuration and list its contents."""
     loaded, problems = _load(path)
+    problems = [*problems, *(_other_databases(loaded, path) if loaded else ())]
     warnings = [*_unset(loaded, loaded.env), *loaded.idle_refs, *loaded.unknown_variables] if loaded else []
     if strict:
         problems, warnings = [*problems, *warnings], []
@@ -73,6 +76,16 @@ def _unset(loaded: Loaded, env: Mapping[str, str]) -> list[ConfigProblem]:
         if source.env and not env.get(source.env):
             source.report_missing(missing)
     return list(missing.found)
+
+
+def _other_databases(loaded: Loaded, path: Path) -> Iterator[ConfigProblem]:
+    """Yield a problem for each database's URL of another scheme than PostgreSQL's. Connects to none."""
+    settings = loaded.settings
+    for place, name in ("url", settings.store_url_env), ("directUrl", settings.store_direct_url_env):
+        scheme = _SCHEME.match(loaded.env.get(name, "")) if name else None
+        if scheme is not None and scheme[1] not in {"postgresql", "postgres"}:
+            what = f"environment {name} is no URL of PostgreSQL"
+            yield ConfigProblem.at(SourcePlace(str(path)), f"spec.store.{place}", what, "begin it with postgresql://")
 
 
 def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warnings: list[ConfigProblem]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,18 +16,20 @@ from oauthbroker.cli.output.tables import shown
 ANSWER_SECONDS = 4.0
 MOST_BYTES = 64 * 1024
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  (compared, never listened on)
-SILENT = 1
+RED = SILENT = 1
 
 app = typer.Typer(add_completion=False)
+Alive = Annotated[bool, typer.Option("--alive", help="A red broker is no failure: for a probe that restarts it.")]
 
 
 @app.command("health")
-def health_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+def health_command(alive: Alive = False, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """Check the health of a running broker.
 
     Asks at the address where this configuration has it listen. Prints the answer of `/healthz`: `ok`, or `red` with the
-    codes of the problems that an operator must fix, and a line for each finding of a plug-in. Both have exit status 0,
-    because a restart fixes neither. Exit status 1: no broker answered.
+    codes of the problems that an operator must fix, and a line for each finding of a plug-in. Exit status 1: red, or no
+    broker answered. It is `ok` while the database is away, which `/readyz` reports. A restart does not fix a problem,
+    and may lose a token: a probe that restarts says --alive.
     """
     from oauthbroker.config.bundle.server_environment import load_here
 
@@ -42,6 +44,8 @@ def health_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
     if answered is None:
         typer.echo(f"No broker answers on port {settings.listen_port}. Start it with `oauthbroker serve`.", err=True)
         raise typer.Exit(SILENT)
+    if answered["status"] == "red" and not alive:
+        raise typer.Exit(RED)
 
 
 def findings_in(answered: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

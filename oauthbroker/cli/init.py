@@ -43,7 +43,6 @@ def init_command(
     from oauthbroker.wiring import init_store, with_keys
 
     loaded = load_here(config)
-    write_schema(config)
     try:
         new = init_store(with_keys(loaded.settings, loaded.env), loaded.env, SystemClock())
     except BrokerError as error:
@@ -52,8 +51,10 @@ def init_command(
         if not if_missing:
             error.note = f"{error.note}; a job that may run twice says --if-missing".removeprefix("; ")
             raise
+        write_schema(config)
         say("The store is there. Nothing was made.", {"isThere": True}, as_json=as_json)
         return
+    write_schema(config)
     done = "Made the key" if new.key_is_new else "Used the key that was there"
     text = f"{done}: {new.key}\nMade the store's keyring: {new.keyring}\n\n{ADVICE}"
     say(text, {"keyFile": new.key, "keyIsNew": new.key_is_new, "keyring": new.keyring}, as_json=as_json)

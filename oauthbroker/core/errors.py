@@ -132,15 +132,25 @@ class BrokerError(Exception):
     `words` fill the placeholders of the message and are words of our configuration (a mode, an app's name),
     never data of a person or a provider. `note` is for the operator's log: a short fixed phrase, same rule.
     `errors`, of a client's refused request, are its wrong members as the API names them: `pointer` and `problem`.
+    `lasting` says that a person has to mend the cause: a later start with the same settings fails in the same way.
     """
 
     errors: tuple[Mapping[str, str], ...] = ()
 
-    def __init__(self, code: Code, *, note: str = "", retry_after_seconds: int | None = None, **words: str) -> None:
+    def __init__(
+        self,
+        code: Code,
+        *,
+        note: str = "",
+        retry_after_seconds: int | None = None,
+        lasting: bool = False,
+        **words: str,
+    ) -> None:
         code = Code(code)  # a copy or an unpickled one arrives as its args, which hold the plain word
         super().__init__(code.value)
         self.code = code
         self.note = note
+        self.lasting = lasting
         self.retry_after_seconds = retry_after_seconds
         self.words = words
 

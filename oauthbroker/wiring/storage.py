@@ -106,11 +106,15 @@ def url_in(name: str, env: Mapping[str, str]) -> Secret:
     """Return the URL of a database in a variable. Raises as `store_url` does."""
     if not env.get(name):
         raise BrokerError(
-            Code.STORE_UNAVAILABLE, note=f"the environment variable {name} has no URL of a database: set it"
+            Code.STORE_UNAVAILABLE,
+            note=f"the environment variable {name} has no URL of a database: set it",
+            lasting=True,
         )
     if env[name] != env[name].strip():
         raise BrokerError(
-            Code.STORE_UNAVAILABLE, note=f"the environment variable {name} begins or ends with white space: remove it"
+            Code.STORE_UNAVAILABLE,
+            note=f"the environment variable {name} begins or ends with white space: remove it",
+            lasting=True,
         )
     check_driver()
     return Secret(env[name])
@@ -119,7 +123,8 @@ def url_in(name: str, env: Mapping[str, str]) -> Secret:
 def check_driver() -> None:
     """Raises `storeUnavailable` if the driver of PostgreSQL is not installed."""
     if find_spec("psycopg_pool") is None:
-        raise BrokerError(Code.STORE_UNAVAILABLE, note='PostgreSQL needs `pip install "oauthbroker[postgres]"`')
+        needs = 'PostgreSQL needs `pip install "oauthbroker[postgres]"`'
+        raise BrokerError(Code.STORE_UNAVAILABLE, note=needs, lasting=True)
 
 
 def unlocked(settings: Settings, env: Mapping[str, str], log: Log) -> Keyring:
@@ -144,7 +149,7 @@ def _opened(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[Keyri
         note = "; ".join(filter(None, (note, f"key: {key_origin(settings, env)}", hint)))
     if keys is not None and refused.code is not Code.KEY_UNKNOWN:
         note = noted(note, settings, env)
-    raise BrokerError(refused.code, note=note)
+    raise BrokerError(refused.code, note=note, lasting=refused.lasting)
 
 
 def _init_hint(settings: Settings, refused: BrokerError) -> str:

@@ -546,7 +546,7 @@ REFUSED = {
     "not a URL": ("the database in the cellar", "not a database's URL"),
     "no server": ("postgresql://postgres@/hosts?host=/nowhere", "database:"),
     "no such database": ("nowhere", "database: "),
-    "without tables": ("empty", "run `oauthbroker store migrate`"),
+    "without tables": ("empty", "run `oauthbroker init`"),
 }
 
 
@@ -558,6 +558,7 @@ async def test_a_database_that_is_no_store_is_refused_with_what_to_do(
     env = {ENV: prepared.url(given).reveal() if given in {"nowhere", empty} else given}
     refused = await refusal(settings(tmp_path), env)
     assert (Code.STORE_UNAVAILABLE, True) == (refused.code, note in str(refused)), str(refused)
+    assert refused.lasting is (what != "no server"), "a later start may go well"
 
 
 SPOILT = {
@@ -590,7 +591,7 @@ async def test_a_user_without_rights_is_told_so(prepared: postgres.Server, url: 
     prepared.run("create role stranger login", DATABASE)
     stranger = url.reveal().replace("postgres@", "stranger@")
     refused = await refusal(settings(tmp_path), {ENV: stranger})
-    assert (Code.STORE_UNAVAILABLE, True) == (refused.code, "lacks a right" in str(refused))
+    assert (Code.STORE_UNAVAILABLE, True, True) == (refused.code, "lacks a right" in str(refused), refused.lasting)
 
 
 async def test_a_host_without_the_key_file_makes_no_other_one(url: Secret, tmp_path: Path) -> None:

@@ -36,12 +36,21 @@ _REASONS: Final = (
     ("certificate", "its certificate is not accepted: correct sslmode or sslrootcert"),
     ("SSL", "it and the URL's sslmode do not agree on TLS: correct sslmode"),
 )
+_PASSING: Final = re.compile(
+    "refused|No such file|timeout|timed out|unexpected|SYSCALL|has been closed|starting up|shutting down|too many"
+    "|[Tt]emporary failure|[Tt]ry again|EAI_AGAIN"
+)
 
 
 def connect_failure(error: psycopg.Error) -> str:
     """Return the reason and what to do; an empty text for a failure that is not about connecting."""
     text = str(error)
     return next((reason for pattern, reason in _REASONS if re.search(pattern, text)), "")
+
+
+def is_lasting(error: psycopg.Error) -> bool:
+    """Return whether time alone does not mend the cause. Of several hosts one that may come back is enough."""
+    return connect_failure(error) != "" and not _PASSING.search(str(error))
 
 
 def shown_address(url: Secret) -> str:

@@ -14,14 +14,14 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.keys.keyed_store import OpenedHere
-from oauthbroker.store.postgres.connect_failures import NOT_A_URL, connect_failure
+from oauthbroker.store.postgres.connect_failures import NOT_A_URL, connect_failure, is_lasting
 from oauthbroker.store.postgres.contact import Contact
 from oauthbroker.store.postgres.one_statement import rows_of
 from oauthbroker.store.postgres.pools import MOST_CONNECTIONS, Pools
 
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
-_MIGRATE: Final = "run `oauthbroker store migrate`"
-NO_RIGHT: Final = f"the database user lacks a right: {_MIGRATE} as the owner of the database, and grant it"
+NO_RIGHT: Final = "the database user lacks a right: run `oauthbroker init` as the owner of the database, or grant it"
+NO_TABLES: Final = "the database lacks tables: run `oauthbroker init`, or `oauthbroker store migrate` after an upgrade"
 NO_ANSWER: Final = "the database does not answer"
 NO_FUNCTION: Final = "the database lacks a function of PostgreSQL: use PostgreSQL itself"
 READ_ONLY: Final = "the database is read-only, perhaps a standby: name the primary"
@@ -120,17 +120,18 @@ def failure(error: psycopg.Error) -> BrokerError:
     """Return the store code of a failure. The note has no text of the database, which may quote a value."""
     match error:
         case psycopg.errors.InsufficientPrivilege():
-            return BrokerError(Code.STORE_UNAVAILABLE, note=NO_RIGHT)
+            return BrokerError(Code.STORE_UNAVAILABLE, note=NO_RIGHT, lasting=True)
         case psycopg.errors.UndefinedTable() | psycopg.errors.InvalidSchemaName() | psycopg.errors.UndefinedColumn():
-            return BrokerError(Code.STORE_UNAVAILABLE, note=f"the database lacks tables: {_MIGRATE}")
+            return BrokerError(Code.STORE_UNAVAILABLE, note=NO_TABLES, lasting=True)
         case psycopg.errors.UndefinedFunction() | psycopg.errors.FeatureNotSupported():
-            return BrokerError(Code.STORE_UNAVAILABLE, note=NO_FUNCTION)
+            return BrokerError(Code.STORE_UNAVAILABLE, note=NO_FUNCTION, lasting=True)
         case psycopg.errors.ReadOnlySqlTransaction():
             return BrokerError(Code.STORE_UNAVAILABLE, note=READ_ONLY)
         case psycopg.errors.DiskFull():
             return BrokerError(Code.STORE_UNAVAILABLE, note="the disk of the database is full: free space there")
     reason = "" if error.sqlstate else connect_failure(error)
-    return BrokerError(Code.STORE_UNAVAILABLE, note=f"database: {reason or error.sqlstate or type(error).__name__}")
+    note = f"database: {reason or error.sqlstate or type(error).__name__}"
+    return BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=reason != "" and is_lasting(error))
 
 
 @contextmanager
@@ -143,7 +144,8 @@ def translated() -> Iterator[None]:
     except psycopg.errors.LockNotAvailable:
         failed = BrokerError(Code.STORE_LOCKED, note="statements of brokers are under way: stop the brokers first")
     except psycopg.ProgrammingError as error:
-        failed = failure(error) if error.sqlstate else BrokerError(Code.STORE_UNAVAILABLE, note=NOT_A_URL)
+        no_url = BrokerError(Code.STORE_UNAVAILABLE, note=NOT_A_URL, lasting=True)
+        failed = failure(error) if error.sqlstate else no_url
     except psycopg.Error as error:
         failed = failure(error)
     raise failed

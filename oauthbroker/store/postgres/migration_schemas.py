@@ -29,7 +29,8 @@ def mark_of(connection: psycopg.Connection[Any]) -> tuple[str, MigrationMarker |
     found = connection.execute(_FIND, {"names": sorted(set(SCHEMAS.values()))}).fetchall()
     if len(found) > 1:
         names = ", ".join(name for name, _ in found)
-        raise BrokerError(Code.STORE_UNAVAILABLE, note=f"the database has two stores: remove one of {names}")
+        two = f"the database has two stores: remove one of {names}"
+        raise BrokerError(Code.STORE_UNAVAILABLE, note=two, lasting=True)
     if not found:
         return "", None
     schema, comment = found[0]

@@ -102,10 +102,10 @@ def check(connection: psycopg.Connection[Any]) -> None:
     Raises `storeUnavailable` with what to do, and as `check_server` does."""
     if not check_server(connection):
         _check_not_moved(connection)
-        raise BrokerError(Code.STORE_UNAVAILABLE, note="the database is no store yet: run `oauthbroker store migrate`")
+        raise _lasting("the database is no store yet: run `oauthbroker init` or `oauthbroker store import`")
     (newest,) = connection.execute("select coalesce(max(number), 0) from oauthbroker.schema_version").fetchone() or (0,)
     if newest < max(_migrations()):
-        raise BrokerError(Code.STORE_UNAVAILABLE, note="the store lacks a migration: run `oauthbroker store migrate`")
+        raise _lasting("the store lacks a migration: run `oauthbroker store migrate`")
 
 
 def check_server(connection: psycopg.Connection[Any]) -> bool:
@@ -115,12 +115,17 @@ def check_server(connection: psycopg.Connection[Any]) -> bool:
     found = connection.execute(_STATE, {"schemas": schemas}).fetchone()
     version, durable, is_store, is_of_development = found or (0, "", False, False)
     if version < OLDEST_SERVER:
-        raise BrokerError(Code.STORE_UNAVAILABLE, note=f"PostgreSQL {OLDEST_SERVER} or newer is needed")
+        raise _lasting(f"PostgreSQL {OLDEST_SERVER} or newer is needed")
     if durable == "off":
-        raise BrokerError(Code.STORE_UNAVAILABLE, note="synchronous_commit is off: a commit would not be durable")
+        raise _lasting("synchronous_commit is off: a commit would not be durable")
     if is_of_development:
         raise made_by_development("with a table `migration`")
     return bool(is_store)
+
+
+def _lasting(note: str) -> BrokerError:
+    """Return the refusal of a database that a person has to mend."""
+    return BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=True)
 
 
 def _check_not_moved(connection: psycopg.Connection[Any]) -> None:

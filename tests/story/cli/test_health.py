@@ -33,6 +33,14 @@ def test_without_a_broker_the_status_is_one_and_the_sentence_says_what_to_do(des
     assert {"status": "silent"} == json.loads(desk.type("health", "--json").out)
 
 
+@pytest.mark.parametrize(("option", "code"), [([], 1), (["--alive"], 0)], ids=["a check", "a probe"])
+def test_a_red_broker_is_a_failure_but_no_reason_for_a_restart(desk: Desk, option: list[str], code: int):
+    body = b'{"status": "red", "problems": ["configInvalid"]}'
+    with answering(desk.port, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)):
+        done = desk.type("health", *option)
+    assert (code, "red configInvalid\n") == (done.code, done.out)
+
+
 @contextmanager
 def answering(port: int, answer: bytes) -> Iterator[None]:
     """A program that is no broker listens at the port, and answers this once."""

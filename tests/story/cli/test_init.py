@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.cli import Desk
+from tests.kit.cli import BROKER, Desk
 from tests.kit.running_broker import tree
 
 DATA = "store/data"
@@ -46,6 +46,17 @@ def test_a_second_time_is_refused_and_nothing_changes(desk: Desk):
     done = desk.type("init")
     assert (2, "") == (done.code, done.out)
     assert done.err.startswith("keyExists: A key or a store already exists and is never overwritten.")
+    assert before == tree(desk.folder)
+
+
+@pytest.mark.parametrize("url", ["", "mysql://127.0.0.1/tokens", "postgresql:///tokens?host=/nowhere"])
+def test_a_store_that_is_refused_leaves_no_file(desk: Desk, monkeypatch: pytest.MonkeyPatch, url: str):
+    stated = "url: {valueFrom: {env: OAUTHBROKER_OF_A_TEST}}"
+    broker = BROKER.format(base=desk.base, port=desk.port)
+    desk.write("broker", broker.replace("store: {root: ../store}", f"store: {{root: ../store, {stated}}}"))
+    monkeypatch.setenv("OAUTHBROKER_OF_A_TEST", url)
+    before = tree(desk.folder)
+    assert 2 == desk.type("init").code
     assert before == tree(desk.folder)
 
 

@@ -121,7 +121,7 @@ def _(at: Stage) -> Done:
     return at.desk.type("init")
 
 
-@row("a role without rights", "storeUnavailable", "the database user lacks a right", "run `oauthbroker store migrate` as the owner of the database, and grant it", f"env:{DATABASE}")
+@row("a role without rights", "storeUnavailable", "the database user lacks a right", "run `oauthbroker init` as the owner of the database, or grant it", f"env:{DATABASE}")
 def _(at: Stage) -> Done:
     for statement in ("create role bare login", "create database bare"):
         at.postgres.run(statement)
@@ -129,7 +129,7 @@ def _(at: Stage) -> Done:
     return at.desk.type("init")
 
 
-@row("tables that were never made", "no store yet", f"env:{DATABASE}", "oauthbroker store migrate")
+@row("tables that were never made", "no store yet", f"env:{DATABASE}", "oauthbroker init")
 def _(at: Stage) -> Done:
     at.postgres.run("create database unmigrated")
     at.ready()

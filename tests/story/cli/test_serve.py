@@ -208,6 +208,8 @@ def test_a_database_that_is_away_ends_with_the_status_that_systemd_starts_again(
     assert 2 == command("check", "nowhere", cwd=ready.folder, OAUTHBROKER_STORE_URL=url).code, "other commands have one"
     unset = command("serve", "--workers", workers, cwd=ready.folder, OAUTHBROKER_KEY="of-no-use")
     assert (2, True) == (unset.code, "keyMismatch" in unset.err), unset.err
+    wrong = command("serve", "--workers", workers, cwd=ready.folder, OAUTHBROKER_STORE_URL="mysql://127.0.0.1/store")
+    assert (2, True) == (wrong.code, "write postgresql://" in wrong.err), "no later start goes well"
 
 
 def test_help_loads_neither_cryptography_nor_a_server(tmp_path: Path):

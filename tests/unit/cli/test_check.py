@@ -287,3 +287,14 @@ def test_several_connections_of_a_subject_are_told(tmp_path: Path):
     apps = json.loads(check(folder, "--json", ACME_SECRET="x").stdout)["apps"]
     assert [("desk", ["subdomain"]), ("mail", [])] == [(app["name"], app["connectParams"]) for app in apps]
     assert [True, True] == [app["severalAccounts"] for app in apps]
+
+
+@pytest.mark.parametrize("url", ["mysql://me:p@db/tokens", "postgres://db/tokens", "host=db password=a://b"])
+def test_the_url_of_another_database_is_refused_without_a_connection(tmp_path: Path, url: str):
+    stored = BROKER.replace("spec:", "spec:\n  store: {url: {valueFrom: {env: DATABASE}}}")
+    result = check(write(tmp_path / "b", broker=stored, app=APP), DATABASE=url, ACME_SECRET="x")
+    code = result.exit_code
+    assert code == (2 if "mysql" in url else 0), result.stderr
+    said = "spec.store.url: Environment DATABASE is no URL of PostgreSQL. Begin it with postgresql://."
+    assert (said in result.stderr) is (code == 2)
+    assert "me:p" not in result.stderr

@@ -6,7 +6,8 @@ import psycopg
 import pytest
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.store.postgres.connect_failures import NOT_A_URL, connect_failure, shown_address
+from oauthbroker.store.postgres.connect_failures import NOT_A_URL, connect_failure, is_lasting, shown_address
+from oauthbroker.store.postgres.connection_pool import failure
 
 LEFT, RIGHT = "Zq7Left", "Zq7Right"
 
@@ -60,3 +61,32 @@ def test_a_refusal_of_such_a_url_names_the_encoding() -> None:
 )
 def test_a_refusal_to_connect_says_what_to_do(text: str, says: str) -> None:
     assert says in connect_failure(psycopg.OperationalError(f"connection failed: FATAL: {text}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "lasting"),
+    [
+        ('password authentication failed for user "me"', True),
+        ('database "nowhere" does not exist', True),
+        ('role "mallory" does not exist', True),
+        ("fe_sendauth: no password supplied", True),
+        ("failed to resolve host 'nowhere.invalid': [Errno -2] Name or service not known", True),
+        ("server does not support SSL, but SSL was required", True),
+        ("failed to resolve host 'db': [Errno -3] Temporary failure in name resolution", False),
+        ('could not translate host name "db" to address: Try again', False),
+        ('connection to server at "192.0.2.1", port 5432 failed: Connection refused', False),
+        ('connection to server on socket "/run/.s.PGSQL.5432" failed: No such file or directory', False),
+        ("connection timeout expired", False),
+        ("the database system is starting up", False),
+        ("the database system is shutting down", False),
+        ("sorry, too many clients already", False),
+        ('too many connections for role "me"', False),
+        ("SSL connection has been closed unexpectedly", False),
+        ("SSL SYSCALL error: EOF detected", False),
+        ("server closed the connection unexpectedly", False),
+        ('at "one": Connection refused; at "two": password authentication failed for user "me"', False),
+    ],
+)
+def test_only_a_cause_that_time_does_not_mend_is_lasting(text: str, lasting: bool) -> None:
+    error = psycopg.OperationalError(f"connection failed: FATAL: {text}")
+    assert lasting is is_lasting(error) is failure(error).lasting
