@@ -356,6 +356,28 @@ async def test_a_store_that_fails_meanwhile_leaves_the_sessions_to_their_digest(
     assert "expired" == (await harness.broker.wait(link.auth_session_id, timeout=0)).status
 
 
+async def test_a_reload_that_finds_the_store_away_is_no_unstored_token_and_ends_with_the_next_one(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+):
+    """Red with `storeUnavailable` would say that a refreshed token is in memory only."""
+    reloading, reads = harness.broker._reload, harness.broker._reload.read
+
+    async def fails(_: Any) -> Bundle:
+        raise BrokerError(Code.STORE_UNAVAILABLE, note="database: away")
+
+    monkeypatch.setattr(reloading, "read", fails)
+    for _ in range(3):
+        with pytest.raises(BrokerError) as refused:
+            await harness.broker.reload()
+        assert Code.STORE_UNAVAILABLE is refused.value.code
+        assert (Code.CONFIG_INVALID.value,) == harness.broker.health().problems
+    (line,) = [json.loads(it) for it in harness.log.getvalue().splitlines() if "the new configuration" in it]
+    assert ("warning", "storeUnavailable", "database: away") == (line["level"], line["code"], line["note"])
+    monkeypatch.setattr(reloading, "read", reads)
+    await reload(harness)
+    assert "ok" == harness.broker.health().status
+
+
 # files
 
 
