@@ -16,6 +16,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 
 Source = str | Path | Bundle | None
+MOST_LOGGED: Final = 20
 Read = Callable[[Source], Awaitable[Bundle]]
 WRITTEN_AS: Final = {
     "public_base_url": "spec.publicBaseUrl",
@@ -90,8 +91,10 @@ class Reload:
             event = "the new configuration cannot be read now, the old one stays"
             self.log.warning(event, code=refused.code.value, note=note)
             return
-        count = {"problems": len(refused.problems)} if isinstance(refused, ConfigInvalidError) else {"note": note}
-        self.log.error("the new configuration is refused, the old one stays", code=refused.code.value, **count)
+        fields: dict[str, object] = {"note": note}
+        if isinstance(refused, ConfigInvalidError):  # each says where and what, and no value
+            fields = {"problems": len(refused.problems), "details": [str(it) for it in refused.problems[:MOST_LOGGED]]}
+        self.log.error("the new configuration is refused, the old one stays", code=refused.code.value, **fields)
 
     async def _take(self, bundle: Bundle) -> frozenset[str]:
         changed, self._not_read = self.current.adopt(bundle), None
