@@ -34,7 +34,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_reload_that_finds_the_store_away_is_tried_until_it_works() -> None:
     broker: Any = Scripted(Code.STORE_UNAVAILABLE, Code.STORE_LOCKED, Code.STORE_UNAVAILABLE)
     again = asyncio.Event()
-    async with worker._reloading(cast(Broker, broker), again):
+    async with worker._reloading(cast("Broker", broker), again):
         await asyncio.sleep(0.05)
         assert 0 == broker.reloads
         again.set()
@@ -46,7 +46,7 @@ async def test_a_reload_that_finds_the_store_away_is_tried_until_it_works() -> N
 async def test_a_configuration_that_is_refused_is_read_again_at_the_next_signal_only() -> None:
     broker: Any = Scripted(Code.CONFIG_INVALID)
     again = asyncio.Event()
-    async with worker._reloading(cast(Broker, broker), again):
+    async with worker._reloading(cast("Broker", broker), again):
         again.set()
         await asyncio.sleep(0.05)
         assert 1 == broker.reloads
