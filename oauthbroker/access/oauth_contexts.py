@@ -6,9 +6,11 @@ from asyncio import AbstractEventLoop, get_running_loop
 from dataclasses import dataclass, field
 
 from oauthbroker.access.turn_token_cache import TurnTokenHolder
+from oauthbroker.core.errors import Code
 from oauthbroker.injection.injector import Injector
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.turn import TurnLike, given_turn, locale_of
+from oauthbroker.observability.metrics import Metric
 from oauthbroker.tokens.context import OAuthContext
 from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Caller
@@ -33,6 +35,10 @@ class OAuthContexts:
     def of_turn_token(self, token_holder: TurnTokenHolder) -> OAuthContext:
         """Return the context of a turn token's holder, as `Turns.admit` returned it."""
         return self._of(token_holder)
+
+    def count_refused(self, code: Code) -> None:
+        """Count a token call that was refused before it had a context."""
+        self.manager.metrics.add(Metric.TOKEN_ERRORS, code.value)
 
     def _of(self, caller: Caller) -> OAuthContext:
         locale = locale_of(caller.turn, self.config.bundle.settings.locale)

@@ -16,6 +16,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 
 Source = str | Path | Bundle | None
+MOST_LOGGED: Final = 20
 Read = Callable[[Source], Awaitable[Bundle]]
 WRITTEN_AS: Final = {
     "public_base_url": "spec.publicBaseUrl",
@@ -60,11 +61,12 @@ class Reload:
     settle: Callable[[], Awaitable[object]]
     log: Log
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _not_read: tuple[Code, str | None] | None = None
 
     async def __call__(self, config: Source = None) -> frozenset[str]:
         """Take `config`, by default the configuration that the broker was opened with. Return the names of the apps
         that are new, removed or different. Raises ConfigInvalidError or a store code: then the configuration in use
-        stays, and health is red."""
+        stays, and health is red with `configInvalid`."""
         async with self._one_at_a_time:
             try:
                 bundle = await self.read(config)
@@ -75,13 +77,27 @@ class Reload:
                 refused = BrokerError(Code.CONFIG_INVALID, note=type(error).__name__)
             else:
                 return await self._take(bundle)
-            self.current.failure = refused.code
-            count = {"problems": len(refused.problems)} if isinstance(refused, ConfigInvalidError) else {}
-            self.log.error("the new configuration is refused, the old one stays", code=refused.code.value, **count)
+            self.current.failure = Code.CONFIG_INVALID  # a store code here would say that tokens are not stored
+            self._note(refused)
             raise refused
 
+    def _note(self, refused: BrokerError) -> None:
+        """Log why the configuration is not in use. A try that found the same as the one before says nothing."""
+        note = None if isinstance(refused, ConfigInvalidError) else refused.note
+        if refused.retryable and (refused.code, note) == self._not_read:
+            return
+        self._not_read = (refused.code, note) if refused.retryable else None
+        if refused.retryable:
+            event = "the new configuration cannot be read now, the old one stays"
+            self.log.warning(event, code=refused.code.value, note=note)
+            return
+        fields: dict[str, object] = {"note": note}
+        if isinstance(refused, ConfigInvalidError):  # each says where and what, and no value
+            fields = {"problems": len(refused.problems), "details": [str(it) for it in refused.problems[:MOST_LOGGED]]}
+        self.log.error("the new configuration is refused, the old one stays", code=refused.code.value, **fields)
+
     async def _take(self, bundle: Bundle) -> frozenset[str]:
-        changed = self.current.adopt(bundle)
+        changed, self._not_read = self.current.adopt(bundle), None
         self.follow(changed)
         self.log.info("reloaded", apps=len(self.current.apps), changed=sorted(changed))
         try:

@@ -19,6 +19,7 @@ from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.observability.held_locks import HeldLocks
 from oauthbroker.observability.logging import Log
+from oauthbroker.observability.repeats import Repeats
 from oauthbroker.observability.transcript_scrubber import Scrubber
 from oauthbroker.plugins.declaration import Plugin
 from oauthbroker.plugins.discovery import declared, named
@@ -42,7 +43,7 @@ class PluginTask:
         self.name = name
         self.opened = RunningPlugin()
         self._log = log.bind(plugin=name)
-        self._held_locks = HeldLocks(clock, self._log)
+        self._held_locks, self._repeats = HeldLocks(clock, self._log), Repeats(clock)
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_behind = False
@@ -98,7 +99,7 @@ class PluginTask:
         while not _is_cancelled():
             with Pass().lock_budget():
                 problem = await _problem(partial(self._pass, background))
-            if problem is not None:
+            if problem is not None and self._repeats.is_new(background.name, problem):
                 self._log.error("background work of a plug-in failed", task=background.name, error=problem)
             await asyncio.sleep(background.seconds)
 

@@ -11,8 +11,10 @@ from typing import Any
 from oauthbroker.broker import Broker
 from oauthbroker.config.reload import Read, Reload, Source
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.events.port import QueueFull
 from oauthbroker.model.bundle import Bundle
 from oauthbroker.observability.held_locks import HeldLocks
+from oauthbroker.observability.repeats import Repeats, StoreOutage
 from oauthbroker.plugin_services.plugin_state import PluginState
 from oauthbroker.repository.store_age import StoreAge
 from oauthbroker.store.keys.rotation import KeyRotation
@@ -44,7 +46,8 @@ class Running:
         if rotation is not None:
             audit, clock, figures, metrics = parts.audit, parts.clock, parts.key_figures, parts.metrics
             self._keys = StoreKeys(rotation=rotation, audit=audit, clock=clock, figures=figures, metrics=metrics)
-        self._held_locks = HeldLocks(parts.clock, parts.log)
+        self._held_locks, self._repeats = HeldLocks(parts.clock, parts.log), Repeats(parts.clock)
+        self._outage = StoreOutage(parts.clock, parts.log)
         self.tasks = list[asyncio.Task[None]]()
         self._web = DeferredWeb(parts)
         self.broker = Broker(
@@ -155,14 +158,25 @@ class Running:
 
     async def _try(self, task: str, work: Callable[[], Awaitable[object]]) -> None:
         """Run one pass. Log its fault, so that the next pass comes: a relay that died would leave agents asleep."""
+        began = self.parts.clock.monotonic()
         try:
             await work()
             self._held_locks.worked(task)
+            self._outage.worked(task)
         except BrokerError as error:
             if not self._held_locks.met(task, error):
-                self.parts.log.error("tending failed", task=task, code=error.code.value, note=error.note)
+                self._note_fault(task, error, began)
         except Exception as error:  # noqa: BLE001  (its text may hold anything, so only its type is logged)
-            self.parts.log.error("tending failed", task=task, error=type(error).__name__)
+            if self._repeats.is_new(task, type(error).__name__):
+                self.parts.log.error("tending failed", task=task, error=type(error).__name__)
+
+    def _note_fault(self, task: str, error: BrokerError, began: float) -> None:
+        """Log a fault at most once a minute. An outage of the store is one fault of all tasks."""
+        is_outage = error.code is Code.STORE_UNAVAILABLE and not isinstance(error, QueueFull)
+        if is_outage:
+            self._outage.failed(task, error, began)
+        if self._repeats.is_new("" if is_outage else task, error.code.value, error.note):
+            self.parts.log.error("tending failed", task=task, code=error.code.value, note=error.note)
 
     async def _relay_for_ever(self) -> None:
         signal = self.parts.outbox.listen()

@@ -24,6 +24,7 @@ from oauthbroker.wiring import open_broker
 from oauthbroker.workers.post import Post
 
 OTHER_FILES = 256  # of the store, the providers and the log
+RELOAD_SECONDS = 5.0  # until a reload that found the store away is tried again
 
 
 async def work(config: Path, post: Post, clock: Clock, log: Log) -> None:
@@ -111,9 +112,16 @@ async def _reloading(broker: Broker, again: asyncio.Event) -> AsyncIterator[None
 
 
 async def _reload_for_ever(broker: Broker, again: asyncio.Event) -> None:
-    """Reload each time `again` is set. A refusal is logged; `oauthbroker check` shows it in full."""
+    """Reload each time `again` is set, and try again while the store is away or locked. A refusal is logged;
+    `oauthbroker check` shows it in full."""
+    pause: float | None = None
     while True:
-        await again.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await again.wait()
         again.clear()
-        with suppress(BrokerError):
+        pause = None
+        try:
             await broker.reload()
+        except BrokerError as error:
+            pause = RELOAD_SECONDS if error.retryable else None

@@ -325,7 +325,12 @@ async def test_settings_that_take_a_restart_are_named_and_nothing_changes(harnes
     assert ("red", (Code.CONFIG_INVALID.value,)) == (harness.broker.health().status, harness.broker.health().problems)
     page = await harness.browser().open(f"{harness.origin}/healthz")
     assert (200, '{"status":"red","problems":["configInvalid"]}') == (page.status, page.text)
-    assert '"problems": 3' in harness.log.getvalue()
+    (line,) = [json.loads(it) for it in harness.log.getvalue().splitlines() if "the new configuration" in it]
+    told = [
+        f"{path}: Cannot change while the broker runs. Restart it, or take the change back."
+        for path in ("spec.limits", "spec.locale", "spec.publicBaseUrl")
+    ]
+    assert (3, told) == (line["problems"], sorted(line["details"]))
     assert isinstance(await harness.connected(), Ready)
     assert frozenset() == await harness.broker.reload()
     assert "ok" == harness.broker.health().status
@@ -354,6 +359,28 @@ async def test_a_store_that_fails_meanwhile_leaves_the_sessions_to_their_digest(
     assert "authorizations of before are still open" in harness.log.getvalue()
     assert (400, 0) == ((await browser.follow(callback)).status, harness.idp.count("authorization_code"))
     assert "expired" == (await harness.broker.wait(link.auth_session_id, timeout=0)).status
+
+
+async def test_a_reload_that_finds_the_store_away_is_no_unstored_token_and_ends_with_the_next_one(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+):
+    """Red with `storeUnavailable` would say that a refreshed token is in memory only."""
+    reloading, reads = harness.broker._reload, harness.broker._reload.read
+
+    async def fails(_: Any) -> Bundle:
+        raise BrokerError(Code.STORE_UNAVAILABLE, note="database: away")
+
+    monkeypatch.setattr(reloading, "read", fails)
+    for _ in range(3):
+        with pytest.raises(BrokerError) as refused:
+            await harness.broker.reload()
+        assert Code.STORE_UNAVAILABLE is refused.value.code
+        assert (Code.CONFIG_INVALID.value,) == harness.broker.health().problems
+    (line,) = [json.loads(it) for it in harness.log.getvalue().splitlines() if "the new configuration" in it]
+    assert ("warning", "storeUnavailable", "database: away") == (line["level"], line["code"], line["note"])
+    monkeypatch.setattr(reloading, "read", reads)
+    await reload(harness)
+    assert "ok" == harness.broker.health().status
 
 
 # files

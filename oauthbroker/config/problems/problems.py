@@ -61,7 +61,7 @@ class ConfigProblem:
 
     def __str__(self) -> str:
         """`file:line:column path: What is wrong. What to do.`"""
-        where = f"{self.place} {self.path}" if self.path else str(self.place)
+        where = f"{self.place} {self.path}".strip()
         return f"{where}: {two_sentences(self.what, self.hint)}"
 
     def to_json(self) -> dict[str, str | int]:

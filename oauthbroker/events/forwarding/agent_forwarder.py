@@ -26,6 +26,7 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.observability.held_locks import HeldLocks
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
+from oauthbroker.observability.repeats import Repeats
 from oauthbroker.repository.repository import Lease, Repository
 
 AT_ONCE = 8  # instances of one agent
@@ -62,7 +63,7 @@ class AgentForwarder:
         self._clock, self._metrics, self._log = parts.clock, parts.metrics, parts.log.bind(forwarder=name, agent=agent)
         self._seconds = min(SEND_SECONDS, parts.limits.queue_lease_seconds / 2)  # the event stays leased meanwhile
         self._capacity = asyncio.Semaphore(AT_ONCE)
-        self._held_locks = HeldLocks(self._clock, self._log)
+        self._held_locks, self._repeats = HeldLocks(self._clock, self._log), Repeats(self._clock)
         self._failures, self._resume_at = 0, 0.0
 
     async def run(self) -> None:
@@ -72,10 +73,12 @@ class AgentForwarder:
                 async with self._repository.forwarding(self._agent) as lease:
                     await self._serve(lease)
             except BrokerError as error:
-                if error.code is not Code.STORE_LOCKED:  # another process forwards
+                is_ours = error.code is not Code.STORE_LOCKED  # else another process forwards
+                if is_ours and self._repeats.is_new("failed", error.code.value):
                     self._log.error("forwarding failed", code=error.code.value)
             except Exception as error:  # noqa: BLE001  (its text may hold anything, so only its type is logged)
-                self._log.error("forwarding failed", error=type(error).__name__)
+                if self._repeats.is_new("failed", type(error).__name__):
+                    self._log.error("forwarding failed", error=type(error).__name__)
             await self._rest(self._clock.jitter(ASIDE_SECONDS / 2, ASIDE_SECONDS))
 
     async def _serve(self, lease: Lease) -> None:
@@ -101,7 +104,8 @@ class AgentForwarder:
                     return delivery
                 await self._queues.wait(signal, WAIT_SECONDS)
             except BrokerError as error:
-                if not self._held_locks.met("forwarding", error):
+                is_fault = not self._held_locks.met("forwarding", error)
+                if is_fault and self._repeats.is_new("waits", error.code.value):
                     self._log.error("forwarding waits for the store", code=error.code.value)
                 await self._rest(1.0)
         self._capacity.release()

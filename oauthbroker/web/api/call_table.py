@@ -44,6 +44,7 @@ class Operation:
     parameters: type[RequestModel] = m.NoParameters
     codes: tuple[Code, ...] = ()
     authenticate: Authenticates | None = None
+    is_token_call: bool = False
 
 
 _ANY_KEY: tuple[Who, ...] = ("runtime", "operator", "turn")
@@ -66,11 +67,11 @@ OPERATIONS = (
     Operation("getLinks", "GET", "/v1/turn/links", handler=turns.links_of_turn, who=("wholeTurn",)),
     Operation(
         "getAccessToken", "POST", "/v1/tokens", handler=tokens.get_token, who=("turn", "local"),
-        bodies={"turn": m.TokenRequest},
+        bodies={"turn": m.TokenRequest}, is_token_call=True,
     ),
     Operation(
         "reportRejected", "POST", "/v1/tokens/rejected", handler=tokens.report_rejected, who=("turn",),
-        bodies={"turn": m.RejectedToken},
+        bodies={"turn": m.RejectedToken}, is_token_call=True,
     ),
     Operation(
         "nextEvent", "GET", "/v1/agents/{agent}/events", handler=events.next_event, who=("runtime",),

@@ -44,7 +44,7 @@ class Endpoint:
     async def answer(self, request: Request) -> Response:
         """Answer a call: (1) its caller (2) the rate limit (3) the caller's rights (4) path and query (5) body (6) the
         rights again (7) the handler. Always JSON. Raises HTTPException for a method that the path does not have."""
-        operation, caller = self._operation(request), None
+        operation, caller, call = self._operation(request), None, None
         try:
             if operation.who:
                 caller = await known(request, self.callers, self.limits)
@@ -56,6 +56,8 @@ class Endpoint:
             return await operation.handler(call)
         except BrokerError as error:
             refused = error
+        if operation.is_token_call and call is None:  # the context counts what comes later
+            self.services.contexts.count_refused(refused.code)
         await self._note(request, caller, refused)
         default = caller.turn.locale_or(self.locale) if isinstance(caller, TurnTokenHolder) else self.locale
         more = {"errors": list(refused.errors)} if refused.errors else None

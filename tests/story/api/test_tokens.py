@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from oauthbroker.audit import TokenIssued
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.observability.metrics import Metric
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.testing import connect_through
 from oauthbroker.tokens.context import OAuthContext
+from oauthbroker.web.api.authentication import Callers as CallersOfApi
 from tests.kit.running_broker import ALICE, Harness, turn
 from tests.story.api.kit import Caller, Callers, checked
 
@@ -203,3 +206,29 @@ async def test_nothing_leaves_for_a_turn_that_ended_while_its_call_waited(
     answer = await asking
     assert (401, "turnEnded") == (answer.status, answer.code)
     assert not [entry for entry in harness.audit.entries[before:] if isinstance(entry, TokenIssued)]
+
+
+async def test_a_call_that_is_refused_before_it_reaches_its_turn_is_a_token_error_once(
+    harness: Harness, api: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alert `StoreAway` counts them: in an outage most calls end there, since no turn can be checked."""
+    tool = await api.tool("Tool/both")
+
+    def count(code: Code) -> int:
+        return harness.broker.metrics.value(Metric.TOKEN_ERRORS, code.value)
+
+    async def away(*_: Any, **__: Any) -> Any:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CallersOfApi, "who", away)
+        for path, body in (
+            ("/v1/tokens", {"oauthAppRef": "mail"}),
+            ("/v1/tokens/rejected", {"oauthAppRef": "mail", "accessToken": "x"}),
+        ):
+            assert 503 == (await tool.post(path, body)).status
+    assert 2 == count(Code.STORE_UNAVAILABLE)
+    assert 400 == (await tool.post("/v1/tokens", {"what": "ever"})).status
+    assert 1 == count(Code.REQUEST_INVALID)
+    assert 200 == (await tool.post("/v1/tokens", {"oauthAppRef": "nothing"})).status
+    assert 1 == count(Code.OAUTH_APP_NOT_FOUND)

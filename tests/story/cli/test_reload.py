@@ -67,7 +67,8 @@ def test_another_port_takes_a_restart(desk: Desk, idp: IdentityProvider):
     broker = (desk.folder / "config" / "broker.yaml").read_text("utf-8")
     with serving(desk) as process:
         desk.write("broker", broker.replace(f"port: {desk.port}", "port: 1"))
-        assert 1 == hang_up(desk, process, "the new configuration is refused, the old one stays")["problems"]
+        refused = hang_up(desk, process, "the new configuration is refused, the old one stays")
+        assert (1, True) == (refused["problems"], "spec.listen.port: Cannot change" in refused["details"][0])
         assert "red" == health(desk)[1]["status"]
         desk.write("broker", broker)
         assert [] == hang_up(desk, process, "reloaded")["changed"]

@@ -1,0 +1,55 @@
+"""A worker reloads when it is told to, and again while the store is away; a refusal waits for the next signal."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from oauthbroker.broker import Broker
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.workers import worker
+
+
+class Scripted:
+    """A broker whose reloads come to these codes, one after the other, and then work."""
+
+    def __init__(self, *codes: Code) -> None:
+        self.codes, self.reloads, self.worked = list(codes), 0, asyncio.Event()
+
+    async def reload(self) -> frozenset[str]:
+        self.reloads += 1
+        if self.codes:
+            raise BrokerError(self.codes.pop(0))
+        self.worked.set()
+        return frozenset()
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "RELOAD_SECONDS", 0.01)
+
+
+async def test_a_reload_that_finds_the_store_away_is_tried_until_it_works() -> None:
+    broker: Any = Scripted(Code.STORE_UNAVAILABLE, Code.STORE_LOCKED, Code.STORE_UNAVAILABLE)
+    again = asyncio.Event()
+    async with worker._reloading(cast("Broker", broker), again):
+        await asyncio.sleep(0.05)
+        assert 0 == broker.reloads
+        again.set()
+        await asyncio.wait_for(broker.worked.wait(), 5)
+        await asyncio.sleep(0.05)
+    assert 4 == broker.reloads
+
+
+async def test_a_configuration_that_is_refused_is_read_again_at_the_next_signal_only() -> None:
+    broker: Any = Scripted(Code.CONFIG_INVALID)
+    again = asyncio.Event()
+    async with worker._reloading(cast("Broker", broker), again):
+        again.set()
+        await asyncio.sleep(0.05)
+        assert 1 == broker.reloads
+        again.set()
+        await asyncio.wait_for(broker.worked.wait(), 5)
+    assert 2 == broker.reloads
