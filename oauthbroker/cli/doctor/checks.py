@@ -79,7 +79,9 @@ class Doctor:
             "grants": self._grants,
             "forecast": self._forecast,
         }
-        others = {"permissions", "disk", "locks"} if self.settings.store_url_env else {"database"}
+        others = {"disk", "locks"} if self.settings.store_url_env else {"database"}
+        if self.settings.store_url_env and not is_there(root):  # a host of a database before its first start
+            others.add("permissions")
         chosen = {check: step for check, step in steps.items() if check not in others}
         return [*found, *await self._all(chosen, "checks done")]
 
