@@ -173,6 +173,17 @@ def _home(settings: Settings, env: Mapping[str, str], *keks: KeyProvider) -> Key
     return KeyringTable(url, *keks)
 
 
+def check_database(settings: Settings, env: Mapping[str, str]) -> None:
+    """Read the keyring of a store in a database, without its key. Raises store codes."""
+    url = store_url(settings, env)
+    if url is None:
+        return
+    from oauthbroker.store.postgres.schema import read_keyring
+
+    with naming_store(settings, env):
+        read_keyring(url)
+
+
 def reporting(log: Log) -> Callable[[str, Code], None]:
     """Log entries and records that cannot be read: a kind, the first digits of a name, and the code."""
     return lambda place, code: log.error("unreadable", place=place, code=code.value)

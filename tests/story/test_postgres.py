@@ -665,6 +665,12 @@ def test_the_commands_and_a_broker_work_on_a_database(
     assert ["permissions"] == failures(desk)
     assert "Other users can access the store" in desk.type("secrets", "list").err
     (tmp_path / "store" / "data").chmod(0o700)
+    with monkeypatch.context() as without:
+        without.setenv(ENV, "postgresql://nobody-here@/x?host=/nowhere")
+        assert ["keys"] == failures(desk)
+        desk.key_file.rename(tmp_path / "kek")
+        assert ["keys", "database"] == failures(desk)
+    (tmp_path / "kek").rename(desk.key_file)
     checks = json.loads(desk.type("doctor", "--offline", "--json").out)["checks"]
     assert {"keys", "secrets", "audit", "grants"} <= {each["check"] for each in checks}
     assert [] == [each for each in checks if each["severity"] == "failure"]
