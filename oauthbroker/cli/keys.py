@@ -119,8 +119,9 @@ def _run(config: Path, work: Callable[[StoreKeys], Awaitable[T]]) -> T:
 
 
 def _advice(found: dict[str, Any]) -> str:
-    if found["processesBehind"]:
-        return f"Processes that have not opened this keyring yet: {found['processesBehind']}."
+    behind = found["processesBehind"]
+    if behind and any(seed["state"] == "next" for seed in found["seeds"]):
+        return f"Processes that have not opened the new seed yet: {behind}. It seals once they have."
     old = [seed for seed in found["seeds"] if seed["state"] == "decryptOnly"]
     if any(seed["records"] for seed in old):
         return "Records are being sealed anew; `oauthbroker keys reseal` does it now."

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from oauthbroker.wiring.key_sources import KEY_ENV, key_origin
     from oauthbroker.wiring.offline_store import look_into, open_vault
     from oauthbroker.wiring.opening import open_broker
-    from oauthbroker.wiring.storage import init_store, migrate_store, store_url, unlocked
+    from oauthbroker.wiring.storage import check_database, init_store, migrate_store, store_url, unlocked
 
 __all__ = [
     "KEY_ENV",
+    "check_database",
     "init_store",
     "key_origin",
     "look_into",
@@ -36,6 +37,6 @@ if not TYPE_CHECKING:
             "wiring.key_sources": {"KEY_ENV", "key_origin"},
             "wiring.offline_store": {"look_into", "open_vault"},
             "wiring.opening": {"open_broker"},
-            "wiring.storage": {"init_store", "migrate_store", "store_url", "unlocked"},
+            "wiring.storage": {"check_database", "init_store", "migrate_store", "store_url", "unlocked"},
         },
     )

@@ -29,6 +29,8 @@ from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.keys.keyring_home import KeyringFile, KeyringHome
 from oauthbroker.store.keys.rotation import LEASE_KIND, KeyRotation, SealedStore
 from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.posix.checked_files import close
+from oauthbroker.store.posix.folders import open_data
 from oauthbroker.store.posix.system_calls import Fs, at_border
 from oauthbroker.wiring.key_sources import key_free, key_origin, key_providers, provider_of
 from oauthbroker.wiring.store_place import naming, naming_store, noted
@@ -60,7 +62,7 @@ async def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, l
 
 def _store_of(settings: Settings, keyring: Keyring, *, env: Mapping[str, str], clock: Clock, log: Log) -> SealedStore:
     if settings.store_url_env:
-        at_border(lambda: Fs().make_root(data_of(settings)))  # for this host's part of the audit log
+        at_border(partial(_open_data_of_host, Path(settings.store_root)))
         return database_store(settings, keyring, env=env, on_damage=reporting(log))
     return FileStore(
         Path(settings.store_root),
@@ -70,6 +72,12 @@ def _store_of(settings: Settings, keyring: Keyring, *, env: Mapping[str, str], c
         clock=clock,
         on_damage=reporting(log),
     )
+
+
+def _open_data_of_host(root: Path) -> None:
+    """Make and check the folder that has this host's part of the audit log. Raises `storePermissions`."""
+    fs = Fs()
+    close(fs, open_data(fs, root))
 
 
 def database_store(
@@ -168,6 +176,17 @@ def _home(settings: Settings, env: Mapping[str, str], *keks: KeyProvider) -> Key
     from oauthbroker.store.postgres.schema import KeyringTable
 
     return KeyringTable(url, *keks)
+
+
+def check_database(settings: Settings, env: Mapping[str, str]) -> None:
+    """Read the keyring of a store in a database, without its key. Raises store codes."""
+    url = store_url(settings, env)
+    if url is None:
+        return
+    from oauthbroker.store.postgres.schema import read_keyring
+
+    with naming_store(settings, env):
+        read_keyring(url)
 
 
 def reporting(log: Log) -> Callable[[str, Code], None]:

@@ -34,7 +34,7 @@ from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Gauge, Metrics
 from oauthbroker.repository.repository import FEED_SECONDS, Repository
 from oauthbroker.store.keys.key_encryption_keys import FileKek
-from oauthbroker.store.postgres import schema
+from oauthbroker.store.postgres import rights, schema
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.postgres_store import PostgresStore
@@ -662,10 +662,26 @@ def test_the_commands_and_a_broker_work_on_a_database(
     desk.connect("alice", identity_provider)
     listed = json.loads(desk.type("grants", "list", "--json").out)
     assert ["mail"] == [grant["app"] for grant in listed]
+    (tmp_path / "store" / "data").chmod(0o755)
+    assert ["permissions"] == failures(desk)
+    assert "Other users can access the store" in desk.type("secrets", "list").err
+    (tmp_path / "store" / "data").chmod(0o700)
+    with monkeypatch.context() as without:
+        without.setenv(ENV, "postgresql://nobody-here@/x?host=/nowhere")
+        assert ["keys"] == failures(desk)
+        desk.key_file.rename(tmp_path / "kek")
+        assert ["keys", "database"] == failures(desk)
+    (tmp_path / "kek").rename(desk.key_file)
     checks = json.loads(desk.type("doctor", "--offline", "--json").out)["checks"]
     assert {"keys", "secrets", "audit", "grants"} <= {each["check"] for each in checks}
     assert [] == [each for each in checks if each["severity"] == "failure"]
     assert not (tmp_path / "store" / "data" / "grants").exists()
+
+
+def failures(desk: Desk) -> list[str]:
+    """The checks of `doctor` that failed."""
+    checks = json.loads(desk.type("doctor", "--offline", "--json").out)["checks"]
+    return [each["check"] for each in checks if each["severity"] == "failure"]
 
 
 @pytest.mark.slow
@@ -741,12 +757,45 @@ async def test_a_right_that_is_taken_away_is_named_and_nothing_is_lost(
     prepared.run("grant select on all tables in schema oauthbroker to reader", DATABASE)
     try:
         reader = {ENV: url.reveal().replace("postgres@", "reader@")}
-        refused = await refusal(here, reader)
-        assert (Code.STORE_UNAVAILABLE, True) == (refused.code, "lacks a right" in str(refused))
+        await refused_for_rights(here, reader, "grant insert, update, delete on oauthbroker.entry to reader")
+        await refused_for_rights(here, reader, "grant usage on sequence oauthbroker.version to reader")
+        prepared.run("grant all on all tables in schema oauthbroker to reader", DATABASE)
+        prepared.run("grant usage on all sequences in schema oauthbroker to reader", DATABASE)
+        assert {"before"} == await known(here, reader)
+        prepared.run("revoke update on oauthbroker.queued from reader", DATABASE)
+        await refused_for_rights(here, reader, "run `grant update on oauthbroker.queued to reader`")
         assert {"before"} == await known(here, env)
     finally:
         prepared.run("drop owned by reader", DATABASE)
         prepared.run("drop role reader", DATABASE)
+
+
+async def refused_for_rights(here: Settings, env: dict[str, str], command: str) -> None:
+    """See a start refused with a command of the owner."""
+    with pytest.raises(BrokerError) as refused:
+        await known(here, env)
+    assert (Code.STORE_UNAVAILABLE, True) == (refused.value.code, command in str(refused.value)), str(refused.value)
+
+
+async def test_a_broker_works_with_the_rights_that_its_start_asks_for(
+    prepared: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    """No statement of a connection, a refresh or an event needs another one."""
+    postgres.open_postgres_store(url, tmp_path)
+    prepared.run("create role broker login", DATABASE)
+    prepared.run("grant usage on schema oauthbroker to broker", DATABASE)
+    for table, needed in rights.TABLES.items():
+        prepared.run(f"grant {', '.join(needed)} on oauthbroker.{table} to broker", DATABASE)
+    for sequence in rights.SEQUENCES:
+        prepared.run(f"grant usage on sequence oauthbroker.{sequence} to broker", DATABASE)
+    try:
+        limited = Secret(url.reveal().replace("postgres@", "broker@"))
+        async with hosts(2, limited, tmp_path, identity_provider) as brokers:
+            await brokers[0].connected()
+            await ready(brokers[1])
+    finally:
+        prepared.run("drop owned by broker", DATABASE)
+        prepared.run("drop role broker", DATABASE)
 
 
 async def test_rows_of_a_stranger_hide_no_record_and_are_not_believed(

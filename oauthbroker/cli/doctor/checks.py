@@ -38,7 +38,7 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.providers import presets
 from oauthbroker.store.format.port import Store
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.wiring import KEY_ENV, key_origin, look_into, unlocked, with_keys
+from oauthbroker.wiring import KEY_ENV, check_database, key_origin, look_into, unlocked, with_keys
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +52,7 @@ class Doctor:
     loaded: Loaded | None = None
     settings: Settings | None = None
     keyring: Keyring | None = None
+    is_without_key: bool = False
     store: Store | None = None
     seen: Inspection | None = None
     apps: dict[str, App] = field(default_factory=dict)
@@ -79,7 +80,9 @@ class Doctor:
             "grants": self._grants,
             "forecast": self._forecast,
         }
-        others = {"permissions", "disk", "locks"} if self.settings.store_url_env else {"database"}
+        others = {"disk", "locks"} if self.settings.store_url_env else {"database"}
+        if self.settings.store_url_env and not is_there(root):  # a host of a database before its first start
+            others.add("permissions")
         chosen = {check: step for check, step in steps.items() if check not in others}
         return [*found, *await self._all(chosen, "checks done")]
 
@@ -159,7 +162,11 @@ class Doctor:
     async def _keys(self) -> list[Finding]:
         """Check that the key exists, is readable by us alone, lies outside the store, and opens the keyring."""
         settings = self._settings
-        self.keyring = unlocked(settings, self.env, self.log)
+        try:
+            self.keyring = unlocked(settings, self.env, self.log)
+        except BrokerError as refused:
+            self.is_without_key = refused.code is Code.KEY_UNKNOWN
+            raise
         old = self.keyring.old_seeds
         found = findings.of_old_seeds(len(old), to_reseal=sum(not seed.resealed for seed in old))
         where = key_origin(settings, self.env)
@@ -248,6 +255,8 @@ class Doctor:
         return findings.of_api_keys(await self.seen.api_keys(), self.clock.now()) if self.seen is not None else []
 
     async def _database(self) -> list[Finding]:
+        if self.is_without_key:  # otherwise `keys` has read the database
+            check_database(self._settings, self.env)
         seen = await self.seen.database() if self.seen is not None else None
         return findings.of_database(seen, self._settings) if seen is not None else []
 

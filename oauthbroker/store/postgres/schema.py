@@ -21,6 +21,7 @@ from oauthbroker.store.keys.keyring_home import KeyringHome
 from oauthbroker.store.postgres.connection_pool import translated
 from oauthbroker.store.postgres.migration_schemas import SCHEMAS, mark_of
 from oauthbroker.store.postgres.pools import TERMS
+from oauthbroker.store.postgres.rights import check_rights
 
 OLDEST_SERVER: Final = 13
 _FILE = re.compile(r"(\d{4})_\w+\.sql")
@@ -97,7 +98,8 @@ def migrate(url: Secret) -> list[int]:
 
 
 def check(connection: psycopg.Connection[Any]) -> None:
-    """Check that the database has the tables of this version. Tables of a newer one are fine: migrations only add.
+    """Check that the database has the tables of this version, and the user its rights on them. Tables of a newer
+    version are fine: migrations only add.
 
     Raises `storeUnavailable` with what to do, and as `check_server` does."""
     if not check_server(connection):
@@ -106,6 +108,7 @@ def check(connection: psycopg.Connection[Any]) -> None:
     (newest,) = connection.execute("select coalesce(max(number), 0) from oauthbroker.schema_version").fetchone() or (0,)
     if newest < max(_migrations()):
         raise _lasting("the store lacks a migration: run `oauthbroker store migrate`")
+    check_rights(connection)
 
 
 def check_server(connection: psycopg.Connection[Any]) -> bool:
