@@ -79,7 +79,7 @@ def test_the_listeners_of_a_plugin_in_two_workers(desk: Desk, idp: IdentityProvi
         }
         assert {"status": "red", "problems": ["sample.noNotebook"], "findings": [finding]} == health(desk)
         reported = use(desk, "health")
-        assert (0, ["red sample.noNotebook", "sample.noNotebook: There is no notebook. Add a Notebook to the bundle."]) == (
+        assert (1, ["red sample.noNotebook", "sample.noNotebook: There is no notebook. Add a Notebook to the bundle."]) == (
             reported.code, reported.out.splitlines(),
         )  # fmt: skip
         examined = use(desk, "doctor", "--json")
