@@ -88,6 +88,25 @@ async def test_a_plugins_pass_that_finds_a_lock_held_is_no_failure(quiet: Harnes
     assert {("warning", "a lock stays held", "dig")} == {(it["level"], it["event"], it["task"]) for it in loud(quiet)}
 
 
+async def test_a_plugins_pass_that_fails_each_time_is_a_line_a_minute(quiet: Harness) -> None:
+    plugin_task, passes, enough = PluginTask("own", json_log(quiet.log, quiet.clock), quiet.clock), 0, asyncio.Event()
+
+    async def work() -> None:
+        nonlocal passes
+        passes += 1
+        quiet.clock.advance(10)
+        if passes > 12:
+            enough.set()
+            await asyncio.Event().wait()
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    task = asyncio.create_task(plugin_task.repeat(Background(name="dig", seconds=0.001, work=work)))
+    await asyncio.wait_for(enough.wait(), 10)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert ["background work of a plug-in failed"] * 2 == [line["event"] for line in loud(quiet)]
+
+
 async def test_a_reload_beside_a_held_lock_is_no_error(quiet: Harness, monkeypatch) -> None:
     monkeypatch.setattr(type(quiet.parts.sweep), "end_outdated", locked)
     await quiet.broker.reload(quiet.broker.bundle)
