@@ -46,7 +46,7 @@ def check_rights(connection: psycopg.Connection[Any]) -> None:
         missing[name].append(right)
     if missing:
         note = f"the database user lacks a right: as the owner of the tables, run `{_grants(missing, user)}`"
-        raise BrokerError(Code.STORE_UNAVAILABLE, note=note)
+        raise BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=True)
 
 
 def _grants(missing: dict[str, list[str]], user: str) -> str:
