@@ -173,7 +173,8 @@ def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
         status = app(arguments, prog_name="oauthbroker", standalone_mode=False)
     except SystemExit as end:
         return (end.code if isinstance(end.code, int) else CRASHED), None
-    except (BrokerError, Refused) as refusal:
+    except (BrokerError, Refused) as error:
+        refusal = _naming_config(error, arguments)
         status = tell(refusal)
         return (start_status(refusal) if _split(arguments)[1] == "serve" else status), refusal
     except typer.Abort as stopped:
@@ -187,12 +188,23 @@ def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
     return (status if isinstance(status, int) else 0), None
 
 
+def _naming_config(error: BrokerError | Refused, arguments: list[str]) -> BrokerError | Refused:
+    if not getattr(error, "problems", ()):
+        return error
+    from oauthbroker.cli.named_config import naming_config  # needed by a refused configuration alone
+    from oauthbroker.config import ConfigInvalidError
+
+    return naming_config(error, arguments) if isinstance(error, ConfigInvalidError) else error
+
+
 def _tell_usage(wrong: typer.TyperException) -> None:
     show = getattr(wrong, "show", None)  # of a usage error
     if show is not None:
         show()
     else:
         typer.echo(f"Error: {wrong.format_message()}", err=True)
+    if getattr(wrong, "option_name", "") == "--client-secret":
+        typer.echo("The secret is typed when asked for, or sent on stdin: --stdin.", err=True)
 
 
 def _refuse_in_json(status: int, why: BaseException | None) -> None:

@@ -98,6 +98,11 @@ def _said(app: App, outcome: RevocationOutcome, tells: str) -> str:
             return f"ended here; {app.display_name} did not answer, or the app has another client now; {tells}"
         case "refused":
             return f"ended here; {app.display_name} refused; look there at the app's client and secret; {tells}"
+        case "shared":
+            return (
+                f"ended here; {app.display_name} is not told, because that may also end your other connection there; "
+                "tokens of this one may live there until they expire"
+            )
     return OUTCOME_TEXTS[outcome]
 
 

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from oauthbroker.cli.output.options import AsJson
+from oauthbroker.cli.output.tables import shown
 from oauthbroker.cli.turn_call import (
     Account,
     AppArgument,
@@ -140,8 +141,8 @@ def _become(words: list[str], env: dict[str, str]) -> NoReturn:
     try:
         os.execvpe(words[0], words, env)  # noqa: S606  (no shell on purpose)
     except (FileNotFoundError, NotADirectoryError):
-        status, problem = NOT_FOUND, "there is no such command"
+        status, problem = NOT_FOUND, f"there is no such command: {shown(words[0])}"
     except (OSError, ValueError):
-        status, problem = NOT_RUN, "the command cannot be run"
+        status, problem = NOT_RUN, f"the command cannot be run: {shown(words[0])}"
     typer.echo(f"oauthbroker run: {problem}.", err=True)
     raise typer.Exit(status)

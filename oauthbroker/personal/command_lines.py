@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
+from oauthbroker.config import ConfigInvalidError
+
 NO_ACCOUNT: Final = "--account is a name of up to 128 printable characters."
+_READS_CONFIG: Final = re.compile(r"`(oauthbroker (?:check|secrets set)(?: (?!--config)[^` ]+)*)`")
 
 
 def named(app: str, account: str = "") -> str:
@@ -26,3 +32,11 @@ def one_account(verb: str, ref: str) -> str:
 def logout_of(app: str, account: str, *, alone: bool) -> str:
     """Return the command that ends this connection and no other one. `alone`: the app has no other one."""
     return command_for("logout", app, account) if account or alone else f"oauthbroker logout {app} --account ''"
+
+
+def with_config(refused: ConfigInvalidError, config: Path) -> ConfigInvalidError:
+    """Return a refusal whose commands name this configuration; those that name one already stay."""
+    option = f" --config {shlex.quote(str(config))}"
+    return ConfigInvalidError(
+        replace(it, hint=_READS_CONFIG.sub(lambda found: f"`{found[1]}{option}`", it.hint)) for it in refused.problems
+    )

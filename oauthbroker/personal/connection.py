@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
+from oauthbroker.core.spelling import nearest
 from oauthbroker.injection.errors import AuthorizationRequiredError
 from oauthbroker.model.apps import App
 from oauthbroker.model.local_turn import local_turn
@@ -19,6 +20,8 @@ from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.personal.command_lines import command_for, named
 from oauthbroker.personal.local_broker import open_local
 from oauthbroker.personal.places import Places
+from oauthbroker.providers import presets
+from oauthbroker.providers.credentials import credential_presets
 from oauthbroker.tokens.context import OAuthContext
 from oauthbroker.tokens.manager import OAuthManager
 
@@ -108,7 +111,7 @@ async def opened(connection: LocalConnection) -> AsyncIterator[_Opened]:
     if connection.app not in places.names():
         name, mark, account = connection.app.partition("@")
         text = f"{connection.app} is an account of {name}. Write oauthbroker.local({name!r}, account={account!r})."
-        raise LocalRefusedError(Code.OAUTH_APP_NOT_FOUND, text if mark else _advice(connection, "There is no app"))
+        raise LocalRefusedError(Code.OAUTH_APP_NOT_FOUND, text if mark else _no_app(connection, places))
     async with open_local(places, only={connection.app}) as running:
         oauth, parts = running.broker.oauth(local_turn(connection.app, connection.account)), running.parts
         if connection.app not in parts.apps:
@@ -129,7 +132,13 @@ async def ready(
     if found.app.credential is not None:
         text = f"The key of {connection.app} is never handed out. Use oauthbroker.local({connection.app!r}).client()."
         raise LocalRefusedError(Code.REQUEST_INVALID, text)
-    return ready_of(connection, await found.oauth.get_access_token(connection.ref, scopes, min_ttl_seconds))
+    result = await found.oauth.get_access_token(connection.ref, scopes, min_ttl_seconds)
+    if isinstance(result, Failed) and result.code is Code.SCOPE_NOT_ALLOWED:
+        unknown, known = (
+            " ".join(sorted(each)) for each in (set(scopes or ()) - set(found.app.scopes), found.app.scopes)
+        )
+        raise LocalRefusedError(result.code, f"{connection.app} does not have the scope {unknown}. It has: {known}.")
+    return ready_of(connection, result)
 
 
 def ready_of(connection: LocalConnection, result: TokenResult) -> Ready:
@@ -158,6 +167,18 @@ def _raise(connection: LocalConnection, result: AuthorizationRequired | Failed |
         raise LocalRefusedError(Code.GRANT_NOT_FOUND, _advice(connection, "A login is missing"))
     if isinstance(result, Failed):
         raise LocalRefusedError(result.code, result.message)
+
+
+def _no_app(connection: LocalConnection, places: Places) -> str:
+    """Return what to do without an app of this name: the nearest one that is here, or can be made."""
+    known = {*presets(), *credential_presets()}
+    if connection.app in known:
+        return _advice(connection, "There is no app")
+    meant = nearest(connection.app, {*known, *places.names()})
+    more = f"Did you mean {meant}?" if meant else "Your apps: oauthbroker status. Presets: oauthbroker providers list"
+    if meant and meant not in places.names():
+        more = f"{more} Run: {command_for('login', meant, connection.account)}"
+    return f"There is no app for {named(connection.app, connection.account)}. {more}"
 
 
 def _advice(connection: LocalConnection, what: str) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any
 
-from oauthbroker.config import load
+from oauthbroker.config import ConfigInvalidError, load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
 from oauthbroker.grants.grants import Vault
 from oauthbroker.model.apps import App
 from oauthbroker.model.settings import Settings
 from oauthbroker.personal.app_changes import AppChange
+from oauthbroker.personal.command_lines import with_config
 from oauthbroker.personal.key_place import locked
 from oauthbroker.personal.places import Places
 from oauthbroker.wiring import init_store, open_vault, with_keys
@@ -48,8 +49,21 @@ async def open_local(
     env = environment_without_keys()
     with nullcontext((places.config, env)) if change is None else change.tried(places, env) as (config, values):
         opened = open_running(config, env=values, clock=SystemClock(), log=QuietLog(), background=background, only=only)
-        async with opened as running:
-            yield running
+        with _naming(places):
+            async with opened as running:
+                yield running
+
+
+@contextmanager
+def _naming(places: Places) -> Iterator[None]:
+    """Name the person's configuration in the commands of a refusal: without it they would read another one."""
+    try:
+        yield
+    except ConfigInvalidError as error:
+        refused = with_config(error, places.config)
+    else:
+        return
+    raise refused
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from oauthbroker.cli.output.completion_words import preset_names
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import AsJson, Yes
 from oauthbroker.cli.output.tables import shown
+from oauthbroker.config import ConfigInvalidError
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
@@ -21,7 +22,7 @@ from oauthbroker.model.accounts import is_account
 from oauthbroker.personal import app_files
 from oauthbroker.personal.app_changes import AppChange
 from oauthbroker.personal.app_files import MCP, Answers
-from oauthbroker.personal.command_lines import NO_ACCOUNT
+from oauthbroker.personal.command_lines import NO_ACCOUNT, with_config
 from oauthbroker.personal.key_place import use_keychain
 from oauthbroker.personal.local_broker import open_local_vault
 from oauthbroker.personal.places import PORT, Places
@@ -158,6 +159,8 @@ def _mcp_app(places: Places, url: str, given: Given) -> tuple[str, AppChange | N
     app_files.write_broker(places, host=app_files.host_for(MCP), port=given.port)  # it says which networks may be asked
     try:
         facts = asyncio.run(look_at_mcp_server(url, (), places.config))
+    except ConfigInvalidError as error:
+        raise with_config(error, places.config) from None
     except BrokerError as error:
         refused = error
     else:

@@ -21,6 +21,7 @@ from oauthbroker import BrokerError
 from oauthbroker.cli.login import consent
 from oauthbroker.core.errors import Code
 from oauthbroker.core.refused import Refused
+from oauthbroker.core.secret import Secret
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.personal import app_files
 from oauthbroker.personal.local_broker import open_local
@@ -46,7 +47,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], list[str] | None, str, str]] = {
     "no terminal for a key": (("login", "datadog"), None, "", "a line each: API key, Application key"),
     "an empty client id": (("login", "github"), [""], "", "The client ID is empty. GitHub shows it"),
     "an empty secret where one is needed": (("login", "google"), ["id", ""], "", "Google takes no client without one"),
-    "a secret as an argument, which other users would see": (("login", "github", "--client-secret", VALUE), None, "", "No such option: --client-secret"),
+    "a secret as an argument, which other users would see": (("login", "github", "--client-secret", VALUE), None, "", "The secret is typed when asked for, or sent on stdin: --stdin."),
     "a parameter that does not exist": (("login", "github", "--param", "hos=x"), None, "", "The nearest is host."),
     "a parameter without a value": (("login", "github", "--param", "host"), None, "", "Write --param name=value."),
     "a value that the preset refuses": (
@@ -59,6 +60,10 @@ MISTAKES: dict[str, tuple[tuple[str, ...], list[str] | None, str, str]] = {
     "an account without a name": (("login", "github", "--account", "\x07"), None, "", "--account is a name"),
     "a token of an account without a name": (("token", "github", "--account", "\x07"), None, "", "--account is a name"),
     "a logout without an app": (("logout", "githb"), None, "", "There is no app githb here. Your apps: oauthbroker status"),
+    "an address without https": (("login", "mcp.example.com/mcp"), None, "", "Run: oauthbroker login https://mcp.example.com/mcp"),
+    "a token of a misspelt app": (("token", "githb"), None, "", "There is no app for githb. Did you mean github? Run: oauthbroker login github"),
+    "a program for a misspelt app": (("run", "githb", "--", "true"), None, "", "Did you mean github?"),
+    "a token of an app of which nothing is known": (("token", "qqqqqq"), None, "", "Your apps: oauthbroker status"),
     "an address of no MCP server": (("login", "http://127.0.0.1:9/mcp"), None, "", "http://127.0.0.1:9/mcp is no MCP server that can be used: "),
     "Ctrl-C at a question": (("login", "github"), [], "", "Stopped."),
 }  # fmt: skip
@@ -147,6 +152,23 @@ def test_a_program_that_names_an_account_as_the_api_does_is_told_how(person: Per
     person.places.app_file("github").write_text("{}")
     with pytest.raises(BrokerError, match=r"Write oauthbroker.local\('github', account='work'\)"):
         oauthbroker.local("github@work").token()
+
+
+def test_a_refusal_names_the_persons_configuration_in_the_command_that_mends_it(person: Person) -> None:
+    answers = app_files.Answers(provider="github", client_id="x", secret=Secret("never-kept-in-the-store"))
+    app_files.write_broker(person.places, port=person.port)
+    app_files.write_app(person.places, "github", answers.resource("github"))
+    named = f"secrets set github client_secret --config {person.places.config}`"
+    for command in ("login", "token"):
+        done = person.type(command, "github")
+        assert (2, True) == (done.code, named in done.err), done
+
+
+@pytest.mark.parametrize("words", [("grants", "list"), ("audit", "tail"), ("secrets", "list")])
+def test_a_command_that_finds_no_configuration_names_the_persons_own(person: Person, words: tuple[str, ...]) -> None:
+    person.places.app_file("github").write_text("{}")
+    done = person.type(*words)
+    assert (2, True) == (done.code, f"--config {person.places.config}" in done.err), done
 
 
 def writable(path: Path) -> None:
