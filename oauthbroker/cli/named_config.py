@@ -1,4 +1,4 @@
-"""Name the configuration in the commands of a refusal, so that what is typed next reads the same one."""
+"""Name the configuration in the commands of a refusal, so that the next command reads the same one."""
 
 from __future__ import annotations
 

@@ -132,13 +132,7 @@ async def ready(
     if found.app.credential is not None:
         text = f"The key of {connection.app} is never handed out. Use oauthbroker.local({connection.app!r}).client()."
         raise LocalRefusedError(Code.REQUEST_INVALID, text)
-    result = await found.oauth.get_access_token(connection.ref, scopes, min_ttl_seconds)
-    if isinstance(result, Failed) and result.code is Code.SCOPE_NOT_ALLOWED:
-        unknown, known = (
-            " ".join(sorted(each)) for each in (set(scopes or ()) - set(found.app.scopes), found.app.scopes)
-        )
-        raise LocalRefusedError(result.code, f"{connection.app} does not have the scope {unknown}. It has: {known}.")
-    return ready_of(connection, result)
+    return ready_of(connection, await found.oauth.get_access_token(connection.ref, scopes, min_ttl_seconds))
 
 
 def ready_of(connection: LocalConnection, result: TokenResult) -> Ready:
