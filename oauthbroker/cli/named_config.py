@@ -29,6 +29,8 @@ def naming_config(refused: ConfigInvalidError, arguments: Sequence[str]) -> Conf
 
 def _config_in(arguments: Sequence[str]) -> str:
     for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word == "--":  # what follows is another program's
+            break
         if word in OPTIONS:
             return after
         if word.startswith("--config="):

@@ -88,7 +88,7 @@ def own_refusals(*, as_json: bool) -> Iterator[None]:
         in_json(error)
     if error.code is Code.GRANT_NOT_FOUND:
         raise typer.Exit(ASK_A_PERSON)
-    raise typer.Exit(UNAVAILABLE if error.retryable and not error.lasting else REFUSED)
+    raise typer.Exit(UNAVAILABLE if error.is_temporary else REFUSED)
 
 
 def _own_token(

@@ -159,6 +159,11 @@ class BrokerError(Exception):
         return self.code.retryable
 
     @property
+    def is_temporary(self) -> bool:
+        """Tell whether a later start or try may go well without a person."""
+        return self.retryable and not self.lasting
+
+    @property
     def status(self) -> int:
         """The HTTP status that fits the code."""
         return self.code.status

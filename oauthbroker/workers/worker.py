@@ -124,4 +124,4 @@ async def _reload_for_ever(broker: Broker, again: asyncio.Event) -> None:
         try:
             await broker.reload()
         except BrokerError as error:
-            pause = RELOAD_SECONDS if error.retryable else None
+            pause = RELOAD_SECONDS if error.is_temporary else None

@@ -74,10 +74,11 @@ def unknown(provider: str, places: Places) -> Refused:
     """Return the refusal of a word that names no provider, with the nearest one that does."""
     if (said := one_account("login", provider)) and provider.partition("@")[0] in {*presets(), *places.names()}:
         return Refused(said)
-    if "." in provider.partition("/")[0]:
-        return Refused(f"An address begins with https://. Run: oauthbroker login https://{provider}")
     meant = nearest(provider, {*presets(), *credential_presets(), *places.names()})
     hint = f"Did you mean {meant}? Run: oauthbroker login {meant}" if meant else "Presets: oauthbroker providers list"
+    if "." in provider.partition("/")[0]:
+        address = f"The address of an MCP server begins with https://. Run: oauthbroker login https://{provider}"
+        hint = f"{hint}. {address}" if meant else address
     return Refused(f"No provider is called {provider}. {hint}")
 
 

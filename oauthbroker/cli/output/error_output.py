@@ -64,11 +64,7 @@ def tell(refusal: BrokerError | Refused) -> int:
 
 def start_status(refusal: BrokerError | Refused) -> int:
     """Return the exit status of a server that cannot start: whether a later start may go well."""
-    is_temporary = (
-        refusal.retryable and not refusal.lasting
-        if isinstance(refusal, BrokerError)
-        else isinstance(refusal, RefusedForNow)
-    )
+    is_temporary = refusal.is_temporary if isinstance(refusal, BrokerError) else isinstance(refusal, RefusedForNow)
     return TEMPORARY if is_temporary else REFUSED
 
 

@@ -19,6 +19,8 @@ import pytest
 import oauthbroker
 from oauthbroker import BrokerError
 from oauthbroker.cli.login import consent
+from oauthbroker.cli.named_config import naming_config
+from oauthbroker.config import ConfigInvalidError, ConfigProblem
 from oauthbroker.core.errors import Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
@@ -60,6 +62,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], list[str] | None, str, str]] = {
     "an account without a name": (("login", "github", "--account", "\x07"), None, "", "--account is a name"),
     "a token of an account without a name": (("token", "github", "--account", "\x07"), None, "", "--account is a name"),
     "a logout without an app": (("logout", "githb"), None, "", "There is no app githb here. Your apps: oauthbroker status"),
+    "a provider by its address": (("login", "github.com"), None, "", "Did you mean github? Run: oauthbroker login github. The address"),
     "an address without https": (("login", "mcp.example.com/mcp"), None, "", "Run: oauthbroker login https://mcp.example.com/mcp"),
     "a token of a misspelt app": (("token", "githb"), None, "", "There is no app for githb. Did you mean github? Run: oauthbroker login github"),
     "a program for a misspelt app": (("run", "githb", "--", "true"), None, "", "Did you mean github?"),
@@ -169,6 +172,17 @@ def test_a_command_that_finds_no_configuration_names_the_persons_own(person: Per
     person.places.app_file("github").write_text("{}")
     done = person.type(*words)
     assert (2, True) == (done.code, f"--config {person.places.config}" in done.err), done
+
+
+def test_the_configuration_of_another_program_is_not_named(person: Person) -> None:
+    assert not person.places.names()
+    refused = ConfigInvalidError(
+        [ConfigProblem(file="a.yaml", line=1, column=1, path="spec", what="Wrong", hint="run `oauthbroker check`")]
+    )
+    [found] = naming_config(refused, ["run", "github", "--config", "own", "--", "cmd", "--config", "its"]).problems
+    assert found.hint == "run `oauthbroker check --config own`"
+    [found] = naming_config(refused, ["run", "github", "--", "cmd", "--config", "its"]).problems
+    assert "its" not in found.hint
 
 
 def writable(path: Path) -> None:

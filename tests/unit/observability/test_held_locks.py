@@ -19,16 +19,6 @@ LOCKED = BrokerError(Code.STORE_LOCKED)
 
 
 @pytest.fixture
-def clock() -> TestClock:
-    return TestClock()
-
-
-@pytest.fixture
-def stream() -> io.StringIO:
-    return io.StringIO()
-
-
-@pytest.fixture
 def held(clock: TestClock, stream: io.StringIO) -> HeldLocks:
     return HeldLocks(clock, json_log(stream, clock))
 

@@ -16,16 +16,6 @@ AWAY = BrokerError(Code.STORE_UNAVAILABLE, note="database: away")
 
 
 @pytest.fixture
-def clock() -> TestClock:
-    return TestClock()
-
-
-@pytest.fixture
-def stream() -> io.StringIO:
-    return io.StringIO()
-
-
-@pytest.fixture
 def outage(clock: TestClock, stream: io.StringIO) -> StoreOutage:
     return StoreOutage(clock, json_log(stream, clock))
 

@@ -15,13 +15,13 @@ from oauthbroker.workers import worker
 class Scripted:
     """A broker whose reloads come to these codes, one after the other, and then work."""
 
-    def __init__(self, *codes: Code) -> None:
-        self.codes, self.reloads, self.worked = list(codes), 0, asyncio.Event()
+    def __init__(self, *codes: Code, lasting: bool = False) -> None:
+        self.codes, self.lasting, self.reloads, self.worked = list(codes), lasting, 0, asyncio.Event()
 
     async def reload(self) -> frozenset[str]:
         self.reloads += 1
         if self.codes:
-            raise BrokerError(self.codes.pop(0))
+            raise BrokerError(self.codes.pop(0), lasting=self.lasting)
         self.worked.set()
         return frozenset()
 
@@ -43,8 +43,11 @@ async def test_a_reload_that_finds_the_store_away_is_tried_until_it_works() -> N
     assert 4 == broker.reloads
 
 
-async def test_a_configuration_that_is_refused_is_read_again_at_the_next_signal_only() -> None:
-    broker: Any = Scripted(Code.CONFIG_INVALID)
+@pytest.mark.parametrize(("code", "lasting"), [(Code.CONFIG_INVALID, False), (Code.STORE_UNAVAILABLE, True)])
+async def test_a_fault_that_time_does_not_mend_is_tried_again_at_the_next_signal_only(
+    code: Code, lasting: bool
+) -> None:
+    broker: Any = Scripted(code, lasting=lasting)
     again = asyncio.Event()
     async with worker._reloading(cast("Broker", broker), again):
         again.set()
