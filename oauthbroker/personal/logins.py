@@ -77,6 +77,7 @@ class LocalLogin:
         if self.app.credential is not None:
             works = (there := await self.there()) is not None and there.health != "again"
             return await self._ask_for_key(replace=replace) if replace or not works else None
+        await self.running.parts.mcp_clients.recheck(self.app.name, until=self.running.parts.clock.now())
         oauth = self.running.broker.oauth(local_turn(self.app.name, self.account))
         result: TokenResult | None
         if replace:

@@ -76,8 +76,8 @@ def with_late(grant: Grant, late: Retired, app: App, begun: Grant | None) -> Gra
 
 
 def left_to(there: Grant, ended: Grant) -> tuple[Grant, bool]:
-    """Return a living grant with the tokens of one that has ended, to be revoked when it ends, too. The other value says
-    whether a token had no room."""
+    """Return a living grant with the tokens of one that has ended, to be revoked when it ends, too. Also return whether
+    a token had no room."""
     tokens = ended.ended
     if tokens is None:
         return there, False

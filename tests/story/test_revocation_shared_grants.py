@@ -16,8 +16,8 @@ from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import Ready
-from oauthbroker.repository.repository import Repository
 from oauthbroker.records import Grant
+from oauthbroker.repository.repository import Repository
 from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING
 from oauthbroker.revocation.shared_grants import SharedGrants
 from oauthbroker.store.file.file_store import FileStore

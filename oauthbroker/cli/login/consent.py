@@ -207,7 +207,11 @@ def _check(login: LocalLogin, outcome: SessionOutcome, there: GrantView | None) 
     if outcome.code is not None:
         said = BrokerError(outcome.code).message()
         raise Refused(f"{title}: {outcome.code.value}: {said} {again}\n  {see(outcome.code)}")
-    raise Refused(f"The link has ended, because no consent came from {title} in time. {again}")
+    unknown = ""
+    if login.app.mcp is not None and not login.app.mcp.has_client:
+        anew = f"oauthbroker logout {login.app.name} --forget, then oauthbroker login {login.app.mcp.url}"
+        unknown = f"\n  If its page says that it does not know this app, run {anew}"
+    raise Refused(f"The link has ended, because no consent came from {title} in time. {again}{unknown}")
 
 
 def _sentence(login: LocalLogin, view: GrantView) -> str:
