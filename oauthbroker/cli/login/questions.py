@@ -39,9 +39,14 @@ class Given:
     port: int = 0
 
     @property
+    def is_for_client(self) -> bool:
+        """Return whether it says something that an OAuth client alone has."""
+        return bool(self.client_id or self.device is not None or self.scopes is not None)
+
+    @property
     def changes(self) -> bool:
         """Return whether it says anything of an app itself."""
-        return bool(self.client_id or self.secrets or self.params or self.device is not None or self.scopes is not None)
+        return bool(self.is_for_client or self.secrets or self.params)
 
 
 def is_asking() -> bool:
