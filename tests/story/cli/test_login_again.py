@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import yaml
 
@@ -82,3 +84,23 @@ def test_an_app_that_a_person_wrote_is_not_written_anew(person: Person) -> None:
     said = "github is an OAuth app here. To use a key instead, run: oauthbroker logout github --forget"
     assert (2, said) == (done.code, done.err.strip())
     assert app == yaml.safe_load(path.read_text("utf-8"))
+
+
+def test_before_the_first_login_each_command_says_how_to_begin(person: Person) -> None:
+    person.places.broker_file.unlink()
+    for command in ("status", "doctor", "serve", "config show"):
+        done = person.type(*command.split())
+        assert "oauthbroker login PROVIDER" in done.out + done.err, (command, done)
+        assert "This check broke" not in done.out
+    [finding] = json.loads(person.type("doctor", "--json").out)["checks"]
+    assert "`oauthbroker login PROVIDER`, such as github" in finding["hint"]
+
+
+def test_the_commands_that_doctor_names_read_the_configuration_that_it_read(person: Person) -> None:
+    folder = person.data / "many"
+    folder.mkdir()
+    for number in range(30):
+        (folder / f"app-{number}.yaml").write_text("kind: OAuthApp\n", "utf-8")
+    done = person.type("doctor", "--config", str(folder))
+    assert f"`oauthbroker check {folder}` has all." in done.out
+    assert "No such option" not in person.type("check", str(folder)).err
