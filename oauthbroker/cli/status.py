@@ -23,9 +23,7 @@ from oauthbroker.web.html.readable_times import relative_time
 from oauthbroker.web.words import CONNECTIONS
 
 app = typer.Typer(add_completion=False)
-NONE = (
-    "Nothing is connected yet. Run: oauthbroker login PROVIDER, such as github (all: `oauthbroker providers list`)"
-)
+NONE = "Nothing is connected yet. Run: oauthbroker login PROVIDER, such as github (all: `oauthbroker providers list`)"
 
 
 @app.command("status")
