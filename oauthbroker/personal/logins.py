@@ -149,5 +149,5 @@ def _state(view: GrantView) -> State:
 
 
 def known_as(view: GrantView) -> str:
-    """Return the account as a person knows it."""
-    return view.label or view.account_name or view.identity or view.account or "connected"
+    """Return the account as a person knows it; empty where the provider names none."""
+    return view.label or view.account_name or view.identity or ""

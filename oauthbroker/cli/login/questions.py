@@ -149,7 +149,8 @@ def client(preset: Preset, given: Given, *, is_device: bool) -> tuple[str, Secre
     wanted = "deviceCode" if is_device else "authorizationCode"
     if not is_asking():
         missing = [] if given.client_id else ["--client-id ID"]
-        missing += [] if given.secrets is not None or wanted in without else ["the secret on stdin: --stdin"]
+        if given.secrets is None and wanted not in without:
+            missing.append("the secret on stdin: --stdin" + (", or --device" if "deviceCode" in without else ""))
         if missing:
             raise Refused(f"Nothing can be asked without a terminal. Missing: {', and '.join(missing)}.")
     client_id = given.client_id or (ask("  Client ID") if is_asking() else "")

@@ -39,3 +39,17 @@ async def test_a_login_at_a_server_that_has_lost_its_client_registers_another_on
         assert (0, 2) == (again.code, idp.count("register")), again
         assert page is not None
         assert isinstance(await asyncio.to_thread(oauthbroker.local("mcp").token), oauthbroker.Secret)
+
+
+async def test_a_server_that_refuses_its_own_client_is_named_with_the_commands_for_another_one(
+    person: Person, idp: IdentityProvider
+) -> None:
+    idp.takes_clients = True
+    async with mcp_site(idp) as site:
+        idp.script.token.refuse("invalid_client", 401)
+        done, _ = await person.log_in(idp, site.url)
+        assert (2, True) == (done.code, "mcp does not accept the client that it has registered" in done.err), done
+        assert f"run oauthbroker logout mcp --forget, then oauthbroker login {site.url}" in done.err
+        assert 0 == (await asyncio.to_thread(person.type, "logout", "mcp", "--forget")).code
+        again, _ = await person.log_in(idp, site.url)
+    assert (0, 2) == (again.code, idp.count("register")), again
