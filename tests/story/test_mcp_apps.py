@@ -536,7 +536,7 @@ async def test_a_link_that_led_to_an_error_page_of_the_server_is_not_given_again
         first = await harness.ask_link()
         test_clock.advance(5)
         assert first.authorization_url == (await harness.ask_link()).authorization_url
-        assert (1, []) == (len(site.paths), probes(site)), "nobody has followed it"
+        assert (1, []) == (len(site.paths), probes(site)), "no browser has followed it"
         await leave(harness.browser(), first.authorization_url)
         assert first.authorization_url == (await harness.ask_link()).authorization_url
         await harness.ask_link()

@@ -18,7 +18,7 @@ from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import Ready
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Repository
-from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING
+from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING, Revoke
 from oauthbroker.revocation.shared_grants import SharedGrants
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.format.port import Entry
@@ -90,6 +90,25 @@ async def test_a_grant_that_ends_while_tokens_are_left_to_it_keeps_none(start, i
     assert "later" == await process.broker.grants.revoke("mail", ALICE)
     await process.parts.bulk_revocation.run_pass()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
+
+
+async def test_tokens_that_a_crash_left_in_both_records_are_told_once(start, identity_provider, monkeypatch):
+    process = start(apps_of_one_client(identity_provider))
+    for app in ("mail", "twin"):
+        await connected(process, identity_provider, app)
+
+    async def crashes(*_: Any) -> bool:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Revoke, "_change", crashes)
+        with pytest.raises(BrokerError):
+            await process.broker.grants.revoke("mail", ALICE)
+    assert "pending" == (await grant_of(process)).revocation
+    await process.parts.bulk_revocation.run_pass()
+    assert ("shared", 0) == ((await grant_of(process)).revocation, secret_count(await grant_of(process)))
+    assert "done" == await process.broker.grants.revoke("twin", ALICE)
+    assert 4 == identity_provider.count("revoke"), "two tokens of each"
 
 
 async def test_both_at_once_end_at_the_provider_too(start, identity_provider):

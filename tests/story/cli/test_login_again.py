@@ -11,7 +11,7 @@ from oauthbroker.cli.login import commands
 from oauthbroker.personal import logins
 from tests.story.cli.login_kit import Person
 
-TWO_LINES = "one\ntwo"  # GitHub's key has one field: refused before anybody is asked
+TWO_LINES = "one\ntwo"  # GitHub's key has one field: refused before the key is checked
 
 
 @pytest.fixture(autouse=True)
