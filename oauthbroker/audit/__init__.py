@@ -153,7 +153,8 @@ class GrantEnded(AuditEntry):
 
 class GrantRevoked(AuditEntry):
     """The provider's part of a grant's end: `provider` is done, failed (to be retried), refused (for too long), none
-    (it has no revocation) or shared (revoking would end another grant too). The tokens are erased, unless it failed."""
+    (it has no revocation) or shared (told when another grant ends, which would end too). The tokens are erased, unless
+    it failed."""
 
     app: str
     grant: str

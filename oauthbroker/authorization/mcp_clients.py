@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from oauthbroker.authorization.client_registrations import ClientRegistrations
@@ -100,17 +100,21 @@ class McpClients:
                 await self.repository.clients.remove(app.name)
                 self.log.warning("a registered client is unknown to its server, and is given up", app=app.name)
 
-    async def recheck(self, name: str) -> None:
-        """Ask the server again before the next link of an app: the last one expired unused, perhaps at an error page
-        for a client that the server has forgotten. Raises nothing."""
+    async def recheck(self, name: str, *, until: datetime | None = None) -> bool:
+        """Ask the server again before the next link of an app: the last one led nowhere, perhaps to an error page for a
+        client that the server has forgotten. Return whether it will be: not if it was asked after `until`, by default
+        ten minutes ago. Raises nothing."""
         app = self.config.apps.get(name)
         if app is None or app.mcp is None:
-            return
-        with suppress(BrokerError):  # another link that expires asks for another look
+            return False
+        until = until or self.clock.now() - timedelta(seconds=UNKNOWN_SECONDS)
+        with suppress(BrokerError):  # another link that leads nowhere asks for another look
             async with self.repository.registration(name, wait=0):
                 found = await self.repository.clients.get(name)
-                if found is not None and self.clock.now() - found.looked_at >= timedelta(seconds=UNKNOWN_SECONDS):
+                if found is not None and found.looked_at <= until and not self._is_old(found):
                     await self.repository.clients.replace(replace(found, looked_at=found.looked_at - GOOD))
+                    return True
+        return False
 
     async def forget(self, name: str) -> bool:
         """Forget the issuer and client of an app. Return whether there were any."""

@@ -10,7 +10,7 @@ from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App, OwnerConfirmation
 from oauthbroker.model.connect_params import ConnectParam
-from oauthbroker.model.local_turn import is_own
+from oauthbroker.model.local_turn import Asker, asker_of
 from oauthbroker.model.static_credential import CredentialField
 from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.records.open_facts import Candidate
@@ -42,9 +42,8 @@ class Invitation:
     scopes_for_user: tuple[str, ...] = ()
 
     @property
-    def is_own(self) -> bool:
-        """Tell whether a person connects an account for their own programs, without an agent."""
-        return is_own(self.app, self.agent_name, self.subject)
+    def asker(self) -> Asker:
+        return asker_of(self.app, self.agent_name, self.subject)
 
     def typed(self, said: Mapping[str, str]) -> Mapping[str, str] | None:
         """Return the values of the parameters that a person typed. None if one of them is none."""
@@ -55,18 +54,18 @@ class Invitation:
 
 class AlreadyConnected(BrokerError):
     """`stateUsed` for the browser whose request succeeded: its page says that the app is connected. `app_name` and
-    `is_own` are for that page."""
+    `asker` are for that page."""
 
-    def __init__(self, app_name: str, *, is_own: bool) -> None:
+    def __init__(self, app_name: str, asker: Asker) -> None:
         super().__init__(Code.STATE_USED, note="already connected")
-        self.app_name, self.is_own = app_name, is_own
+        self.app_name, self.asker = app_name, asker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationEnd:
     """How an authorization ended: connected, or the error code. `scopes` and `account` are the grant's, as far as this
     browser may see them. Its user has to choose one of the `candidates`, or has `chosen` the one with this label.
-    `user` is the subject that this browser has proven to be. `is_own` as an invitation has it."""
+    `user` is the subject that this browser has proven to be. `asker` as an invitation has it."""
 
     app: App
     code: Code | None = None
@@ -78,7 +77,7 @@ class AuthorizationEnd:
     candidates: tuple[Candidate, ...] = ()
     locator: str = ""
     user: str = ""
-    is_own: bool = False
+    asker: Asker = "agent"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import App, OwnerConfirmation
 from oauthbroker.model.broker_login import LOGIN_NAME, BrokerLogin
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.model.local_turn import is_own
+from oauthbroker.model.local_turn import Asker, asker_of
 from oauthbroker.model.turn_titles import agent_title, subject_title
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, parse_callback
@@ -137,7 +137,7 @@ class PagesService:
         if session.status == "completed":
             app = self.apps.get(session.app)
             name = app.display_name if app is not None else session.provider
-            return AlreadyConnected(name, is_own=app is not None and _is_own(app, session))
+            return AlreadyConnected(name, _asker(app, session) if app is not None else "agent")
         is_late = session.claim is None and session.is_past(self.clock.now())
         if session.status == "expired" or (session.open and is_late):
             return BrokerError(Code.STATE_EXPIRED)
@@ -276,11 +276,11 @@ class PagesService:
 
 def _ending(app: App, session: AuthSession) -> AuthorizationEnd:
     code = None if session.status == "completed" else session.failure or Code.STATE_EXPIRED
-    return AuthorizationEnd(app=app, code=code, locale=session.resume.locale, is_own=_is_own(app, session))
+    return AuthorizationEnd(app=app, code=code, locale=session.resume.locale, asker=_asker(app, session))
 
 
-def _is_own(app: App, session: AuthSession) -> bool:
-    return is_own(app, session.resume.agent_name, session.subject)
+def _asker(app: App, session: AuthSession) -> Asker:
+    return asker_of(app, session.resume.agent_name, session.subject)
 
 
 def _runtime_page(app: App) -> str:

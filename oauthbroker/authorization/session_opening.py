@@ -82,6 +82,10 @@ class Opening:
         elif not app.is_at_a_connection and not has_page:
             raise BrokerError(Code.ACCOUNT_REQUIRED, note="in this flow the turn has to name connectParams")
         found = await self._reusable(app, wish, await self.repository.waiting(app.name, wish.key.subject))
+        # a browser that was sent away and has not come back may be at an error page
+        if found is not None and found.presses and await self.mcp_clients.recheck(app.name, until=found.created_at):
+            app = (await self.mcp_clients.complete(app, new_session=True)).at(wish.params)
+            found = await self._reusable(app, wish, await self.repository.waiting(app.name, wish.key.subject))
         if found is not None:
             return found
         if app.flow == "deviceCode":

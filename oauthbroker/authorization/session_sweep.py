@@ -30,7 +30,7 @@ class Sweep:
     limits: Limits
     expired_events: bool = False
     watch: Callable[[AuthSession], None] | None = None
-    unused: Callable[[str], Awaitable[None]] | None = None
+    unused: Callable[[str], Awaitable[object]] | None = None
 
     async def once(self) -> int:
         """End and delete sessions; return how many. A session that another process is changing waits for the next pass.

@@ -74,14 +74,14 @@ async def _end(places: Places, name: str, account: str | None, *, keeps: bool) -
     async with open_local(places, only={name}) as running:
         app = app_of(running, places, name)
         found = [each.view async for each in connections(running, name)]
-        for view in found:
-            if account is not None and view.account != account:
-                continue
-            outcome = await end(running, GrantKey(name, SUBJECT, view.account))
-            serve, again = serve_process(places), logout_of(name, view.account, alone=len(found) == 1)
+        chosen = [view.account for view in found if account in {None, view.account}]
+        ended = await end(running, [GrantKey(name, SUBJECT, each) for each in chosen])
+        serve = serve_process(places)
+        for key, outcome in ended.items():
+            again = logout_of(name, key.account, alone=len(found) == 1)
             tells = f"{serve}, tells it as soon as it can" if serve else f"tell it later: {again}"
             text = _said(app, outcome, tells if keeps else "end it there, in the settings of your account")
-            lines.append(f"{named(name, view.account)}: {text}")
+            lines.append(f"{named(name, key.account)}: {text}")
             left = left or outcome in {"later", "refused"}
     if not lines:
         lines.append(f"{named(name, account or '')}: nothing is connected")
@@ -100,8 +100,8 @@ def _said(app: App, outcome: RevocationOutcome, tells: str) -> str:
             return f"ended here; {app.display_name} refused; look there at the app's client and secret; {tells}"
         case "shared":
             return (
-                f"ended here; {app.display_name} is not told, because that may also end your other connection there; "
-                "tokens of this one may live there until they expire"
+                f"ended here; {app.display_name} is told when your other connection there ends, because telling it now "
+                "may end that one, too"
             )
     return OUTCOME_TEXTS[outcome]
 

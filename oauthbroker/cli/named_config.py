@@ -11,24 +11,28 @@ from oauthbroker.config import ConfigInvalidError
 from oauthbroker.personal.command_lines import with_config
 from oauthbroker.personal.places import Places
 
+BEGIN = "To connect an account of yours: `oauthbroker login PROVIDER`, such as github"
 OPTIONS = ("--config", "-c")
 
 
 def naming_config(refused: ConfigInvalidError, arguments: Sequence[str]) -> ConfigInvalidError:
-    """Return the refusal with commands that have the `--config` of this command line, or name the person's own bundle
-    where there is no `config` here."""
+    """Return the refusal with commands that have the `--config` of this command line. Where there is no `config` here,
+    it names the person's own bundle, or says how to begin."""
     if config := _config_in(arguments):
         return with_config(refused, Path(config))
     own = Places.of_user()
-    if CONFIG.exists() or not own.names():
+    if CONFIG.exists():
         return refused
     hint = f"pass --config {own.config} for your own connections, or the folder with the YAML files"
+    if not own.names():
+        hint = f"{BEGIN}. For a server, pass --config with its folder; `oauthbroker init` makes one"
     found = [replace(it, hint=hint) if it.file == str(CONFIG) else it for it in refused.problems]
-    return with_config(ConfigInvalidError(found), own.config)
+    named = ConfigInvalidError(found)
+    return with_config(named, own.config) if own.names() else named
 
 
 def _config_in(arguments: Sequence[str]) -> str:
-    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, after in zip(arguments, [*arguments, ""][1:], strict=True):
         if word == "--":  # what follows is another program's
             break
         if word in OPTIONS:

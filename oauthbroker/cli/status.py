@@ -23,7 +23,7 @@ from oauthbroker.web.html.readable_times import relative_time
 from oauthbroker.web.words import CONNECTIONS
 
 app = typer.Typer(add_completion=False)
-NONE = "Nothing is connected yet. Begin with: oauthbroker login github (or another of `oauthbroker providers list`)"
+NONE = "Nothing is connected yet. Run: oauthbroker login PROVIDER, such as github (all: `oauthbroker providers list`)"
 
 
 @app.command("status")
@@ -70,7 +70,7 @@ async def _rows(places: Places, only: Collection[str]) -> list[tuple[str, Connec
 def _row(name: str, found: Connection | None, *, alone: bool) -> tuple[str, str, str, str]:
     if found is None:
         return name, "-", command_for("login", name), ""
-    account, who = found.view.account, known_as(found.view)
+    account, who = found.view.account, known_as(found.view) or "-"
     if found.state == "ended here":
         return named(name, account), who, found.state, logout_of(name, account, alone=alone)
     if found.state != "works":

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from oauthbroker.model.apps import App
 from oauthbroker.model.turn import Turn, TurnAuth
 
 SUBJECT: Final = "local:user:me"
 AGENT: Final = "local"
+Asker = Literal["agent", "program", "person"]
+"""An agent, a program of the person at this machine, or this person alone, who typed `oauthbroker login`."""
 
 
 def local_turn(app: str = "", account: str = "") -> Turn:
@@ -17,6 +19,8 @@ def local_turn(app: str = "", account: str = "") -> Turn:
     return Turn(AGENT, AGENT, auth=TurnAuth(subjects={"user": SUBJECT}, accounts=accounts))
 
 
-def is_own(app: App, agent: str, subject: str) -> bool:
-    """Tell whether a request is one of this turn: the person asks for themselves, and no agent does."""
-    return app.owner.binding == "localOperator" and (agent, subject) == (AGENT, SUBJECT)
+def asker_of(app: App, agent: str, subject: str) -> Asker:
+    """Return who asks for a connection."""
+    if app.owner.binding != "localOperator":
+        return "agent"
+    return "person" if (agent, subject) == (AGENT, SUBJECT) else "program"

@@ -23,6 +23,7 @@ API_VERSION = "agents.example.io/v1alpha1"
 SECRET_KEY = "client_secret"
 PUBLIC = ("authMethod", "none")  # of a client without a secret
 MCP = "mcp"
+_ANSWERED = frozenset({"provider", "params", "flow", "client", "scopes", "subjectMode", "accounts", "owner"})
 NAMED_LOCALHOST = frozenset({"microsoft"})  # takes a callback without https at the name `localhost` alone
 
 
@@ -87,6 +88,11 @@ def read_app(places: Places, name: str) -> dict[str, Any]:
     if not isinstance(found.get("spec"), dict):
         raise Refused(f"{places.app_file(name)} holds no app. Move it away, then run: oauthbroker login {name}")
     return found
+
+
+def is_of_answers(places: Places, name: str) -> bool:
+    """Return whether an app of a preset has no member that a person wrote beside the answers."""
+    return set(read_app(places, name)["spec"]) <= _ANSWERED
 
 
 def write_app(places: Places, name: str, resource: Mapping[str, Any]) -> None:

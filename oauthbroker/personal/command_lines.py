@@ -11,7 +11,7 @@ from typing import Final
 from oauthbroker.config import ConfigInvalidError
 
 NO_ACCOUNT: Final = "--account is a name of up to 128 printable characters."
-_READS_CONFIG: Final = re.compile(r"`(oauthbroker (?:check|secrets set)(?: (?!--config)[^` ]+)*)`")
+_READS_CONFIG: Final = re.compile(r"`oauthbroker (check|secrets set(?: (?!--config)[^` ]+)*)`")
 
 
 def named(app: str, account: str = "") -> str:
@@ -36,7 +36,9 @@ def logout_of(app: str, account: str, *, alone: bool) -> str:
 
 def with_config(refused: ConfigInvalidError, config: Path) -> ConfigInvalidError:
     """Return a refusal whose commands name this configuration; those that name one already stay."""
-    option = f" --config {shlex.quote(str(config))}"
-    return ConfigInvalidError(
-        replace(it, hint=_READS_CONFIG.sub(lambda found: f"`{found[1]}{option}`", it.hint)) for it in refused.problems
-    )
+    folder = shlex.quote(str(config))
+
+    def naming(found: re.Match[str]) -> str:
+        return f"`oauthbroker {found[1]} {folder if found[1] == 'check' else f'--config {folder}'}`"
+
+    return ConfigInvalidError(replace(it, hint=_READS_CONFIG.sub(naming, it.hint)) for it in refused.problems)

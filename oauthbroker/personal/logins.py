@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
@@ -77,6 +77,7 @@ class LocalLogin:
         if self.app.credential is not None:
             works = (there := await self.there()) is not None and there.health != "again"
             return await self._ask_for_key(replace=replace) if replace or not works else None
+        await self.running.parts.mcp_clients.recheck(self.app.name, until=self.running.parts.clock.now())
         oauth = self.running.broker.oauth(local_turn(self.app.name, self.account))
         result: TokenResult | None
         if replace:
@@ -130,12 +131,13 @@ async def connections(running: Running, name: str) -> AsyncIterator[Connection]:
             yield Connection(view, _state(view), used.at if used is not None else None)
 
 
-async def end(running: Running, key: GrantKey) -> RevocationOutcome:
-    """End a connection here, and tell the provider of it, also of one that ended before. Raises BrokerError."""
-    figures = await running.parts.grants.revoke_each([key])
-    if key in figures.failed:
-        raise BrokerError(figures.failed[key])
-    return figures.outcomes[key]
+async def end(running: Running, keys: Sequence[GrantKey]) -> Mapping[GrantKey, RevocationOutcome]:
+    """End connections here, and tell the provider of them, also of those that ended before. All end before it is told
+    of one: none keeps another one from being told. Raises BrokerError."""
+    figures = await running.parts.grants.revoke_each(keys)
+    for code in figures.failed.values():
+        raise BrokerError(code)
+    return figures.outcomes
 
 
 def _state(view: GrantView) -> State:
@@ -147,5 +149,5 @@ def _state(view: GrantView) -> State:
 
 
 def known_as(view: GrantView) -> str:
-    """Return the account as a person knows it."""
-    return view.label or view.account_name or view.identity or view.account or "connected"
+    """Return the account as a person knows it; empty where the provider names none."""
+    return view.label or view.account_name or view.identity or ""

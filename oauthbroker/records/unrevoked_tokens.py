@@ -75,6 +75,18 @@ def with_late(grant: Grant, late: Retired, app: App, begun: Grant | None) -> Gra
     return _with(grant, left, at_once=is_apart and app.revocation.reach == "token")
 
 
+def left_to(there: Grant, ended: Grant) -> tuple[Grant, bool]:
+    """Return a living grant with the tokens of one that has ended, to be revoked when it ends, too. Also return whether
+    a token had no room."""
+    tokens = ended.ended
+    if tokens is None:
+        return there, False
+    by = ended.authorized_by
+    tokens = replace(tokens, registration=ended.registration, authorized_by=by, params=ended.params)
+    kept = _with(there, tokens, at_once=False)
+    return kept, not _texts(*_replaced(there), *tokens.secrets) <= _texts(*_used(kept), *_replaced(kept))
+
+
 def shares(grant: Grant, tokens: Iterable[Secret]) -> bool:
     """Return whether a living grant uses one of these tokens."""
     return bool(_texts(*_used(grant)) & _texts(*tokens))

@@ -15,7 +15,7 @@ from oauthbroker.repository.versioned import PendingRevocation
 
 RevocationOutcome = Literal["done", "refused", "none", "shared", "later"]
 """What the provider knows: it took note, it refused to (and is asked again for a week), it has no way to be told, it
-was not told because another living grant would have ended too, or it will be told later."""
+is told when another living grant ends, which would have ended too, or it will be told later."""
 
 KEPT: dict[RevocationOutcome, RevocationState] = {
     "done": "done",

@@ -13,7 +13,7 @@ from oauthbroker.core.clock import SET_BACK, CertainTime, Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Notifier, to_its_end
 from oauthbroker.model.apps import App
-from oauthbroker.model.grant_key import GrantKey
+from oauthbroker.model.grant_key import GrantKey, grant_id
 from oauthbroker.model.located_app import located
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
@@ -159,11 +159,7 @@ class Revoke:
         if app is None or not can_tell(app, grant):
             outcome = "none" if over else "later"
         elif app.revocation.kind != "none":
-            may = await self._may_tell_or_unread(app, grant)
-            if may is None:
-                outcome = "none" if over else await self._postponed(grant, "later")
-            else:
-                outcome, grant = await self._tell_of(app, grant) if may else ("shared", grant)
+            outcome, grant = await self._tell_or_leave(app, grant, over=over)
         if outcome == "later":
             return outcome
         if outcome == "refused" and not over:
@@ -179,30 +175,40 @@ class Revoke:
         await self._change(grant, lambda there: there.with_revocation_retry(again, grant.registration))
         return outcome
 
-    async def _may_tell_or_unread(self, app: App, grant: Grant) -> bool | None:
-        """Return whether the provider may be told. None if a record that may be a shared grant cannot be read: telling
-        could end it, and only an operator can repair it."""
+    async def _tell_or_leave(self, app: App, grant: Grant, *, over: bool) -> tuple[RevocationOutcome, Grant]:
+        """Tell the provider, or leave the tokens to the end of the grant that would end with them. A record that may be
+        such a grant and cannot be read is waited for: only an operator can repair it."""
         try:
-            return await self._may_tell(app, grant)
+            sharing = await self._sharing(app, grant)
         except BrokerError as error:
             unread = error.with_traceback(None)
+        else:
+            if sharing is None:
+                return await self._tell_of(app, grant)
+            left = await self.shared_grants.leave_to(sharing, grant)
+            if left == "full":
+                await self.note(GrantRevoked(app=sharing.app, grant=grant_id(*sharing), provider="none"))
+            return "later" if left == "ended" else "shared", grant
         if unread.retryable:
             raise unread
         await self.note(GrantRevoked(app=grant.app, grant=grant.id, provider="failed"))
         about = {"app": app.name, "grant": grant.id[:15], "code": unread.code.value, "note": unread.note}
         self.log.warning("a revocation waits for a record that cannot be read", **about)
-        return None
+        return "none" if over else await self._postponed(grant, "later"), grant
 
-    async def _may_tell(self, app: App, grant: Grant) -> bool:
-        """Return whether the provider may be told. If a revocation there ends everything that the user granted this
-        client, an active grant's retired tokens are not revoked, and of shared grants only the last one is."""
-        return app.revocation.reach == "token" or (grant.revoked and not await self.shared_grants.living(app, grant))
+    async def _sharing(self, app: App, grant: Grant) -> GrantKey | None:
+        """Return the key of an active grant that a revocation of these tokens may end, too; None if the provider may be
+        told. If a revocation ends everything that the user granted this client, an active grant's retired tokens wait
+        for its end, and shared grants for that of the last one."""
+        if app.revocation.reach == "token":
+            return None
+        return await self.shared_grants.living(app, grant) if grant.revoked else grant.key
 
     async def _may_tell_now(self, app: App, grant: Grant) -> bool:
         """Return whether the provider may be told now. Not while a login is in progress that would share the grant or
         replace it."""
         coming = app.revocation.reach != "token" and await self.shared_grants.is_coming(app, grant)
-        return not coming and await self._stands(grant) and await self._may_tell(app, grant)
+        return not coming and await self._stands(grant) and await self._sharing(app, grant) is None
 
     async def _tell_of(self, app: App, grant: Grant) -> tuple[RevocationOutcome, Grant]:
         """Tell the provider of the grant. Return its state there, and the grant with the tokens that were sent. `later`

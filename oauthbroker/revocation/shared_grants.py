@@ -1,21 +1,25 @@
 """Find shared grants: grants with an account or subject in common at one client, where revoking a token ends everything
 granted to that client.
 
-A revocation must not end a grant that no caller named. Two grants are shared when they have the same registration,
-and the same account consented to both or they belong to the same subject. Examples: two OAuthApps with one client, one
-global app that one person connected for two teams, one team's app that two people installed.
+A revocation must not end a grant that no caller named. Its tokens are left to the shared grant instead, whose end
+revokes them: a provider may treat the two as separate after all. Two grants are shared when they have the same
+registration, and the same account consented to both or they belong to the same subject. Examples: two OAuthApps with
+one client, one global app that one person connected for two teams, one team's app that two people installed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import Literal
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant
-from oauthbroker.repository.repository import Repository
+from oauthbroker.records.unrevoked_tokens import left_to
+from oauthbroker.repository.repository import Conflict, Repository
 from oauthbroker.repository.versioned import Unread
 
 Tie = tuple[str, str]
@@ -30,26 +34,43 @@ class SharedGrants:
         self._clock = clock
         self._apps = apps
 
-    async def living(self, app: App, grant: Grant) -> bool:
-        """Return whether another grant with the same registration, and an account or subject in common, is active.
-        Raises store codes; the code of a record that cannot be read only if no other one is active.
+    async def living(self, app: App, grant: Grant) -> GrantKey | None:
+        """Return the key of another active grant with the same registration, and an account or subject in common; None
+        if there is none. Raises store codes; the code of a record that cannot be read only if no other one is active.
 
         If the account is unknown, only the subject is compared. Tokens of client credentials are never shared, because
         the next one needs no consent.
         """
         ties = _ties(grant)
         if not ties or self._is_alone(app):
-            return False
+            return None
         unread: Unread = {}
         for who in sorted({who for _, who in ties}):
             async for versioned in self._repository.grants_with(who, unread):
                 if _is_active(versioned.record, ties):
-                    return True
-        if await self._is_near(app, grant, ties):
-            return True
+                    return versioned.record.key
+        if (near := await self._living_near(app, grant, ties)) is not None:
+            return near
         for error in await self._of_this_client(app, grant, unread):
             raise error
-        return False
+        return None
+
+    async def leave_to(self, key: GrantKey, ended: Grant) -> Literal["left", "full", "ended"]:
+        """Keep the tokens of an ended grant in the record of an active one, to be revoked when that ends. `full`: an
+        older token had no room there; `ended`: it has ended meanwhile, and nothing was kept. Raises store codes."""
+        for _ in range(2):  # the generation read may be outdated
+            async with self._repository.pair(key):
+                versioned = await self._repository.grant(key)
+                if versioned is None or versioned.record.revoked:
+                    break
+                kept, is_full = left_to(versioned.record, ended)
+                with suppress(Conflict):
+                    if kept != versioned.record:
+                        await self._repository.save_grant(kept, expect=versioned.generation)
+                    else:
+                        await self._repository.sync("grants")
+                    return "full" if is_full else "left"
+        return "ended"
 
     async def is_coming(self, app: App, grant: Grant) -> bool:
         """Return whether any process is redeeming a login that would share this grant or replace it. Its tokens may be
@@ -94,8 +115,8 @@ class SharedGrants:
                 pass
         return [error for key, error in theirs.items() if key in unread]
 
-    async def _is_near(self, app: App, grant: Grant, ties: frozenset[Tie]) -> bool:
-        """Return whether a pair nearby has an active shared grant. Raises the code of a record that cannot be read,
+    async def _living_near(self, app: App, grant: Grant, ties: frozenset[Tie]) -> GrantKey | None:
+        """Return the key of an active shared grant of a pair nearby. Raises the code of a record that cannot be read,
         unless another one is shared: it may be one, too."""
         unread: BrokerError | None = None
         for pair in self._near(app, grant):
@@ -107,10 +128,10 @@ class SharedGrants:
                 unread = BrokerError(error.code, note=f"grants/{self._repository.grant_place(pair).name[:8]}")
                 continue
             if versioned is not None and _is_active(versioned.record, ties):
-                return True
+                return pair
         if unread is not None:
             raise unread
-        return False
+        return None
 
 
 def _is_active(grant: Grant, ties: frozenset[Tie]) -> bool:

@@ -529,6 +529,42 @@ async def test_a_client_that_the_server_has_forgotten_is_replaced_before_the_nex
 
 
 @pytest.mark.case("124")
+async def test_a_link_that_led_to_an_error_page_of_the_server_is_not_given_again(
+    site: McpSite, test_clock: TestClock
+) -> None:
+    async with world(site, test_clock) as harness:
+        first = await harness.ask_link()
+        test_clock.advance(5)
+        assert first.authorization_url == (await harness.ask_link()).authorization_url
+        assert (1, []) == (len(site.paths), probes(site)), "no browser has followed it"
+        await leave(harness.browser(), first.authorization_url)
+        assert first.authorization_url == (await harness.ask_link()).authorization_url
+        await harness.ask_link()
+        assert ["dynamic-1"] == probes(site), "asked once for a link that was followed"
+        await link_expires(harness)
+        link = await harness.ask_link()
+        forget(site)
+        await leave(harness.browser(), link.authorization_url)
+        test_clock.advance(5)
+        result = await harness.ask_link()
+        assert (2, False) == (site.idp.count("register"), link.authorization_url == result.authorization_url)
+        assert 200 == (await harness.connect(result)).status
+
+
+async def test_a_link_that_was_followed_stays_while_the_server_does_not_answer(
+    site: McpSite, test_clock: TestClock
+) -> None:
+    async with world(site, test_clock) as harness:
+        first = await harness.ask_link()
+        await leave(harness.browser(), first.authorization_url)
+        site.idp.script.token.answer(503, times=None)
+        for _ in range(3):
+            test_clock.advance(40)
+            assert first.authorization_url == (await harness.ask_link()).authorization_url
+    assert 1 == site.idp.count("register")
+
+
+@pytest.mark.case("124")
 async def test_processes_at_once_replace_a_forgotten_client_once(site: McpSite, test_clock: TestClock) -> None:
     store = default_store(test_clock)
     async with world(site, test_clock, store=store) as one, world(site, test_clock, store=store) as other:

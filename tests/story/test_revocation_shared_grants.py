@@ -16,8 +16,10 @@ from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import Ready
+from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Repository
-from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING
+from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING, Revoke
+from oauthbroker.revocation.shared_grants import SharedGrants
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.format.port import Entry
 from oauthbroker.testing import IdentityProvider
@@ -39,6 +41,74 @@ async def test_of_two_grants_that_die_together_only_the_last_one_is_ended_at_the
     assert "done" == await process.broker.grants.revoke("twin", ALICE)
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
     assert ["shared", "done"] == audited(process)
+
+
+@pytest.mark.case("53")
+async def test_what_waited_for_the_last_grant_is_ended_with_it_where_a_revocation_reaches_one_token_after_all(
+    start, identity_provider
+):
+    process = start(three(identity_provider))
+    identity_provider.change("client-mail", revoke_reach="only")
+    for app in ("mail", "twin", "third"):
+        await connected(process, identity_provider, app)
+    assert "shared" == await process.broker.grants.revoke("mail", ALICE)
+    assert "shared" == await process.broker.grants.revoke("twin", ALICE)
+    assert 3 == identity_provider.living_tokens("client-mail", "alice")
+    assert isinstance(await ask(process, "third"), Ready)
+    assert "done" == await process.broker.grants.revoke("third", ALICE)
+    assert (0, 6) == (identity_provider.living_tokens("client-mail", "alice"), identity_provider.count("revoke"))
+    assert [0, 0, 0] == [secret_count(await grant_of(process, app)) for app in ("mail", "twin", "third")]
+
+
+async def test_what_waited_outlives_a_new_login_of_the_grant_that_it_waits_for(start, identity_provider):
+    process = start(apps_of_one_client(identity_provider))
+    identity_provider.change("client-mail", revoke_reach="only")
+    old = await connected(process, identity_provider)
+    await connected(process, identity_provider, "twin")
+    assert "shared" == await process.broker.grants.revoke("mail", ALICE)
+    again = await process.broker.oauth(turn()).get_access_token("twin", switch_account=True)
+    assert 200 == await complete(process, identity_provider, again)
+    assert identity_provider.is_alive(old.access_token)
+    assert "done" == await process.broker.grants.revoke("twin", ALICE)
+    assert 0 == identity_provider.living_tokens("client-mail", "alice")
+
+
+async def test_a_grant_that_ends_while_tokens_are_left_to_it_keeps_none(start, identity_provider, monkeypatch):
+    process = start(apps_of_one_client(identity_provider))
+    for app in ("mail", "twin"):
+        await connected(process, identity_provider, app)
+    living = SharedGrants.living
+
+    async def ends_after_the_look(self: SharedGrants, app: App, grant: Grant) -> GrantKey | None:
+        found = await living(self, app, grant)
+        monkeypatch.setattr(SharedGrants, "living", living)
+        assert "later" == await process.broker.grants.revoke("twin", ALICE)
+        return found
+
+    monkeypatch.setattr(SharedGrants, "living", ends_after_the_look)
+    identity_provider.script.revoke.answer(503)
+    assert "later" == await process.broker.grants.revoke("mail", ALICE)
+    await process.parts.bulk_revocation.run_pass()
+    assert 0 == identity_provider.living_tokens("client-mail", "alice")
+
+
+async def test_tokens_that_a_crash_left_in_both_records_are_told_once(start, identity_provider, monkeypatch):
+    process = start(apps_of_one_client(identity_provider))
+    for app in ("mail", "twin"):
+        await connected(process, identity_provider, app)
+
+    async def crashes(*_: Any) -> bool:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Revoke, "_change", crashes)
+        with pytest.raises(BrokerError):
+            await process.broker.grants.revoke("mail", ALICE)
+    assert "pending" == (await grant_of(process)).revocation
+    await process.parts.bulk_revocation.run_pass()
+    assert ("shared", 0) == ((await grant_of(process)).revocation, secret_count(await grant_of(process)))
+    assert "done" == await process.broker.grants.revoke("twin", ALICE)
+    assert 4 == identity_provider.count("revoke"), "two tokens of each"
 
 
 async def test_both_at_once_end_at_the_provider_too(start, identity_provider):

@@ -18,6 +18,8 @@ from oauthbroker.audit.trail import FileTrail
 from oauthbroker.cli.doctor.config_findings import keyless, misplaced, of_problem, of_proxies, unverified
 from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, is_there, locks, permissions, plugins
 from oauthbroker.cli.doctor.values_outside import values_outside
+from oauthbroker.cli.named_config import naming_config
+from oauthbroker.cli.output.options import CONFIG
 from oauthbroker.cli.output.tables import counted
 from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded, load, load_settings, resolve
 from oauthbroker.config.problems.problems import Problems
@@ -140,11 +142,12 @@ class Doctor:
             self.loaded = load(self.config, self.env)
             self.settings = with_keys(self.loaded.settings, self.env)
         except ConfigInvalidError as refused:
-            problems = refused.problems
+            named = () if self.config == CONFIG else ("--config", str(self.config))
+            problems = naming_config(refused, named).problems
         found = [of_problem("configuration", "failure", it, about=str(it.place)) for it in problems[:MOST_NAMED]]
         if len(problems) > MOST_NAMED:
             more = f"{len(problems) - MOST_NAMED} more."
-            found.append(Finding("configuration", "failure", more, hint="`oauthbroker check` has all."))
+            found.append(Finding("configuration", "failure", more, hint=f"`oauthbroker check {self.config}` has all."))
         if self.loaded is None:
             with suppress(ConfigInvalidError):
                 self.settings = with_keys(load_settings(self.config, self.env), self.env)

@@ -26,7 +26,7 @@ OUTCOME_TEXTS = {
     "done": "ended here and at the provider",
     "refused": "ended here; the provider refused to revoke it; check the client, a broker asks again for a week",
     "none": "ended here; this provider cannot be told, so its tokens live there until they expire",
-    "shared": "ended here; the provider is not told, because that would also end another grant of the same account",
+    "shared": "ended here; the provider is told when another grant of the same account ends, which would end too",
     "later": "ended here; the provider did not answer, or this configuration lacks the client of the grant; "
     "a running broker tells it as soon as it can",
 }

@@ -21,7 +21,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.accounts import is_account
 from oauthbroker.personal import app_files
 from oauthbroker.personal.app_changes import AppChange
-from oauthbroker.personal.app_files import MCP, Answers
+from oauthbroker.personal.app_files import MCP, SECRET_KEY, Answers
 from oauthbroker.personal.command_lines import NO_ACCOUNT, with_config
 from oauthbroker.personal.key_place import use_keychain
 from oauthbroker.personal.local_broker import open_local_vault
@@ -108,13 +108,29 @@ def _app(places: Places, provider: str, given: Given) -> tuple[str, AppChange | 
     """Return the name of the app to connect, made as the person says, or the change of one that works."""
     if "://" in provider:
         return _mcp_app(places, provider, given)
-    if provider in places.names():
-        return provider, _change(places, provider, given, proven=asyncio.run(_is_proven(places, provider)))
+    old = provider in places.names()
+    if old:
+        proven, instead = asyncio.run(_is_proven(places, provider)), _instead(places, provider, given)
+        if not instead:
+            return provider, _change(places, provider, given, proven=proven)
+        if proven or not app_files.is_of_answers(places, provider):
+            raise Refused(f"{provider} {instead} instead, run: oauthbroker logout {provider} --forget")
     if provider not in {*presets(), *credential_presets()}:
         raise questions.unknown(provider, places)
     callback = questions.callback_of(provider, provider, given.port)
-    _write(places, provider, questions.new_app(provider, given, callback), given)
+    answers = questions.new_app(provider, given, callback)
+    if old and answers.secret is None:
+        asyncio.run(_without_secret(places, provider))
+    _write(places, provider, answers, given)
     return provider, None
+
+
+def _instead(places: Places, name: str, given: Given) -> str:
+    """Return what an app is that the person wants to be of the other kind; empty where they do not."""
+    is_oauth = app_files.read_app(places, name)["kind"] == "OAuthApp"
+    if is_oauth and given.key:
+        return "is an OAuth app here. To use a key"
+    return "" if is_oauth or given.key or not given.is_for_client else "has a key here. To use OAuth"
 
 
 async def _is_proven(places: Places, name: str) -> bool:
@@ -129,8 +145,6 @@ def _change(places: Places, name: str, given: Given, *, proven: bool) -> AppChan
     """Return what the person changes of an app that works. One that never did is changed at once, and at a terminal
     its values are asked for again: there may be a wrong one among them."""
     resource = app_files.read_app(places, name)
-    if given.key and resource["kind"] == "OAuthApp":
-        raise Refused(f"{name} is an OAuth app here. To use a key instead, run: oauthbroker logout {name} --forget")
     provider = resource["spec"].get("provider", "")
     preset = presets().get(provider)
     if preset is not None and not resource["spec"].get("endpoints", {}).get("deviceAuthorizationUrl"):
@@ -201,6 +215,11 @@ def _write(places: Places, name: str, answers: Answers, given: Given) -> None:
     asyncio.run(_keep(places, AppChange(name, resource, answers.secret)))
     if answers.secret is not None:
         note(f"  The secret is sealed in {places.store}")
+
+
+async def _without_secret(places: Places, name: str) -> None:
+    async with open_local_vault(places) as vault:
+        await vault.secrets.remove(name, SECRET_KEY)
 
 
 async def _keep(places: Places, change: AppChange) -> None:

@@ -71,7 +71,7 @@ async def log_in(places: Places, wanted: LoginWish, given: Given, change: AppCha
         there = await login.there()
         consent = await _asked(login, there, replace=wanted.yes)
         if consent is None and there is not None:  # it works already
-            who = f"{login.named} is connected as {known_as(there)}"
+            who = f"{login.named} is connected{_as(there)}"
             if not is_asking():
                 more = "Another account or client in its place: --yes; beside it: --account NAME."
                 return Ended(there, f"{who} already. {more}")
@@ -197,6 +197,10 @@ def _check(login: LocalLogin, outcome: SessionOutcome, there: GrantView | None) 
             f"Another account came back than {who}, which is connected. Nothing was changed. Sign in at {title} as "
             f"{who}, or run again with --yes to replace it, or with --account NAME to have both."
         )
+    if outcome.code is Code.APP_MISCONFIGURED and (anew := _anew(login)):
+        raise Refused(
+            f"{title} does not accept the client that it has registered. {again}\n  If it stays so, run {anew}"
+        )
     if outcome.code is Code.APP_MISCONFIGURED:
         raise Refused(
             f"{title} does not accept this app. Look there at its client id, secret, scopes and callback, and correct "
@@ -207,15 +211,22 @@ def _check(login: LocalLogin, outcome: SessionOutcome, there: GrantView | None) 
     if outcome.code is not None:
         said = BrokerError(outcome.code).message()
         raise Refused(f"{title}: {outcome.code.value}: {said} {again}\n  {see(outcome.code)}")
-    raise Refused(f"The link has ended, because no consent came from {title} in time. {again}")
+    unknown = f"\n  If its page says that it does not know this app, run {anew}" if (anew := _anew(login)) else ""
+    raise Refused(f"The link has ended, because no consent came from {title} in time. {again}{unknown}")
+
+
+def _anew(login: LocalLogin) -> str:
+    """Return the commands that register another client at an MCP server; empty for an app with a client of its own."""
+    name, mcp = login.app.name, login.app.mcp
+    if mcp is None or mcp.has_client:
+        return ""
+    return f"oauthbroker logout {name} --forget, then oauthbroker login {mcp.url}"
 
 
 def _sentence(login: LocalLogin, view: GrantView) -> str:
-    name = known_as(view)
-    who = f"{name} ({view.identity})" if view.identity and view.identity != name else name
     if login.app.credential is not None:
         checked = "accepted it" if not view.unverified else "was not asked: its preset knows no check"
-        return f"Connected as {who}. The key is sealed here; {login.app.display_name} {checked}."
+        return f"Connected{_as(view)}. The key is sealed here; {login.app.display_name} {checked}."
     scopes = f", scope {' '.join(view.scopes)}" if view.scopes else ""
     if view.refreshable:
         life = "The broker refreshes it."
@@ -223,4 +234,11 @@ def _sentence(login: LocalLogin, view: GrantView) -> str:
         life = "It has no end of its own."
     else:
         life = f"It ends at {view.expires_at:%Y-%m-%d %H:%M} UTC, and nothing refreshes it."
-    return f"Connected as {who}{scopes}. {life}"
+    unnamed = "" if known_as(view) else f" {login.app.display_name} does not say whose account it is."
+    return f"Connected{_as(view)}{scopes}.{unnamed} {life}"
+
+
+def _as(view: GrantView) -> str:
+    """Return ` as` and the name of the account with its id; empty where the provider names none."""
+    name = known_as(view)
+    return name and f" as {name}" + (f" ({view.identity})" if view.identity not in {None, "", name} else "")

@@ -39,9 +39,14 @@ class Given:
     port: int = 0
 
     @property
+    def is_for_client(self) -> bool:
+        """Return whether it says something that an OAuth client alone has."""
+        return bool(self.client_id or self.device is not None or self.scopes is not None)
+
+    @property
     def changes(self) -> bool:
         """Return whether it says anything of an app itself."""
-        return bool(self.client_id or self.secrets or self.params or self.device is not None or self.scopes is not None)
+        return bool(self.is_for_client or self.secrets or self.params)
 
 
 def is_asking() -> bool:
@@ -144,7 +149,8 @@ def client(preset: Preset, given: Given, *, is_device: bool) -> tuple[str, Secre
     wanted = "deviceCode" if is_device else "authorizationCode"
     if not is_asking():
         missing = [] if given.client_id else ["--client-id ID"]
-        missing += [] if given.secrets is not None or wanted in without else ["the secret on stdin: --stdin"]
+        if given.secrets is None and wanted not in without:
+            missing.append("the secret on stdin: --stdin" + (", or --device" if "deviceCode" in without else ""))
         if missing:
             raise Refused(f"Nothing can be asked without a terminal. Missing: {', and '.join(missing)}.")
     client_id = given.client_id or (ask("  Client ID") if is_asking() else "")

@@ -40,8 +40,9 @@ def wants_page(headers: Headers) -> bool:
 def error_page(error: BrokerError, locale: Locale, *, reference: str = "", status: int | None = None) -> Page:
     """Render an error for a person; `reference` is the request id to quote. `status` overrides the code's own."""
     if isinstance(error, AlreadyConnected):
-        name, own = error.app_name, PAGES[locale].connected_lead_own if error.is_own else ""
-        return render_outcome("connected", error.code, name, locale, reference=reference, status=status, sentence=own)
+        name, text = error.app_name, PAGES[locale]
+        said = {"person": text.connected_lead_own, "program": text.connected_lead_program}.get(error.asker, "")
+        return render_outcome("connected", error.code, name, locale, reference=reference, status=status, sentence=said)
     outcome = _OUTCOMES.get(error.code, "failed")
     sentence = error.message(locale)
     return render_outcome(outcome, error.code, None, locale, reference=reference, status=status, sentence=sentence)

@@ -44,7 +44,7 @@ def person(tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, 
 MISTAKES: dict[str, tuple[tuple[str, ...], list[str] | None, str, str]] = {
     "a misspelt provider": (("login", "githb"), None, "", "Did you mean github? Run: oauthbroker login github"),
     "a provider of which nothing is known": (("login", "qqqqqq"), None, "", "Presets: oauthbroker providers list"),
-    "no terminal": (("login", "github"), None, "", "Missing: --client-id ID, and the secret on stdin: --stdin."),
+    "no terminal": (("login", "github"), None, "", "Missing: --client-id ID, and the secret on stdin: --stdin, or --device."),
     "no terminal for a parameter": (("login", "oidc"), None, "", "Missing: --param issuer=..."),
     "no terminal for a key": (("login", "datadog"), None, "", "a line each: API key, Application key"),
     "an empty client id": (("login", "github"), [""], "", "The client ID is empty. GitHub shows it"),
@@ -180,7 +180,7 @@ def test_the_configuration_of_another_program_is_not_named(person: Person) -> No
         [ConfigProblem(file="a.yaml", line=1, column=1, path="spec", what="Wrong", hint="run `oauthbroker check`")]
     )
     [found] = naming_config(refused, ["run", "github", "--config", "own", "--", "cmd", "--config", "its"]).problems
-    assert found.hint == "run `oauthbroker check --config own`"
+    assert found.hint == "run `oauthbroker check own`"
     [found] = naming_config(refused, ["run", "github", "--", "cmd", "--config", "its"]).problems
     assert "its" not in found.hint
 

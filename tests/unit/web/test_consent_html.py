@@ -10,7 +10,7 @@ import pytest
 from oauthbroker.authorization.page_results import AlreadyConnected, AuthorizationEnd
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.apps import App, Owner
-from oauthbroker.model.local_turn import AGENT, SUBJECT
+from oauthbroker.model.local_turn import AGENT, SUBJECT, Asker
 from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.records.open_facts import Candidate
 from oauthbroker.web.gate.error_responses import error_page
@@ -61,18 +61,24 @@ OWN = replace(app_with(title="Team chat"), owner=Owner(binding="localOperator"))
 
 
 @pytest.mark.parametrize(
-    ("app", "agent", "subject", "is_own"),
+    ("app", "agent", "subject", "asker"),
     [
-        (OWN, AGENT, SUBJECT, True),
-        (OWN, AGENT, "slack:user:T111:U1", False),  # an agent of a demo on this machine
-        (OWN, "host", SUBJECT, False),  # a program with a broker of its own: `status` and `logout` do not know of it
-        (app_with(title="Team chat"), AGENT, SUBJECT, False),  # a runtime that names its user so
+        (OWN, AGENT, SUBJECT, "person"),
+        (OWN, AGENT, "slack:user:T111:U1", "program"),  # a demo on this machine
+        (
+            OWN,
+            "host",
+            SUBJECT,
+            "program",
+        ),  # a program with a broker of its own: `status` and `logout` do not know of it
+        (app_with(title="Team chat"), AGENT, SUBJECT, "agent"),  # a runtime that names its user so
     ],
 )
 @pytest.mark.parametrize("locale", ["en", "ko"])
-def test_a_person_who_connects_for_themselves_reads_of_no_agent(
-    app: App, agent: str, subject: str, locale: Locale, *, is_own: bool
+def test_a_person_who_connects_for_themselves_or_for_a_program_reads_of_no_agent(
+    app: App, agent: str, subject: str, locale: Locale, asker: Asker
 ) -> None:
+    is_own = asker == "person"
     view, text = a_view(app=app, subject=subject, agent_name=agent), PAGES[locale]
     prompt = DevicePrompt(
         verification_uri="https://slack.com/device", verification_uri_complete=None, user_code="AB-CD", interval=5
@@ -86,17 +92,24 @@ def test_a_person_who_connects_for_themselves_reads_of_no_agent(
     device = Document(render_device(view, prompt, locale).html).text
     assert is_own is (text.device_warning_own in device)
     assert is_own is (text.device_warning not in device)
-    ending = AuthorizationEnd(app=app, is_own=is_own)
+    ending = AuthorizationEnd(app=app, asker=asker)
     choice = Document(render_choice(ending, "/choose", "", locale).html).text
     assert is_own is (text.choice_hint_own in choice)
-    assert is_own is (text.choice_lead_own.format(app="Team chat") in choice)
-    assert is_own is (text.choice_hint not in choice)
-    again = Document(error_page(AlreadyConnected("Team chat", is_own=is_own), locale).html).text
+    assert (asker != "agent") is (text.choice_lead_own.format(app="Team chat") in choice)
+    again = Document(error_page(AlreadyConnected("Team chat", asker), locale).html).text
     assert is_own is (text.connected_lead_own in again)
     last = Document(render_done(ending, "", locale).html).text
     assert is_own is (text.connected_lead_own in last)
     assert is_own is (text.done_hint_own in last)
-    assert is_own is (text.connected_lead not in last)
+    credential = Document(render_credential(view, locale).html).text
+    for name, shown_there in (("choice_hint", choice), ("connected_lead", last), ("done_hint", last)):
+        own, program, general = (getattr(text, f"{name}{end}") for end in ("_own", "_program", ""))
+        said = {"person": own in shown_there, "program": program in shown_there, "agent": general in shown_there}
+        assert [asker] == [each for each, is_said in said.items() if is_said]
+    assert (asker == "program") is (text.connected_lead_program in again)
+    if asker != "agent":
+        written = choice + last + again + credential
+        assert not any(word in written.lower() for word in ("agent", "conversation", "에이전트", "대화"))
 
 
 def test_the_connect_page_offers_one_form_with_two_answers_and_the_token():
