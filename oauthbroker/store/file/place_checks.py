@@ -18,6 +18,7 @@ NETWORK = frozenset(
     {"9p", "afs", "ceph", "cifs", "davfs", "fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs",
      "fuse.sshfs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "vboxsf"}
 )  # fmt: skip
+LOCAL = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "tmpfs", "xfs", "zfs"})  # all processes see the same names
 _MOUNTS = Path("/proc/self/mountinfo")
 _TAGS = f"{DATA}/{TAGS}/"  # whose files are links of each other
 _FOREIGN = "owned by another user"
