@@ -230,7 +230,7 @@ class FileStore(KeyedStore):
 
     async def tidy(self, lease_kinds: Collection[str]) -> None:
         """Remove files of free locks. Not on a network file system, where a name that has gone may still be seen."""
-        if file_system(self._data) in LOCAL:
+        if await self._writer.run(partial(file_system, self._data)) in LOCAL:
             names = self._locks.names()
             while some := await self._writer.run(lambda: list(islice(names, _LOCKS))):
                 await self._writer.run(partial(self._locks.remove_unused, some, lease_kinds))
