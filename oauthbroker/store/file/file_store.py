@@ -29,7 +29,7 @@ from oauthbroker.store.posix.folders import DATA, open_folders
 from oauthbroker.store.posix.system_calls import Fs, failure
 
 _BREATH = 8  # entries that a scan reads, and its caller works on, before it yields to other tasks: two milliseconds
-_LOCKS, _LOCKS_PAUSE = 256, 0.05  # lock files that are looked at together, and the seconds until the next ones
+_LOCKS, _LOCKS_PAUSE = 16, 0.01  # lock files that are looked at together, and the seconds until the next ones
 _PLACES = 512  # places of tagged entries that are looked up together
 
 
@@ -231,10 +231,10 @@ class FileStore(KeyedStore):
     async def tidy(self, lease_kinds: Collection[str]) -> None:
         """Remove files of free locks. Not on a network file system, where a name that has gone may still be seen."""
         if await self._writer.run(partial(file_system, self._data)) in LOCAL:
-            names = self._locks.names()
-            while some := await self._writer.run(lambda: list(islice(names, _LOCKS))):
-                await self._writer.run(partial(self._locks.remove_unused, some, lease_kinds))
+            names, more = self._locks.names(), 1
+            while more:
                 await asyncio.sleep(_LOCKS_PAUSE)
+                more = await self._writer.run(partial(self._locks.remove_unused, islice(names, _LOCKS), lease_kinds))
 
     async def history(self) -> str:
         return ""  # one, for ever

@@ -2,8 +2,8 @@
 
 A waiter never blocks a thread: it tries, sleeps a few milliseconds and tries again, less often the longer it has
 waited. An asyncio lock in front of each file lets one task per process compete for it. Only the holder of a lock
-removes its file: whoever has opened that file finds it without its name, and opens the next one. Waiting is measured in
-real time even under a test's clock, because the other process is real.
+removes its file: a process that has opened that file finds it without its name, and opens the next one. Waiting is
+measured in real time even under a test's clock, because the other process is real.
 """
 
 from __future__ import annotations
@@ -98,14 +98,17 @@ class Locks:
         """Yield the names of all locks that have a file."""
         return self._fs.each_name(self._folder)
 
-    def remove_unused(self, names: Iterable[str], kinds: Collection[str]) -> None:
-        """Remove the files of leases of these kinds that are free and were made a while ago. For a thread."""
-        newest = self._clock.now().timestamp() - _YOUNG
+    def remove_unused(self, names: Iterable[str], kinds: Collection[str]) -> int:
+        """Remove the files of leases of these kinds that are free and were made a while ago. Return the number of
+        names. For a thread."""
+        newest, count = self._clock.now().timestamp() - _YOUNG, 0
         for name in names:
+            count += 1
             if name.partition("-")[0] in kinds:
                 with suppress(FileNotFoundError):  # another process was faster
                     if self._fs.stat(name, dir_fd=self._folder).st_mtime < newest:
                         self._remove(name)
+        return count
 
     def _remove(self, name: str) -> None:
         held = self.try_now(name)

@@ -11,7 +11,7 @@ from typing import Final
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.tags import TagFiles
-from oauthbroker.store.format.entry_names import is_name, is_place
+from oauthbroker.store.format.entry_names import is_name
 from oauthbroker.store.format.port import Key, Tag
 from oauthbroker.store.format.seal import MAX_RECORD
 from oauthbroker.store.keys.keyring_file import KEYRING, KEYRING_LIMIT
@@ -198,7 +198,7 @@ class RawFiles:
             if of != kind:
                 continue
             for shard in self._listed(TAGS, path):
-                for each in filter(is_place, self._listed(TAGS, path, shard)):
+                for each in self._listed(TAGS, path, shard):
                     value, _, name = each.partition(".")
                     found[name].add((label, value))
         return dict(found)

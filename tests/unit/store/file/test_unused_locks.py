@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,9 @@ async def test_many_locks_are_removed_in_pieces(
     monkeypatch.setattr(file_store, "_LOCKS_PAUSE", 0)
     pieces, remove = list[int](), Locks.remove_unused
 
-    def counted(self: Locks, names: list[str], kinds: Collection[str]) -> None:
-        pieces.append(len(names))
-        remove(self, names, kinds)
+    def counted(self: Locks, names: Iterable[str], kinds: Collection[str]) -> int:
+        pieces.append(remove(self, names, kinds))
+        return pieces[-1]
 
     monkeypatch.setattr(Locks, "remove_unused", counted)
     for number in range(100):
