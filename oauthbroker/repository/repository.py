@@ -62,7 +62,8 @@ KINDS = (
     "grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "browsersessions",
     "uses", "plugins", "clients", TOMBSTONES,
 )  # fmt: skip
-LEASES = ("pair", "provider", "queue", "plugin", "registration", "forwarding")
+LEASES_OF_GRANTS = ("pair", "provider")  # all are waited for, so a pass may hold one for a moment
+LEASES = (*LEASES_OF_GRANTS, "queue", "plugin", "registration", "forwarding")
 PAIR_WAIT_SECONDS = 20.0
 WRITABLE_SECONDS = 10.0  # before a provider call, when nothing is lost yet
 PROBE_BYTES = 4 * 1024
@@ -108,6 +109,10 @@ class Repository(GrantRecords):
         whose outcome must be stored: a stopped process keeps its locks."""
         async with self.pair(key, wait=WRITABLE_SECONDS):
             await self._store.check_writable(self.grant_place(key))
+
+    async def tidy(self) -> None:
+        """Remove what free leases of grants have left: a file for each, in a store in files."""
+        await self._store.tidy(LEASES_OF_GRANTS)
 
     @property
     def back(self) -> Notifier:

@@ -169,6 +169,9 @@ class MemoryStore:
         async with self._gates.entered(name, asyncio.get_running_loop().time() + seconds_to_wait(name, wait)):
             yield _Held()
 
+    async def tidy(self, lease_kinds: Collection[str]) -> None:
+        """Do nothing: a free lease leaves nothing."""
+
     async def history(self) -> str:
         return ""  # one, for ever
 

@@ -24,6 +24,7 @@ from oauthbroker.wiring.store_keys import StoreKeys
 
 UPKEEP_SECONDS = 5.0
 AGE_SECONDS = 300.0  # an older copy of the store than that is noticed
+TIDY_SECONDS = 300.0
 START_SECONDS = 1.0  # that a start waits for its recovery
 
 
@@ -217,6 +218,7 @@ class Running:
             loops.append(self._repeat(UPKEEP_SECONDS, seconds, {"reseal": self._keys.reseal_gently}))
         if self._age is not None:
             loops.append(self._repeat(0, AGE_SECONDS, {"age of the store": self._age.grow}))
+            loops.append(self._repeat(TIDY_SECONDS, TIDY_SECONDS, {"unused locks": parts.repository.tidy}))
         return loops
 
     async def _repeat(self, first: float, pause: float, works: Mapping[str, Callable[[], Awaitable[object]]]) -> None:

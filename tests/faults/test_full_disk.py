@@ -17,7 +17,7 @@ from tests.faults.durable_stories import STORIES, Story
 from tests.kit.broker_process import Process
 from tests.kit.crashfs import HookedFs
 
-STEPS = frozenset({"create_file", "reserve", "write", "fsync", "rename", "unlink"})
+STEPS = frozenset({"create_file", "reserve", "write", "fsync", "rename", "link", "unlink"})
 NUMBERS = (*range(6), *range(6, 200, 5))  # one whole write, and of what follows it every fifth step
 
 

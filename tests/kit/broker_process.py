@@ -27,7 +27,7 @@ from tests.kit.running_broker import ALICE, BASE, TEAM, turn
 from tests.kit.running_on import HasRunning, running_on
 
 AFTER_CLAIMS = PROVIDER_CALLS * Limits().provider_seconds + 1
-CHANGING = frozenset({"make_folder", "create_file", "write", "reserve", "fsync", "rename", "unlink"})
+CHANGING = frozenset({"make_folder", "create_file", "write", "reserve", "fsync", "rename", "link", "unlink"})
 """The calls that change a disk: a crash before any other one leaves the same disk as a crash before the next of these."""
 
 

@@ -164,6 +164,9 @@ class CrashFs(HookedFs):
         match call, args:
             case (("create_file" | "open_lock" | "make_folder"), (folder, name)) if name not in before:
                 self._change(folder, "link", name, str(self._number_new(folder, name, is_folder=call == "make_folder")))
+            case "link", (folder, _, name):
+                number = self._number_of[os.stat(name, dir_fd=folder, follow_symlinks=False).st_ino]
+                self._change(folder, "link", name, str(number))
             case "rename", (folder, old, new):
                 self._change(folder, "rename", old, new)
             case "unlink", (folder, name):
@@ -202,7 +205,8 @@ class CrashFs(HookedFs):
     def _remember(self, path: Path) -> int:
         """Record the current content as synced."""
         number = len(self._inodes)
-        self._number_of[path.stat().st_ino] = number
+        if (known := self._number_of.setdefault(path.stat().st_ino, number)) != number:
+            return known  # a further name of a file
         self._inodes.append(_Inode(is_folder=path.is_dir()))
         if not path.is_dir():
             self._inodes[number].synced = path.read_bytes()

@@ -11,7 +11,7 @@ from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.crashfs import CountingFs
 
-WRITES = {"create_file", "write", "rename", "unlink", "fsync", "open_lock"}
+WRITES = {"create_file", "write", "rename", "link", "unlink", "fsync", "open_lock"}
 
 
 def counted_store(folder: Path, clock: TestClock) -> tuple[FileStore, Counter[str]]:

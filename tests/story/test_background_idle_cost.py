@@ -25,7 +25,7 @@ from tests.kit.running_broker import user_app
 from tests.unit.records import kit
 
 MANY = 60
-OPENING = ("open_file", "read", "create_file", "open_lock", "try_lock", "rename", "unlink", "fsync")
+OPENING = ("open_file", "read", "create_file", "open_lock", "try_lock", "rename", "link", "unlink", "fsync")
 Round = Callable[[Process], Awaitable[Any]]
 Make = Callable[[Process, str, datetime], Grant]
 

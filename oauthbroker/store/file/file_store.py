@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
+from itertools import islice
 from os import getpid
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.store.file.cache_stamp import Stamp
 from oauthbroker.store.file.locked_writes import Writer
 from oauthbroker.store.file.locks import Locks
+from oauthbroker.store.file.place_checks import LOCAL, file_system
 from oauthbroker.store.file.sealed_files import DAMAGED, SealedFiles
 from oauthbroker.store.file.sorted_names import SortedNames
 from oauthbroker.store.file.versioned_entries import EntryFiles, Taken
@@ -23,10 +25,11 @@ from oauthbroker.store.format.port import Damage, Entry, Key, Lease, Reservation
 from oauthbroker.store.keys.keyed_store import KeyedStore, OpenedHere
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.posix.atomic_files import remove_left
-from oauthbroker.store.posix.folders import open_folders
+from oauthbroker.store.posix.folders import DATA, open_folders
 from oauthbroker.store.posix.system_calls import Fs, failure
 
 _BREATH = 8  # entries that a scan reads, and its caller works on, before it yields to other tasks: two milliseconds
+_LOCKS, _LOCKS_PAUSE = 16, 0.01  # lock files that are looked at together, and the seconds until the next ones
 _PLACES = 512  # places of tagged entries that are looked up together
 
 
@@ -64,7 +67,7 @@ class FileStore(KeyedStore):
         super().__init__(keyring, OpenedHere(), kinds=kinds, lease_kinds=lease_kinds, damage=on_damage)
         fs = fs or Fs()
         folders = open_folders(fs, root, kinds)
-        self._fs, self._folders = fs, folders
+        self._fs, self._folders, self._data = fs, folders, root / DATA
         self._entries = EntryFiles(fs=fs, folders=folders, keyring=self.keyring)
         self._locks = Locks(fs, folders.locks, clock)
         self.back = Notifier()  # a disk does not come back by itself
@@ -224,6 +227,14 @@ class FileStore(KeyedStore):
     def lease(self, key: Key, *, wait: float) -> AbstractAsyncContextManager[Lease]:
         self._check_open(key, self._lease_kinds)
         return self._locks.hold(f"{key.kind}-{key.name}", wait)
+
+    async def tidy(self, lease_kinds: Collection[str]) -> None:
+        """Remove files of free locks. Not on a network file system, where a name that has gone may still be seen."""
+        if await self._writer.run(partial(file_system, self._data)) in LOCAL:
+            names, more = self._locks.names(), 1
+            while more:
+                await asyncio.sleep(_LOCKS_PAUSE)
+                more = await self._writer.run(partial(self._locks.remove_unused, islice(names, _LOCKS), lease_kinds))
 
     async def history(self) -> str:
         return ""  # one, for ever

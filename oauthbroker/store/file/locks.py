@@ -1,8 +1,9 @@
 """Locks between processes: flock through filelock, on descriptors that the file layer opened and checked.
 
 A waiter never blocks a thread: it tries, sleeps a few milliseconds and tries again, less often the longer it has
-waited. An asyncio lock in front of each file lets one task per process compete for it. A lock file is never removed.
-Waiting is measured in real time even under a test's clock, because the other process is real.
+waited. An asyncio lock in front of each file lets one task per process compete for it. Only the holder of a lock
+removes its file: a process that has opened that file finds it without its name, and opens the next one. Waiting is
+measured in real time even under a test's clock, because the other process is real.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +24,7 @@ from oauthbroker.store.posix.system_calls import Fs, failure
 from oauthbroker.store.task_gates import TaskGates
 
 _SHORT, _LONG = 0.005, 0.05  # seconds between two tries, first and longest; an unfair lock needs short pauses
+_YOUNG = 60  # seconds for which the file of a free lock stays: its next holder may come soon
 _EACH = 0.001  # seconds added to the longest pause for each lock in use, so that many waiters cost no more than a few
 
 
@@ -91,6 +93,31 @@ class Locks:
         """Take the lock if it is free and no task here waits for it; the caller releases it. May be called on any
         thread."""
         return None if name in self._gates else self._try(name)
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all locks that have a file."""
+        return self._fs.each_name(self._folder)
+
+    def remove_unused(self, names: Iterable[str], kinds: Collection[str]) -> int:
+        """Remove the files of leases of these kinds that are free and were made a while ago. Return the number of
+        names. For a thread."""
+        newest, count = self._clock.now().timestamp() - _YOUNG, 0
+        for name in names:
+            count += 1
+            if name.partition("-")[0] in kinds:
+                with suppress(FileNotFoundError):  # another process was faster
+                    if self._fs.stat(name, dir_fd=self._folder).st_mtime < newest:
+                        self._remove(name)
+        return count
+
+    def _remove(self, name: str) -> None:
+        held = self.try_now(name)
+        if held is None:
+            return
+        try:
+            self._fs.unlink(name, dir_fd=self._folder)
+        finally:
+            held.release()
 
     async def _poll(self, name: str, deadline: float) -> HeldLock:
         """Wait for the lock. There is no await between a successful try and the caller's body, so a cancelled waiter

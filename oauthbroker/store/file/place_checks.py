@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from oauthbroker.store.posix.folders import DATA, TAGS
 from oauthbroker.store.posix.system_calls import Fs
 
 NETWORK = frozenset(
     {"9p", "afs", "ceph", "cifs", "davfs", "fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs",
      "fuse.sshfs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "vboxsf"}
 )  # fmt: skip
+LOCAL = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "tmpfs", "xfs", "zfs"})  # all processes see the same names
 _MOUNTS = Path("/proc/self/mountinfo")
+_TAGS = f"{DATA}/{TAGS}/"  # whose files are links of each other
 _FOREIGN = "owned by another user"
 _ESCAPES = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
@@ -62,11 +65,11 @@ def _of_folder(folder: Path, name: str) -> Iterator[StoreProblem]:
             path = f"{name}/{entry.name}"
             if entry.is_dir(follow_symlinks=False):
                 yield from _of_folder(Path(entry.path), path)
-            elif what := _problem_of(Path(entry.path), stat.S_ISREG):
+            elif what := _problem_of(Path(entry.path), stat.S_ISREG, is_tag=path.startswith(_TAGS)):
                 yield StoreProblem(path, what)
 
 
-def _problem_of(path: Path, is_kind: Callable[[int], bool]) -> str:
+def _problem_of(path: Path, is_kind: Callable[[int], bool], *, is_tag: bool = False) -> str:
     try:
         found = path.lstat()
     except FileNotFoundError:  # a record was replaced or removed meanwhile
@@ -75,7 +78,7 @@ def _problem_of(path: Path, is_kind: Callable[[int], bool]) -> str:
         return "a link"
     if not is_kind(found.st_mode):
         return "of the wrong type"
-    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1 and not is_tag:
         return "has a second name"
     if found.st_uid != os.geteuid():
         return _FOREIGN

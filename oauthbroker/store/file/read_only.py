@@ -37,7 +37,7 @@ class ReadOnlyFs(Fs):
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    create_file = write = reserve = truncate = rename = unlink = _refuse
+    create_file = write = reserve = truncate = rename = link = unlink = _refuse
 
 
 def look_at(

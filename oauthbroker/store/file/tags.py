@@ -1,7 +1,8 @@
 """Tags as files: an empty one for each tag of an entry, in a folder for each kind and label: docs/store-format.md.
 
 A tag is durable before the record that has it, and is removed after. So a tag without a record is harmless, and no
-record lacks one. Plain blocking functions; `file_store` chooses the thread and holds the lock.
+record lacks one. Tags are hard links of one empty file where the file system has links, so they take no inodes. Plain
+blocking functions; `file_store` chooses the thread and holds the lock.
 """
 
 from __future__ import annotations
@@ -10,13 +11,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from heapq import nsmallest
+from typing import Final
 
 from oauthbroker.store.file.cache_stamp import FolderSyncs
 from oauthbroker.store.file.sorted_names import SortedNames
 from oauthbroker.store.format.entry_names import is_name, is_place
 from oauthbroker.store.format.port import Key, Tag
+from oauthbroker.store.posix.atomic_files import create_whole
 from oauthbroker.store.posix.checked_files import close, closing, own_folder
 from oauthbroker.store.posix.system_calls import Fs
+
+_EMPTY: Final = "empty"  # the file in `tags/` that new tags are links of
+_MOST_LINKS: Final = 1000  # of one file: a backup may be restored to a file system that allows few
 
 
 class TagFiles:
@@ -73,23 +79,42 @@ class TagFiles:
                 self._fs.unlink(_file(tag, key), dir_fd=shard)
 
     def _create(self, shard: int, name: str) -> bool:
+        """Create a tag; False if it is there. It is a file of its own where no link can be made."""
         try:
-            fd = self._fs.create_file(name, dir_fd=shard)
+            try:
+                self._link(shard, name)
+            except FileExistsError:
+                raise
+            except OSError:
+                close(self._fs, self._fs.create_file(name, dir_fd=shard))
         except FileExistsError:
             return False
-        close(self._fs, fd)
         return True
+
+    def _link(self, shard: int, name: str) -> None:
+        """Link the empty file, made anew when it has many links. That two processes may do so at once is harmless."""
+        fs, above = self._fs, self._above()
+        try:
+            is_full = fs.stat(_EMPTY, dir_fd=above).st_nlink >= _MOST_LINKS
+        except FileNotFoundError:
+            is_full = True
+        if is_full:
+            create_whole(fs, above, _EMPTY, b"")
+        fs.link(_EMPTY, name, dst_dir_fd=shard, src_dir_fd=above)
 
     @contextmanager
     def _shard(self, path: str, *, make: bool = False) -> Iterator[int]:
         """Open one of the folders that share the tags of a kind and label; with `make`, create it durably."""
-        if self._folder is None:
-            raise FileNotFoundError
         above, _, name = path.partition("/")
-        with closing(self._fs, self._below("", self._folder, above, make=make)) as label:
+        with closing(self._fs, self._below("", self._above(), above, make=make)) as label:
             shard = self._below(above, label, name, make=make)
         with closing(self._fs, shard):
             yield shard
+
+    def _above(self) -> int:
+        if self._folder is None:
+            raise FileNotFoundError
+        return self._folder
 
     def _below(self, path: str, parent: int, name: str, *, make: bool) -> int:
         if make:

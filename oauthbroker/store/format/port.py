@@ -234,6 +234,10 @@ class Store(Protocol):
         lapsed lease to another holder; then it is `lost` to the first one."""
         ...
 
+    async def tidy(self, lease_kinds: Collection[str]) -> None:
+        """Remove what free leases of these kinds have left. For background work: it may take minutes."""
+        ...
+
     async def history(self) -> str:
         """Return the name of the store's history. Another one than before says that the store may have lost its last
         writes, and went on without them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.format.entry_names import check_kinds
@@ -54,6 +54,9 @@ class KeyedStore:
     def tag(self, kind: str, label: str, *parts: str) -> Tag:
         self._check_kind(kind)
         return self.keyring.ring.tag(kind, label, *parts)
+
+    async def tidy(self, lease_kinds: Collection[str]) -> None:
+        """Do nothing: a free lease leaves nothing."""
 
     def _check_kind(self, kind: str) -> None:
         if kind not in self._kinds:

@@ -73,6 +73,7 @@ class Fs:
     open_lock = staticmethod(partial(os.open, flags=_LOCK, mode=0o600))  # created if missing; it stays empty
     stat = staticmethod(partial(os.stat, follow_symlinks=False))
     rename = staticmethod(os.rename)
+    link = staticmethod(partial(os.link, follow_symlinks=False))
     unlink = staticmethod(os.unlink)
     close = staticmethod(os.close)
     read = staticmethod(os.read)

@@ -130,7 +130,7 @@ def test_a_store_that_no_broker_has_opened_is_not_made(tmp_path: Path):
     assert [] == list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["create_file", "write", "reserve", "truncate", "rename", "unlink"])
+@pytest.mark.parametrize("name", ["create_file", "write", "reserve", "truncate", "rename", "link", "unlink"])
 def test_every_change_is_refused(name: str):
     with pytest.raises(OSError, match="Read-only file system"):
         getattr(ReadOnlyFs(), name)(0, "x", "y")
