@@ -117,7 +117,7 @@ class PostgresStore(EntryPages):
         tags: Collection[Tag] | None = None,
     ) -> Entry:
         check_tags(key, tags or ())
-        values = {**self._place(key), "expect": expect, **_columns(tags or ())}
+        values = {**self._place(key), "expect": expect, **(_columns(tags) if tags else {})}
         if reservation is not None and reservation.key == key:
             reservation.held = None
         written = await to_its_end(asyncio.ensure_future(self._write(key, expect, bytes(body), values)))
@@ -140,13 +140,16 @@ class PostgresStore(EntryPages):
 
     async def _written(self, key: Key, expect: int, body: bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Write nothing with a seed that is no longer the active one: then the newer keyring seals the version."""
+        create, replace = statements.CREATE, statements.REPLACE
+        if "labels" in values:
+            create, replace = statements.CREATE_TAGGED, statements.REPLACE_TAGGED
         rows, ring = list[tuple[Any, ...]](), None
         await self.follow_keyring()
         while not rows and ring is not self.keyring.ring:
             ring = self.keyring.ring
             record = ring.seal(key.kind, key.name, expect + 1, body)
             rows = await self.connections.write(
-                statements.REPLACE if expect else statements.CREATE, values | {"record": record, "epoch": ring.epoch}
+                replace if expect else create, values | {"record": record, "epoch": ring.epoch}
             )
             if not rows:
                 await self.adopt_newest()
