@@ -29,7 +29,7 @@ def _get(tables: Tables, values: Values) -> Rows:
 
 
 @plays(entries.CREATE, "9c78dffe")
-@plays(entries.CREATE_TAGGED, "9555be2d")
+@plays(entries.TAGGED.format(entries.CREATE), "9555be2d")
 def _create(tables: Tables, values: Values) -> Rows:
     place = _place(values)
     if place in tables.entry or not tables.seals(values["epoch"]):
@@ -38,7 +38,7 @@ def _create(tables: Tables, values: Values) -> Rows:
 
 
 @plays(entries.REPLACE, "f1b3a0e6")
-@plays(entries.REPLACE_TAGGED, "d9b81d7e")
+@plays(entries.TAGGED.format(entries.REPLACE), "d9b81d7e")
 def _replace(tables: Tables, values: Values) -> Rows:
     place = _place(values)
     before = tables.entry.get(place)

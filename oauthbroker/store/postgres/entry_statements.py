@@ -18,7 +18,7 @@ from oauthbroker.keyring
 where kind = %(kind)s and name = %(name)s and generation = %(expect)s and epoch = %(epoch)s
 returning version, kind, name
 """
-_TAGGED: Final = """
+TAGGED: Final = """
 with written as ({}), tagged as (
     insert into oauthbroker.tag (kind, name, label, value)
     select kind, name, label, value
@@ -27,8 +27,6 @@ with written as ({}), tagged as (
 )
 select version from written
 """
-CREATE_TAGGED: Final = _TAGGED.format(CREATE)  # planned in twice the time
-REPLACE_TAGGED: Final = _TAGGED.format(REPLACE)
 DELETE: Final = """
 delete from oauthbroker.entry where kind = %(kind)s and name = %(name)s and generation = %(expect)s returning true
 """

@@ -140,17 +140,15 @@ class PostgresStore(EntryPages):
 
     async def _written(self, key: Key, expect: int, body: bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Write nothing with a seed that is no longer the active one: then the newer keyring seals the version."""
-        create, replace = statements.CREATE, statements.REPLACE
+        statement = statements.REPLACE if expect else statements.CREATE
         if "labels" in values:
-            create, replace = statements.CREATE_TAGGED, statements.REPLACE_TAGGED
+            statement = statements.TAGGED.format(statement)
         rows, ring = list[tuple[Any, ...]](), None
         await self.follow_keyring()
         while not rows and ring is not self.keyring.ring:
             ring = self.keyring.ring
             record = ring.seal(key.kind, key.name, expect + 1, body)
-            rows = await self.connections.write(
-                replace if expect else create, values | {"record": record, "epoch": ring.epoch}
-            )
+            rows = await self.connections.write(statement, values | {"record": record, "epoch": ring.epoch})
             if not rows:
                 await self.adopt_newest()
         return rows
