@@ -117,7 +117,7 @@ class Logins:
         if not session.open or session.taken or under_way is None or under_way.used:  # (2)
             raise BrokerError(Code.STATE_USED)
         app = self._app_of(versioned)
-        outdated = under_way.digest != login.digest() or session.config_digest != app.digest()
+        outdated = under_way.digest != login.digest() or session.config_digest != app.config_digest
         if session.is_past(self.clock.now()) or outdated:
             raise BrokerError(Code.STATE_EXPIRED)
         if not _fits(session, cookie):  # (3)

@@ -133,7 +133,7 @@ class Callback:
         )
         if versioned is not None and any(versioned.record.params.get(name) != place[name] for name in place):
             raise BrokerError(Code.APP_MISMATCH, note="the answer came to the path of another connection")
-        if versioned is not None and versioned.record.config_digest != app.digest():
+        if versioned is not None and versioned.record.config_digest != app.config_digest:
             raise BrokerError(Code.STATE_EXPIRED, note="the app's configuration changed meanwhile")
         if versioned is not None and app.owner.confirmation == "brokerLogin" and not self._knows_who(versioned.record):
             raise BrokerError(Code.OWNER_BINDING_FAILED, note="the subject has not logged in")

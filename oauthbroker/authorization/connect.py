@@ -155,7 +155,7 @@ class Connect:
     async def _check_startable(self, app: App, versioned: Versioned[AuthSession]) -> None:
         if versioned.record.device is not None:
             raise BrokerError(Code.REQUEST_INVALID, note="a device code takes no browser to the provider")
-        if versioned.record.config_digest != app.digest():
+        if versioned.record.config_digest != app.config_digest:
             await self.finish.lapse(versioned)
             raise BrokerError(Code.STATE_UNKNOWN)
         if versioned.record.worn_out:

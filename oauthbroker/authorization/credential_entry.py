@@ -121,7 +121,7 @@ class CredentialEntry:
                 with suppress(Conflict):
                     await self.finish.recover(versioned)
                 continue
-            if session.config_digest != app.digest() or session.worn_out:
+            if session.config_digest != app.config_digest or session.worn_out:
                 raise BrokerError(Code.STATE_UNKNOWN, note="its button leads nowhere")
             if tried == 0:
                 self.audit.write(ConnectStarted(app=app.name, session=session.id), self.clock.now())

@@ -148,7 +148,7 @@ class Polling:
         versioned = await self._still_waiting(locator)
         if versioned is None:
             return None
-        if versioned.record.config_digest != app.digest():
+        if versioned.record.config_digest != app.config_digest:
             return None if await self.finish.lapse(versioned) else BUSY_SECONDS
         if (early := self._early(versioned)) > 0:
             return early

@@ -120,11 +120,11 @@ class PagesService:
         session = await self.connect.shown(ticket)
         app = await self._app(session.app)
         if session.device is None:
-            if session.worn_out or session.config_digest != app.digest():
+            if session.worn_out or session.config_digest != app.config_digest:
                 raise BrokerError(Code.STATE_UNKNOWN, note="its button leads nowhere")
             return None
         over = session.claim is None and session.is_past(self.clock.now())
-        if session.open and not over and session.config_digest == app.digest():
+        if session.open and not over and session.config_digest == app.config_digest:
             return None
         return _ending(app, session)
 

@@ -155,7 +155,7 @@ class PendingCodes:
     async def _app_of(self, versioned: Versioned[AuthSession]) -> App:
         """Return the app, unchanged since the link was made. A changed app ends the session."""
         app = self.apps.get(versioned.record.app)
-        if app is None or app.digest() != versioned.record.config_digest:
+        if app is None or app.config_digest != versioned.record.config_digest:
             await self.finish.lapse(versioned)
             raise BrokerError(Code.STATE_UNKNOWN, note="the app's configuration changed meanwhile")
         return app.at(versioned.record.params)

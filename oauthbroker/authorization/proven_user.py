@@ -15,7 +15,7 @@ def proves_user(app: App, session: AuthSession) -> bool:
     account is not the team.
     """
     unsure = app.subject_mode != "user" or app.owner.binding == "channelCode"
-    if unsure or session.device is not None or session.config_digest != app.digest():
+    if unsure or session.device is not None or session.config_digest != app.config_digest:
         return False
     if app.owner.confirmation == "brokerLogin":
         return True

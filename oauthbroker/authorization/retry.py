@@ -90,7 +90,7 @@ class RetryService:
 
     def _why(self, app: App, session: AuthSession) -> Code | None:
         """Return the code the session failed with, if a retry may help."""
-        if session.tries >= MOST_TRIES or session.device is not None or session.config_digest != app.digest():
+        if session.tries >= MOST_TRIES or session.device is not None or session.config_digest != app.config_digest:
             return None
         if session.open:
             return self._why_not_yet(session)

@@ -30,6 +30,7 @@ from oauthbroker.protocol.authorization_urls import AuthorizationUrls
 from oauthbroker.records import Attempt, AuthSession, Device, Grant
 from oauthbroker.repository.repository import Repository, Versioned
 from oauthbroker.repository.session_limits import OpenSessions
+from oauthbroker.repository.waiting_lists import WaitingList
 
 LOOK_SECONDS = 3.0  # seconds to wait for the provider's metadata before returning the link without it
 
@@ -154,21 +155,22 @@ class Opening:
             grant = await self.repository.grant(wish.key)
             if not still_needed(grant.record if grant is not None else None):
                 return None
-            waiting = await self.repository.waiting(app.name, wish.key.subject)
+            listed = await self.repository.waiting_lists.of(app.name, wish.key.subject)
+            waiting = await self.repository.waiting_on(listed)
             found = await self._reusable(app, wish, waiting)
             if found is not None:
                 return found
             alive = self._alive(waiting)
             self._check_capacity(app, wish, alive)
             session = self._new_session(app, wish, device)
-            return await to_its_end(asyncio.ensure_future(self._stored(session, wish, alive)))
+            return await to_its_end(asyncio.ensure_future(self._stored(session, wish, listed, alive)))
 
     async def _reusable(self, app: App, wish: Wish, waiting: list[Versioned[AuthSession]]) -> AuthSession | None:
         """Return the session of the same wish. It and its entry on the waiting list are durable then: the sync after an
         earlier write of either may have failed."""
         for versioned in waiting:
             session = versioned.record
-            fits = _same_wish(session, wish) and not session.taken and session.config_digest == app.digest()
+            fits = _same_wish(session, wish) and not session.taken and session.config_digest == app.config_digest
             fits = fits and not session.worn_out and not session.is_past(self.clock.now())
             half = (session.expires_at - session.created_at) / 2
             if fits and session.expires_at - self.clock.now() > half:
@@ -188,7 +190,9 @@ class Opening:
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
         self.open_sessions.check(app.name, self.clock.now())
 
-    async def _stored(self, session: AuthSession, wish: Wish, alive: list[Versioned[AuthSession]]) -> AuthSession:
+    async def _stored(
+        self, session: AuthSession, wish: Wish, listed: WaitingList, alive: list[Versioned[AuthSession]]
+    ) -> AuthSession:
         """Store a new session. It is listed first: one that no later call finds would count until it expires.
 
         End the older sessions of the same wish that no browser has started. A user types a device code elsewhere,
@@ -198,11 +202,11 @@ class Opening:
         entry = AuthorizationRequested(
             app=session.app, grant=grant, session=session.id, agent=wish.resume.agent_name, reason=wish.reason
         )
-        listed = [*(versioned.record.locator for versioned in alive), session.locator]
+        locators = [*(versioned.record.locator for versioned in alive), session.locator]
         self.open_sessions.admit(session.locator, session.app, session.expires_at, now)
         try:
             self.audit.write(entry, now)  # no entry, no session: it would be reused without one
-            await self.repository.waiting_lists.save(session.app, session.subject, listed)
+            await self.repository.waiting_lists.save(listed, locators)
             await self.repository.save_session(session, expect=0)
         except BrokerError:
             self.open_sessions.ended(session.locator)
@@ -231,7 +235,7 @@ class Opening:
             attempt=new_attempt(self.clock, locator, cookie=None) if device is None else Attempt.none(),
             created_at=now,
             expires_at=expires_at,
-            config_digest=app.digest(),
+            config_digest=app.config_digest,
             link=app.redirect.link if device is None else "connect",
             switch_account=wish.switch_account,
             reason=wish.reason,

@@ -43,7 +43,7 @@ class Sweep:
 
         async def end(versioned: Versioned[AuthSession]) -> bool:
             session, app = versioned.record, apps.get(versioned.record.app)
-            outdated = app is None or app.digest() != session.config_digest
+            outdated = app is None or app.config_digest != session.config_digest
             if not session.open or session.claim is not None or not outdated:
                 return False
             return await self.finish.lapse(versioned, event=self._expired)

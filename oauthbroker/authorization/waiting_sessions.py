@@ -28,10 +28,11 @@ class WaitingSessions:
         """Complete every other session of the pair that this grant satisfies. Its event is stored in its own record.
         One with claims needs those with which the grant was made."""
         left = list[str]()  # no other session of the pair begins or ends under its lease
-        for other in await self.repository.waiting(grant.app, grant.subject):
+        listed = await self.repository.waiting_lists.of(grant.app, grant.subject)
+        for other in await self.repository.waiting_on(listed):
             if other.record.locator != first.locator and not await self._complete_other(grant, other, first.claims):
                 left.append(other.record.locator)
-        await self.repository.waiting_lists.save(grant.app, grant.subject, left)
+        await self.repository.waiting_lists.save(listed, left)
 
     async def _complete_other(self, grant: Grant, versioned: Versioned[AuthSession] | None, claims: str) -> bool:
         """Complete one session. On a conflict, such as a browser starting an attempt, it is read again."""
@@ -53,5 +54,6 @@ class WaitingSessions:
         return False
 
     async def forget(self, app: str, subject: str, gone: set[str]) -> None:
-        left = [versioned.record.locator for versioned in await self.repository.waiting(app, subject)]
-        await self.repository.waiting_lists.save(app, subject, [locator for locator in left if locator not in gone])
+        listed = await self.repository.waiting_lists.of(app, subject)
+        left = [versioned.record.locator for versioned in await self.repository.waiting_on(listed)]
+        await self.repository.waiting_lists.save(listed, [locator for locator in left if locator not in gone])

@@ -17,13 +17,14 @@ class Bounded(Generic[K, V]):
     the newest or raises KeyError, are the dictionary's own: they are on the warm path of a token call.
     """
 
-    __slots__ = ("_bytes", "_kept", "_most", "_most_bytes", "_size_of", "get", "touch")
+    __slots__ = ("_bytes", "_kept", "_most", "_most_bytes", "_size_of", "_sizes", "get", "touch")
 
     def __init__(self, most: int, *, most_bytes: int = 0, size_of: Callable[[V], int] | None = None) -> None:
         self._most = most
         self._most_bytes = most_bytes
         self._size_of = size_of
         self._kept: OrderedDict[K, V] = OrderedDict()
+        self._sizes: dict[K, int] = {}
         self._bytes = 0
         self.get = self._kept.get
         self.touch = self._kept.move_to_end
@@ -46,11 +47,13 @@ class Bounded(Generic[K, V]):
         """Add or replace an entry as the newest, and return the entries that were evicted for it."""
         if key in self._kept:
             self.pop(key)
-        size = self._size_of(value) if self._size_of is not None else 0
-        if size > self._most_bytes:
-            return [(key, value)]
+        if self._size_of is not None:
+            size = self._size_of(value)
+            if size > self._most_bytes:
+                return [(key, value)]
+            self._sizes[key] = size
+            self._bytes += size
         self._kept[key] = value
-        self._bytes += size
         evicted: list[tuple[K, V]] = []
         while len(self._kept) > self._most or self._bytes > self._most_bytes:
             oldest = next(iter(self._kept))
@@ -60,10 +63,8 @@ class Bounded(Generic[K, V]):
 
     def pop(self, key: K) -> V | None:
         """Remove an entry and return its value; None if there is none."""
-        value = self._kept.pop(key, None)
-        if value is not None and self._size_of is not None:
-            self._bytes -= self._size_of(value)
-        return value
+        self._bytes -= self._sizes.pop(key, 0)
+        return self._kept.pop(key, None)
 
     def items(self) -> list[tuple[K, V]]:
         """Return the entries, the oldest first."""
@@ -71,4 +72,5 @@ class Bounded(Generic[K, V]):
 
     def clear(self) -> None:
         self._kept.clear()
+        self._sizes.clear()
         self._bytes = 0

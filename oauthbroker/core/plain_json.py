@@ -107,8 +107,9 @@ class _Copier:
 
     def _object(self, value: Any, levels: int) -> dict[str, Json]:
         copy: dict[str, Json] = {}
-        for given, each in dict.items(value):
-            name = self._text(given) if issubclass(type(given), str) else self._name(given)
+        names = [str.__str__(it) if issubclass(type(it), str) else self._name(it) for it in dict.keys(value)]
+        self._text("".join(names))
+        for name, each in zip(names, dict.values(value), strict=True):
             if name in copy:
                 raise NotPlainJson("it has two members that have one name in JSON: use texts as names")
             try:

@@ -28,7 +28,10 @@ def decode_json(body: bytes, code: Code, *, most_values: int = MOST_VALUES, leve
     try:
         few = len(body) <= most_values or has_few_values(body, most_values)
         value = _DECODER.decode(body.decode("utf-8")) if few else None
-        why = _MANY.format(most_values) if not few else "" if _is_sane(value, levels) else _DEEP.format(levels)
+        # UTF-8 without an escape has no lone surrogate, and so few brackets are no deeper
+        is_plain = b"\\" not in body and body.count(b"{") + body.count(b"[") <= levels
+        is_sane = is_plain or _is_sane(value, levels)
+        why = _MANY.format(most_values) if not few else "" if is_sane else _DEEP.format(levels)
     except (ValueError, RecursionError) as error:
         value, why = None, _why(error, levels)
     if why:

@@ -208,8 +208,9 @@ class Erasure:
 
     async def _forget_waiting(self, app: str, subject: str) -> None:
         """Keep the open sessions of the pair alone in its list, under its lease."""
-        waiting = await self.repository.waiting(app, subject)
-        await self.repository.waiting_lists.save(app, subject, [versioned.record.locator for versioned in waiting])
+        listed = await self.repository.waiting_lists.of(app, subject)
+        waiting = await self.repository.waiting_on(listed)
+        await self.repository.waiting_lists.save(listed, [versioned.record.locator for versioned in waiting])
 
     async def _remove_events(self, events: Iterable[AgentEvent]) -> None:
         by_agent: dict[str, set[str]] = defaultdict(set)

@@ -173,12 +173,14 @@ class App:
     field_variables: Mapping[str, str] = field(default_factory=dict)
     scope_set: frozenset[str] = frozenset()
     registration: str = ""
+    config_digest: str = field(init=False, compare=False, repr=False)
     base: App | None = field(default=None, compare=False, repr=False)
     params: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     _connected: dict[tuple[str, ...], App] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """`registration` names our client at that very provider: a grant made with another one is not this app's."""
+        """`registration` names our client at that very provider: a grant made with another one is not this app's.
+        `config_digest` changes when anything changes that a running authorization relies on."""
         object.__setattr__(self, "scope_set", frozenset(self.scopes))
         token_url = self.facts.filled(self.endpoints.token_url, {})  # at the default of a host that a fact names
         place = token_url or self.endpoints.issuer or (self.mcp.url if self.mcp is not None else "")
@@ -186,6 +188,7 @@ class App:
             place = " ".join([self.provider, *self.api.places(self.params)])
         digest = hashlib.sha256(json.dumps([self.client.client_id, place]).encode()).hexdigest()
         object.__setattr__(self, "registration", digest[:32])
+        object.__setattr__(self, "config_digest", self._digest())
 
     def asking_which_account(self) -> App:
         """Return the app for a person who came with the wrong account: an OpenID provider is asked to let them choose
@@ -276,11 +279,11 @@ class App:
     def kind(self) -> AppKind:
         return "OAuthApp" if self.credential is None else "CredentialApp"
 
-    def digest(self) -> str:
-        """Changes when anything changes that a running authorization relies on; the secret's value does not count. It
-        is the same for all connections."""
+    def _digest(self) -> str:
+        """Return the hash of all that a running authorization relies on; the secret's value does not count. It is the
+        same for all connections."""
         if self.base is not None:
-            return self.base.digest()
+            return self.base.config_digest
         facts: list[Any] = [
             self.provider, self.flow, self.subject_mode, self.client.client_id, self.client.auth_method,
             [getattr(self.endpoints, slot) for slot in Endpoints.__slots__],
@@ -289,7 +292,7 @@ class App:
             *([self.redirect.uri_name] if self.redirect.uri_name else []),
             *(["pkce refused"] if self.habits.pkce == "refused" else []),
             *([self.mcp.url] if self.mcp is not None else []),
-            *([[self.also.name, self.also.digest()]] if self.also is not None else []),
+            *([[self.also.name, self.also.config_digest]] if self.also is not None else []),
             *([[astuple(each) for each in self.connect_params]] if self.connect_params else []),
             *([astuple(self.credential), [astuple(each) for each in self.api.hosts]] if self.credential else []),
         ]  # fmt: skip

@@ -58,7 +58,7 @@ class BrokerLogin:
     def digest(self) -> str:
         """Changes when anything changes that a login under way relies on."""
         rule = self.app.owner.user_identity
-        facts = [self.app.digest(), rule and rule.template, self.prompt, self.max_age_seconds]
+        facts = [self.app.config_digest, rule and rule.template, self.prompt, self.max_age_seconds]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
     def operators_digest(self) -> str:

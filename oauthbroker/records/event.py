@@ -51,17 +51,20 @@ class AgentEvent:
 
     def to_json(self) -> dict[str, Any]:
         """Return the event for consumers: the resume target's fields beside type and payload."""
+        said = self.to_record() | {"createdAt": printed(self.created_at)}
+        del said["order"]
+        return said
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the event for the store: as `to_json`, with the exact time and the order."""
         return {
             "eventId": self.id,
             "type": self.type,
             **self.target.to_json(),
             "payload": dict(self.payload),
-            "createdAt": printed(self.created_at),
+            "createdAt": to_iso(self.created_at),
+            "order": self.order,
         }
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the event for the store: as `to_json`, with the exact time and the order."""
-        return {**self.to_json(), "createdAt": to_iso(self.created_at), "order": self.order}
 
     @property
     def metric_type(self) -> str:

@@ -281,14 +281,13 @@ class Grant:
         return rest.erased(at, outcome) if over else rest
 
     def to_plaintext(self) -> bytes:
-        status = codec.members(self)
-        spec = {name: status.pop(name) for name in SPEC}
-        spec["oauthAppRef"] = {"kind": self.kind, "name": self.app}
+        name, ref, status = self.id, {"kind": self.kind, "name": self.app}, codec.members(self)
+        spec = dict(zip(SPEC, map(status.pop, SPEC), strict=True)) | {"oauthAppRef": ref}
         spec["token"] = codec.members(self.token) if self.token is not None else {}
         status["lifetimeSeconds"] = self.token.lifetime_seconds if self.token is not None else None
         if self.token is not None and self.token.end_stated:
             status["endStated"] = True
-        return codec.encode("OAuthGrantRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
+        return codec.encode("OAuthGrantRecord", {"metadata": {"name": name}, "spec": spec, "status": status})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> Grant:

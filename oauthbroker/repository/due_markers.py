@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.model.grant_key import GrantKey
 from oauthbroker.records import Grant, codec
 from oauthbroker.repository.versioned import (
@@ -28,6 +29,7 @@ from oauthbroker.repository.versioned import (
 from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Store
 
 KIND = "due"
+KNOWN = 10_000  # markers that are known to be there
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +48,23 @@ class Markers:
         self._store = store
         self._on_damage = on_damage
         self._seen: dict[str, _Seen] = {}
+        self._marked = Bounded[str, Entry](KNOWN)  # as they were read or written last
 
     async def mark(self, key: Key, grant: GrantKey) -> bool:
         """Mark a record before it is written, under the pair's lease, so that no relay settles the marker in between.
         False if it is marked already, or if the stored bytes cannot be replaced: the record is written all the same."""
-        marker = Key(KIND, key.name)
+        known, marker = self._marked.get(key.name), Key(KIND, key.name)
+        if known is not None and self._store.unchanged(known):
+            return False
         with suppress(Conflict), reported(marker, self._on_damage):
             there, generation = await replaceable(self._store, marker, due_in, self._on_damage)
             if there is None:
                 body = codec.encode("DueMarker", {"spec": {"kind": key.kind, **grant.to_json()}})
-                await write_over(self._store, marker, body, expect=generation)
-                return True
+                entry = await write_over(self._store, marker, body, expect=generation)
+            else:
+                entry = there.marker
+            self._marked.keep(key.name, entry.without_body())
+            return there is None
         return False
 
     async def has(self, key: Key) -> bool:

@@ -88,7 +88,7 @@ class GrantRecords:
 
     async def may_lack_newer(self, versioned: Versioned[Grant]) -> bool:
         """Tell whether the store may have lost a newer version of this grant."""
-        return await self._store.outlived(versioned.entry)
+        return self.shared is not None and await self._store.outlived(versioned.entry)
 
     def reserve_for(self, versioned: Versioned[Grant], *, now: bool = True) -> AbstractAsyncContextManager[Reservation]:
         """Reserve disk space for the grant's next version, with the largest provider response added. Without `now`,

@@ -37,7 +37,7 @@ from oauthbroker.repository.versioned import (
     readable,
     readable_records,
 )
-from oauthbroker.repository.waiting_lists import WaitingLists
+from oauthbroker.repository.waiting_lists import WaitingList, WaitingLists
 from oauthbroker.store.format.port import (
     DEGRADED_SECONDS,
     FEED_SECONDS,
@@ -168,10 +168,14 @@ class Repository(GrantRecords):
         return Versioned(session, entry)
 
     async def waiting(self, app: str, subject: str) -> list[Versioned[AuthSession]]:
-        """Return the open sessions of a subject for an app, of all its accounts, oldest first. Unreadable ones are left
-        out: no user can complete them."""
+        """Return the open sessions of a subject for an app, of all its accounts, oldest first."""
+        return await self.waiting_on(await self.waiting_lists.of(app, subject))
+
+    async def waiting_on(self, listed: WaitingList) -> list[Versioned[AuthSession]]:
+        """Return the open sessions of a waiting list, oldest first. Unreadable ones are left out: no user can complete
+        them."""
         found = []
-        for locator in await self.waiting_lists.of(app, subject):
+        for locator in listed.locators:
             try:
                 versioned = await self.session(locator)
             except BrokerError as error:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from oauthbroker.records import codec
 from oauthbroker.repository.versioned import in_place, opened, remove_over, replaceable, write_over
-from oauthbroker.store.format.port import Damage, Entry, Key, Store
+from oauthbroker.store.format.port import Damage, Entry, Store
 
 KIND = "waiting"
+
+
+class WaitingList(NamedTuple):
+    """The locators of the sessions on a list, and the generation that was read: 0 for none."""
+
+    app: str
+    subject: str
+    locators: list[str]
+    generation: int
 
 
 class WaitingLists:
@@ -16,31 +27,27 @@ class WaitingLists:
         self._store = store
         self._on_damage = on_damage
 
-    async def of(self, app: str, subject: str) -> list[str]:
-        """Return the locators of the sessions on the list."""
-        return (await self._read(self._store.key(KIND, app, subject)))[0]
-
-    async def save(self, app: str, subject: str, locators: list[str]) -> None:
-        """Replace the waiting list, under the pair's lease. An empty list is deleted."""
+    async def of(self, app: str, subject: str) -> WaitingList:
+        """Return the list. A damaged one counts as empty: its sessions end by themselves."""
         key = self._store.key(KIND, app, subject)
-        before, generation = await self._read(key)
-        if before == locators:
+        found, generation = await replaceable(self._store, key, self._open, self._on_damage)
+        return WaitingList(app, subject, found or [], generation)
+
+    async def save(self, before: WaitingList, locators: list[str]) -> None:
+        """Replace a list that was read under the same hold of the pair's lease. An empty list is deleted."""
+        if before.locators == locators:
             return
+        key = self._store.key(KIND, before.app, before.subject)
         if not locators:
-            await remove_over(self._store, key, expect=generation)
+            await remove_over(self._store, key, expect=before.generation)
             return
-        body = codec.encode("WaitingList", {"spec": {"app": app, "subject": subject, "sessions": locators}})
-        await write_over(self._store, key, body, expect=generation)
+        spec = {"app": before.app, "subject": before.subject, "sessions": locators}
+        await write_over(self._store, key, codec.encode("WaitingList", {"spec": spec}), expect=before.generation)
 
     def _open(self, entry: Entry) -> list[str]:
         app, subject, locators = opened(_waiting_in, entry)
         in_place(entry, self._store.key(KIND, app, subject))
         return locators
-
-    async def _read(self, key: Key) -> tuple[list[str], int]:
-        """Return (locators, generation). A damaged list counts as empty: its sessions end by themselves."""
-        found, generation = await replaceable(self._store, key, self._open, self._on_damage)
-        return found or [], generation
 
 
 def _waiting_in(body: bytes) -> tuple[str, str, list[str]]:

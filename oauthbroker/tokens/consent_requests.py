@@ -51,7 +51,7 @@ class ConsentRequests:
             params=app.params if call.key.account or _is_kept(call, grant) else {},
         )
         session = await self.opening.open_session(app, wish, is_needed)
-        if session is None or session.config_digest != app.digest():
+        if session is None or session.config_digest != app.config_digest:
             return None
         self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
         locale, apart = caller.turn.locale_or(self.settings.locale), caller.private_links

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from starlette.applications import Starlette
-from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
@@ -16,10 +15,9 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.web.api.warm_tokens import WarmTokens
-from oauthbroker.web.gate import error_responses
 from oauthbroker.web.gate.request_limits import Guard, allowed_hosts, own_hosts
 from oauthbroker.web.html.branding import Brand, Branded
-from oauthbroker.web.html.form_routes import Routes
+from oauthbroker.web.html.form_routes import Paths, Routes
 from oauthbroker.web.middleware.access_log import AccessLog
 from oauthbroker.web.middleware.forwarded import Proxies
 
@@ -39,12 +37,12 @@ class Web:
     pages: Starlette
     api: Starlette
     app: Starlette
-    _parts: tuple[tuple[Starlette, tuple[Routes, ...]], ...]
+    _parts: tuple[tuple[Paths, tuple[Routes, ...]], ...]
 
     def follow(self) -> None:
         """Follow a change of the configuration. A request under way goes on with the app it came for."""
-        for app, parts in self._parts:
-            app.router.routes[:] = _all(parts)
+        for paths, parts in self._parts:
+            paths.follow(_all(parts))
 
 
 def build_web(
@@ -62,12 +60,13 @@ def build_web(
     parts = (tuple(pages), tuple(api), app)
     hosts = allowed_hosts(settings.public_base_url, settings.allowed_hosts)
     of_api = hosts | own_hosts(settings.api_host, settings.api_port) if settings.api_port else hosts
+    paths = [Paths(_all(each)) for each in parts]
     first, second, third = (
         _application(each, known, settings, partial(AccessLog, clock=clock, log=log, metrics=metrics), log)
-        for each, known in zip(parts, (hosts, of_api, hosts), strict=True)
+        for each, known in zip(paths, (hosts, of_api, hosts), strict=True)
     )
     second.state.warm_tokens, third.state.warm_tokens = warm(of_api), warm(hosts)
-    return Web(pages=first, api=second, app=third, _parts=((first, parts[0]), (second, parts[1]), (third, parts[2])))
+    return Web(pages=first, api=second, app=third, _parts=tuple(zip(paths, parts, strict=True)))
 
 
 def warm_tokens_of(web: ASGIApp) -> WarmTokens | None:
@@ -77,17 +76,17 @@ def warm_tokens_of(web: ASGIApp) -> WarmTokens | None:
 
 
 def _application(
-    parts: Sequence[Routes],
+    paths: Paths,
     hosts: frozenset[str],
     settings: Settings,
     outermost: Callable[[ASGIApp], ASGIApp],
     log: Log,
 ) -> Starlette:
     """Build an application. Its layers are our own: Starlette would add a fence against faults, which the Guard is."""
-    app, brand = plain(Starlette)(routes=_all(parts)), Brand.of(settings)
-    app.router.redirect_slashes = False
+    app, brand = plain(Starlette)(), Brand.of(settings)
+    app.router = paths
     guarded: ASGIApp = Guard(
-        ExceptionMiddleware(app.router, error_responses.handlers(settings.locale)),
+        paths,
         hosts=hosts,
         locale=settings.locale,
         log=log,

@@ -17,7 +17,7 @@ PLANTED = (
     (SEAL, "length_prefixed(header, self.store_id", 'length_prefixed(b"", self.store_id'),
     (SEAL, "if not hmac.compare_digest(keys.commit, header[COMMIT]):", "if False:"),
     (SEAL, "OneTimeKeys(okm[:32], okm[32:64], okm[64:])", "OneTimeKeys(okm[:32], okm[:32], okm[64:])"),
-    (SEAL, 'b"oab/1/" + kind.encode()', 'b"oab/1/"'),
+    (SEAL, 'header[SALT], f"oab/1/{kind}")', 'header[SALT], "oab/1/")'),
     (SEAL, "or len(record) > MAX_RECORD:", "or False:"),
     (SEAL, "if claimed is not None and claimed != place.name:", "if False:"),
     (SEAL, "if _open(keys, record, elsewhere) is not None:", "if True:"),

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -24,7 +23,6 @@ from oauthbroker.observability.metrics import Metrics
 from oauthbroker.serving.connection_slots import Terms
 from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.server import Server, served
-from oauthbroker.web.gate.error_responses import handlers
 from oauthbroker.web.gate.request_limits import Guard, may_take_long
 from oauthbroker.web.middleware.access_log import AccessLog
 from oauthbroker.web.middleware.forwarded import Proxies
@@ -141,14 +139,10 @@ def routes(site: list[Site]) -> list[Route]:
 
 def gated(app_routes: Sequence[Route], log: Any, *, trusted: Sequence[str] = (), seconds: float = 60) -> ASGIApp:
     """The routes behind the middleware that the broker's own stand behind."""
-    return Starlette(
-        routes=app_routes,
-        middleware=[
-            Middleware(AccessLog, clock=SystemClock(), log=log, metrics=Metrics()),
-            Middleware(Guard, hosts=frozenset({HOST}), locale="en", log=log, proxies=Proxies(trusted), seconds=seconds),
-        ],
-        exception_handlers=handlers("en"),
-    )
+    app, proxies = Starlette(routes=app_routes), Proxies(trusted)
+    guard = Guard(app.router, hosts=frozenset({HOST}), locale="en", log=log, proxies=proxies, seconds=seconds)
+    app.middleware_stack = AccessLog(guard, clock=SystemClock(), log=log, metrics=Metrics())
+    return app
 
 
 @asynccontextmanager

@@ -88,7 +88,7 @@ def test_a_browser_is_its_users_own_after_a_login_or_with_the_account_itself(
     identity_provider: IdentityProvider, changes: dict[str, Any], subject: str, proven: bool
 ) -> None:
     app = replace(user_app(identity_provider), **changes)
-    session = a_session(subject=subject, app=app.name, config_digest=app.digest())
+    session = a_session(subject=subject, app=app.name, config_digest=app.config_digest)
     assert proven == proves_user(app, session)
     assert not proves_user(app, replace(session, config_digest="another")), "the app has changed since"
 

@@ -22,8 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from oauthbroker.audit import TokenIssued
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
-from oauthbroker.store.format.entry_names import length_prefixed
-from oauthbroker.store.format.seal import HEADER, SealPlace, derive, seal
+from oauthbroker.store.format.seal import HEADER, SealPlace, derive, length_prefixed, seal
 from oauthbroker.store.keys.key_encryption_keys import EnvKek
 from oauthbroker.store.keys.keyring import Keyring, Seed, SeedState
 from oauthbroker.store.keys.keyring_document import FORMAT
@@ -62,7 +61,7 @@ def flipped(record: bytes, position: int, bit: int = 1) -> bytes:
 def with_padding(padding: bytes, length: int) -> bytes:
     """A record whose authenticated plaintext has this padding and claims this body length; we never write such a one."""
     salt = filler("padding", 32)
-    keys = derive(SEEDS[ONE], salt, b"oab/1/grants")
+    keys = derive(SEEDS[ONE], salt, "oab/1/grants")
     header = b"OAB1\x01" + ONE + (1).to_bytes(8, "big") + salt + keys.commit
     plain = length_prefixed(NAME.encode()) + length.to_bytes(4, "big") + b"body" + padding
     return header + AESGCM(keys.key).encrypt(keys.nonce, plain, HERE.aad(header))

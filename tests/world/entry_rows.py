@@ -28,7 +28,8 @@ def _get(tables: Tables, values: Values) -> Rows:
     return [] if row is None else [tuple(row)]
 
 
-@plays(entries.CREATE, "bd2a8581")
+@plays(entries.CREATE, "9c78dffe")
+@plays(entries.TAGGED.format(entries.CREATE), "9555be2d")
 def _create(tables: Tables, values: Values) -> Rows:
     place = _place(values)
     if place in tables.entry or not tables.seals(values["epoch"]):
@@ -36,7 +37,8 @@ def _create(tables: Tables, values: Values) -> Rows:
     return _write(tables, place, Stored(1, tables.next_version(), values["record"]), values)
 
 
-@plays(entries.REPLACE, "9000986c")
+@plays(entries.REPLACE, "f1b3a0e6")
+@plays(entries.TAGGED.format(entries.REPLACE), "d9b81d7e")
 def _replace(tables: Tables, values: Values) -> Rows:
     place = _place(values)
     before = tables.entry.get(place)
@@ -48,7 +50,7 @@ def _replace(tables: Tables, values: Values) -> Rows:
 
 def _write(tables: Tables, place: Place, row: Stored, values: Values) -> Rows:
     tables.put(place, row)
-    _tag(tables, place, values["labels"], values["values"])
+    _tag(tables, place, values.get("labels", []), values.get("values", []))
     return [(row.version,)]
 
 

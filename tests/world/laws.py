@@ -156,7 +156,8 @@ class Laws:
         assert grant.token is not None and grant.token.refresh_token is not None  # noqa: PT018
         family, number = self._world.provider.family_of(grant.token.refresh_token.reveal())
         said = not family.alive or number < family.newest
-        is_excused = grant.refresh_state.ended == "dead" or self.troubles.may_lose(family, number)
+        first = min([number, *family.reused])  # a token that came again has ended the newer ones, too
+        is_excused = grant.refresh_state.ended == "dead" or self.troubles.may_lose(family, first)
         is_excused = is_excused or self.troubles.may_forget_answer(family)  # then the store had spent tokens
         law = "a grant is given up only after a lost answer or the provider's plain word"
         self.check(said and is_excused, law, who, grant.refresh_state.ended, family.reused)

@@ -12,7 +12,7 @@ from oauthbroker.core.lifecycle import seconds_to_wait, to_its_end
 from oauthbroker.store.file.locks import HeldLock, Locks
 from oauthbroker.store.file.versioned_entries import EntryFiles, Prepared
 from oauthbroker.store.format.port import Entry, Key, Tag
-from oauthbroker.store.posix.system_calls import at_border
+from oauthbroker.store.posix.system_calls import failure
 
 T = TypeVar("T")
 
@@ -68,8 +68,12 @@ class Writer:
             await to_its_end(asyncio.gather(*self.under_way, return_exceptions=True))
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` on a thread."""
-        return await to_its_end(asyncio.get_running_loop().run_in_executor(self.pool, at_border, work))
+        """Run `work` on a thread. An OSError becomes a BrokerError, as `at_border` makes it."""
+        try:
+            return await to_its_end(asyncio.get_running_loop().run_in_executor(self.pool, work))
+        except OSError as exc:
+            failed = failure(exc)
+        raise failed
 
     async def _see_through(self, work: Coroutine[Any, Any, T]) -> T:
         """Finish a write even if its caller is cancelled: a spent refresh token's successor must be stored."""

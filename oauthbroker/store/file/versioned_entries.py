@@ -93,7 +93,7 @@ class EntryFiles:
     def fill(self, reservation: Reservation) -> None:
         """Reserve disk space for a record around a body of the reservation's size. It holds none yet."""
         length, folder = record_size(reservation.size), self._folders.by_kind[reservation.key.kind]
-        temp, fd = new_temp(self._fs, folder, reservation.key.name)
+        temp, fd = new_temp(self._fs, folder, f".{reservation.key.name}.")
         try:
             self._fs.reserve(fd, length)
         except BaseException:
@@ -115,7 +115,7 @@ class EntryFiles:
         `ahead` is taken before anything is written. `replaces` is the generation in place, by default the one before.
         """
         folder = self._folders.by_kind[key.kind]
-        temp, fd = (taken.temp, taken.fd) if taken is not None else new_temp(self._fs, folder, key.name)
+        temp, fd = (taken.temp, taken.fd) if taken is not None else new_temp(self._fs, folder, f".{key.name}.")
         try:
             if ahead is not None:
                 self.fill(ahead)

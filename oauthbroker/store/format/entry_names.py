@@ -20,15 +20,6 @@ _KIND = re.compile(r"[a-z][a-zA-Z]{0,31}")
 _NAMES_KEPT = 4096
 
 
-def length_prefixed(*parts: bytes) -> bytes:
-    """Join the parts, each behind its length (4 bytes, big-endian), so that two different lists never give the same
-    bytes."""
-    pieces: list[bytes] = []
-    for part in parts:
-        pieces += (_LENGTH(len(part)), part)
-    return b"".join(pieces)
-
-
 def text_bytes(*parts: str) -> bytes:
     """Join texts, length-prefixed. Lone surrogates are encoded too, so every text is accepted and none collide."""
     pieces: list[bytes] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -20,7 +21,6 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.format.entry_names import length_prefixed
 
 MAGIC = b"OAB1\x01"  # magic and suite 1: HKDF-SHA256 with AES-256-GCM
 KID, GENERATION, SALT, COMMIT = slice(5, 21), slice(21, 29), slice(29, 61), slice(61, 93)
@@ -31,6 +31,16 @@ MAX_BODY = 4 * 1024 * 1024
 MAX_RECORD = MAX_BODY + HEADER + TAG + 2 * STEP
 UNOPENED = frozenset({Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN})  # what `unseal` raises
 _SHA256 = SHA256()
+_LENGTH = struct.Struct(">I").pack
+
+
+def length_prefixed(*parts: bytes) -> bytes:
+    """Join the parts, each behind its length (4 bytes, big-endian), so that two different lists never give the same
+    bytes."""
+    pieces: list[bytes] = []
+    for part in parts:
+        pieces += (_LENGTH(len(part)), part)
+    return b"".join(pieces)
 
 
 class SealPlace(NamedTuple):
@@ -57,13 +67,9 @@ def generation_of(record: bytes) -> int:
     return int.from_bytes(record[GENERATION])
 
 
-def derive(seed: bytes, salt: bytes, info: bytes) -> OneTimeKeys:
-    okm = HKDF(_SHA256, 76, salt, info).derive(seed)
+def derive(seed: bytes, salt: bytes, info: str) -> OneTimeKeys:
+    okm = HKDF(_SHA256, 76, salt, info.encode()).derive(seed)
     return OneTimeKeys(okm[:32], okm[32:64], okm[64:])
-
-
-def _record_keys(seed: bytes, salt: bytes, kind: str) -> OneTimeKeys:
-    return derive(seed, salt, b"oab/1/" + kind.encode())
 
 
 def seal(
@@ -73,7 +79,7 @@ def seal(
     if len(body) > MAX_BODY:
         raise ValueError(f"a body has at most {MAX_BODY} bytes")
     salt = os.urandom(32) if salt is None else salt
-    keys = _record_keys(seed, salt, place.kind)
+    keys = derive(seed, salt, f"oab/1/{place.kind}")
     header = b"".join((MAGIC, kid, generation.to_bytes(8, "big"), salt, keys.commit))
     return header + AESGCM(keys.key).encrypt(keys.nonce, _padded(place.name, body), place.aad(header))
 
@@ -91,7 +97,7 @@ def unseal(
     seed = seeds.get(header[KID])
     if seed is None:
         raise BrokerError(Code.KEY_UNKNOWN, note="no seed of that id")
-    keys = _record_keys(seed, header[SALT], place.kind)
+    keys = derive(seed, header[SALT], f"oab/1/{place.kind}")
     if not hmac.compare_digest(keys.commit, header[COMMIT]):
         raise _foreign_kind(seed, header, place, kinds)
     plain = _open(keys, record, place)
@@ -119,9 +125,9 @@ def _open(keys: OneTimeKeys, record: bytes, place: SealPlace) -> bytes | None:
 def _foreign_kind(seed: bytes, header: bytes, place: SealPlace, kinds: Iterable[str]) -> BrokerError:
     """Name the failure when the commitment does not fit this kind. If it fits another kind, the file was moved; else
     bytes are damaged."""
-    for kind in kinds:
-        if kind != place.kind and hmac.compare_digest(_record_keys(seed, header[SALT], kind).commit, header[COMMIT]):
-            return BrokerError(Code.RECORD_MISPLACED, note="written for another kind")
+    commits = (derive(seed, header[SALT], f"oab/1/{kind}").commit for kind in kinds if kind != place.kind)
+    if any(hmac.compare_digest(commit, header[COMMIT]) for commit in commits):
+        return BrokerError(Code.RECORD_MISPLACED, note="written for another kind")
     return BrokerError(Code.RECORD_CORRUPT, note="the key commitment does not fit")
 
 

@@ -12,8 +12,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.format.entry_names import length_prefixed
-from oauthbroker.store.format.seal import TAG, derive
+from oauthbroker.store.format.seal import TAG, derive, length_prefixed
 
 SALT, COMMIT, HEADER = slice(0, 32), slice(32, 64), 64
 
@@ -21,7 +20,7 @@ SALT, COMMIT, HEADER = slice(0, 32), slice(32, 64), 64
 def seal_box(key: bytes, label: str, context: bytes, secret: bytes) -> bytes:
     """Return `salt 32 | commit 32 | ciphertext+tag`, bound to `context`."""
     salt = os.urandom(32)
-    keys = derive(key, salt, label.encode())
+    keys = derive(key, salt, label)
     header = salt + keys.commit
     return header + AESGCM(keys.key).encrypt(keys.nonce, secret, length_prefixed(header, context))
 
@@ -32,7 +31,7 @@ def open_box(key: bytes, label: str, context: bytes, box: bytes) -> bytes:
     if len(box) < HEADER + TAG:
         raise BrokerError(Code.RECORD_CORRUPT, note="a wrapped key is truncated")
     header = box[:HEADER]
-    keys = derive(key, header[SALT], label.encode())
+    keys = derive(key, header[SALT], label)
     if not hmac.compare_digest(keys.commit, header[COMMIT]):
         raise BrokerError(Code.KEY_MISMATCH, note="wrapped with another key")
     try:

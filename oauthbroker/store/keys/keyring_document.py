@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from oauthbroker.core.clock import from_iso
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.format.entry_names import length_prefixed
+from oauthbroker.store.format.seal import length_prefixed
 from oauthbroker.store.keys.key_encryption_keys import KeyProvider
 
 T = TypeVar("T")

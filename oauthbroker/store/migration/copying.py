@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from oauthbroker.core.clock import Clock, to_iso
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.progress import Count, Progress, unseen
-from oauthbroker.store.format.entry_names import length_prefixed
+from oauthbroker.store.format.seal import length_prefixed
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.keys.keyring_document import store_id_of
 from oauthbroker.store.migration.raw import LAST, PAGE, RawRecord, RawStore, counted

@@ -16,7 +16,7 @@ from oauthbroker.store.format.port import Key, Tag
 from oauthbroker.store.format.seal import MAX_RECORD
 from oauthbroker.store.keys.keyring_file import KEYRING, KEYRING_LIMIT
 from oauthbroker.store.migration.raw import LAST, RawRecord
-from oauthbroker.store.posix.atomic_files import create_whole, drop_temp, new_locked, replacing, write_file
+from oauthbroker.store.posix.atomic_files import create_whole, drop_temp, new_temp, replacing, write_file
 from oauthbroker.store.posix.checked_files import (
     check_root,
     close,
@@ -42,7 +42,7 @@ class RawFiles:
         self._names, self._tags = dict[str, list[str]](), dict[str, _Tags]()
         self._data, self._own = at_border(lambda: self._opened(root, make=make)), ("", -1)
         if make:  # the start that follows a death then removes temporary files
-            self._own = at_border(lambda: new_locked(self._fs, self._data, OPEN))
+            self._own = at_border(lambda: new_temp(self._fs, self._data, OPEN, end=""))
         self._tag_files = TagFiles(self._fs, at_border(lambda: self._folder(TAGS)))
 
     def _opened(self, root: Path, *, make: bool) -> int:

@@ -30,13 +30,8 @@ def write_file(fs: Fs, fd: int, data: bytes, *, reserved: bool = False) -> None:
     fs.fsync(fd)
 
 
-def new_temp(fs: Fs, folder: int, name: str) -> tuple[str, int]:
-    """Create a temporary file beside `name`, and return its name, which no entry can have, and its descriptor."""
-    return new_locked(fs, folder, f".{name}.", TEMP)
-
-
-def new_locked(fs: Fs, folder: int, start: str, end: str = "") -> tuple[str, int]:
-    """Create a file with a random name, and return its name and its descriptor.
+def new_temp(fs: Fs, folder: int, start: str, end: str = TEMP) -> tuple[str, int]:
+    """Create a file with a random name, which no entry can have, and return that name and its descriptor.
 
     It is locked while its writer lives. A store that starts at this moment may still remove it as a leftover; then it
     is created once more.
@@ -118,7 +113,7 @@ def create_whole(fs: Fs, folder: int, name: str, data: bytes) -> None:
 def replacing(fs: Fs, folder: int, name: str) -> Iterator[int]:
     """Give a name to the temporary file that the body writes and syncs. The caller syncs the folder. If the body fails,
     the name keeps its file."""
-    temp, fd = new_temp(fs, folder, name)
+    temp, fd = new_temp(fs, folder, f".{name}.")
     try:
         yield fd
         fs.rename(temp, name, src_dir_fd=folder, dst_dir_fd=folder)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.posix.atomic_files import collect_temps, drop_temp, new_locked
+from oauthbroker.store.posix.atomic_files import collect_temps, drop_temp, new_temp
 from oauthbroker.store.posix.checked_files import (
     check_file,
     check_root,
@@ -115,7 +115,7 @@ def _dead_marks(fs: Fs, data: int, checking: ExitStack) -> list[str]:
 def _mark_as_open(fs: Fs, data: int, stack: ExitStack) -> int | None:
     """Create the open mark; `stack` removes it. A store that is only read has none."""
     try:
-        name, fd = new_locked(fs, data, OPEN)
+        name, fd = new_temp(fs, data, OPEN, end="")
     except OSError as exc:
         if exc.errno != errno.EROFS:
             raise

@@ -6,7 +6,20 @@ from __future__ import annotations
 from typing import Final
 
 GET: Final = "select generation, version, record from oauthbroker.entry where kind = %(kind)s and name = %(name)s"
-_TAGGED: Final = """, tagged as (
+CREATE: Final = """
+insert into oauthbroker.entry (kind, name, generation, record)
+select %(kind)s, %(name)s, 1, %(record)s from oauthbroker.keyring where epoch = %(epoch)s
+on conflict do nothing returning version, kind, name
+"""
+REPLACE: Final = """
+update oauthbroker.entry
+set generation = generation + 1, version = nextval('oauthbroker.version'), record = %(record)s
+from oauthbroker.keyring
+where kind = %(kind)s and name = %(name)s and generation = %(expect)s and epoch = %(epoch)s
+returning version, kind, name
+"""
+TAGGED: Final = """
+with written as ({}), tagged as (
     insert into oauthbroker.tag (kind, name, label, value)
     select kind, name, label, value
     from written, unnest(%(labels)s::text[], %(values)s::bytea[]) as given (label, value)
@@ -14,20 +27,6 @@ _TAGGED: Final = """, tagged as (
 )
 select version from written
 """
-CREATE: Final = f"""
-with written as (
-    insert into oauthbroker.entry (kind, name, generation, record)
-    select %(kind)s, %(name)s, 1, %(record)s from oauthbroker.keyring where epoch = %(epoch)s
-    on conflict do nothing returning kind, name, version
-){_TAGGED}"""  # noqa: S608  (of constants)
-REPLACE: Final = f"""
-with written as (
-    update oauthbroker.entry
-    set generation = generation + 1, version = nextval('oauthbroker.version'), record = %(record)s
-    from oauthbroker.keyring
-    where kind = %(kind)s and name = %(name)s and generation = %(expect)s and epoch = %(epoch)s
-    returning kind, name, version
-){_TAGGED}"""  # noqa: S608  (of constants)
 DELETE: Final = """
 delete from oauthbroker.entry where kind = %(kind)s and name = %(name)s and generation = %(expect)s returning true
 """

@@ -117,7 +117,7 @@ class PostgresStore(EntryPages):
         tags: Collection[Tag] | None = None,
     ) -> Entry:
         check_tags(key, tags or ())
-        values = {**self._place(key), "expect": expect, **_columns(tags or ())}
+        values = {**self._place(key), "expect": expect, **(_columns(tags) if tags else {})}
         if reservation is not None and reservation.key == key:
             reservation.held = None
         written = await to_its_end(asyncio.ensure_future(self._write(key, expect, bytes(body), values)))
@@ -140,14 +140,15 @@ class PostgresStore(EntryPages):
 
     async def _written(self, key: Key, expect: int, body: bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Write nothing with a seed that is no longer the active one: then the newer keyring seals the version."""
+        statement = statements.REPLACE if expect else statements.CREATE
+        if "labels" in values:
+            statement = statements.TAGGED.format(statement)
         rows, ring = list[tuple[Any, ...]](), None
         await self.follow_keyring()
         while not rows and ring is not self.keyring.ring:
             ring = self.keyring.ring
             record = ring.seal(key.kind, key.name, expect + 1, body)
-            rows = await self.connections.write(
-                statements.REPLACE if expect else statements.CREATE, values | {"record": record, "epoch": ring.epoch}
-            )
+            rows = await self.connections.write(statement, values | {"record": record, "epoch": ring.epoch})
             if not rows:
                 await self.adopt_newest()
         return rows

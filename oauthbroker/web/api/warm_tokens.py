@@ -18,13 +18,10 @@ from oauthbroker.access.turns import AdmittedTurn, Turns, token_digest
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import decode_object
-from oauthbroker.model.token_request import call_ref
-from oauthbroker.model.token_results import Ready
 from oauthbroker.tokens.issuance import Issuance, Words
 from oauthbroker.tokens.token_issuer import TokenIssuer
 from oauthbroker.web.api.authentication import TURN_BEARER, bearer_of
-from oauthbroker.web.api.handler_call import encoded
-from oauthbroker.web.api.handlers_tokens import ref_of
+from oauthbroker.web.api.handlers_tokens import printed, words_in
 from oauthbroker.web.api.request_models import TokenRequest
 from oauthbroker.web.api.request_parsing import is_json, validated
 from oauthbroker.web.gate.request_limits import is_ours
@@ -122,7 +119,7 @@ class WarmTokens:
             self._issuer.note_ready(begun.at)
         if known is None:
             self._bodies.keep(body, words)
-        text = issuance.printed_by(_printed).encode()
+        text = issuance.printed_by(printed).encode()
         answer = b"content-length: %d%b%b\r\n\r\n%b" % (len(text), self._fixed, begun.id.encode(), text)
         try:  # noqa: SIM105  (on the warm path of a token call)
             self._log.end_request(begun, ROUTE, "POST", 200)
@@ -131,17 +128,9 @@ class WarmTokens:
         return answer
 
 
-def _printed(ready: Ready) -> str:
-    return encoded(ready.to_json()).decode()
-
-
 def _words(body: bytes) -> Words | None:
     """Return what the body asks for, which its bytes alone say. None if it is invalid or asks for more."""
     try:
-        asked = validated(TokenRequest, decode_object(body, Code.REQUEST_INVALID))
-        scopes = None if asked.scopes is None else tuple(asked.scopes)
-        ref = ref_of(asked.oauthAppRef)
-        words = call_ref(ref, asked.account), scopes, asked.minTtlSeconds, None
+        return words_in(validated(TokenRequest, decode_object(body, Code.REQUEST_INVALID)))
     except BrokerError:
         return None
-    return None if asked.switchAccount or ref.startswith("CredentialApp/") else words  # of which no token is issued

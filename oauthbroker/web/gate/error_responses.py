@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -29,7 +28,6 @@ _OUTCOMES: dict[Code, Outcome] = {
     Code.STATE_USED: "expired",
 }
 _OF_HTTP = {404: Code.NOT_FOUND, 405: Code.METHOD_NOT_ALLOWED}
-Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def wants_page(headers: Headers) -> bool:
@@ -114,15 +112,3 @@ def bare_answer(status: int, request: Request, default: Locale, headers: Mapping
     response = page.response()
     response.headers.update(headers or {})
     return response
-
-
-def handlers(default: Locale) -> dict[Any, Handler]:
-    """Return Starlette's `exception_handlers`: our errors, and its own (404, 405), as pages or problems."""
-
-    async def on_broker_error(request: Request, error: Any) -> Response:
-        return answer(error, request, default)
-
-    async def on_http_exception(request: Request, error: Any) -> Response:
-        return bare_answer(error.status_code, request, default, error.headers)
-
-    return {BrokerError: on_broker_error, HTTPException: on_http_exception}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,7 +17,7 @@ from oauthbroker.core.errors import BrokerError, Code, Locale, place_of
 from oauthbroker.observability.logging import Log
 from oauthbroker.web.gate.error_responses import answer, bare_answer
 from oauthbroker.web.middleware.access_log import request_id
-from oauthbroker.web.middleware.forwarded import Proxies, without_hearsay
+from oauthbroker.web.middleware.forwarded import Proxies
 from oauthbroker.web.middleware.security_headers import raw_security_headers
 
 TARGET_LIMIT = 8 * 1024  # bytes of path, and of query
@@ -102,9 +103,7 @@ class Guard:
             await self.app(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.proxies.note_relayed(scope)
-        self.proxies.name_client(scope)
-        scope["headers"] = without_hearsay(scope["headers"])
+        self.proxies.look_behind(scope)
         announced = [value for name, value in scope["headers"] if name == b"content-length"]
         coded = b"transfer-encoding" in dict(scope["headers"])
         path = scope["path"].removeprefix(scope.get("root_path", ""))
@@ -127,11 +126,13 @@ class Guard:
                     await self.app(scope, exchange.receive, exchange.send)
                 finally:
                     exchange.limit = None
-        except BrokerError as error:
-            return answer(error, Request(scope), self.locale)
         except ClientDisconnect:
             return None
         except Exception as exc:  # noqa: BLE001 - the last fence: nothing may reach a server that prints messages
+            if isinstance(exc, BrokerError) and not exchange.started:
+                return answer(exc, Request(scope), self.locale)
+            if isinstance(exc, HTTPException) and not exchange.started:
+                return bare_answer(exc.status_code, Request(scope), self.locale, exc.headers)
             if limit.expired():
                 return self._too_late(scope, exchange)
             self.log.error(

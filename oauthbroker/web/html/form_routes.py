@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oauthbroker.core.errors import BrokerError, Code
 
@@ -32,6 +32,28 @@ class OwnMethods(Route):
     def __init__(self, path: str, handler: Handler | ASGIApp) -> None:
         super().__init__(path, handler)
         self.methods = None
+
+
+class Paths(Router):
+    """Starlette's router. A path of `OwnMethods` without variable parts is looked up, and no other route is tried."""
+
+    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+        super().__init__(redirect_slashes=False)
+        self.follow(routes)
+
+    def follow(self, routes: Sequence[BaseRoute]) -> None:
+        """Take these routes. A request under way goes on with the route it came to."""
+        own = [each for each in routes if isinstance(each, OwnMethods) and not each.param_convertors]
+        self.routes[:], self._fixed = routes, {each.path: each for each in reversed(own)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", "")) if scope["type"] == "http" else ""
+        route = self._fixed.get(path)
+        if route is None:
+            await super().__call__(scope, receive, send)
+        else:
+            scope["route"] = route
+            await route.app(scope, receive, send)
 
 
 async def read_form(request: Request) -> dict[str, str]:

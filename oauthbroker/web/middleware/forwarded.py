@@ -30,18 +30,21 @@ class Proxies:
     def __init__(self, trusted: Iterable[str] = ()) -> None:
         self._networks = tuple(ip_network(each, strict=False) for each in trusted)
 
-    def note_relayed(self, scope: Scope) -> None:
+    def look_behind(self, scope: Scope) -> None:
         """Note, for `is_local`, whether a proxy stands in between: by a header as it came, or because the connection's
-        other end is a listed proxy."""
+        other end is a listed proxy, which names the client. Then drop what only a proxy may say: no route is to believe
+        it."""
         unusual = dict(scope["headers"]).keys() - ORDINARY
-        said = bool(unusual) and any(_is_of_proxy(spelled(name)) for name in unusual)
         is_listed = bool(self._networks) and self.lists((scope.get("client") or ("",))[0])
-        scope.setdefault("state", {})[_KEY] = said or is_listed
+        is_relayed_by = is_listed or (bool(unusual) and any(_is_of_proxy(spelled(name)) for name in unusual))
+        scope.setdefault("state", {})[_KEY] = is_relayed_by
+        if is_listed:
+            self._name_client(scope)
+        if unusual:
+            scope["headers"] = [pair for pair in scope["headers"] if not is_relayed(spelled(pair[0]))]
 
-    def name_client(self, scope: Scope) -> None:
-        """Puts the address of who asked into `scope["client"]`, where the connection's other end is a listed proxy."""
-        if not self._networks or not scope.get("client"):
-            return
+    def _name_client(self, scope: Scope) -> None:
+        """Put the address of who asked into `scope["client"]`."""
         said = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
         found = self.client(scope["client"][0], b",".join(said).decode("latin-1"))
         if found is not None:
@@ -71,11 +74,6 @@ class Proxies:
 
     def _lists(self, address: Address) -> bool:
         return any(address in network for network in self._networks)
-
-
-def without_hearsay(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return a request's headers without those that only a proxy may say. No route is to believe one."""
-    return [pair for pair in headers if pair[0] in ORDINARY or not is_relayed(spelled(pair[0]))]
 
 
 def _is_of_proxy(name: bytes) -> bool:

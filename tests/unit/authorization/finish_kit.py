@@ -94,10 +94,10 @@ class FinishWorld:
 
     async def put(self, **changes: Any) -> Versioned[AuthSession]:
         """Store an open session, counted and on its pair's waiting list."""
-        session = session_with(**{"config_digest": self.app.digest(), **changes})
+        session = session_with(**{"config_digest": self.app.config_digest, **changes})
         versioned = await self.repository.save_session(session, expect=0)
-        waiting = await self.repository.waiting_lists.of(session.app, session.subject)
-        await self.repository.waiting_lists.save(session.app, session.subject, [*waiting, session.locator])
+        listed = await self.repository.waiting_lists.of(session.app, session.subject)
+        await self.repository.waiting_lists.save(listed, [*listed.locators, session.locator])
         self.open_sessions.admit(session.locator, session.app, session.expires_at, self.clock.now())
         return versioned
 
@@ -120,7 +120,7 @@ class FinishWorld:
         return there.record if there is not None else None
 
     async def waiting(self) -> list[str]:
-        return await self.repository.waiting_lists.of(*PAIR)
+        return (await self.repository.waiting_lists.of(*PAIR)).locators
 
     def counted(self) -> int:
         return self.open_sessions.waiting(self.clock.now()).total()

@@ -70,7 +70,7 @@ class World:
         return True
 
     async def put(self, **changes: Any) -> None:
-        session = session_with(config_digest=self.app.digest())
+        session = session_with(config_digest=self.app.config_digest)
         attempt = replace(session.attempt, cookie=digest_of(COOKIE))
         await self.repository.save_session(replace(session, **{"attempt": attempt, **changes}), expect=0)
 

@@ -42,7 +42,9 @@ def test_the_second_app_stands_in_the_first_one(tmp_path: Path) -> None:
     alone = loaded_with_values(write(tmp_path / "b", bot=GLOBAL, user=USER))[1].apps["shared"]
     other = edited(USER, ("search:read", "users:read"))
     changed = loaded_with_values(write(tmp_path / "c", bot=BOT, user=other))[1].apps["shared"]
-    assert 3 == len({first.digest(), alone.digest(), changed.digest()}), "running authorizations end with a change"
+    assert 3 == len({first.config_digest, alone.config_digest, changed.config_digest}), (
+        "running authorizations end with a change"
+    )
 
 
 def test_the_apps_of_the_preset_read_their_own_token_out_of_one_answer(tmp_path: Path) -> None:

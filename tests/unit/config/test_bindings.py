@@ -48,7 +48,7 @@ def test_another_page_is_another_app_to_sessions_under_way(tmp_path: Path) -> No
     digests = {
         load(write(tmp_path / str(at), app=with_owner(f"binding: runtimeConfirm, confirmUrl: '{PAGE}{more}'")))
         .apps["acme"]
-        .app.digest()
+        .app.config_digest
         for at, more in enumerate(("", "2", "3"))
     }
     assert 3 == len(digests)

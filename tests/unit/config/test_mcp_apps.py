@@ -60,7 +60,7 @@ def test_a_client_that_is_a_document_may_sign_with_a_key_of_the_operator(tmp_pat
 
 def test_another_server_is_another_app_to_sessions_under_way(tmp_path: Path) -> None:
     one, other = app_of(tmp_path / "1"), app_of(tmp_path / "2", (URL, f"{URL}/x"))
-    assert one.digest() != other.digest()
+    assert one.config_digest != other.config_digest
     assert one.registration != other.registration
 
 

@@ -91,7 +91,7 @@ def test_an_app_without_it_sends_pkce_and_its_authorizations_do_not_survive_a_ch
     without = load(write(tmp_path / "b", app=edited(APP, QUIRK))).apps["acme"].app
     usual = load(write(tmp_path / "c", app=APP)).apps["acme"].app
     assert "refused" != usual.habits.pkce
-    assert usual.digest() != without.digest()
+    assert usual.config_digest != without.config_digest
 
 
 def test_no_preset_can_say_it():

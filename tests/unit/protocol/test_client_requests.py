@@ -206,7 +206,7 @@ def _first_of(answers: list[Any]) -> Any:
 
 def test_an_asker_prints_no_secret() -> None:
     app = app_with("canary-one", "canary-two")
-    assert "canary" not in repr(app.client) + json.dumps(app.digest())
+    assert "canary" not in repr(app.client) + json.dumps(app.config_digest)
 
 
 @pytest.mark.parametrize("status, refused", [(401, True), (400, False)])

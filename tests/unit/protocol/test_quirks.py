@@ -184,7 +184,7 @@ def test_a_registered_name_stands_in_place_of_the_redirect_uri():
     request = code_request(app, app.endpoints, Secret("c"), Secret("v"), clock=TestClock())
     assert "Acme-App-PRD-1" == sent(request)["redirect_uri"]
     assert APP.redirect.uri == app.redirect.uri
-    assert app.digest() != APP.digest()
+    assert app.config_digest != APP.config_digest
 
 
 # --- answers of the token endpoint

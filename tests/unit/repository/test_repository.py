@@ -36,6 +36,10 @@ def repository(store: MemoryStore) -> Repository:
     return Repository(store)
 
 
+async def listed(repository: Repository, locators: list[str]) -> None:
+    await repository.waiting_lists.save(await repository.waiting_lists.of(APP, SUBJECT), locators)
+
+
 def numbered(number: int, **changes: object) -> AuthSession:
     return kit.session(locator=f"{number:022d}", **changes)
 
@@ -133,7 +137,7 @@ async def test_only_open_sessions_wait_and_the_oldest_comes_first(repository: Re
     for number in (1, 2, 3):
         await repository.save_session(numbered(number), expect=0)
     await repository.save_session(numbered(2).lapsed(kit.UPDATED), expect=1)
-    await repository.waiting_lists.save(APP, SUBJECT, [numbered(number).locator for number in (3, 2, 1, 9)])
+    await listed(repository, [numbered(number).locator for number in (3, 2, 1, 9)])
     assert [numbered(3), numbered(1)] == [versioned.record for versioned in await repository.waiting(APP, SUBJECT)]
     assert [] == await repository.waiting(APP, "slack:team:T222")
 
@@ -141,9 +145,17 @@ async def test_only_open_sessions_wait_and_the_oldest_comes_first(repository: Re
 async def test_an_unchanged_waiting_list_costs_no_write(
     repository: Repository, store: MemoryStore, monkeypatch
 ) -> None:
-    await repository.waiting_lists.save(APP, SUBJECT, ["a"])
+    await listed(repository, ["a"])
     monkeypatch.setattr(store, "put", None)
-    await repository.waiting_lists.save(APP, SUBJECT, ["a"])
+    await listed(repository, ["a"])
+
+
+async def test_a_waiting_list_that_was_read_before_another_change_is_not_written(repository: Repository) -> None:
+    before = await repository.waiting_lists.of(APP, SUBJECT)
+    await listed(repository, ["theirs"])
+    with pytest.raises(Conflict):
+        await repository.waiting_lists.save(before, ["mine"])
+    assert ["theirs"] == (await repository.waiting_lists.of(APP, SUBJECT)).locators
 
 
 async def test_an_event_kept_twice_is_kept_once_and_dropped_twice_is_gone(repository: Repository) -> None:
@@ -163,7 +175,7 @@ async def test_a_record_in_another_records_place_is_misplaced(store: MemoryStore
     repository = Repository(store, lambda place, code: reported.append((place, code)))
     await repository.save_grant(kit.grant(), expect=0)
     await repository.save_session(numbered(1), expect=0)
-    await repository.waiting_lists.save(APP, SUBJECT, [numbered(1).locator])
+    await listed(repository, [numbered(1).locator])
     await repository.secrets.change("theirs", lambda _: {"key": "planted"})
     there = {
         "grants": (APP, SUBJECT),
@@ -198,7 +210,7 @@ async def test_no_record_is_readable_on_disk(on_disk, tmp_path: Path) -> None:
     repository = Repository(on_disk[0])
     await repository.save_grant(kit.grant(outbox=(kit.event(),)), expect=0)
     await repository.save_session(numbered(1), expect=0)
-    await repository.waiting_lists.save(APP, SUBJECT, [numbered(1).locator])
+    await listed(repository, [numbered(1).locator])
     await repository.events.keep(kit.event())
     await repository.secrets.change("slack-oauth", lambda _: {"client_secret": "planted-secret"})
     files = [path for path in (tmp_path / "store").rglob("*") if path.is_file() and "locks" not in path.parts]

@@ -10,7 +10,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.format.entry_names import length_prefixed
 from oauthbroker.store.format.seal import (
     HEADER,
     MAGIC,
@@ -20,6 +19,7 @@ from oauthbroker.store.format.seal import (
     SealPlace,
     derive,
     generation_of,
+    length_prefixed,
     record_size,
     seal,
     unseal,
@@ -120,7 +120,7 @@ def test_a_shape_that_is_never_written_is_refused_before_any_key_is_tried(record
 def sealed_by_hand(plain: bytes) -> bytes:
     """A record around exactly these authenticated bytes."""
     salt = bytes(32)
-    keys = derive(SEED, salt, b"oab/1/grants")
+    keys = derive(SEED, salt, "oab/1/grants")
     header = b"".join((MAGIC, KID, (1).to_bytes(8, "big"), salt, keys.commit))
     return header + AESGCM(keys.key).encrypt(keys.nonce, plain, HERE.aad(header))
 

@@ -11,7 +11,6 @@ from html.parser import HTMLParser
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message
 
@@ -21,7 +20,6 @@ from oauthbroker.model.turn import SubjectMode
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.testing.clock import TestClock
-from oauthbroker.web.gate.error_responses import handlers
 from oauthbroker.web.gate.request_limits import Guard, allowed_hosts
 from oauthbroker.web.html.consent_html import ConnectView
 from oauthbroker.web.html.rendering import Page
@@ -200,14 +198,9 @@ def a_site(
     clock = clock or TestClock(NOW)
     stream = io.StringIO()
     log = json_log(stream, clock)
-    app = Starlette(
-        routes=routes,
-        middleware=[
-            Middleware(AccessLog, clock=clock, log=log, metrics=Metrics()),
-            Middleware(Guard, hosts=allowed_hosts(public), locale=locale, log=log),
-        ],
-        exception_handlers=handlers(locale),
-    )
+    app = Starlette(routes=routes)
+    guard = Guard(app.router, hosts=allowed_hosts(public), locale=locale, log=log)
+    app.middleware_stack = AccessLog(guard, clock=clock, log=log, metrics=Metrics())
     return Site(app, stream)
 
 

@@ -132,11 +132,11 @@ def test_a_file_that_is_replaced_whole_loses_the_leftover_of_a_killed_writer(tmp
     """Beside no store: the note of a store in a database, a key file, an archive."""
     fs = Fs()
     with closing(fs, fs.open_root(tmp_path)) as folder:
-        _, dead = new_temp(fs, folder, NAME)
+        _, dead = new_temp(fs, folder, f".{NAME}.")
         fs.close(dead)
-        _, other = new_temp(fs, folder, "another")
+        _, other = new_temp(fs, folder, ".another.")
         fs.close(other)
-        living, writer = new_temp(fs, folder, NAME)
+        living, writer = new_temp(fs, folder, f".{NAME}.")
     write_seen(tmp_path, "store", None)
     assert {living, *(name for name in left(tmp_path) if name.startswith(".another"))} == set(left(tmp_path))
     fs.close(writer)
@@ -148,7 +148,7 @@ async def test_a_leftover_counts_as_no_copy_of_damage(tmp_path: Path) -> None:
     corrupt = tmp_path / "store" / "data" / "corrupt"
     with closing(fs, fs.open_root(corrupt)) as folder:
         for number in range(300):
-            _, fd = new_temp(fs, folder, f"grants-{number}")
+            _, fd = new_temp(fs, folder, f".grants-{number}.")
             fs.close(fd)
         create_whole(fs, folder, "grants-other", b"x")
     key = store.key("grants", "a")
@@ -164,9 +164,9 @@ def test_of_several_leftovers_those_of_the_name_are_removed_whose_writers_have_d
     fs.make_root(tmp_path / "folder")
     with closing(fs, fs.open_root(tmp_path / "folder")) as folder:
         for name in ("one", "two"):
-            _, fd = new_temp(fs, folder, name)
+            _, fd = new_temp(fs, folder, f".{name}.")
             fs.close(fd)
-        _, writing = new_temp(fs, folder, "one")
+        _, writing = new_temp(fs, folder, ".one.")
         collect_temps(fs, folder, ".one.")
         left = sorted(each.name[:5] for each in (tmp_path / "folder").iterdir())
         fs.close(writing)
