@@ -67,7 +67,12 @@ def list_command(limit: Limit = LIMIT, config: ConfigPath = CONFIG, as_json: AsJ
     loaded = _load(config)
     found = _rows(loaded, set(in_vault(loaded, lambda vault: vault.secrets.names())))
     none = f"There are no secrets, and {config} needs none."
-    listing = Listing(("secret", "key", ""), _row, lambda it: dict(zip(MEMBERS, it, strict=True)), none=none)
+    listing = Listing[tuple[str, str, str]](
+        ("secret", "key", ""),
+        lambda it: (f"Secret/{it[0]}", *it[1:]),
+        lambda it: dict(zip(MEMBERS, it, strict=True)),
+        none=none,
+    )
     listing.show(found, as_json=as_json, limit=limit)
 
 
@@ -128,7 +133,3 @@ def _rows(loaded: Loaded, there: set[tuple[str, str]]) -> list[tuple[str, str, s
         (*entry, states[entry in there, entry in needed])
         for entry in sorted(there | needed, key=lambda it: (it in there, it))
     ]
-
-
-def _row(found: tuple[str, str, str]) -> tuple[str, ...]:
-    return f"Secret/{found[0]}", *found[1:]

@@ -59,15 +59,12 @@ def check_provider(app: Merged) -> None:
         elif not re.fullmatch(known[name].pattern, value):
             app.written.refuse(("params", name), "not a usable parameter", f"write {known[name].description}")
     given = {*(spec.params or {}), *(spec.connect_params or {}), *meant}
+    needed = {name for slot in app.endpoints.__slots__ for name in params_in(getattr(app.endpoints, slot))}
     for name, param in known.items():
-        if name not in given and _needed(app, name):
+        if name in needed - given:
             app.written.missing(
                 ("params", name), f"write {param.description}; or connectParams.{name}, if each connection has its own"
             )
-
-
-def _needed(app: Merged, param: str) -> bool:
-    return any(param in params_in(getattr(app.endpoints, slot)) for slot in app.endpoints.__slots__)
 
 
 def check_client(app: Merged) -> None:

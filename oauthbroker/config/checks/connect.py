@@ -30,7 +30,9 @@ def connect_params_of(app: Merged) -> tuple[ConnectParam, ...]:
 
 def _param(app: Merged, name: str, written: ConnectParamSpec) -> ConnectParam:
     known = app.preset.params.get(name) if app.preset is not None else None
-    suffix = next((suffix for host in _hosts_with(app, name) if (suffix := _suffix(host, name))), "")
+    hosts = _hosts_with(app, name)
+    suffix = next((suffix for host in hosts if (suffix := _suffix(host, name))), "")
+    usual = known.pattern if known is not None and f"{{{name}}}" not in hosts else None
     derived = {
         each: tuple(found.values.items())
         for each, found in (app.preset.derived if app.preset else {}).items()
@@ -39,7 +41,7 @@ def _param(app: Merged, name: str, written: ConnectParamSpec) -> ConnectParam:
     return ConnectParam(
         name=name,
         title=written.title or (known.description if known is not None else ""),
-        pattern=written.pattern or (known.pattern if known is not None and not _is_whole(app, name) else None) or WORD,
+        pattern=written.pattern or usual or WORD,
         one_of=tuple(written.one_of or ()),
         within=suffix or written.within or "",
         adds_suffix=not suffix and written.within is not None,
@@ -189,10 +191,6 @@ def _suffix(host: str, name: str) -> str:
     follows is no domain of one owner."""
     rest = host.removeprefix(f"{{{name}}}")
     return rest if _is_domain(rest) else ""
-
-
-def _is_whole(app: Merged, name: str) -> bool:
-    return f"{{{name}}}" in _hosts_with(app, name)
 
 
 def _is_domain(suffix: str) -> bool:
