@@ -112,13 +112,14 @@ def _value(name: str, key: str) -> Secret:
     if sys.stdin.isatty():
         text = typer.prompt(f"Secret/{name} {key}", hide_input=True, confirmation_prompt=True, err=True)
     else:
-        text = _decoded(sys.stdin.buffer.read(MOST_BYTES + 1))
+        text = decoded(sys.stdin.buffer.read(MOST_BYTES + 1))
     if not text.strip():
         raise Refused("The secret is empty. Nothing was changed. Type it when asked, or send it to stdin.")
     return Secret(text)
 
 
-def _decoded(data: bytes) -> str:
+def decoded(data: bytes) -> str:
+    """Return what stdin had without its last line break. Raises Refused."""
     if len(data) > MOST_BYTES:
         raise Refused(f"The secret is longer than {MOST_BYTES // 1024} KiB. Nothing was changed.")
     with suppress(UnicodeDecodeError):
