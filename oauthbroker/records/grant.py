@@ -164,13 +164,17 @@ class Grant:
     @property
     def ended(self) -> Retired | None:
         """Return the tokens to revoke at the provider: a tombstone's own, and those retired before."""
-        token = self.token
-        if token is None or self.revocation != "pending":
-            return self.retired
-        own = None if self.renews_itself else token.refresh_token
+        own = self.own_tokens if self.revocation == "pending" else None
+        return self.retired if own is None else own.and_also(self.retired)
+
+    @property
+    def own_tokens(self) -> Retired | None:
+        """Return the tokens that it has now, as they are revoked; None if it has none."""
+        if self.token is None:
+            return None
+        own = None if self.renews_itself else self.token.refresh_token
         refresh = tuple(secret for secret in (self.refresh_state.spare, own) if secret is not None)
-        access = (token.access_token,) if token.access_token else ()
-        return Retired(self.updated_at, refresh, access).and_also(self.retired)
+        return Retired(self.updated_at, refresh, (self.token.access_token,) if self.token.access_token else ())
 
     def __repr__(self) -> str:
         state = "revoked" if self.revoked else "live"
