@@ -9,11 +9,11 @@ from typing import Final
 from oauthbroker.config.checks.connect import sampled
 from oauthbroker.config.checks.pkce import secret_hint
 from oauthbroker.config.problems import url_checks
-from oauthbroker.config.values.preset_endpoints import params_in
 from oauthbroker.config.values.preset_merge import MCP, Merged, provider_options
 from oauthbroker.config.written.client_spec import ClientSpec
 from oauthbroker.core.header_names import spelled_text
 from oauthbroker.core.spelling import nearest
+from oauthbroker.model.connect_params import params_in
 from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.providers import presets
 from oauthbroker.providers.quirk_values import SCOPE

@@ -8,13 +8,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from oauthbroker.config.problems.problems import Keys
-from oauthbroker.config.values.preset_endpoints import params_in
 from oauthbroker.config.values.preset_merge import MCP, Merged
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.config.written.resource_specs import ConnectParamSpec
 from oauthbroker.core.patterns import is_pattern
 from oauthbroker.core.spelling import nearest
-from oauthbroker.model.connect_params import LABEL, WORD, ConnectParam, filled, is_safe
+from oauthbroker.model.connect_params import LABEL, WORD, ConnectParam, filled, is_safe, params_in
 from oauthbroker.model.provider_api import is_host_name
 
 ProblemText = tuple[str, str]
