@@ -238,7 +238,8 @@ class UndeclaredTools(BrokerError):
 
     def __init__(self, tools: Sequence[str]) -> None:
         super().__init__(Code.REQUEST_INVALID, note=f"the bundle declares no {', '.join(tools)}")
-        self.errors = tuple({"pointer": f"/tools/{_escaped(tool)}", "problem": "value"} for tool in tools)
+        escaped = (tool.replace("~", "~0").replace("/", "~1") for tool in tools)  # RFC 6901
+        self.errors = tuple({"pointer": f"/tools/{tool}", "problem": "value"} for tool in escaped)
 
 
 class UnknownApp(BrokerError):
@@ -279,8 +280,3 @@ def _checked_turn(turn: TurnLike) -> Turn:
     if not all(isinstance(each, str) for each in actor.values()):
         raise BrokerError(Code.REQUEST_INVALID, note="actor")
     return target.turn
-
-
-def _escaped(name: str) -> str:
-    """Escape a name for a JSON pointer (RFC 6901)."""
-    return name.replace("~", "~0").replace("/", "~1")

@@ -17,9 +17,19 @@ class AuditEntry(LineType):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OfTool:  # the members of each entry about a tool's use of a grant
+class _OfSession:  # the first members of each entry about a session
+    app: str
+    session: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfGrant:
     app: str
     grant: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfTool(_OfGrant):  # a tool's use of it
     agent: str
     tool: str | None
 
@@ -62,110 +72,80 @@ class StaticTokenIssued(AuditEntry):
     connector: str
 
 
-class AuthorizationRequested(AuditEntry):
+class AuthorizationRequested(_OfGrant, AuditEntry):
     """A session was opened, and the user is being asked."""
 
-    app: str
-    grant: str
     session: str
     agent: str
     reason: str
 
 
-class ConnectStarted(AuditEntry):
+class ConnectStarted(_OfSession, AuditEntry):
     """A browser pressed the button and left for the provider, or for the broker's own login before it."""
 
-    app: str
-    session: str
 
-
-class OwnerConfirmed(AuditEntry):
+class OwnerConfirmed(_OfSession, AuditEntry):
     """The browser that brought a code was confirmed, and the code is redeemed next; `how` is the binding."""
 
-    app: str
-    session: str
     how: str
 
 
-class LoginRefused(AuditEntry):
+class LoginRefused(_OfSession, AuditEntry):
     """The broker's own login did not return the session's subject; `code` says why. The session stays."""
 
-    app: str
-    session: str
     code: str
 
 
-class RequestWithdrawn(AuditEntry):
+class RequestWithdrawn(_OfSession, AuditEntry):
     """A request is being withdrawn. A session that ends otherwise meanwhile gets its own entry."""
 
-    app: str
-    session: str
 
-
-class Connected(AuditEntry):
+class Connected(_OfGrant, AuditEntry):
     """A grant is being stored. `ConnectFailed` follows if storing fails."""
 
-    app: str
-    grant: str
     session: str
 
 
-class UnusualAnswer(AuditEntry):
+class UnusualAnswer(_OfGrant, AuditEntry):
     """A grant has tokens of an unusual answer: `status`, `mediaType`, `encoding`, `lifetime`, separated by spaces."""
 
-    app: str
-    grant: str
     unusual: str
 
 
-class ElementChosen(AuditEntry):
+class ElementChosen(_OfGrant, AuditEntry):
     """The user chooses one of several elements that a connection could stand for, such as a site."""
 
-    app: str
-    grant: str
     session: str
 
 
-class ConnectFailed(AuditEntry):
+class ConnectFailed(_OfSession, AuditEntry):
     """A session ended without a grant; `code` says why."""
 
-    app: str
-    session: str
     code: str
 
 
-class TokensDropped(AuditEntry):
+class TokensDropped(_OfSession, AuditEntry):
     """Received tokens were discarded. `revoked` says whether they were revoked at the provider by then. If not, the
     background work revokes them later where the subject has a grant's record; no other record may keep them."""
 
-    app: str
-    session: str
     code: str
     revoked: bool
 
 
-class GrantEnded(AuditEntry):
+class GrantEnded(_OfGrant, AuditEntry):
     """A grant was revoked here and issues no token from now on. `GrantRevoked` has the provider's part."""
 
-    app: str
-    grant: str
 
-
-class GrantRevoked(AuditEntry):
+class GrantRevoked(_OfGrant, AuditEntry):
     """The provider's part of a grant's end: `provider` is done, failed (to be retried), refused (for too long), none
     (it has no revocation) or shared (told when another grant ends, which would end too). The tokens are erased, unless
     it failed."""
 
-    app: str
-    grant: str
     provider: str
 
 
-class GrantErased(AuditEntry):
+class GrantErased(_OfGrant, AuditEntry):
     """A grant's record is being removed, tombstone included, because an operator erases its subject."""
-
-    app: str
-    grant: str
 
 
 class DeadLetterChanged(AuditEntry):
@@ -176,11 +156,9 @@ class DeadLetterChanged(AuditEntry):
     action: str
 
 
-class TokenRefreshed(AuditEntry):
+class TokenRefreshed(_OfGrant, AuditEntry):
     """A grant has a new access token; `forced`: because a tool reported the old one as rejected."""
 
-    app: str
-    grant: str
     forced: bool = False
 
 
@@ -191,11 +169,9 @@ class TokenRejected(_OfTool, AuditEntry):
     instance: str | None = None
 
 
-class RefreshFailed(AuditEntry):
+class RefreshFailed(_OfGrant, AuditEntry):
     """A grant's token could not be refreshed; `code` says why."""
 
-    app: str
-    grant: str
     code: str
 
 
@@ -247,12 +223,10 @@ class ApiKeyChanged(AuditEntry):
     action: str
 
 
-class GrantImported(AuditEntry):
+class GrantImported(_OfGrant, AuditEntry):
     """A grant of another system is being stored; `replaced`: it replaces an existing one. `slots` of a CredentialApp:
     `credential`, `next`, or `credential next`."""
 
-    app: str
-    grant: str
     replaced: bool
     slots: str = ""
 

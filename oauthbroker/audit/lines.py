@@ -67,6 +67,12 @@ class AuditLine:
         named = (self.fields.get("grant"), self.fields.get("target"))
         return next((name for name in named if isinstance(name, str) and name.startswith("grant-")), None)
 
+    @property
+    def details(self) -> list[tuple[str, Any]]:
+        """Return the names and values of the entry, without the empty ones."""
+        empty = (None, False, "")  # no set: a line that was tampered with may have a list
+        return [(name, value) for name, value in self.fields.items() if value not in empty]
+
     def fits(self, sought: Sought) -> bool:
         if sought.app not in {None, self.fields.get("app")} or sought.type not in {None, self.type}:
             return False

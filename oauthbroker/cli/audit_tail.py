@@ -121,8 +121,7 @@ async def _show_more(found: list[AuditLine], people: GrantNames, *, as_json: boo
 
 
 def _row(line: AuditLine, people: GrantNames) -> tuple[str, ...]:
-    empty = (None, False, "")  # no set: a line that was tampered with may have a list
-    words = {name: value for name, value in line.fields.items() if name not in SILENT and value not in empty}
+    words = {name: value for name, value in line.details if name not in SILENT}
     grant_id, subject, called = people.of(line)
     if grant_id:
         words["grant"] = grant_id.removeprefix("sha256:")[:12]

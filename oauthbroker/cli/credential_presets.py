@@ -40,11 +40,8 @@ def rendered(preset: CredentialPreset) -> list[str]:
 
 
 def everything(preset: CredentialPreset) -> dict[str, Any]:
-    """Return the preset as in its file, with the source of every fact."""
-    sources = {path: preset.source(path) for path in preset.fact_paths()}
-    written = preset.model_dump(by_alias=True, exclude_unset=True, exclude={"evidence"})
-    found = {"evidence": sources, "unverified": preset.unverified(), "apps": {"default": app_yaml(preset)}}
-    return {"kind": "CredentialApp", **written, **found}
+    """Return the preset as in its file, with the source of every fact, and the app to start from."""
+    return {"kind": "CredentialApp", **preset.everything(), "apps": {"default": app_yaml(preset)}}
 
 
 def app_yaml(preset: CredentialPreset) -> str:

@@ -149,8 +149,6 @@ def _summary(preset: Preset) -> dict[str, Any]:
 
 
 def _everything(preset: Preset) -> dict[str, Any]:
-    """Return the preset as in its file, with the source of every fact."""
-    sources = {path: preset.source(path) for path in preset.fact_paths()}
-    written = preset.model_dump(by_alias=True, exclude_unset=True, exclude={"evidence"})
+    """Return the preset as in its file, with the source of every fact, and the apps to start from."""
     apps = {mode or "default": app_yaml(preset, mode) for mode in _modes(preset) or [""]}
-    return {**written, "evidence": sources, "unverified": preset.unverified(), "apps": apps}
+    return {**preset.everything(), "apps": apps}

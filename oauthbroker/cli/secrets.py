@@ -67,7 +67,12 @@ def list_command(limit: Limit = LIMIT, config: ConfigPath = CONFIG, as_json: AsJ
     loaded = _load(config)
     found = _rows(loaded, set(in_vault(loaded, lambda vault: vault.secrets.names())))
     none = f"There are no secrets, and {config} needs none."
-    listing = Listing(("secret", "key", ""), _row, lambda it: dict(zip(MEMBERS, it, strict=True)), none=none)
+    listing = Listing[tuple[str, str, str]](
+        ("secret", "key", ""),
+        lambda it: (f"Secret/{it[0]}", *it[1:]),
+        lambda it: dict(zip(MEMBERS, it, strict=True)),
+        none=none,
+    )
     listing.show(found, as_json=as_json, limit=limit)
 
 
@@ -107,13 +112,14 @@ def _value(name: str, key: str) -> Secret:
     if sys.stdin.isatty():
         text = typer.prompt(f"Secret/{name} {key}", hide_input=True, confirmation_prompt=True, err=True)
     else:
-        text = _decoded(sys.stdin.buffer.read(MOST_BYTES + 1))
+        text = decoded(sys.stdin.buffer.read(MOST_BYTES + 1))
     if not text.strip():
         raise Refused("The secret is empty. Nothing was changed. Type it when asked, or send it to stdin.")
     return Secret(text)
 
 
-def _decoded(data: bytes) -> str:
+def decoded(data: bytes) -> str:
+    """Return what stdin had without its last line break. Raises Refused."""
     if len(data) > MOST_BYTES:
         raise Refused(f"The secret is longer than {MOST_BYTES // 1024} KiB. Nothing was changed.")
     with suppress(UnicodeDecodeError):
@@ -128,7 +134,3 @@ def _rows(loaded: Loaded, there: set[tuple[str, str]]) -> list[tuple[str, str, s
         (*entry, states[entry in there, entry in needed])
         for entry in sorted(there | needed, key=lambda it: (it in there, it))
     ]
-
-
-def _row(found: tuple[str, str, str]) -> tuple[str, ...]:
-    return f"Secret/{found[0]}", *found[1:]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from datetime import datetime
 from typing import Any
 
 import typer
@@ -75,12 +74,10 @@ def _row(name: str, found: Connection | None, *, alone: bool) -> tuple[str, str,
         return named(name, account), who, found.state, logout_of(name, account, alone=alone)
     if found.state != "works":
         return named(name, account), who, found.state, command_for("login", name, account)
-    used = f"used {_ago(found.used_at)}" if found.used_at is not None else "not used yet"
+    used = "not used yet"
+    if found.used_at is not None:
+        used = f"used {relative_time(found.used_at, SystemClock().now(), CONNECTIONS['en'])}"
     return named(name, account), who, found.state, used
-
-
-def _ago(moment: datetime) -> str:
-    return relative_time(moment, SystemClock().now(), CONNECTIONS["en"])
 
 
 def _document(name: str, found: Connection | None) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class Probe:
             except BrokerError as error:
                 text = f"Its MCP server cannot be used: {error.note or error.code.value}."
                 return [_of(app, "failure", text, _CHECK_SERVER)]
-        app = _sampled(app)
+        app = app.at({it.name: it.one_of[0] for it in app.connect_params if it.one_of})  # the first host of its lists
         learned, found = await self._issuer(app)
         addresses, differing = _addresses(app, learned)
         answers = await asyncio.gather(*(self._ask(app, url) for url in addresses.values()))
@@ -198,11 +198,6 @@ _COMPARE = "Compare the app's endpoints with the provider's page."
 
 def _of(app: App, severity: Severity, text: str, hint: str = "") -> Finding:
     return Finding("providers", severity, text, hint=hint, about=app.name)
-
-
-def _sampled(app: App) -> App:
-    """Return the app at the first host of its lists, where lists name all its parameters."""
-    return app.at({it.name: it.one_of[0] for it in app.connect_params if it.one_of})
 
 
 def _addresses(app: App, learned: Endpoints) -> tuple[dict[str, str], list[str]]:

@@ -155,7 +155,7 @@ class Connections:
         reason: Reason = "noGrant" if switch else "expired"
         wish = Wish(
             key=grant.key,
-            scopes=_asked_scopes(app, grant),
+            scopes=union_in_app_order(app, grant.scopes) or app.scopes,
             resume=grant.resume,
             reason=reason,
             switch_account=switch,
@@ -222,8 +222,3 @@ def _can_switch(app: App, grant: Grant) -> bool:
     at the callback: nothing to offer."""
     is_the_account = app.subject_mode == "user" and app.owner.user_identity is not None
     return _can_refresh(app, grant) and (bool(grant.account) or not is_the_account)
-
-
-def _asked_scopes(app: App, grant: Grant) -> tuple[str, ...]:
-    """Return the grant's scopes that the app still has; all of the app's if none is left."""
-    return union_in_app_order(app, grant.scopes) or app.scopes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,10 +10,8 @@ from oauthbroker.grants.import_credentials import is_of_team
 from oauthbroker.model.accounts import is_account
 from oauthbroker.model.apps import App, IdentityRule
 from oauthbroker.model.connect_params import texts_of, values_of
-from oauthbroker.model.owner_check import knows_by_sub
+from oauthbroker.model.owner_check import knows_by_sub, spelling
 from oauthbroker.model.subject import is_subject
-
-_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 
 def owner_problems(app: App, members: Mapping[str, Any]) -> Iterator[str]:
@@ -25,7 +22,7 @@ def owner_problems(app: App, members: Mapping[str, Any]) -> Iterator[str]:
         yield "the app asks for itself, and needs no user's grant. Leave the line out."
     elif not is_subject(subject) or not subject.isprintable():
         yield "subject is empty, too long or unprintable"
-    elif rule is not None and is_compared and not _shape(rule.template).fullmatch(subject):
+    elif rule is not None and is_compared and not spelling(rule.template).fullmatch(subject):
         yield f"subject is not spelt as the app's owner.identity.{app.subject_mode} spells them: {rule.template}"
     if problem := _connection_problem(app, members):
         yield problem
@@ -63,12 +60,3 @@ def connect_params(app: App, members: Mapping[str, Any]) -> Mapping[str, str]:
 
 def _rule(app: App) -> IdentityRule | None:
     return app.owner.global_identity if app.subject_mode == "global" else app.owner.user_identity
-
-
-def _shape(template: str) -> re.Pattern[str]:
-    """Return the pattern of all texts that the template could render to."""
-    parts, at = list[str](), 0
-    for found in _PLACEHOLDER.finditer(template):
-        parts += [re.escape(template[at : found.start()]), ".{1,512}" if found[1].startswith("*") else "[^:]{1,512}"]
-        at = found.end()
-    return re.compile("".join([*parts, re.escape(template[at:])]))

@@ -18,7 +18,7 @@ WORD = "[A-Za-z0-9_-]{1,64}"  # one segment of a path, or the value of a paramet
 LONGEST = 253
 SEPARATOR = ","  # between the values in the name of an account
 _SAFE = re.compile(r"(?!.*\.\.)[A-Za-z0-9_~-][A-Za-z0-9._~-]*")  # of a host, a segment of a path, a query's value
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _pattern = lru_cache(1024)(re.compile)
 
 
@@ -76,9 +76,14 @@ def is_safe(value: str) -> bool:
     return len(value) <= LONGEST and _SAFE.fullmatch(value) is not None
 
 
+def params_in(text: str) -> list[str]:
+    """Return the names of the `{placeholders}` of an address or a template."""
+    return PLACEHOLDER.findall(text)
+
+
 def filled(text: str, values: Mapping[str, str]) -> str:
     """Fill in placeholders. A missing value leaves its `{name}`."""
-    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
+    return PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
 
 
 def texts_of(params: Sequence[ConnectParam], values: Mapping[str, str]) -> dict[str, str] | None:

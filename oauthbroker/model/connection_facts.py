@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from oauthbroker.model.connect_params import PLACEHOLDER, filled
 from oauthbroker.model.provider_api import is_within
 
 LONGEST_FACT = 512
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 SLOTS_OF_FACTS = ("token_url", "refresh_url", "revoke_url", "user_info_url")  # called after the callback
 
 
@@ -84,15 +84,12 @@ class ConnectionFacts:
     def at(self, texts: Mapping[str, str]) -> ConnectionFacts:
         """Return the facts with these texts in the place of `{placeholders}`: in the values that the callback may have,
         and in the addresses of requests."""
-
-        def at(text: str) -> str:
-            return _PLACEHOLDER.sub(lambda found: texts.get(found[1], found[0]), text)
-
         callback = {
-            name: replace(each, default=at(each.default), one_of=tuple(map(at, each.one_of)))
-            for name, each in self.callback.items()
+            name: replace(it, default=filled(it.default, texts), one_of=tuple(filled(one, texts) for one in it.one_of))
+            for name, it in self.callback.items()
         }
-        return replace(self, callback=callback, requests=tuple(replace(it, url=at(it.url)) for it in self.requests))
+        requests = tuple(replace(it, url=filled(it.url, texts)) for it in self.requests)
+        return replace(self, callback=callback, requests=requests)
 
     def filled(self, url: str, known: Mapping[str, Any]) -> str:
         """Fill in the facts that may stand in a host. A missing or unusable one leaves its `{name}`, and the transport
@@ -106,7 +103,7 @@ class ConnectionFacts:
             usable = fact is not None and fact.may_be_host and fact.admits(value)
             return host_in(str(value)) if usable else found[0]
 
-        return _PLACEHOLDER.sub(host, url)
+        return PLACEHOLDER.sub(host, url)
 
 
 def host_in(value: str) -> str:

@@ -11,6 +11,7 @@ from oauthbroker.model.apps import App
 from oauthbroker.model.grant_key import GrantKey
 
 Account = tuple[str, str]
+LONGEST_PART = 512  # characters of a claim in an identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,8 @@ def spelling(template: str) -> re.Pattern[str]:
     """Return the pattern of all identities that a template can produce: a claim never holds a colon, unless it is a
     `{*claim}`."""
     parts = re.split(r"\{[^{}]*\}", template)
-    return re.compile((".+" if "{*" in template else "[^:]+").join(map(re.escape, parts)))
+    part = f"{'.' if '{*' in template else '[^:]'}{{1,{LONGEST_PART}}}"
+    return re.compile(part.join(map(re.escape, parts)))
 
 
 def _check_global(app: App, subject: str, facts: OwnerFacts) -> CheckedOwner:

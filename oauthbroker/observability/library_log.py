@@ -12,7 +12,7 @@ from oauthbroker.core.refused import described
 from oauthbroker.observability.logging import LOGGER, Log
 from oauthbroker.observability.sampled_lines import SampledLines
 
-_ours: ContextVar[bool] = ContextVar("oauthbroker_unlogged", default=False)
+OURS: ContextVar[bool] = ContextVar("oauthbroker_unlogged", default=False)
 
 
 class LibraryLog(logging.Handler):
@@ -102,13 +102,14 @@ def unlogged(library: str) -> Iterator[None]:
     """Drop a library's log records of our calls inside the block, which may quote a secret. An embedding program's own
     calls are logged as before."""
     for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == library]:
-        logging.getLogger(name).addFilter(_not_ours)
-    before = _ours.set(True)
+        logging.getLogger(name).addFilter(not_ours)
+    before = OURS.set(True)
     try:
         yield
     finally:
-        _ours.reset(before)
+        OURS.reset(before)
 
 
-def _not_ours(_: logging.LogRecord) -> bool:
-    return not _ours.get()
+def not_ours(_: logging.LogRecord) -> bool:
+    """Drop a library's records of our calls (`OURS`), which hold URLs, headers and secrets. Others pass."""
+    return not OURS.get()

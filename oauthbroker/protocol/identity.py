@@ -14,7 +14,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json
 from oauthbroker.model.apps import ANYONE, App, IdentityRule, IdentitySource
-from oauthbroker.model.owner_check import Account, OwnerFacts
+from oauthbroker.model.owner_check import LONGEST_PART, Account, OwnerFacts
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.account_names import name_of
 from oauthbroker.protocol.answer_checks import lookup
@@ -28,7 +28,6 @@ from oauthbroker.protocol.userinfo import userinfo_request, userinfo_response
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _WITH_COLONS = re.compile(r"[^{}]*\{\*[^{}]+\}")  # one fact, and nothing after it
 _RUN_TOGETHER = re.compile(r"\}[^:{}]*\{")  # only a colon is in no fact: with a `-`, (a, b-c) would equal (a-b, c)
-_MAX_PART = 512
 
 
 def render(template: str, facts: Json | Mapping[str, Json]) -> str:
@@ -261,7 +260,7 @@ def fact_at(facts: Json | Mapping[str, Json], name: str) -> Json:
 def _part(value: Json, *, colons: bool) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    fits = isinstance(value, str) and 0 < len(value) <= _MAX_PART and value.isprintable()
+    fits = isinstance(value, str) and 0 < len(value) <= LONGEST_PART and value.isprintable()
     if not isinstance(value, str) or not fits or (":" in value and not colons):
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="a fact of the identity is missing or unusable")
     return value

@@ -14,19 +14,8 @@ from oauthbroker.model.apps import App, Endpoints
 from oauthbroker.protocol.answer_checks import is_json
 from oauthbroker.protocol.authorization_request import requested_scopes
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
-from oauthbroker.protocol.token_endpoint import (
-    GONE,
-    RefusedTokens,
-    TokenResponse,
-    token_request,
-    token_response,
-)
-from oauthbroker.protocol.token_fields import (
-    body_members,
-    error_word,
-    optional_token,
-    token_members,
-)
+from oauthbroker.protocol.token_endpoint import GONE, RefusedTokens, TokenResponse, token_request, token_response
+from oauthbroker.protocol.token_fields import error_word_of, optional_token, token_members
 from oauthbroker.protocol.unusual_answers import SUCCESSES, salvaged_members
 
 Ambiguity = Literal["", "token", "any"]
@@ -125,28 +114,17 @@ def _validated(app: App, answer: ProviderResponse, refused: BrokerError, *, work
         case Code.EXCHANGE_FAILED:
             ambiguity = "token"
         case Code.APP_MISCONFIGURED:
-            ambiguity = "token" if _word(app, answer) in _TOKEN_WORDS else "any"
+            ambiguity = "token" if error_word_of(app, answer) in _TOKEN_WORDS else "any"
         case Code.TOKEN_RESPONSE_INVALID if status == 400 and (is_json(answer) or not answer.body):
             code, ambiguity = Code.EXCHANGE_FAILED, "token"
         case Code.TOKEN_RESPONSE_INVALID if 400 <= status < 500:  # perhaps sent by a proxy in front of the provider
             code, spent, ambiguity = Code.PROVIDER_UNREACHABLE, True, "" if status in _EARLY else "any"
         case Code.TOKEN_RESPONSE_INVALID:
             spent, ambiguity = True, "any"
-        case Code.PROVIDER_UNREACHABLE if status >= 500 and _word(app, answer) == GONE:
-            code, ambiguity = (
-                Code.EXCHANGE_FAILED,
-                "token",
-            )  # not the end at once: its status says that the server failed
+        case Code.PROVIDER_UNREACHABLE if status >= 500 and error_word_of(app, answer) == GONE:
+            code, ambiguity = Code.EXCHANGE_FAILED, "token"  # not the end at once: by its status the server failed
         case Code.PROVIDER_UNREACHABLE:
             spent = (status >= 500 and status != 503) or note == "server_error"
     return RefreshRefused(
         code, spent=spent, note=note, retry_after_seconds=refused.retry_after_seconds, ambiguity=ambiguity
     )
-
-
-def _word(app: App, answer: ProviderResponse) -> str:
-    """Return the error word of an answer with any status; empty if there is none or the body cannot be read."""
-    try:
-        return error_word(app, body_members(app, answer, any_label=True))
-    except Exception:  # noqa: BLE001 - an answer that breaks its reader says no word
-        return ""

@@ -107,10 +107,13 @@ def error_word(app: App, members: Mapping[str, Json]) -> str:
 
 
 def refusal_word(app: App, answer: ProviderResponse) -> str:
-    """Return the error word of an answer with the status 200 or 4xx, read leniently: an error never yields tokens.
-    Empty if there is none or the body cannot be read."""
-    if answer.status != 200 and not 400 <= answer.status < 500:
-        return ""
+    """Return the `error_word_of` an answer with the status 200 or 4xx; empty for any other."""
+    return error_word_of(app, answer) if answer.status == 200 or 400 <= answer.status < 500 else ""
+
+
+def error_word_of(app: App, answer: ProviderResponse) -> str:
+    """Return the error word of an answer with any status, read leniently: an error never yields tokens. Empty if there
+    is none or the body cannot be read."""
     try:
         return error_word(app, body_members(app, answer, any_label=True))
     except Exception:  # noqa: BLE001 - an answer that breaks its reader says no word

@@ -111,8 +111,34 @@ class Modes(Data):
     values: dict[str, dict[str, Any]]
 
 
-class Preset(Quirks):
-    """Everything known of one provider. `evidence` says for every fact where it was learnt.
+class Documented(Data):
+    """What is known of a provider. `evidence` says for every fact where it was learnt."""
+
+    evidence: dict[str, Evidence]
+
+    def fact_paths(self) -> list[str]:
+        """Return the path of every fact."""
+        raise NotImplementedError
+
+    def source(self, path: str) -> str:
+        """Return the evidence of a fact: that of the longest prefix of its path; empty if nothing speaks of it."""
+        steps = path.split(".")
+        prefixes = (".".join(steps[:count]) for count in range(len(steps), 0, -1))
+        return next((self.evidence[prefix] for prefix in prefixes if prefix in self.evidence), "")
+
+    def unverified(self) -> list[str]:
+        """Return the paths of the facts without a written source."""
+        return [path for path in self.fact_paths() if self.source(path).startswith("unverified")]
+
+    def everything(self) -> dict[str, Any]:
+        """Return the preset as in its file, with the source of every fact."""
+        written = self.model_dump(by_alias=True, exclude_unset=True, exclude={"evidence"})
+        sources = {path: self.source(path) for path in self.fact_paths()}
+        return {**written, "evidence": sources, "unverified": self.unverified()}
+
+
+class Preset(Documented, Quirks):
+    """Everything known of one provider.
 
     A refresh token ends after `refresh_token_idle_days` without use, or `refresh_token_days` after the consent,
     used or not. A used one still works for `refresh_token_leeway_seconds`. An
@@ -156,7 +182,6 @@ class Preset(Quirks):
     environment: Annotated[list[Variable], Field(max_length=4)] = Field(default_factory=list)
     notes: list[Annotated[str, Field(min_length=10, max_length=400)]] = Field(default_factory=list)
     modes: Modes | None = None
-    evidence: dict[str, Evidence]
 
     def in_mode(self, mode: str) -> Preset:
         """Return the preset as one of its modes has it, with the mode's evidence, or as it is if it has no such
@@ -186,16 +211,6 @@ class Preset(Quirks):
         `notes.0`."""
         said = self.model_dump(by_alias=True, exclude_unset=True, exclude=_NO_FACTS)
         return [*_paths(said), *self._facts_of_modes()]
-
-    def source(self, path: str) -> str:
-        """Return the evidence of a fact: that of the longest prefix of its path; empty if nothing speaks of it."""
-        steps = path.split(".")
-        prefixes = (".".join(steps[:count]) for count in range(len(steps), 0, -1))
-        return next((self.evidence[prefix] for prefix in prefixes if prefix in self.evidence), "")
-
-    def unverified(self) -> list[str]:
-        """Return the paths of the facts without a written source."""
-        return [path for path in self.fact_paths() if self.source(path).startswith("unverified")]
 
     def _facts_of_modes(self) -> list[str]:
         modes = self.modes.values.items() if self.modes else ()

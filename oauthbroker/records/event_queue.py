@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from operator import attrgetter
-from typing import Any
 
-from oauthbroker.core.clock import from_iso, has_passed, to_iso
+from oauthbroker.core.clock import has_passed
 from oauthbroker.records import codec
+from oauthbroker.records.codec import APART, OPTIONAL, named
 
 SEGMENT_ITEMS = 64
 SEGMENT_WEIGHT = 64 * 1024
@@ -30,7 +30,7 @@ class Item:
     attempts: int = 0
     due: datetime | None = None
     lease: str | None = None
-    since: datetime | None = None
+    since: datetime | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def weight(self) -> int:
@@ -67,13 +67,13 @@ class Segment:
 
     agent: str
     number: int
-    items: tuple[Item, ...] = ()
+    items: tuple[Item, ...] = field(default=(), metadata=named("waiting"))
     settled: tuple[Settled, ...] = ()
-    by_id: Mapping[str, Item] = field(init=False, repr=False, compare=False)
-    heads: tuple[Item, ...] = field(init=False, repr=False, compare=False)  # the first item of each address
-    done: frozenset[str] = field(init=False, repr=False, compare=False)
-    weight: int = field(init=False, repr=False, compare=False)
-    order: int = field(init=False, repr=False, compare=False)  # of its last settlement
+    by_id: Mapping[str, Item] = field(init=False, repr=False, compare=False, metadata=APART)
+    heads: tuple[Item, ...] = field(init=False, repr=False, compare=False, metadata=APART)  # the first of each address
+    done: frozenset[str] = field(init=False, repr=False, compare=False, metadata=APART)
+    weight: int = field(init=False, repr=False, compare=False, metadata=APART)
+    order: int = field(init=False, repr=False, compare=False, metadata=APART)  # of its last settlement
 
     def __post_init__(self) -> None:
         by_id, first, weight = dict[str, Item](), dict[str, Item](), 0
@@ -94,23 +94,11 @@ class Segment:
         return len(self.items) < SEGMENT_ITEMS and self.weight + item.weight <= SEGMENT_WEIGHT
 
     def to_plaintext(self) -> bytes:
-        spec = {
-            "agent": self.agent,
-            "number": self.number,
-            "waiting": [_item_json(item) for item in self.items],
-            "settled": _settled_json(self.settled),
-        }
-        return codec.encode("EventQueueSegment", {"spec": spec})
+        return codec.encode("EventQueueSegment", {"spec": codec.members(self)})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> Segment:
-        spec = codec.decode("EventQueueSegment", body)["spec"]
-        return cls(
-            agent=spec["agent"],
-            number=spec["number"],
-            items=items_in(spec["waiting"]),
-            settled=settled_in(spec["settled"]),
-        )
+        return codec.made(cls, codec.decode("EventQueueSegment", body)["spec"])
 
 
 def segments_of(agent: str, items: Iterable[Item], number: int) -> list[Segment]:
@@ -140,57 +128,8 @@ class Head:
     settled: tuple[Settled, ...] = ()
 
     def to_plaintext(self) -> bytes:
-        spec = {
-            "agent": self.agent,
-            "segments": list(self.segments),
-            "next": self.next,
-            "retired": list(self.retired),
-            "dead": [_item_json(item) for item in self.dead],
-            "settled": _settled_json(self.settled),
-        }
-        return codec.encode("EventQueueHead", {"spec": spec})
+        return codec.encode("EventQueueHead", {"spec": codec.members(self)})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> Head:
-        spec = codec.decode("EventQueueHead", body)["spec"]
-        return cls(
-            spec["agent"],
-            tuple(spec["segments"]),
-            spec["next"],
-            retired=tuple(spec["retired"]),
-            dead=items_in(spec["dead"]),
-            settled=settled_in(spec["settled"]),
-        )
-
-
-def _item_json(item: Item) -> dict[str, object]:
-    due = to_iso(item.due) if item.due is not None else None
-    since = {"since": to_iso(item.since)} if item.since is not None else {}
-    return {"id": item.id, "address": item.address, "attempts": item.attempts, "due": due, "lease": item.lease, **since}
-
-
-def items_in(data: Iterable[Mapping[str, Any]]) -> tuple[Item, ...]:
-    return tuple(_item(each) for each in data)
-
-
-def _item(data: Mapping[str, Any]) -> Item:
-    return Item(
-        id=data["id"],
-        address=data["address"],
-        attempts=data["attempts"],
-        due=_moment(data["due"]),
-        lease=data["lease"],
-        since=_moment(data.get("since")),
-    )
-
-
-def _moment(text: str | None) -> datetime | None:
-    return from_iso(text) if text is not None else None
-
-
-def _settled_json(settled: Iterable[Settled]) -> list[dict[str, object]]:
-    return [{"id": each.id, "lease": each.lease, "done": each.done, "order": each.order} for each in settled]
-
-
-def settled_in(data: Iterable[Mapping[str, Any]]) -> tuple[Settled, ...]:
-    return tuple(Settled(id=each["id"], lease=each["lease"], done=each["done"], order=each["order"]) for each in data)
+        return codec.made(cls, codec.decode("EventQueueHead", body)["spec"])

@@ -29,20 +29,19 @@ RevocationState = Literal["none", "pending", "done", "refused", "shared", "untol
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """One grant. `account` is the one of its subject that it belongs to, `label` the name that its user gave it,
-    `account_name` what people call the provider's account, as its provider tells it: shown and never compared,
-    `params` the values of the app's connect parameters. `pinned` is (issuer, account) of the first success;
-    `registration` is the client it was made with; `outbox` are events not yet queued; `retired` are earlier
-    tokens still to be revoked at the provider, not before `tell_after` if the provider refused; `elsewhere` are
-    those of other registrations, or of another account, one set each; `replaced` are earlier tokens that may
-    share this grant at the provider, so that they are revoked when it ends; `token_binding` is reserved for
-    sender-constrained tokens (RFC 9449). `imported` is the mark of the imported line; an imported grant may have
-    an empty access token until its first refresh. `unverified`: its provider has not confirmed the account.
-    `declined` are scopes that were requested and not granted, with the number of consents in a row. `chosen` is
-    the label of the element whose facts it has, where a provider listed several. `unusual` says of the last answer with
-    tokens, and of userinfo after a consent, what a stricter client would have refused it for: its `status`,
-    `mediaType`, `encoding` or `lifetime`. `ends` is when it ends by itself. `exchange_due`: its first access token is
-    still to be exchanged for a lasting one. `next_credential` takes the place of a static credential as soon as the API
-    refuses that. `rejected`: it was, and no next one is left."""
+    `account_name` what people call the provider's account, as its provider tells it: shown and never compared, `params`
+    the values of the app's connect parameters. `pinned` is (issuer, account) of the first success; `registration` is
+    the client it was made with; `outbox` are events not yet queued; `retired` are earlier tokens still to be revoked at
+    the provider, not before `tell_after` if the provider refused; `elsewhere` are those of other registrations, or of
+    another account, one set each; `replaced` are earlier tokens that may share this grant at the provider, so that they
+    are revoked when it ends; `token_binding` is reserved for sender-constrained tokens (RFC 9449). `imported` is the
+    mark of the imported line; an imported grant may have an empty access token until its first refresh. `unverified`:
+    its provider has not confirmed the account. `declined` are scopes that were requested and not granted, with the
+    number of consents in a row. `chosen` is the label of the element whose facts it has, where a provider listed
+    several. `unusual` says of the last answer with tokens, and of userinfo after a consent, what a stricter client
+    would have refused it for: its `status`, `mediaType`, `encoding` or `lifetime`. `ends` is when it ends by itself.
+    `exchange_due`: its first access token is still to be exchanged for a lasting one. `next_credential` takes the place
+    of a static credential as soon as the API refuses that. `rejected`: it was, and no next one is left."""
 
     app: str = field(metadata=APART)
     provider: str
@@ -109,14 +108,12 @@ class Grant:
         """Return the refresh tokens to try, the newest first. Empty if none is left."""
         if self.token is None or self.revoked or self.refresh_state.ended:
             return ()
-        newest_first = (self.refresh_state.spare, self.token.refresh_token)
-        return tuple(secret for secret in newest_first if secret is not None)
+        return tuple(filter(None, (self.refresh_state.spare, self.token.refresh_token)))
 
     @property
     def renews_itself(self) -> bool:
         """Tell whether its access token itself is sent for the next one, in place of a refresh token."""
-        token = self.token
-        return token is not None and token.refresh_token is not None and token.refresh_token == token.access_token
+        return self.token is not None and self.token.refresh_token == self.token.access_token
 
     @property
     def owes_exchange(self) -> bool:
@@ -164,13 +161,16 @@ class Grant:
     @property
     def ended(self) -> Retired | None:
         """Return the tokens to revoke at the provider: a tombstone's own, and those retired before."""
-        token = self.token
-        if token is None or self.revocation != "pending":
-            return self.retired
-        own = None if self.renews_itself else token.refresh_token
-        refresh = tuple(secret for secret in (self.refresh_state.spare, own) if secret is not None)
-        access = (token.access_token,) if token.access_token else ()
-        return Retired(self.updated_at, refresh, access).and_also(self.retired)
+        own = self.own_tokens if self.revocation == "pending" else None
+        return self.retired if own is None else own.and_also(self.retired)
+
+    @property
+    def own_tokens(self) -> Retired | None:
+        """Return the tokens that it has now, as they are revoked; None if it has none."""
+        if self.token is None:
+            return None
+        refresh = (self.refresh_state.spare, None if self.renews_itself else self.token.refresh_token)
+        return Retired(self.updated_at, tuple(filter(None, refresh)), tuple(filter(None, [self.token.access_token])))
 
     def __repr__(self) -> str:
         state = "revoked" if self.revoked else "live"

@@ -102,7 +102,7 @@ class GrantView:
             updated_at=grant.updated_at,
             expires_at=token.expires_at if token is not None else None,
             refreshable=_is_refreshable(grant),
-            ends_at=_ends_at(grant),
+            ends_at=grant.ends.at if grant.ends is not None and grant.ends_by_itself else None,
             alone=grant.flow == "client_credentials",
             imported=bool(grant.imported),
             unverified=grant.unverified and not grant.revoked,
@@ -146,10 +146,6 @@ def _slots_of(grant: Grant) -> str:
 
 def _is_refreshable(grant: Grant) -> bool:
     return bool(grant.refresh_tokens) and not grant.refresh_state.given_up
-
-
-def _ends_at(grant: Grant) -> datetime | None:
-    return grant.ends.at if grant.ends is not None and grant.ends_by_itself else None
 
 
 def _health_of(grant: Grant, app: App | None, now: datetime) -> tuple[GrantHealth, datetime | None]:

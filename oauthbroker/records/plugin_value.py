@@ -21,13 +21,11 @@ class PluginValue:
         return f"PluginValue({self.plugin}, {len(self.subjects)} subjects)"
 
     def to_plaintext(self) -> bytes:
-        spec = {"plugin": self.plugin, "key": self.key, "value": self.value, "subjects": list(self.subjects)}
-        return codec.encode("PluginValue", {"spec": spec})
+        return codec.encode("PluginValue", {"spec": codec.members(self)})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> PluginValue:
         spec = codec.decode("PluginValue", body)["spec"]
-        plugin, key, subjects = spec["plugin"], spec["key"], spec["subjects"]
-        if not all(isinstance(text, str) for text in (plugin, key, *subjects)):
+        if not all(isinstance(text, str) for text in (spec["plugin"], spec["key"], *spec["subjects"])):
             raise TypeError("a plug-in, a key and subjects are texts")
-        return cls(plugin=plugin, key=key, value=spec["value"], subjects=tuple(subjects))
+        return codec.made(cls, spec)

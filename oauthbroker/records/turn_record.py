@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from oauthbroker.core.clock import from_iso, to_iso
 from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.turn import ResumeTarget, Turn
 from oauthbroker.records import codec
+from oauthbroker.records.codec import APART
 
 Tools = Mapping[str, tuple[ToolAuth, ...] | None]
 
@@ -19,11 +19,11 @@ Tools = Mapping[str, tuple[ToolAuth, ...] | None]
 class TurnRecord:
     """One turn. `tools` maps each tool to the auths it may request, None for those that the bundle declares."""
 
-    locator: str
-    turn: Turn
+    locator: str = field(metadata=APART)
+    turn: Turn = field(metadata=APART)
     created_at: datetime
     expires_at: datetime
-    tools: Tools = field(default_factory=dict)
+    tools: Tools = field(default_factory=dict, metadata=APART)
     private_links: bool = False
 
     @property
@@ -40,9 +40,7 @@ class TurnRecord:
         spec: dict[str, Any] = {
             "turn": self.turn.resume_target.to_json(),
             "tools": {tool: _auths_json(auths) for tool, auths in self.tools.items()},
-            "privateLinks": self.private_links,
-            "createdAt": to_iso(self.created_at),
-            "expiresAt": to_iso(self.expires_at),
+            **codec.members(self),
         }
         return codec.encode("TurnRecord", {"metadata": {"name": self.id}, "spec": spec})
 
@@ -50,13 +48,12 @@ class TurnRecord:
     def from_plaintext(cls, body: bytes) -> TurnRecord:
         data = codec.decode("TurnRecord", body)
         spec = data["spec"]
-        return cls(
+        return codec.made(
+            cls,
+            spec,
             locator=data["metadata"]["name"].removeprefix("turn-"),
             turn=ResumeTarget.from_json(spec["turn"]).turn,
             tools={tool: _auths(auths) for tool, auths in spec["tools"].items()},
-            private_links=bool(spec["privateLinks"]),
-            created_at=from_iso(spec["createdAt"]),
-            expires_at=from_iso(spec["expiresAt"]),
         )
 
 

@@ -39,10 +39,8 @@ def passed_on(old: Grant | None, new: Grant, app: App, *, is_apart: bool = True)
     for part in reversed(parts_of(old)):
         if part.ended is not None:
             by_another = part.registration != new.registration
-            ended = replace(
-                part.ended, registration=part.registration, authorized_by=part.authorized_by, params=part.params
-            )
-            ended = replace(ended, tell_after=part.tell_after)
+            ended = replace(part.ended, registration=part.registration, authorized_by=part.authorized_by)
+            ended = replace(ended, params=part.params, tell_after=part.tell_after)
             new = _with(new, ended, at_once=by_another or (is_apart and app.revocation.reach == "token"))
     own = _own(old) if new.flow != MACHINE and app.revocation.kind != "none" else None
     if own is not None:
@@ -154,16 +152,10 @@ def _replaced(grant: Grant) -> tuple[Secret, ...]:
 def _own(grant: Grant) -> Retired | None:
     """Return the tokens of a living grant, with the client and account that they belong to. No provider is told of a
     static credential, also where the app has another kind now."""
-    token = grant.token
-    if token is None or grant.revoked or grant.flow in {MACHINE, STATIC_FLOW}:
+    own = grant.own_tokens
+    if own is None or grant.revoked or grant.flow in {MACHINE, STATIC_FLOW}:
         return None
-    mine = None if grant.renews_itself else token.refresh_token
-    refresh = tuple(secret for secret in (grant.refresh_state.spare, mine) if secret is not None)
-    access = (token.access_token,) if token.access_token else ()
-    by = grant.authorized_by
-    return Retired(
-        grant.updated_at, refresh, access, registration=grant.registration, authorized_by=by, params=grant.params
-    )
+    return replace(own, registration=grant.registration, authorized_by=grant.authorized_by, params=grant.params)
 
 
 def _used(grant: Grant) -> tuple[Secret, ...]:

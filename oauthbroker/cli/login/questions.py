@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import typer
 
+from oauthbroker.cli.secrets import MOST_BYTES, decoded
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.spelling import nearest
@@ -20,7 +21,6 @@ from oauthbroker.personal.places import Places
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.credentials import CredentialPreset, credential_presets
 
-MOST_BYTES: Final = 64 * 1024
 ISSUER: Final = "issuer"
 
 
@@ -65,14 +65,7 @@ def ask(question: str, default: str = "", *, hidden: bool = False) -> str:
 
 def read_secrets() -> tuple[str, ...]:
     """Return the lines of stdin. Raises Refused."""
-    data = sys.stdin.buffer.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise Refused(f"The secret is longer than {MOST_BYTES // 1024} KiB. Nothing was changed.")
-    try:
-        return tuple(line.strip() for line in data.decode("utf-8").splitlines())
-    except UnicodeDecodeError:
-        pass
-    raise Refused("The secret is not text in UTF-8. Nothing was changed.")
+    return tuple(line.strip() for line in decoded(sys.stdin.buffer.read(MOST_BYTES + 1)).splitlines())
 
 
 def unknown(provider: str, places: Places) -> Refused:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from oauthbroker.model.apps import App
-from oauthbroker.model.provider_api import AccountHost, ApiHost, ConnectedHost
-from oauthbroker.model.static_credential import StaticCredential, Verification
+from oauthbroker.model.provider_api import ApiHost
+from oauthbroker.model.static_credential import StaticCredential
 
 UNCHECKED = "nothing: a typed credential counts as unverified"
 
@@ -20,9 +20,11 @@ def facts_of(app: App, credential: StaticCredential, *, configured: bool = False
         yield "typed", f"{each.name} ({each.title}{form})" + (f", from {each.obtain}" if each.obtain else "")
     yield "carried in", _carried(credential)
     if app.api.hosts:
-        yield "sent to", " ".join(_host(each) for each in app.api.hosts)
+        hosts = (it.authority if isinstance(it, ApiHost) else "a host of the connection" for it in app.api.hosts)
+        yield "sent to", " ".join(hosts)
     if is_typed:
-        yield "checked by", _asked(credential.verification)
+        check = credential.verification
+        yield "checked by", f"{check.method} {check.path} at the first host" if check is not None else UNCHECKED
     if credential.life_days is not None:
         yield "ends after", f"{credential.life_days} days"
     if credential.team_fallback:
@@ -56,11 +58,3 @@ def _carried(credential: StaticCredential) -> str:
     names = "" if placement.kind in {"awsSigV4", "oauth1", "basic"} else f" {', '.join(placement.texts)}"
     beside = f", and the headers {', '.join(placement.beside)}" if placement.beside else ""
     return (f"{placement.kind}{names}" if placement.kind != "path" else f"the path {placement.texts['path']}") + beside
-
-
-def _host(host: ApiHost | AccountHost | ConnectedHost) -> str:
-    return host.authority if isinstance(host, ApiHost) else "a host of the connection"
-
-
-def _asked(check: Verification | None) -> str:
-    return f"{check.method} {check.path} at the first host" if check is not None else UNCHECKED

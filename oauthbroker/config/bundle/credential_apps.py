@@ -24,13 +24,14 @@ from oauthbroker.config.checks.provider_ca import trusted_ca
 from oauthbroker.config.problems.problems import Keys
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.outside_places import outside_place
-from oauthbroker.config.values.preset_endpoints import fill, values_of
+from oauthbroker.config.values.preset_endpoints import values_of
 from oauthbroker.config.values.preset_merge import Merged
 from oauthbroker.config.values.value_sources import Source, source_of
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.client_spec import OutsideSource
 from oauthbroker.config.written.resource_specs import CredentialAppSpec, OAuthAppSpec
-from oauthbroker.model.apps import ANYONE, App, Client, IdentityRule, Owner, Redirect
+from oauthbroker.model.apps import ANYONE, App, Client, Owner, Redirect
+from oauthbroker.model.connect_params import filled
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.static_credential import StaticCredential
 from oauthbroker.providers.credential_form import InjectForm
@@ -104,9 +105,7 @@ def _app(app: Merged, forms: CredentialForms, written: Written[CredentialAppSpec
     values = values_of(app.spec, app.preset)
     verify, identity = forms.verify, app.identities["user"].rule
     placement = (forms.inject or InjectForm(bearer="{?}")).placement().at(values)
-    rule = (
-        None if identity is None else IdentityRule(identity.source, fill(identity.template, values), name=identity.name)
-    )
+    rule = None if identity is None else dataclasses.replace(identity, template=filled(identity.template, values))
     return App(
         name=written.name,
         provider=app.spec.provider or "",

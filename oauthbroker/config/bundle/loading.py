@@ -95,9 +95,7 @@ def load_settings(path: Path | str, env: Mapping[str, str] | None = None) -> Set
     documents = with_variables(documents_of(read_files(bundle, rest), rest), env or {}, bundle, problems)
     if not documents:
         rest.raise_if_any()
-    ours = [it for it in documents if isinstance(it.data, dict) and not it.foreign]
-    brokers = [it for it in ours if it.data.get("kind") == "Broker"]
-    resources = [it for document in brokers for it in written(document, problems)]
+    resources = [it for document in documents if document.kind == "Broker" for it in written(document, problems)]
     settings = _settings(_broker(resources, bundle, problems), bundle)
     problems.raise_if_any()
     return settings
@@ -132,11 +130,8 @@ def check_names(documents: list[YamlDocument], problems: Problems) -> None:
     """Refuse a second resource of the same kind and name; those of other programs may have namespaces."""
     first: dict[tuple[str, str], SourcePlace] = {}
     for document in documents:
-        if document.foreign:
-            continue
-        data = document.data if isinstance(document.data, dict) else {}
-        metadata = data.get("metadata")
-        kind, name = data.get("kind"), metadata.get("name") if isinstance(metadata, dict) else None
+        metadata = document.data.get("metadata") if document.kind is not None else None
+        kind, name = document.kind, metadata.get("name") if isinstance(metadata, dict) else None
         if not (isinstance(kind, str) and isinstance(name, str)):
             continue
         place = document.value_at(("metadata", "name"))

@@ -33,7 +33,7 @@ def bundle_schema() -> dict[str, Any]:
     models: set[type[BaseModel]] = {Header, *(each.model for readers in kinds.readers.values() for each in readers)}
     refs, found = models_json_schema([(each, "validation") for each in sorted(models, key=str)], by_alias=True)
     definitions: dict[str, Any] = _cleaned(found["$defs"])
-    header = definitions.pop(_name(refs[Header, "validation"]))
+    header = definitions.pop(refs[Header, "validation"]["$ref"].rpartition("/")[2])
     specs = {kind: [refs[reader.model, "validation"] for reader in readers] for kind, readers in kinds.readers.items()}
     properties: dict[str, Any] = header["properties"]
     return {
@@ -73,10 +73,6 @@ def _kinds() -> Kinds:
 def _of_kind(kind: str, specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     spec = specs[0] if len(specs) == 1 else {"allOf": specs}
     return {"if": {"properties": {"kind": {"const": kind}}}, "then": {"properties": {"spec": spec}}}
-
-
-def _name(ref: Mapping[str, Any]) -> str:
-    return str(ref["$ref"]).rpartition("/")[2]
 
 
 def _cleaned(part: Any) -> Any:

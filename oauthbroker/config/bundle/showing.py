@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -15,6 +14,7 @@ from oauthbroker.config.bundle.loading import load
 from oauthbroker.config.plugins.named_plugins import read_bundle
 from oauthbroker.config.plugins.plugin_resources import parts
 from oauthbroker.config.problems.problems import Keys, Problems
+from oauthbroker.config.reading.files import absolute
 from oauthbroker.config.reading.shape import written
 from oauthbroker.config.reading.yaml_scalars import is_ambiguous
 from oauthbroker.config.written.client_spec import ValueSource
@@ -69,7 +69,7 @@ def _make_absolute(part: Any, folder: Path, names: AbstractSet[str]) -> None:
     """Write the paths of these members from the root, since the shown bundle may be read from another folder."""
     for name, value in part.items() if isinstance(part, dict) else enumerate(part):
         if name in names and isinstance(value, str):
-            part[name] = os.path.abspath(folder / Path(value).expanduser())  # noqa: PTH100  (no links)
+            part[name] = absolute(folder, value)
         elif name not in _OTHERS and isinstance(value, dict | list):
             _make_absolute(value, folder, names)
 

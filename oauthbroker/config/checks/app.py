@@ -9,11 +9,11 @@ from typing import Final
 from oauthbroker.config.checks.connect import sampled
 from oauthbroker.config.checks.pkce import secret_hint
 from oauthbroker.config.problems import url_checks
-from oauthbroker.config.values.preset_endpoints import params_in
 from oauthbroker.config.values.preset_merge import MCP, Merged, provider_options
 from oauthbroker.config.written.client_spec import ClientSpec
 from oauthbroker.core.header_names import spelled_text
 from oauthbroker.core.spelling import nearest
+from oauthbroker.model.connect_params import params_in
 from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.providers import presets
 from oauthbroker.providers.quirk_values import SCOPE
@@ -59,15 +59,12 @@ def check_provider(app: Merged) -> None:
         elif not re.fullmatch(known[name].pattern, value):
             app.written.refuse(("params", name), "not a usable parameter", f"write {known[name].description}")
     given = {*(spec.params or {}), *(spec.connect_params or {}), *meant}
+    needed = {name for slot in app.endpoints.__slots__ for name in params_in(getattr(app.endpoints, slot))}
     for name, param in known.items():
-        if name not in given and _needed(app, name):
+        if name in needed - given:
             app.written.missing(
                 ("params", name), f"write {param.description}; or connectParams.{name}, if each connection has its own"
             )
-
-
-def _needed(app: Merged, param: str) -> bool:
-    return any(param in params_in(getattr(app.endpoints, slot)) for slot in app.endpoints.__slots__)
 
 
 def check_client(app: Merged) -> None:

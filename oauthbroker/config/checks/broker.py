@@ -11,6 +11,7 @@ from oauthbroker.config.checks.keys import check_keys, key_sources, vault_login
 from oauthbroker.config.checks.outgoing_proxy import check_outgoing_proxy, outgoing_proxy_of
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import Keys
+from oauthbroker.config.reading.files import absolute
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.value_sources import source_of
 from oauthbroker.config.written.broker_spec import ApiSpec, AuditSpec, BrokerSpec, ListenSpec, StoreSpec
@@ -30,7 +31,7 @@ def settings_of(broker: Written[BrokerSpec], bundle: Path) -> Settings:
     store, listen, audit = spec.store or StoreSpec(), spec.listen or ListenSpec(), spec.audit or AuditSpec()
     host, port = listen.host or _DEFAULT.listen_host, listen.port or _DEFAULT.listen_port
     limits = {name: value for name, value in (*(spec.limits or ()), *(spec.advanced or ())) if value is not None}
-    beside_bundle = _absolute(Path(_absolute(Path.cwd(), str(bundle))).parent, "store")
+    beside_bundle = absolute(Path(absolute(Path.cwd(), str(bundle))).parent, "store")
     key_file = spec.keys.file if spec.keys else None
     key_service, other_keys = key_sources(broker)
     weaken = {*(spec.weaken or ()), *([PLAIN_SECRETS] if spec.allow_plain_secrets else [])}
@@ -38,11 +39,11 @@ def settings_of(broker: Written[BrokerSpec], bundle: Path) -> Settings:
         public_base_url=(spec.public_base_url or f"http://{_bracketed(host)}:{port}").rstrip("/"),
         listen_host=host,
         listen_port=port,
-        store_root=_absolute(folder, store.root) if store.root else beside_bundle,
+        store_root=absolute(folder, store.root) if store.root else beside_bundle,
         store_url_env=_env_of(store.url),
         store_direct_url_env=_env_of(store.direct_url),
         store_consistency=store.consistency or _DEFAULT.store_consistency,
-        key_file=_absolute(folder, key_file) if key_file else "",
+        key_file=absolute(folder, key_file) if key_file else "",
         key_service=key_service,
         other_keys=other_keys,
         vault=vault_login(broker),
@@ -81,7 +82,7 @@ def _listeners(api: ApiSpec, folder: Path) -> dict[str, Any]:
             for caller in socket.callers or ()
             if caller.uid is not None
         )
-        listeners["api_socket"] = ApiSocket(_absolute(folder, socket.path), int(socket.mode or "0660", 8), callers)
+        listeners["api_socket"] = ApiSocket(absolute(folder, socket.path), int(socket.mode or "0660", 8), callers)
     return listeners
 
 
@@ -212,8 +213,3 @@ def _public_is_loopback(settings: Settings) -> bool:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
-
-
-def _absolute(folder: Path, path: str) -> str:
-    """Return the path, absolute and without `..`, links not followed: a mount may appear later."""
-    return os.path.abspath(folder / Path(path).expanduser())  # noqa: PTH100 - resolve() follows links

@@ -8,13 +8,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from oauthbroker.config.problems.problems import Keys
-from oauthbroker.config.values.preset_endpoints import params_in
 from oauthbroker.config.values.preset_merge import MCP, Merged
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.config.written.resource_specs import ConnectParamSpec
 from oauthbroker.core.patterns import is_pattern
 from oauthbroker.core.spelling import nearest
-from oauthbroker.model.connect_params import LABEL, WORD, ConnectParam, filled, is_safe
+from oauthbroker.model.connect_params import LABEL, WORD, ConnectParam, filled, is_safe, params_in
 from oauthbroker.model.provider_api import is_host_name
 
 ProblemText = tuple[str, str]
@@ -30,7 +29,9 @@ def connect_params_of(app: Merged) -> tuple[ConnectParam, ...]:
 
 def _param(app: Merged, name: str, written: ConnectParamSpec) -> ConnectParam:
     known = app.preset.params.get(name) if app.preset is not None else None
-    suffix = next((suffix for host in _hosts_with(app, name) if (suffix := _suffix(host, name))), "")
+    hosts = _hosts_with(app, name)
+    suffix = next((suffix for host in hosts if (suffix := _suffix(host, name))), "")
+    usual = known.pattern if known is not None and f"{{{name}}}" not in hosts else None
     derived = {
         each: tuple(found.values.items())
         for each, found in (app.preset.derived if app.preset else {}).items()
@@ -39,7 +40,7 @@ def _param(app: Merged, name: str, written: ConnectParamSpec) -> ConnectParam:
     return ConnectParam(
         name=name,
         title=written.title or (known.description if known is not None else ""),
-        pattern=written.pattern or (known.pattern if known is not None and not _is_whole(app, name) else None) or WORD,
+        pattern=written.pattern or usual or WORD,
         one_of=tuple(written.one_of or ()),
         within=suffix or written.within or "",
         adds_suffix=not suffix and written.within is not None,
@@ -189,10 +190,6 @@ def _suffix(host: str, name: str) -> str:
     follows is no domain of one owner."""
     rest = host.removeprefix(f"{{{name}}}")
     return rest if _is_domain(rest) else ""
-
-
-def _is_whole(app: Merged, name: str) -> bool:
-    return f"{{{name}}}" in _hosts_with(app, name)
 
 
 def _is_domain(suffix: str) -> bool:

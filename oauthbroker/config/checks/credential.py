@@ -9,11 +9,12 @@ from typing import Final
 from oauthbroker.config.checks.api import api_of
 from oauthbroker.config.checks.owner import template_problem
 from oauthbroker.config.reading.shape import Written
-from oauthbroker.config.values.preset_endpoints import fill, params_in, place_of, values_of
+from oauthbroker.config.values.preset_endpoints import place_of, values_of
 from oauthbroker.config.values.preset_merge import Identity, Merged
 from oauthbroker.config.written.resource_specs import CredentialAppSpec, OAuthAppSpec, OwnerSpec
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.apps import ANYONE, Redirect
+from oauthbroker.model.connect_params import filled, params_in
 from oauthbroker.model.connection_facts import ConnectionFacts
 from oauthbroker.model.provider_api import AccountHost
 from oauthbroker.model.provider_habits import Habits, Revocation
@@ -151,7 +152,7 @@ def _check_placeholders(
     for name in sorted((written.spec.fields or {}).keys() - named) if named <= params | forms.fields.keys() else ():
         written.refuse(("fields", name), "inject does not use it", "remove it, or write it into inject", key=True)
     for text in (*app.place.named_hosts, *((forms.verify.host, forms.verify.path) if forms.verify is not None else ())):
-        for name in params_in(fill(text, values_of(app.spec, app.preset))):
+        for name in params_in(filled(text, values_of(app.spec, app.preset))):
             if name not in params:
                 written.missing(("params", name), f"write it, or connectParams.{name} if each connection has its own")
 

@@ -8,10 +8,11 @@ from typing import Final
 from oauthbroker.config.checks.app import RESERVED_OPTIONS
 from oauthbroker.config.checks.connect import sampled, unknown_param
 from oauthbroker.config.problems import url_checks
-from oauthbroker.config.values.preset_endpoints import params_in, params_of_host, unused_parts
+from oauthbroker.config.values.preset_endpoints import params_of_host, unused_parts
 from oauthbroker.config.values.preset_merge import MCP, Merged
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.core.endpoint_query import parameters_in
+from oauthbroker.model.connect_params import params_in
 from oauthbroker.model.connection_facts import host_in
 from oauthbroker.model.provider_api import is_address, is_host_name
 from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback

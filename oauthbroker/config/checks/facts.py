@@ -9,9 +9,9 @@ from oauthbroker.config.checks.api import api_of
 from oauthbroker.config.checks.connect import sampled
 from oauthbroker.config.checks.endpoints import endpoint_problem, fetched_problem, samples
 from oauthbroker.config.problems import url_checks
-from oauthbroker.config.values.preset_endpoints import params_in
 from oauthbroker.config.values.preset_merge import Merged
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
+from oauthbroker.model.connect_params import params_in
 from oauthbroker.model.connection_facts import SLOTS_OF_FACTS, FactRequest, host_in
 from oauthbroker.model.provider_api import ApiHost, written_host
 from oauthbroker.model.provider_networks import ProviderNetworks

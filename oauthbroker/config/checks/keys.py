@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker.config.checks.outgoing_proxy import lookup_problem
 from oauthbroker.config.checks.provider_ca import trusted_ca
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import Keys
+from oauthbroker.config.reading.files import absolute
 from oauthbroker.config.reading.shape import Written
 from oauthbroker.config.values.value_sources import source_of
 from oauthbroker.config.written.broker_spec import BrokerSpec, KeySourceSpec, VaultSpec
@@ -52,7 +51,7 @@ def _source(broker: Written[BrokerSpec], path: Keys, spec: KeySourceSpec) -> Key
         return KeySource("awsKms", kms.key_arn or "", _given(endpoint=kms.endpoint, ca=ca))
     if spec.plugin is not None:
         return KeySource("plugin", spec.plugin.name or "", dict(spec.plugin.settings or {}))
-    return KeySource("file", _path(broker, spec.file)) if spec.file else None
+    return KeySource("file", absolute(broker.document.folder, spec.file)) if spec.file else None
 
 
 def vault_login(broker: Written[BrokerSpec]) -> VaultLogin | None:
@@ -62,7 +61,7 @@ def vault_login(broker: Written[BrokerSpec]) -> VaultLogin | None:
         return None
     return VaultLogin(
         address=(spec.address or "").rstrip("/"),
-        token_file=_path(broker, spec.token_file) if spec.token_file else "",
+        token_file=absolute(broker.document.folder, spec.token_file) if spec.token_file else "",
         namespace=spec.namespace or "",
         ca=trusted_ca(broker, spec.ca, ("vault", "ca")),
     )
@@ -123,15 +122,10 @@ def _vault_options(broker: Written[BrokerSpec], path: Keys, spec: VaultSpec) -> 
         mount=spec.mount,
         namespace=spec.namespace,
         tokenEnv=source.env if source is not None else None,
-        tokenFile=spec.token_file and _path(broker, spec.token_file),
+        tokenFile=spec.token_file and absolute(broker.document.folder, spec.token_file),
         ca=trusted_ca(broker, spec.ca, (*path, "vault", "ca")),
     )
 
 
 def _given(**options: str | None) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value}
-
-
-def _path(broker: Written[BrokerSpec], text: str) -> str:
-    """Return the path from the folder of the file that names it, absolute, links not followed."""
-    return os.path.abspath(broker.document.folder / Path(text).expanduser())  # noqa: PTH100 - resolve() follows links

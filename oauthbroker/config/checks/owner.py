@@ -6,10 +6,11 @@ import re
 from typing import Final
 
 from oauthbroker.config.checks.broker import is_local, page_problem
-from oauthbroker.config.values.preset_endpoints import params_in, unused_parts
+from oauthbroker.config.values.preset_endpoints import unused_parts
 from oauthbroker.config.values.preset_merge import MCP, Identity, Merged
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import ANYONE, IdentitySource
+from oauthbroker.model.connect_params import params_in
 from oauthbroker.model.owner_check import spelling
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.turn import SubjectMode

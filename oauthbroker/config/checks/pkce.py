@@ -25,7 +25,7 @@ def pkce_to_be_refused(app: Merged) -> tuple[Keys, str, str] | None:
     preset = None if app.place.is_elsewhere or app.habits.pkce == "refused" else app.preset
     if preset is None or not preset.pkce_refused_at or app.spec.flow in _NO_PKCE:
         return None
-    name = _short_title(preset)
+    name = preset.title.partition(" (")[0]
     if app.endpoints.authorization_url == preset.pkce_refused_at:
         what = f"{name} refuses PKCE at this address"
         return ("endpoints", "authorizationUrl"), what, f"write {secret_hint(preset)}"
@@ -41,10 +41,6 @@ def secret_hint(preset: Preset) -> str:
     return (
         f"quirks: {{pkce: refused}}, {where} and an authMethod with a secret (oauthbroker providers show {preset.name})"
     )
-
-
-def _short_title(preset: Preset) -> str:
-    return preset.title.partition(" (")[0]
 
 
 def _hint(app: Merged) -> str:

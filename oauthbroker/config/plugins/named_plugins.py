@@ -70,7 +70,7 @@ def _of_code(at: int, app: AppResource, bundle: Path) -> YamlDocument:
 def _names_in(documents: Iterable[YamlDocument]) -> list[str]:
     """Return the names in `Broker.spec.plugins`, before any shape is checked."""
     for each in documents:
-        if not each.foreign and isinstance(each.data, dict) and each.data.get("kind") == "Broker":
+        if each.kind == "Broker":
             spec: Any = each.data.get("spec")
             names = spec.get("plugins") if isinstance(spec, dict) else None
             return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
@@ -85,15 +85,12 @@ def plugins_of(names: Collection[str]) -> NamedPlugins:
         if name in seen:
             problems.append((index, "the same plug-in twice", "remove one"))
         elif name not in known:
-            problems.append((index, "no plug-in of this name is installed", _to_install(known)))
+            hint = f"name an installed one ({', '.join(sorted(known))}), or install the package that has it"
+            problems.append((index, "no plug-in of this name is installed", hint))
         elif problem := _add(name, readers):
             problems.append((index, problem, _REMEDY))
         seen.add(name)
     return NamedPlugins(OURS if readers == OURS.readers else kinds_by(readers), problems)
-
-
-def _to_install(known: Collection[str]) -> str:
-    return f"name an installed one ({', '.join(sorted(known))}), or install the package that has it"
 
 
 def _add(name: str, readers: dict[str, tuple[Reader, ...]]) -> str:

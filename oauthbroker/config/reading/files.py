@@ -100,6 +100,11 @@ def read_plain(file: Path, most: int) -> bytes | None:
         return None
 
 
+def absolute(folder: Path, path: str) -> str:
+    """Return a path from this folder, absolute and without `..`, links not followed: a mount may appear later."""
+    return os.path.abspath(folder / Path(path).expanduser())  # noqa: PTH100 - resolve() follows links
+
+
 def _shown(path: Path) -> str:
     """Return a file's name on one line. It may hold anything but a slash; a report is one line."""
     return "".join(it if it.isprintable() else "?" for it in str(path))

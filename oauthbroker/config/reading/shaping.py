@@ -196,8 +196,7 @@ class Shaping:
 
     def _is_of_oauth(self, full: Keys) -> bool:
         """Tell whether a CredentialApp has a field of an OAuthApp."""
-        kind = self.document.data.get("kind") if isinstance(self.document.data, dict) else None
-        return kind == "CredentialApp" and len(full) == 2 and full[1] in known_names(OAuthAppSpec, ())
+        return self.document.kind == "CredentialApp" and len(full) == 2 and full[1] in known_names(OAuthAppSpec, ())
 
     def _absent(self, loc: Keys, data: Any, base: Keys, gone: set[Keys]) -> Keys:
         """Report a required field that is absent. Return the part to leave out."""

@@ -116,14 +116,10 @@ def with_variables(
             problems.add(place, dotted(variable.path), "not JSON", "write this field as JSON, quotes included")
     if not values:
         return documents
-    at = next((at for at, it in enumerate(documents) if _is_broker(it)), None)
+    at = next((at for at, it in enumerate(documents) if it.kind == "Broker"), None)
     if at is None:
         return [*documents, _filled(_empty(bundle), values)]
     return [*documents[:at], _filled(documents[at], values), *documents[at + 1 :]]
-
-
-def _is_broker(document: YamlDocument) -> bool:
-    return not document.foreign and isinstance(document.data, dict) and document.data.get("kind") == "Broker"
 
 
 def _empty(bundle: Path) -> YamlDocument:

@@ -40,6 +40,11 @@ class YamlDocument:
     respelt: dict[Keys, str] = field(default_factory=dict, repr=False)
     variables: dict[Keys, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def kind(self) -> Any:
+        """Return the kind as it is written; None in a resource of another program, and in what is no resource."""
+        return None if self.foreign or not isinstance(self.data, dict) else self.data.get("kind")
+
     def value_at(self, path: Keys) -> SourcePlace:
         """Return the place of a value; for a missing one, of the nearest key around it."""
         if beyond := self._variable(path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -11,12 +10,12 @@ from urllib.parse import urlsplit
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.config.written.resource_specs import OAuthAppSpec
 from oauthbroker.model.apps import Endpoints
+from oauthbroker.model.connect_params import filled, params_in
 from oauthbroker.model.provider_api import AccountHost
 from oauthbroker.providers import Preset
 from oauthbroker.providers.connection_facts_form import AccountHostForm
 
 _PAGE: Final = "authorization_url"  # the one endpoint that receives no secret: browsers open it
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +45,10 @@ def place_of(spec: OAuthAppSpec, preset: Preset | None) -> ProviderPlace:
     """
     said = {slot: url for slot, url in (spec.endpoints or ()) if url is not None}
     values = values_of(spec, preset)
-    known = {slot: fill(url, values) for slot, url in (preset.endpoints if preset else ()) if url}
+    known = {slot: filled(url, values) for slot, url in (preset.endpoints if preset else ()) if url}
     hosts = tuple(_api_host(host, values) for host in (preset.api_hosts if preset else ()))
     if not _is_elsewhere(said, known, hosts):
-        path = fill(preset.api_base_path, values) if preset else ""
+        path = filled(preset.api_base_path, values) if preset else ""
         return ProviderPlace(endpoints=Endpoints(**{**known, **said}), api_hosts=hosts, api_base_path=path)
     if _PAGE in known and _host(known[_PAGE]) in map(_host, said.values()):
         said = {_PAGE: known[_PAGE], **said}
@@ -61,16 +60,6 @@ def place_of(spec: OAuthAppSpec, preset: Preset | None) -> ProviderPlace:
     if preset is not None and preset.connection_facts.names and not spec.facts:
         dropped.append("facts")
     return ProviderPlace(endpoints=Endpoints(**said), is_elsewhere=True, dropped=tuple(dropped))
-
-
-def params_in(text: str) -> list[str]:
-    """Return the names of the `{placeholders}` of a preset's endpoint or of a template."""
-    return _PLACEHOLDER.findall(text)
-
-
-def fill(text: str, values: Mapping[str, str]) -> str:
-    """Fill in the parameters. A missing one leaves its `{name}`: the checks refuse the app for it."""
-    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
 
 
 def params_of_host(preset: Preset) -> dict[str, str]:
@@ -94,8 +83,8 @@ def unused_parts(dropped: Iterable[str], preset: Preset) -> tuple[str, str]:
 def _api_host(host: str | AccountHostForm, values: Mapping[str, str]) -> str | AccountHost:
     if not isinstance(host, str):
         return host.host
-    filled = fill(host, values)
-    return filled if "{" in filled else filled.lower()
+    name = filled(host, values)
+    return name if "{" in name else name.lower()
 
 
 def _is_elsewhere(said: Mapping[str, str], known: Mapping[str, str], hosts: Iterable[str | AccountHost]) -> bool:
@@ -114,7 +103,7 @@ def values_of(spec: OAuthAppSpec, preset: Preset | None) -> dict[str, str]:
     values = {name: text for name, text in values.items() if name not in (spec.connect_params or {})}
     for name, derived in preset.derived.items():
         if derived.of in values and (text := derived.text_for(values[derived.of])) is not None:
-            values[name] = fill(text, values)
+            values[name] = filled(text, values)
     return values
 
 

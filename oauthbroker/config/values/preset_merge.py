@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from oauthbroker.config.reading.shape import Written
-from oauthbroker.config.values.preset_endpoints import ProviderPlace, fill, place_of, values_of
+from oauthbroker.config.values.preset_endpoints import ProviderPlace, place_of, values_of
 from oauthbroker.config.written.resource_specs import IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
 from oauthbroker.core.spelling import nearest
 from oauthbroker.model.apps import (
@@ -20,6 +20,7 @@ from oauthbroker.model.apps import (
     IdentitySource,
     Redirect,
 )
+from oauthbroker.model.connect_params import filled
 from oauthbroker.model.connection_facts import ConnectionFacts
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.turn import SubjectMode
@@ -186,7 +187,7 @@ def _known_habits(spec: OAuthAppSpec, preset: Preset | None, place: ProviderPlac
             habits, issuer_template="", issuer_promised=False, second_exchange=None, refresh_with=None
         )
     elif "{" in habits.issuer_template:  # claims, and parameters of the preset
-        issuer = fill(habits.issuer_template, values_of(spec, preset))
+        issuer = filled(habits.issuer_template, values_of(spec, preset))
         habits = dataclasses.replace(habits, issuer_template=issuer)
     return spec.quirks.over(habits) if spec.quirks else habits
 
@@ -230,7 +231,7 @@ def _aliases(app: Merged) -> dict[str, str]:
         if ours in app.scopes and other not in app.scopes
     }
     values = values_of(app.spec, app.preset)
-    known = (fill(prefix, values) for prefix in (app.preset.scope_prefixes if app.preset else ()))
+    known = (filled(prefix, values) for prefix in (app.preset.scope_prefixes if app.preset else ()))
     prefixes = (*known, *(app.spec.quirks or Quirks()).scope_prefixes)
     for prefix in prefixes:
         for scope in app.scopes:

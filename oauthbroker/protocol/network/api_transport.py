@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.observability.library_log import OURS
 from oauthbroker.protocol.network.api_request import ApiRequest
 from oauthbroker.protocol.network.dialing import Asking, asking
 from oauthbroker.protocol.network.tls_contexts import tls_context
-from oauthbroker.protocol.network.transport import TooLarge, Transport, TransportFailed, failure_of, ours
+from oauthbroker.protocol.network.transport import TooLarge, Transport, TransportFailed, failure_of
 
 if TYPE_CHECKING:
     import ssl
@@ -98,7 +99,7 @@ class ApiTransport:
         refused address, and what the body raises if that is a `BrokerError`."""
         self._transport.check_url(f"{request.scheme}://{request.host}:{request.port}/")
         deadline = asyncio.get_running_loop().time() + limits.seconds
-        quiet, app = ours.set(True), asking.set(Asking(request.app, request.direct))
+        quiet, app = OURS.set(True), asking.set(Asking(request.app, request.direct))
         connection: ApiConnection | None = None
         try:
             async with asyncio.timeout(limits.seconds):
@@ -122,7 +123,7 @@ class ApiTransport:
             await _closed(connection)
             raise
         finally:
-            ours.reset(quiet)
+            OURS.reset(quiet)
             asking.reset(app)
         raise failed
 

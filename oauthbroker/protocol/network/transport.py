@@ -7,7 +7,6 @@ import ipaddress
 import logging
 import re
 from collections import defaultdict
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +18,7 @@ from oauthbroker.model.apps import App
 from oauthbroker.model.outgoing_proxy import OutgoingProxy
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Limits
+from oauthbroker.observability.library_log import OURS, not_ours
 from oauthbroker.protocol.answer_checks import date_of, retry_after_seconds
 from oauthbroker.protocol.messages import Kind, ProviderRequest, ProviderResponse, encode_form, encode_json, reveal
 from oauthbroker.protocol.network.dialing import AddressRefused, Asking, Dialer, asking
@@ -88,7 +88,7 @@ class Transport:
         self._rows = defaultdict[str, asyncio.Semaphore](partial(asyncio.Semaphore, _PER_ORIGIN))
         self._closed = False
         for name in _LOGGERS:
-            logging.getLogger(name).addFilter(_quiet)
+            logging.getLogger(name).addFilter(not_ours)
 
     @property
     def proxy_resolves(self) -> bool:
@@ -112,14 +112,14 @@ class Transport:
 
     async def _send(self, request: ProviderRequest, seconds: float, max_bytes: int) -> ProviderResponse:
         progress = _RequestProgress()
-        ours_before, app = ours.set(True), asking.set(Asking(request.app, request.direct))
+        ours_before, app = OURS.set(True), asking.set(Asking(request.app, request.direct))
         try:
             async with asyncio.timeout(seconds), self._row(request.url):
                 return await self._exchange(request, progress, max_bytes)
         except Exception as exc:  # noqa: BLE001 - any exception may carry a URL, a header or a body
             failed = failure_of(exc, sent=progress.sent)
         finally:
-            ours.reset(ours_before)
+            OURS.reset(ours_before)
             asking.reset(app)
         raise failed
 
@@ -288,12 +288,3 @@ def _tls_failure(error: BaseException) -> str:
             break
         seen = seen.__cause__ or seen.__context__
     return ""
-
-
-ours: ContextVar[bool] = ContextVar("oauthbroker_transport", default=False)
-
-
-def _quiet(_record: logging.LogRecord) -> bool:
-    """Drop the HTTP libraries' log records of our requests, which hold URLs, headers and cookies. An embedding
-    program's own records pass."""
-    return not ours.get()

@@ -10,16 +10,15 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from oauthbroker.providers import Evidence, Param, Preset, Presets
+from oauthbroker.providers import Documented, Param, Preset, Presets
 from oauthbroker.providers.credential_form import Fields, InjectForm, LifeForm, VerifyForm, placeholders
-from oauthbroker.providers.quirks import Data
 
 _NO_FACTS = {"name", "title", "documentation", "evidence"}
 
 
-class CredentialPreset(Data):
+class CredentialPreset(Documented):
     """Everything known of one provider's static credential. `verify` and `api_base_path` go to the first of
-    `api_hosts`. `evidence` says for every fact where it was learnt."""
+    `api_hosts`."""
 
     name: str
     title: str
@@ -32,7 +31,6 @@ class CredentialPreset(Data):
     verify: VerifyForm | None = None
     life: LifeForm | None = None
     notes: list[Annotated[str, Field(min_length=10, max_length=400)]] = Field(default_factory=list)
-    evidence: dict[str, Evidence]
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -57,14 +55,6 @@ class CredentialPreset(Data):
             else:
                 found.append(name)
         return found
-
-    def source(self, path: str) -> str:
-        """Return the evidence of a fact, or of all facts of its kind. Empty if nothing speaks of it."""
-        return self.evidence.get(path) or self.evidence.get(path.partition(".")[0], "")
-
-    def unverified(self) -> list[str]:
-        """Return the paths of the facts without a written source."""
-        return [path for path in self.fact_paths() if self.source(path).startswith("unverified")]
 
     def provider(self) -> Preset:
         """Return what an app with hosts, parameters and a title takes of any preset."""

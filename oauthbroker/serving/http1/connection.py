@@ -81,7 +81,7 @@ class HttpConnection(HttpToolsProtocol):
         terms = self._terms
         super().connection_made(
             PartingTransport(
-                inner=transport, loop=self.loop, write_seconds=terms.write_seconds, still_sends=self._body_is_coming
+                inner=transport, loop=self.loop, write_seconds=terms.write_seconds, still_sends=lambda: not self._over
             )
         )
         self.flow: HeldFlow = HeldFlow(self.transport)
@@ -223,9 +223,6 @@ class HttpConnection(HttpToolsProtocol):
     @property
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
-
-    def _body_is_coming(self) -> bool:
-        return not self._over
 
     def _await_head(self) -> None:
         self._head_timer = self.loop.call_later(self._terms.header_seconds, self._head_is_late)

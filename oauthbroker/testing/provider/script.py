@@ -95,11 +95,9 @@ class Scripts:
 
     def reset(self) -> None:
         """Remove all misbehaviour."""
-        for script in self._all():
-            script.reset()
-
-    def _all(self) -> list[EndpointScript]:
-        return [script for script in vars(self).values() if isinstance(script, EndpointScript)]
+        for script in vars(self).values():
+            if isinstance(script, EndpointScript):
+                script.reset()
 
     def of(self, endpoint: str, grant_type: str = "") -> list[EndpointScript]:
         """Return the scripts for a request, the most specific first."""

@@ -158,7 +158,7 @@ def render_audit(
         "audit",
         layout.text.audit,
         "/audit",
-        lines=[(line, from_iso(line.at), _details(line), known.get(line.grant or "")) for line in lines],
+        lines=[(line, from_iso(line.at), known.get(line.grant or "")) for line in lines],
         entries=entries,
         field_of=field_of,
         stamp=stamp_element,
@@ -191,8 +191,3 @@ def _asking(place: str, **words: str) -> str:
     """Return a path below HOME with a query."""
     query = urlencode({name: word for name, word in words.items() if word}, errors="replace")
     return f"{HOME}{place}?{query}" if query else HOME + place
-
-
-def _details(line: AuditLine) -> list[tuple[str, str]]:
-    """Return the names and values of an entry, without the empty ones."""
-    return [(name, str(value)) for name, value in line.fields.items() if value not in (None, False, "")]

@@ -35,7 +35,7 @@ async def _pieces(lines: Sequence[AuditLine], known: Mapping[str, GrantView]) ->
 
 
 def _row(line: AuditLine, grant: GrantView | None) -> tuple[object, ...]:
-    details = [f"{name}={value}" for name, value in line.fields.items() if value not in (None, False, "")]
+    details = [f"{name}={value}" for name, value in line.details]
     subject, account = (grant.subject, grant.account_name) if grant is not None else ("", "")
     genuine = {True: "yes", False: "no", None: "unknown"}[line.genuine]
     app, name = line.fields.get("app", ""), line.grant or ""

@@ -15,8 +15,8 @@ from oauthbroker.config import load
 from oauthbroker.config.checks.app import RESERVED_OPTIONS
 from oauthbroker.config.checks.owner import template_problem
 from oauthbroker.config.problems import url_checks
-from oauthbroker.config.values.preset_endpoints import fill, params_in
 from oauthbroker.model.apps import App, IdentityRule
+from oauthbroker.model.connect_params import filled, params_in
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, is_host_name
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.quirk_values import SCOPE
@@ -379,7 +379,7 @@ def test_a_host_that_differs_by_account_is_one_that_tools_are_told(tmp_path: Any
 def test_a_host_in_a_preset_is_a_name_of_its_own(preset: Preset):
     usual = {name: example(param) for name, param in preset.params.items()}
     usual |= {name: each.text_for(usual[each.of]) or "" for name, each in preset.derived.items()}
-    hosts = [fill(host, usual) for host in preset.api_hosts if isinstance(host, str)]
+    hosts = [filled(host, usual) for host in preset.api_hosts if isinstance(host, str)]
     assert all(is_host_name(host) and "." in host for host in hosts)
 
 

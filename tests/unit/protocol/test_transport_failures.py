@@ -9,7 +9,8 @@ from itertools import pairwise
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.protocol.network.transport import LATE, TooLarge, Transport, TransportFailed, failure_of, ours
+from oauthbroker.observability.library_log import OURS
+from oauthbroker.protocol.network.transport import LATE, TooLarge, Transport, TransportFailed, failure_of
 
 
 def certificate(code: int) -> ssl.SSLCertVerificationError:
@@ -64,8 +65,8 @@ async def test_the_http_library_logs_nothing_of_our_requests_and_all_of_others(
 ) -> None:
     caplog.set_level(logging.DEBUG, name)
     await Transport().close()
-    outside = ours.set(True)
+    outside = OURS.set(True)
     logging.getLogger(name).info("https://secret.example")
-    ours.reset(outside)
+    OURS.reset(outside)
     logging.getLogger(name).info("https://others.example")
     assert ["https://others.example"] == [each.message for each in caplog.records if each.name == name]

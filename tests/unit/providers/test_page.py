@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.config import load
-from oauthbroker.config.values.preset_endpoints import fill
+from oauthbroker.model.connect_params import filled
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.words import Fact, account, facts, flows
 from tests.kit.popular_entries import popular_rows
@@ -171,7 +171,7 @@ def _scope(text: str) -> str:
 def _short(fact: Fact, usual: Mapping[str, str]) -> str:
     """Return a fact in a narrow cell, with the usual parameters: a template without its source, and not more than three
     hosts."""
-    text = fact.text.partition(",")[0] if fact.path.startswith("identity.") else fill(fact.text, usual)
+    text = fact.text.partition(",")[0] if fact.path.startswith("identity.") else filled(fact.text, usual)
     if fact.path == "apiHosts" and len(hosts := text.split(" ")) > 4 and "as told" not in text:
         text = f"{' '.join(hosts[:3])} and {len(hosts) - 3} more"
     return (f"`{text}`" if "{" in text or text.startswith("https://") else text) + ("" if fact.is_sure else " (?)")
