@@ -17,7 +17,7 @@ import pytest
 
 from tests.kit import sample_program
 from tests.kit.shims import with_shims
-from tests.kit.warm_python import HIGH, MAIN, ROOT, cold_starts, warm_starts
+from tests.kit.warm_python import HIGH, MAIN, ROOT, WARM, cold_starts, warm_starts
 
 PROGRAM = [sys.executable, str(sample_program.__file__), "one", "two words"]
 ENV = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "NAME": "value"} | {
@@ -101,6 +101,12 @@ def test_a_program_of_another_folder_is_forked_with_its_imports_and_the_broker_w
     asks = [sys.executable, "-c", f"import sys\nprint('tabnanny' in sys.modules, flush=True)\n{MAIN}", "--version"]
     said = subprocess.run(asks, check=True, env=ENV, capture_output=True, text=True).stdout
     assert "False" == said.splitlines()[0]
+
+
+@pytest.mark.parametrize(("begin", "forked"), [(WARM, True), ("", False)])
+def test_code_that_asks_for_it_is_forked_and_other_code_is_not(begin: str, forked: bool) -> None:
+    run = [sys.executable, "-c", f"{begin}import sys\nprint('oauthbroker.cli' in sys.modules, *sys.argv)", "word"]
+    assert f"{forked} -c word\n" == subprocess.run(run, check=True, env=ENV, capture_output=True, text=True).stdout
 
 
 STARTS = """\
