@@ -124,7 +124,12 @@ def _starts_alike(env: Mapping[str, str], *, program: bool) -> bool:
     ours = {name for name in env if name.startswith(read)} - _READ_LATER
     at_home = env.get("PYTHONPATH", str(ROOT)).split(os.pathsep)[0] == str(ROOT)
     at_home &= env.get("PYTHONWARNINGS", "ignore") == "ignore"
-    return at_home and ours <= {"PYTHONWARNINGS"} and all(env.get(name) == os.environ.get(name) for name in _LOCALE)
+    return at_home and ours <= {"PYTHONWARNINGS"} and _locale(env) == _locale(os.environ)
+
+
+def _locale(env: Mapping[str, str]) -> list[str]:
+    """Return what an interpreter reads of its locale. Without one it takes C.UTF-8 (PEP 538)."""
+    return [env.get(name) or "C.UTF-8" for name in _LOCALE]
 
 
 @contextmanager

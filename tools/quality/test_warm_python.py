@@ -170,6 +170,18 @@ def test_a_start_that_needs_a_fresh_interpreter_gets_one(command: list[str], mor
     assert not json.loads(done.stdout)["forked"]
 
 
+@pytest.mark.parametrize(("locale", "forked"), [({}, True), ({"LANG": "C.UTF-8"}, True), ({"LANG": "C"}, False)])
+@pytest.mark.parametrize("ours", ["C.UTF-8", ""])
+def test_a_start_without_a_locale_is_one_with_that_which_an_interpreter_takes_then(
+    monkeypatch: pytest.MonkeyPatch, ours: str, locale: dict[str, str], forked: bool
+) -> None:
+    for name in ("LANG", "LC_ALL", "LC_CTYPE"):
+        monkeypatch.setenv(name, ours if name == "LANG" else "")
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **locale}
+    done = subprocess.run(PROGRAM, check=False, env=env, input="", capture_output=True, text=True)
+    assert forked is json.loads(done.stdout)["forked"]
+
+
 def test_code_before_the_command_changes_modules_and_more_places_have_modules(tmp_path: Path) -> None:
     """The command line of a forked process is that of the Python it came from."""
     (tmp_path / "told.py").write_text(
