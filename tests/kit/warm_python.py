@@ -1,7 +1,7 @@
 """Fork the broker's processes from a Python that has imported it: a start costs a tenth of a fresh interpreter's.
 
 Within `warm_starts()`, `subprocess` and `asyncio` start these so: `python -c MAIN ...`, also with code before it that
-changes a module, `python -m oauthbroker ...`, modules of tests/, and programs in files, also those of the environment of
+changes a module, `python -c` with code that begins with `WARM`, `python -m oauthbroker ...`, modules of tests/, and programs in files, also those of the environment of
 an agent framework, whose imports are kept, too. A process that was forked starts its own so as well. All other commands,
 and these with a setting that an interpreter or a package reads while it starts, start as always; `cold_starts()` says so
 for all. The process is a child of the one that started it like any other, with its own descriptors, environment, umask
@@ -26,6 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 MAIN = "from oauthbroker.cli import main; main()"
+WARM = "# forked from a warm Python\n"
 MODULES = ("oauthbroker", "tests.")
 MOST_BYTES = 200_000
 HIGH = 256  # no process has as many descriptors of its own
@@ -112,7 +113,8 @@ def _umask() -> int:
 
 def _is_ours(python: str, how: str, what: str) -> bool:
     if how:
-        return python == sys.executable and (what.endswith(MAIN) if how == "-c" else what.startswith(MODULES))
+        is_code_of_ours = what.endswith(MAIN) or what.startswith(WARM)
+        return python == sys.executable and (is_code_of_ours if how == "-c" else what.startswith(MODULES))
     return what.endswith(".py") and (python == sys.executable or python.startswith(f"{ROOT}/.venv-"))
 
 
@@ -122,7 +124,12 @@ def _starts_alike(env: Mapping[str, str], *, program: bool) -> bool:
     ours = {name for name in env if name.startswith(read)} - _READ_LATER
     at_home = env.get("PYTHONPATH", str(ROOT)).split(os.pathsep)[0] == str(ROOT)
     at_home &= env.get("PYTHONWARNINGS", "ignore") == "ignore"
-    return at_home and ours <= {"PYTHONWARNINGS"} and all(env.get(name) == os.environ.get(name) for name in _LOCALE)
+    return at_home and ours <= {"PYTHONWARNINGS"} and _locale(env) == _locale(os.environ)
+
+
+def _locale(env: Mapping[str, str]) -> list[str]:
+    """Return what an interpreter reads of its locale. Without one it takes C.UTF-8 (PEP 538)."""
+    return [env.get(name) or "C.UTF-8" for name in _LOCALE]
 
 
 @contextmanager

@@ -40,14 +40,19 @@ TWINS: list[Callable[[str], str]] = [
 ]  # fmt: skip
 
 
+CONVERSATIONS = 20 if is_long() else 8
+
+
 def _chosen(bases: list[str]) -> list[str]:
-    """Return twenty keys, all of them twins where there are so many. None has the form that the runtime keeps."""
+    """Return a key for each conversation, all of them twins where there are so many. None has the form that the runtime
+    keeps."""
     twins = [twin(base) for base in bases for twin in TWINS]
     unique = dict.fromkeys(each for each in [*bases, *twins] if each and not each.startswith(NAMED))
-    return list(unique)[:20]
+    return list(unique)[:CONVERSATIONS]
 
 
-keys = st.lists(words, min_size=1, max_size=3, unique=True).map(_chosen).filter(lambda found: len(found) == 20)
+lists = st.lists(words, min_size=1, max_size=3, unique=True).map(_chosen)
+keys = lists.filter(lambda found: len(found) == CONVERSATIONS)
 
 
 @pytest.fixture
@@ -264,7 +269,7 @@ async def _law(secrets: dict[str, str]) -> dict[str, list[str]]:
 @settings(
     max_examples=20 if is_long() else 2,
     deadline=None,
-    phases=[Phase.explicit, Phase.generate],  # an example is twenty conversations: shrinking would take minutes
+    phases=[Phase.explicit, Phase.generate],  # an example is many conversations: shrinking would take minutes
     suppress_health_check=list(HealthCheck),
 )
 @given(keys)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.kit.cli import environment
 from tests.kit.docs import ROOT
+from tests.kit.warm_python import WARM
 
 EXAMPLES = ROOT / "examples"
 MCP, FRAMEWORKS = EXAMPLES / "mcp" / "mcp_demo.py", EXAMPLES / "frameworks" / "demo.py"
@@ -45,7 +46,7 @@ runpy.run_path(path, run_name="__main__")
 
 def run(folder: Path, *words: str | Path, program: str = "") -> subprocess.CompletedProcess[str]:
     """Run a program from an empty folder, as the reader of its page does."""
-    command = [sys.executable, *(["-c", program] if program else []), *map(str, words)]
+    command = [sys.executable, *(["-c", WARM + program] if program else []), *map(str, words)]
     return subprocess.run(
         command, check=False, cwd=folder, env=environment(), text=True, capture_output=True, timeout=180
     )

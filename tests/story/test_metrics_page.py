@@ -28,6 +28,7 @@ from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.queues import until_queued
 from tests.kit.running_broker import ALICE, BASE, BOB, Harness, UnwellStore, public, running, turn
+from tests.kit.warm_python import WARM
 from tests.story.signed_in import PROXY_HEADERS
 from tests.unit.web.kit import Answer, ask
 
@@ -372,7 +373,7 @@ asyncio.run(main())
 @asynccontextmanager
 async def worker(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", BROKER, str(folder),
+        sys.executable, "-c", WARM + BROKER, str(folder),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:

@@ -47,6 +47,7 @@ from tests.kit import installed, postgres
 from tests.kit.cli import BROKER, SECRET, Desk
 from tests.kit.running_broker import ALICE, Harness, turn
 from tests.kit.waiting import until
+from tests.kit.warm_python import WARM
 from tests.story.hosts_kit import hosts, postgres_of
 from tests.unit.records.kit import event
 from tests.unit.web.kit import ask
@@ -631,7 +632,7 @@ print(migrate(Secret(sys.argv[1])))
 
 @pytest.mark.slow
 def test_migrations_of_several_callers_are_made_once(prepared: postgres.Server, empty: str) -> None:
-    command = [sys.executable, "-c", MIGRATE, prepared.url(empty).reveal()]
+    command = [sys.executable, "-c", WARM + MIGRATE, prepared.url(empty).reveal()]
     callers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     every = str(list(_migrations()))
     assert [every, "[]", "[]", "[]"] == sorted(caller.communicate(timeout=60)[0].strip() for caller in callers)

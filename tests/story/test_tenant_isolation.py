@@ -34,6 +34,7 @@ from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_file_store
 from tests.kit.forms import examples
 from tests.kit.running_broker import ALICE, BOB, SCOPES, Harness, running, turn, user_app
+from tests.kit.warm_python import WARM
 
 pytestmark = [pytest.mark.slow, pytest.mark.case("100")]
 
@@ -248,7 +249,7 @@ asyncio.run(main())
 @contextmanager
 def held(folder: Path, subject: str) -> Iterator[None]:
     """Another process that sits on both locks of one grant."""
-    command = [sys.executable, "-c", HOLDER, str(folder), subject]
+    command = [sys.executable, "-c", WARM + HOLDER, str(folder), subject]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as holder:
         try:
             assert holder.stdout is not None

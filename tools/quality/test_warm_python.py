@@ -17,7 +17,7 @@ import pytest
 
 from tests.kit import sample_program
 from tests.kit.shims import with_shims
-from tests.kit.warm_python import HIGH, MAIN, ROOT, cold_starts, warm_starts
+from tests.kit.warm_python import HIGH, MAIN, ROOT, WARM, cold_starts, warm_starts
 
 PROGRAM = [sys.executable, str(sample_program.__file__), "one", "two words"]
 ENV = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "NAME": "value"} | {
@@ -103,6 +103,12 @@ def test_a_program_of_another_folder_is_forked_with_its_imports_and_the_broker_w
     assert "False" == said.splitlines()[0]
 
 
+@pytest.mark.parametrize(("begin", "forked"), [(WARM, True), ("", False)])
+def test_code_that_asks_for_it_is_forked_and_other_code_is_not(begin: str, forked: bool) -> None:
+    run = [sys.executable, "-c", f"{begin}import sys\nprint('oauthbroker.cli' in sys.modules, *sys.argv)", "word"]
+    assert f"{forked} -c word\n" == subprocess.run(run, check=True, env=ENV, capture_output=True, text=True).stdout
+
+
 STARTS = """\
 import json, os, subprocess, sys
 read, write = os.pipe()
@@ -162,6 +168,18 @@ FRESH: dict[str, tuple[list[str], dict[str, Any]]] = {
 def test_a_start_that_needs_a_fresh_interpreter_gets_one(command: list[str], more: dict[str, Any]) -> None:
     done = subprocess.run(command, check=False, input="", capture_output=True, text=True, **{"env": ENV, **more})
     assert not json.loads(done.stdout)["forked"]
+
+
+@pytest.mark.parametrize(("locale", "forked"), [({}, True), ({"LANG": "C.UTF-8"}, True), ({"LANG": "C"}, False)])
+@pytest.mark.parametrize("ours", ["C.UTF-8", ""])
+def test_a_start_without_a_locale_is_one_with_that_which_an_interpreter_takes_then(
+    monkeypatch: pytest.MonkeyPatch, ours: str, locale: dict[str, str], forked: bool
+) -> None:
+    for name in ("LANG", "LC_ALL", "LC_CTYPE"):
+        monkeypatch.setenv(name, ours if name == "LANG" else "")
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **locale}
+    done = subprocess.run(PROGRAM, check=False, env=env, input="", capture_output=True, text=True)
+    assert forked is json.loads(done.stdout)["forked"]
 
 
 def test_code_before_the_command_changes_modules_and_more_places_have_modules(tmp_path: Path) -> None:

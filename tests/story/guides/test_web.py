@@ -82,7 +82,8 @@ def env(desk: Desk) -> dict[str, str]:
 
 @asynccontextmanager
 async def running(desk: Desk, env: dict[str, str], driver: str) -> AsyncIterator[Program]:
-    words = (sys.executable, "-u", "-c", driver, ALICE)
+    (desk.folder / "driver.py").write_text(driver, "utf-8")
+    words = (sys.executable, "-u", "driver.py", ALICE)
     async with program(*words, cwd=desk.folder, env=env) as process:
         yield process
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.warm_python import WARM
 from tests.unit.tools.changesets.repositories import EVERYTHING, OWNER, Desk, git
 
 PROCESSES, COMMITS = 4, 5
@@ -36,7 +37,7 @@ class Runtime:
 
     def __init__(self, desk: Desk, name: str, commits: int = 0) -> None:
         arguments = [str(desk.repository), str(desk.root), name, str(commits)]
-        command = [sys.executable, "-c", CHILD, *arguments]
+        command = [sys.executable, "-c", WARM + CHILD, *arguments]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.opened = self.folder()
 
