@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from oauthbroker.cli.output.commands_here import config_in
 from oauthbroker.cli.output.options import CONFIG
 from oauthbroker.config import ConfigInvalidError
 from oauthbroker.personal.command_lines import with_config
 from oauthbroker.personal.places import Places
 
-OPTIONS = ("--config", "-c")
-
 
 def naming_config(refused: ConfigInvalidError, arguments: Sequence[str]) -> ConfigInvalidError:
     """Return the refusal with commands that have the `--config` of this command line, or name the person's own bundle
     where there is no `config` here."""
-    if config := _config_in(arguments):
+    if config := config_in(arguments):
         return with_config(refused, Path(config))
     own = Places.of_user()
     if CONFIG.exists() or not own.names():
@@ -25,14 +24,3 @@ def naming_config(refused: ConfigInvalidError, arguments: Sequence[str]) -> Conf
     hint = f"pass --config {own.config} for your own connections, or the folder with the YAML files"
     found = [replace(it, hint=hint) if it.file == str(CONFIG) else it for it in refused.problems]
     return with_config(ConfigInvalidError(found), own.config)
-
-
-def _config_in(arguments: Sequence[str]) -> str:
-    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
-        if word == "--":  # what follows is another program's
-            break
-        if word in OPTIONS:
-            return after
-        if word.startswith("--config="):
-            return word.partition("=")[2]
-    return ""

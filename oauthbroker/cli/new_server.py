@@ -20,6 +20,7 @@ from oauthbroker.config.bundle.schema import FILE_NAME, SCHEMA_LINE, write_schem
 from oauthbroker.config.bundle.showing import CA, as_yaml, resources_of
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.printed_commands import with_config
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.version import VERSION
@@ -184,6 +185,7 @@ def _unit(folder: Path) -> str:
 
 def lines_about(made: NewServer) -> list[str]:
     """Return the contents of the folder, and the next steps."""
+    config = str(made.folder / "config")
     apps = ", ".join(made.apps) or "none: put OAuthApps into config/apps"
     lines = [
         f"Made {made.folder}: config ({apps}), store, keys, {FILE_NAME}",
@@ -195,7 +197,5 @@ def lines_about(made: NewServer) -> list[str]:
     if made.weaken:
         lines.append(f"Checks are off, as in the configuration before: spec.weaken: {', '.join(made.weaken)}")
     lines += [f"Fill in {name} in {made.folder / '.env'}." for name in made.unset]
-    lines += [
-        f"Run: oauthbroker secrets set {name} {key} --config {made.folder / 'config'}" for name, key in made.missing
-    ]
-    return [*lines, f"Run: oauthbroker serve --config {made.folder / 'config'}"]
+    lines += [with_config(f"Run: `oauthbroker secrets set {name} {key}`", config) for name, key in made.missing]
+    return [*lines, with_config("Run: `oauthbroker serve`", config)]

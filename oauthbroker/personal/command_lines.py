@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from oauthbroker.config import ConfigInvalidError
+from oauthbroker.core import printed_commands
 
 NO_ACCOUNT: Final = "--account is a name of up to 128 printable characters."
-_READS_CONFIG: Final = re.compile(r"`(oauthbroker (?:check|secrets set)(?: (?!--config)[^` ]+)*)`")
 
 
 def named(app: str, account: str = "") -> str:
@@ -36,7 +35,6 @@ def logout_of(app: str, account: str, *, alone: bool) -> str:
 
 def with_config(refused: ConfigInvalidError, config: Path) -> ConfigInvalidError:
     """Return a refusal whose commands name this configuration; those that name one already stay."""
-    option = f" --config {shlex.quote(str(config))}"
     return ConfigInvalidError(
-        replace(it, hint=_READS_CONFIG.sub(lambda found: f"`{found[1]}{option}`", it.hint)) for it in refused.problems
+        replace(it, hint=printed_commands.with_config(it.hint, str(config))) for it in refused.problems
     )
