@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker.cli.server_files import BROKER, COMPOSE, UNIT
+from oauthbroker.cli.server_files import BROKER, COMPOSE, MONITORING, UNIT
 from oauthbroker.config import ConfigInvalidError, Loaded, load
 from oauthbroker.config.bundle.schema import FILE_NAME, SCHEMA_LINE, write_schema
 from oauthbroker.config.bundle.showing import CA, as_yaml, resources_of
@@ -88,6 +88,7 @@ def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServe
     _write_secret(folder / ".env", "".join(f"{name}={_quoted(value)}\n" for name, value in variables.items()))
     (folder / "compose.yaml").write_text(COMPOSE.format(version=VERSION, uid=os.getuid(), gid=os.getgid()), "utf-8")
     (folder / "oauthbroker.service").write_text(_unit(folder), "utf-8")
+    shutil.copytree(MONITORING, folder / "monitoring", copy_function=shutil.copyfile)
     return NewServer(
         folder=folder,
         apps=tuple(apps),
@@ -193,6 +194,7 @@ def lines_about(made: NewServer) -> list[str]:
         "  .env                  values that the server reads; compose.yaml reads them too",
         "  oauthbroker.service   for systemd",
         "  compose.yaml          the broker and PostgreSQL; its first lines say how to begin",
+        "  monitoring            rules of alerts for Prometheus, and a dashboard for Grafana",
     ]
     if made.weaken:
         lines.append(f"Checks are off, as in the configuration before: spec.weaken: {', '.join(made.weaken)}")
