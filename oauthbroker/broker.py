@@ -221,7 +221,8 @@ class Broker:
         """Return the durable values of a plug-in. Raises `requestInvalid` for a plug-in that the configuration does
         not name."""
         if plugin not in self.bundle.settings.plugins:
-            raise BrokerError(Code.REQUEST_INVALID, note=f"spec.plugins of the Broker does not name {plugin[:64]!r}")
+            note = f"spec.plugins of the Broker does not name {plugin[:64]!r}: add it there"
+            raise BrokerError(Code.REQUEST_INVALID, note=note)
         return self._plugin_state(plugin)
 
     def health(self) -> Health:

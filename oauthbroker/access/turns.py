@@ -19,14 +19,13 @@ from oauthbroker.access.turn_token_cache import Allowed, Known, KnownTokens, Tur
 from oauthbroker.audit import TurnBegun, TurnEnded
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, has_passed, random_text
-from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.spelling import nearest
-from oauthbroker.core.words import SENTENCES
 from oauthbroker.model.accounts import check_apps_of_accounts
 from oauthbroker.model.bundle import ToolAuth
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.subject import is_subject
-from oauthbroker.model.token_request import app_name
+from oauthbroker.model.token_request import ScopeNotAllowed, app_name
 from oauthbroker.model.turn import Turn, TurnLike, checked_target, whole_turn
 from oauthbroker.model.turn_token import LOCATOR, BegunTurn, Caveat, TurnToken, is_tool, narrow
 from oauthbroker.records.turn_record import TurnRecord
@@ -226,8 +225,8 @@ class Turns:
         for auth in auths:
             if auth.app not in apps:
                 raise UnknownApp(auth.app, apps)
-            if auth.scopes is not None and not apps[auth.app].scope_set.issuperset(auth.scopes):
-                raise BrokerError(Code.SCOPE_NOT_ALLOWED)
+            if auth.scopes is not None and not (has := apps[auth.app].scope_set).issuperset(auth.scopes):
+                raise ScopeNotAllowed(auth.scopes, sorted(has))
         if len({auth.app for auth in auths}) != len(auths):
             raise BrokerError(Code.REQUEST_INVALID, note="an app twice for one tool")
         return tuple(auths)
@@ -247,10 +246,7 @@ class UnknownApp(BrokerError):
 
     def __init__(self, name: str, apps: Iterable[str]) -> None:
         super().__init__(Code.OAUTH_APP_NOT_FOUND, name=name, nearest=nearest(name, apps))
-
-    def message(self, locale: Locale = "en") -> str:
-        hint = "nearestApp" if self.words["nearest"] else "unknownApp"
-        return SENTENCES[locale]["hints"][hint].format(**self.words)
+        self.hint = "nearestApp" if self.words["nearest"] else "unknownApp"
 
 
 def token_digest(token: bytes) -> bytes:

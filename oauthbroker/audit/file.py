@@ -23,6 +23,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import on_thread
 
 MOST_BYTES = 64 * 1024 * 1024
+_PASSING = frozenset({"EIO", "EMFILE", "ENFILE", "ENOMEM"})  # a later start may not meet them
 
 
 class NoSlot(OSError):
@@ -44,9 +45,11 @@ class AuditFile(AuditWriter):
         self._most, self._tell = most_bytes, tell
         self._slot: Slot | None = None
         self._syncing: set[int] = set()  # descriptors of threads
-        self._closed = not _can_be_opened(folder)
-        if self._closed:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log cannot be opened")
+        why = _why_not_opened(folder)
+        self._closed = bool(why)
+        if why:
+            note = f"the audit log cannot be opened: {why}"
+            raise BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=why not in _PASSING)
         _writers.add(self)
 
     def take(self) -> None:
@@ -178,13 +181,13 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _can_be_opened(folder: Path) -> bool:
-    """Tell whether the log is a plain file, or does not exist yet."""
+def _why_not_opened(folder: Path) -> str:
+    """Return why the log cannot be read; empty for a plain file, and for one that does not exist yet."""
     try:
         descriptor = open_to_read(folder / NAME, links=1)
     except FileNotFoundError:
-        return True
-    except OSError:
-        return False
+        return ""
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, "not a plain file")
     os.close(descriptor)
-    return True
+    return ""

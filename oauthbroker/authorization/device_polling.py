@@ -21,6 +21,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
+from oauthbroker.observability.repeats import Repeats
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.answer_checks import LONGEST_WAIT
 from oauthbroker.protocol.device_messages import DevicePending
@@ -65,6 +66,10 @@ class Polling:
     _running: set[asyncio.Task[None]] = field(default_factory=set)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _closing: bool = False
+    _repeats: Repeats = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._repeats = Repeats(self.clock)
 
     def watch(self, session: AuthSession) -> None:
         """Poll for this session from now on, if it has a device code and is open. Idempotent."""
@@ -115,10 +120,11 @@ class Polling:
         except BrokerError as error:
             if error.code is Code.STORE_LOCKED:  # another writer was faster, or is under way
                 wait = BUSY_SECONDS
-            else:
+            elif self._repeats.is_new("a poll", error.code, error.note):  # an outage meets every code
                 self.log.warning("a device code could not be asked about", code=error.code.value, note=error.note)
         except Exception as error:  # noqa: BLE001  (its text may hold a secret, so only its type is logged)
-            self.log.warning("a device code could not be asked about", error=type(error).__name__)
+            if self._repeats.is_new("a poll", type(error).__name__):
+                self.log.warning("a device code could not be asked about", error=type(error).__name__)
         if wait is not None:
             self._schedule(locator, wait)
             return
@@ -236,10 +242,11 @@ class Polling:
         faults = self._faults[session.locator] = self._faults.get(session.locator, 0) + 1
         doubled = min(device.interval * 2 ** min(faults, 16), max(LONGEST_BACKOFF, device.interval))
         wait = max(doubled, refused.retry_after_seconds or 0)
-        self.log.warning(
-            "a provider could not say whether a device code is used",
-            app=app.name, code=refused.code.value, note=refused.note, again_in=wait,
-        )  # fmt: skip
+        if self._repeats.is_new("a provider", app.name, refused.code, refused.note):
+            self.log.warning(
+                "a provider could not say whether a device code is used",
+                app=app.name, code=refused.code.value, note=refused.note, again_in=wait,
+            )  # fmt: skip
         at = self.clock.now() + timedelta(seconds=wait)
         versioned = await self.repository.save_session(
             session.polled(device.postponed(at)), expect=versioned.generation

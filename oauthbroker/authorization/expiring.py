@@ -72,7 +72,7 @@ class Expiring:
             self.log.warning(
                 "a grant ends soon, and no conversation waits for it",
                 app=grant.app, grant=grant.id[:15], ends=printed(grant.ends.at),
-                hint="let a user connect it again before that: oauthbroker doctor --forecast lists all of them",
+                hint="let a user connect it again before that: `oauthbroker doctor --forecast` lists all of them",
             )  # fmt: skip
         return True
 

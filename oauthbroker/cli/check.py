@@ -17,9 +17,10 @@ from rich.text import Text
 
 from oauthbroker.admin.operator_login import CALLBACK_PATH as OPERATORS_CALLBACK_PATH
 from oauthbroker.cli.doctor.missing_values import NOTHING, MissingValues, missing_values, print_missing_values
+from oauthbroker.cli.output.commands_here import name_config, runnable
 from oauthbroker.cli.output.credential_words import credential_json, facts_of
 from oauthbroker.cli.output.json_output import answer
-from oauthbroker.cli.output.options import AsJson
+from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.output.tables import counted, table
 from oauthbroker.config import ConfigInvalidError, ConfigProblem, Loaded
 from oauthbroker.config.bundle.server_environment import load_here
@@ -40,13 +41,17 @@ app = typer.Typer(add_completion=False)
 
 @app.command("check")
 def check_command(
-    path: Annotated[Path, typer.Argument(help="A YAML file, or a folder of them.")] = Path("config"),
+    path: Annotated[Path | None, typer.Argument(help="A YAML file, or a folder of them.")] = None,
+    config: ConfigPath = CONFIG,
     as_json: AsJson = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Warnings are problems too, such as a variable that is not set.")
     ] = False,
 ) -> None:
     """Check a configuration and list its contents."""
+    path = path or config
+    if path != CONFIG:
+        name_config(str(path))
     loaded, problems = _load(path)
     problems = [*problems, *(_other_databases(loaded, path) if loaded else ())]
     warnings = [*_unset(loaded, loaded.env), *loaded.idle_refs, *loaded.unknown_variables] if loaded else []
@@ -66,7 +71,7 @@ def _load(path: Path) -> tuple[Loaded | None, list[ConfigProblem]]:
     try:
         return load_here(path), []
     except ConfigInvalidError as refused:
-        return None, list(refused.problems)
+        return None, [replace(each, hint=runnable(each.hint)) for each in refused.problems]
 
 
 def _unset(loaded: Loaded, env: Mapping[str, str]) -> list[ConfigProblem]:
@@ -75,7 +80,7 @@ def _unset(loaded: Loaded, env: Mapping[str, str]) -> list[ConfigProblem]:
     for source in loaded.sources:
         if source.env and not env.get(source.env):
             source.report_missing(missing)
-    return list(missing.found)
+    return [replace(each, hint=runnable(each.hint)) for each in missing.found]
 
 
 def _other_databases(loaded: Loaded, path: Path) -> Iterator[ConfigProblem]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from oauthbroker.cli.output.commands_here import runnable
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.output.tables import shown
@@ -40,9 +41,10 @@ def health_command(alive: Alive = False, as_json: AsJson = False, config: Config
     elif answered is not None:
         typer.echo(shown(" ".join([str(answered["status"]), *map(str, answered.get("problems", []))])))
         for code, text, hint in findings_in(answered):
-            typer.echo(shown(f"{code}: {text} {hint}"))
+            typer.echo(runnable(shown(f"{code}: {text} {hint}")))
     if answered is None:
-        typer.echo(f"No broker answers on port {settings.listen_port}. Start it with `oauthbroker serve`.", err=True)
+        silent = f"No broker answers on port {settings.listen_port}. Start it with `oauthbroker serve`."
+        typer.echo(runnable(silent), err=True)
         raise typer.Exit(SILENT)
     if answered["status"] == "red" and not alive:
         raise typer.Exit(RED)

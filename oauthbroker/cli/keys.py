@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from oauthbroker.cli.output.commands_here import runnable
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer, say
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
@@ -43,7 +44,7 @@ def status_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
     rows = [(it["id"], it["state"], it["createdAt"], str(it["records"])) for it in found["seeds"]]
     table(("seed", "state", "made", "records"), rows)
     typer.echo("")
-    typer.echo(f"Epoch {found['epoch']}. {_advice(found)}")
+    typer.echo(runnable(f"Epoch {found['epoch']}. {_advice(found)}"))
 
 
 @app.command("new")
@@ -66,8 +67,8 @@ def rotate_command(wait: Wait = 90, as_json: AsJson = False, config: ConfigPath 
     """
     if not _run(config, lambda keys: keys.rotate(wait=wait)):
         raise Refused(
-            "A running process has not opened the new seed, so it seals nothing yet. `keys status` counts such "
-            "processes. Check that each broker's key opens the keyring, then run this again."
+            "A running process has not opened the new seed, so it seals nothing yet. `oauthbroker keys "
+            "status` counts such processes. Check that each broker's key opens the keyring, then run this again."
         )
     say("A new seed seals. `oauthbroker keys reseal` seals the older records now.", {"rotated": True}, as_json=as_json)
 
@@ -83,7 +84,8 @@ def reseal_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
     document = {"resealed": done.resealed, "seen": done.seen, "unreadable": done.unreadable, "done": done.done}
     say(f"Sealed {counted(done.resealed, 'record')} anew, of {done.seen}.", document, as_json=as_json)
     if not done.done:
-        typer.echo(f"{counted(done.unreadable, 'record')} cannot be opened: `oauthbroker doctor` names them.", err=True)
+        left = f"{counted(done.unreadable, 'record')} cannot be opened: `oauthbroker doctor` names them."
+        typer.echo(runnable(left), err=True)
         raise typer.Exit(1)
 
 

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from oauthbroker.cli.output.commands_here import config_in
 from oauthbroker.cli.output.options import CONFIG
 from oauthbroker.config import ConfigInvalidError
 from oauthbroker.personal.command_lines import with_config
 from oauthbroker.personal.places import Places
 
 BEGIN = "To connect an account of yours: `oauthbroker login PROVIDER`, such as github"
-OPTIONS = ("--config", "-c")
 
 
 def naming_config(refused: ConfigInvalidError, arguments: Sequence[str]) -> ConfigInvalidError:
     """Return the refusal with commands that have the `--config` of this command line. Where there is no `config` here,
     it names the person's own bundle, or says how to begin."""
-    if config := _config_in(arguments):
+    if config := config_in(arguments):
         return with_config(refused, Path(config))
     own = Places.of_user()
     if CONFIG.exists():
@@ -29,14 +29,3 @@ def naming_config(refused: ConfigInvalidError, arguments: Sequence[str]) -> Conf
     found = [replace(it, hint=hint) if it.file == str(CONFIG) else it for it in refused.problems]
     named = ConfigInvalidError(found)
     return with_config(named, own.config) if own.names() else named
-
-
-def _config_in(arguments: Sequence[str]) -> str:
-    for word, after in zip(arguments, [*arguments, ""][1:], strict=True):
-        if word == "--":  # what follows is another program's
-            break
-        if word in OPTIONS:
-            return after
-        if word.startswith("--config="):
-            return word.partition("=")[2]
-    return ""

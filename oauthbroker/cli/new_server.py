@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker.cli.server_files import BROKER, COMPOSE, UNIT
+from oauthbroker.cli.server_files import BROKER, COMPOSE, MONITORING, UNIT
 from oauthbroker.config import ConfigInvalidError, Loaded, load
 from oauthbroker.config.bundle.schema import FILE_NAME, SCHEMA_LINE, write_schema
 from oauthbroker.config.bundle.showing import CA, as_yaml, resources_of
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.printed_commands import with_config
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.version import VERSION
@@ -87,6 +88,7 @@ def _made(folder: Path, source: Path | None, env: Mapping[str, str]) -> NewServe
     _write_secret(folder / ".env", "".join(f"{name}={_quoted(value)}\n" for name, value in variables.items()))
     (folder / "compose.yaml").write_text(COMPOSE.format(version=VERSION, uid=os.getuid(), gid=os.getgid()), "utf-8")
     (folder / "oauthbroker.service").write_text(_unit(folder), "utf-8")
+    shutil.copytree(MONITORING, folder / "monitoring", copy_function=shutil.copyfile)
     return NewServer(
         folder=folder,
         apps=tuple(apps),
@@ -184,6 +186,7 @@ def _unit(folder: Path) -> str:
 
 def lines_about(made: NewServer) -> list[str]:
     """Return the contents of the folder, and the next steps."""
+    config = str(made.folder / "config")
     apps = ", ".join(made.apps) or "none: put OAuthApps into config/apps"
     lines = [
         f"Made {made.folder}: config ({apps}), store, keys, {FILE_NAME}",
@@ -191,11 +194,10 @@ def lines_about(made: NewServer) -> list[str]:
         "  .env                  values that the server reads; compose.yaml reads them too",
         "  oauthbroker.service   for systemd",
         "  compose.yaml          the broker and PostgreSQL; its first lines say how to begin",
+        "  monitoring            rules of alerts for Prometheus, and a dashboard for Grafana",
     ]
     if made.weaken:
         lines.append(f"Checks are off, as in the configuration before: spec.weaken: {', '.join(made.weaken)}")
     lines += [f"Fill in {name} in {made.folder / '.env'}." for name in made.unset]
-    lines += [
-        f"Run: oauthbroker secrets set {name} {key} --config {made.folder / 'config'}" for name, key in made.missing
-    ]
-    return [*lines, f"Run: oauthbroker serve --config {made.folder / 'config'}"]
+    lines += [with_config(f"Run: `oauthbroker secrets set {name} {key}`", config) for name, key in made.missing]
+    return [*lines, with_config("Run: `oauthbroker serve`", config)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oauthbroker.cli.output.commands_here import runnable
 from oauthbroker.cli.output.completion_words import secret_keys, secret_names
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
@@ -57,8 +58,9 @@ def set_command(
     say(f"Kept Secret/{name} {key}.", {"name": name, "key": key, "isRead": is_read}, as_json=as_json)
     if not is_read:
         close = nearest(f"{name} {key}", [" ".join(each) for each in loaded.secret_keys])
-        meant = f". Did you mean Secret/{close}?" if close else ""
-        typer.echo(f"warning: nothing in {config} reads Secret/{name} {key}{meant}", err=True)
+        meant = f" Did you mean Secret/{close}?" if close else ""
+        gone = f"`oauthbroker secrets remove {name} {key}` removes it."
+        typer.echo(runnable(f"warning: nothing in {config} reads Secret/{name} {key}.{meant} {gone}"), err=True)
 
 
 @app.command("list")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
+
+_PACKAGE: Final = Path(__file__).parents[1]
+_INSTALLED: Final = _PACKAGE / "docs" / "monitoring"
+MONITORING: Final = _INSTALLED if _INSTALLED.exists() else _PACKAGE.parent / "deploy" / "monitoring"
 
 BROKER: Final = """\
 apiVersion: agents.example.io/v1alpha1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import typer
 
+from oauthbroker.cli.output.commands_here import runnable
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.tables import shown, table
 from oauthbroker.core.refused import Refused
@@ -107,6 +108,6 @@ class Listing(Generic[T]):
         elif chosen:
             table(self.head, map(self.row, chosen), paged=True)
         else:
-            typer.echo(self.none, err=True)
+            typer.echo(runnable(self.none), err=True)
         if len(chosen) < len(found):
             typer.echo(f"Shown are {len(chosen)} of {len(found)}: --limit {len(found)} shows all.", err=True)

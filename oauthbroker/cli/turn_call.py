@@ -125,7 +125,12 @@ def _hint(code: Code) -> str:
     at = os.environ.get(URL, "")
     match code:
         case Code.BROKER_UNREACHABLE | Code.BROKER_ANSWER_INVALID:
-            return f" ({URL} is {at}: correct it, or start the broker there)"
+            tls = ", with http:// if that one is served without TLS" if at.startswith("https:") else ""
+            return f" ({URL} is {at}: correct it, or start the broker there{tls})"
+        case Code.NOT_FOUND | Code.HOST_NOT_ALLOWED:
+            return f" ({URL} is {at}: correct it)"
+        case Code.NOT_ALLOWED:
+            return f" ({TURN_TOKEN} is no turn token: the runtime sets one for each turn, and an API key is none)"
         case Code.UNAUTHENTICATED | Code.TURN_ENDED:
             return f" ({TURN_TOKEN} is of no running turn of {at}: the runtime sets one for each turn)"
     return ""

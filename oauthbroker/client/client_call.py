@@ -16,6 +16,7 @@ PASSING = frozenset({408, 429, 502, 503, 504})  # the same call may succeed a mo
 ORIGIN = "oauthbroker-status"  # the header that tells the proxy's answers from the provider's
 _MAX_WAIT = 3600
 _MOST_ERRORS = 16
+_LONGEST_SENTENCE = 4096
 _OWN_LEVELS = 8  # of an answer, around what a turn or an event holds
 
 
@@ -134,6 +135,7 @@ def refusal_of(reply: Reply) -> BrokerError:
     note = "; ".join([f"HTTP {reply.status}", *(" ".join(each.values()) for each in wrong)])
     refused = BrokerError(code, note=note, retry_after_seconds=reply.retry_after)
     refused.errors = wrong
+    refused.sentence = _sentence_in(problem) if code.value == word else ""
     return refused
 
 
@@ -150,6 +152,12 @@ def _problem_in(reply: Reply) -> dict[str, Any]:
         if reply.media_type == "application/problem+json":
             return decode_object(reply.body, Code.BROKER_ANSWER_INVALID)
     return {}
+
+
+def _sentence_in(problem: Mapping[str, Any]) -> str:
+    """Return the broker's sentence, which names what this process does not know. Empty for a text that is none."""
+    said = problem.get("detail")
+    return said if isinstance(said, str) and said.isprintable() and len(said) <= _LONGEST_SENTENCE else ""
 
 
 def _errors_in(problem: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from oauthbroker.client.client_call import ClientCall, Reply, list_in, members_of, understood
 from oauthbroker.core.errors import BrokerError, Code, known_code
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.token_request import NotScopes
 from oauthbroker.model.token_results import SessionOutcome, TokenResult, result_from_json
 
 Links = Literal["inline", "apart"]
@@ -121,5 +122,5 @@ def _asked(named: dict[str, str], scopes: object) -> dict[str, Any]:
     if scopes is None:
         return {"oauthAppRef": named}
     if not isinstance(scopes, (list, tuple, set, frozenset)):
-        raise BrokerError(Code.SCOPE_NOT_ALLOWED)
+        raise NotScopes
     return {"oauthAppRef": named, "scopes": list(scopes)}

@@ -129,13 +129,18 @@ _CODES = {code.value: code for code in Code}
 class BrokerError(Exception):
     """The only exception the broker raises on purpose.
 
-    `words` fill the placeholders of the message and are words of our configuration (a mode, an app's name),
-    never data of a person or a provider. `note` is for the operator's log: a short fixed phrase, same rule.
+    `words` fill the placeholders of the message and are words of our configuration (a mode, an app's name) or the one
+    that the caller sent in place of such a word, never data of a person or a provider. `note` is for the operator's
+    log: a short fixed phrase, same rule.
     `errors`, of a client's refused request, are its wrong members as the API names them: `pointer` and `problem`.
+    `hint` names the sentence that stands in place of the code's own: it knows more of this case. `sentence` is one
+    that another process has already written.
     `lasting` says that a person has to mend the cause: a later start with the same settings fails in the same way.
     """
 
     errors: tuple[Mapping[str, str], ...] = ()
+    hint: str = ""
+    sentence: str = ""
 
     def __init__(
         self,
@@ -170,7 +175,12 @@ class BrokerError(Exception):
 
     def message(self, locale: Locale = "en") -> str:
         """Return the sentence for a person or a model."""
-        return self.code.sentence(locale).format(**{"mode": "?", "fact": "?", **self.words})
+        if self.sentence:
+            return self.sentence
+        pattern = (
+            SENTENCES.get(locale, SENTENCES["en"])["hints"][self.hint] if self.hint else self.code.sentence(locale)
+        )
+        return pattern.format(**{"mode": "?", "fact": "?", **self.words})
 
     def __str__(self) -> str:
         return f"{self.code.value}: {self.message()}" + (f" ({self.note})" if self.note else "")

@@ -57,7 +57,7 @@ PLUGIN = Plugin(
     kinds="oauthbroker.flowtools.serving.kinds:KINDS",
     open="oauthbroker.flowtools.serving.plugin:open_plugin",
     erase="oauthbroker.flowtools.serving.data:erase_subject",
-    backup="The database of flows is apart: oauthbroker flow backup FILE copies it, or says what to dump.",
+    backup="The database of flows is apart: `oauthbroker flow backup FILE` copies it, or says what to dump.",
     secret_places="oauthbroker.flowtools.serving.data:secret_places",
 )
 

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.path_steps import climbs
+from oauthbroker.model.api_refusals import HostForbidden, MethodForbidden, PathForbidden
 from oauthbroker.model.apps import App
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, ConnectedHost
 
@@ -38,7 +39,7 @@ class Target:
     def check_account(self, provider_data: Mapping[str, Any]) -> None:
         """Raise `apiHostForbidden` if the host belongs to another account."""
         if self.account is not None and self.account.host_in(provider_data) != self.host.name:
-            raise BrokerError(Code.API_HOST_FORBIDDEN)
+            raise HostForbidden(self.app.api, self.host.written, of_another=True)
 
     def path_for(self, provider_data: Mapping[str, Any]) -> str:
         """Return the path below the app's base path, which a request may name itself. Raises `factMissing` where the
@@ -64,8 +65,7 @@ def _segment(name: str, provider_data: Mapping[str, Any]) -> str:
 
 def target_of(app: App, method: str, url: str) -> Target:
     """Check a URL. Raises `apiNotDeclared`, `apiHostForbidden`, `apiMethodForbidden`, `apiPathForbidden`."""
-    found = _URL.fullmatch(url)
-    scheme, authority, path = found.groups() if found is not None else ("", "", "")
+    scheme, authority, path = found.groups() if (found := _URL.fullmatch(url)) is not None else ("", "", "")
     return _target(app, method, authority, path, scheme)
 
 
@@ -79,7 +79,7 @@ def _target(app: App, method: str, authority: str, path: str, scheme: str | None
         raise BrokerError(Code.API_NOT_DECLARED)
     host, account = _host(app.api, authority, scheme)
     if method not in app.api.methods:
-        raise BrokerError(Code.API_METHOD_FORBIDDEN)
+        raise MethodForbidden(app.api)
     path = path or "/"
     if len(path) > LONGEST_PATH or not _PATH.fullmatch(path):
         raise BrokerError(Code.REQUEST_INVALID, note="path")
@@ -90,11 +90,10 @@ def _target(app: App, method: str, authority: str, path: str, scheme: str | None
 
 
 def _check_path(api: ApiAccess, path: str) -> None:
-    """Raise `apiPathForbidden` for a path that is not at or below one of the app's, as it is written and as servers
-    resolve it."""
+    """Raise `apiPathForbidden` unless a path is at or below one of the app's, as written and as servers resolve it."""
     asked = path.partition("?")[0]
     if api.paths and (climbs(path) or not any(f"{asked}/".startswith(f"{it.rstrip('/')}/") for it in api.paths)):
-        raise BrokerError(Code.API_PATH_FORBIDDEN)
+        raise PathForbidden(api)
 
 
 def _host(api: ApiAccess, authority: str, scheme: str | None) -> tuple[ApiHost, AccountHost | ConnectedHost | None]:
@@ -108,4 +107,5 @@ def _host(api: ApiAccess, authority: str, scheme: str | None) -> tuple[ApiHost, 
                     return ApiHost(name), host
             elif (name, port) == (host.name, host.port) and scheme in {None, host.scheme}:
                 return host, None
-    raise BrokerError(Code.API_HOST_FORBIDDEN)
+        raise HostForbidden(api, ApiHost(name, port, "http" if scheme == "http" else "https").written)
+    raise HostForbidden(api, "")

@@ -50,7 +50,7 @@ class ListedTools:
             else:
                 fits[tool.name], texts[tool.name] = tool, text
         pinned = await self._pins.compare(server, texts)
-        left_out += [f"{name} has changed: run oauthbroker mcp approve" for name, same in pinned.items() if not same]
+        left_out += [f"{name} has changed: run `oauthbroker mcp approve`" for name, same in pinned.items() if not same]
         self._shown[server] = dict.fromkeys((tool.name for tool in tools[:MOST_TOOLS]), False) | pinned
         self._tell(server, left_out)
         return [tool for name, tool in fits.items() if pinned[name]]

@@ -18,7 +18,7 @@ METHODS: tuple[ApiMethod, ...] = get_args(ApiMethod)
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _NAME = re.compile(rf"(?=.{{1,253}}\Z)(?:{_LABEL}\.)*{_LABEL}")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # a last label that some parsers read as part of an IPv4 address
-_WRITTEN = re.compile(r"(http://)?([a-z0-9.-]+)(?::([1-9][0-9]{0,4}))?")
+_WRITTEN = re.compile(r"(https?://)?([a-z0-9.-]+)(?::([1-9][0-9]{0,4}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,11 @@ class ApiHost:
         """Return the host as requests name it, with a port that is not the scheme's own."""
         own = self.port == (443 if self.scheme == "https" else 80)
         return self.name if own else f"{self.name}:{self.port}"
+
+    @property
+    def written(self) -> str:
+        """Return the host as the configuration has it."""
+        return f"http://{self.authority}" if self.scheme == "http" else self.authority
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,11 @@ class ApiAccess:
         return [*places[:1], *sorted(places[1:])]
 
     @property
+    def written_hosts(self) -> list[str]:
+        """Return the hosts as the configuration has them."""
+        return [each.written if isinstance(each, ApiHost) else _place(each, {}) for each in self.hosts]
+
+    @property
     def base_url(self) -> str:
         """Return what a relative address of a client begins with: the first host, if it is the same for each grant."""
         first = self.hosts[0] if self.hosts else None
@@ -130,12 +140,14 @@ def is_address(text: str) -> bool:
 
 
 def written_host(text: str) -> ApiHost | None:
-    """Parse `name`, `name:port` or, for development, `http://127.0.0.1:port`. None for other text."""
+    """Parse `name`, `name:port` or, for development, `http://127.0.0.1:port`; an address may also begin with https://.
+    None for other text."""
     found = _WRITTEN.fullmatch(text)
     if found is None:
         return None
-    plain, name, port = found[1] is not None, found[2], int(found[3] or (80 if found[1] else 443))
-    if port > 65535 or not (is_address(name) or (is_host_name(name) and not plain)):
+    plain, name = found[1] == "http://", found[2]
+    port = int(found[3] or (80 if plain else 443))
+    if port > 65535 or not (is_address(name) or (is_host_name(name) and found[1] is None)):
         return None
     return ApiHost(name, port, "http" if plain else "https")
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App
+from oauthbroker.model.token_request import NotScopes, ScopeNotAllowed
 
 NO_RIGHTS = frozenset({"offline_access"})
 """Scopes that ask for a refresh token and give no right (OpenID Connect Core 1.0 section 11). Many providers grant them
@@ -37,13 +38,12 @@ def resolve_scopes(app: App, declared: Sequence[str] | None, wanted: Sequence[st
     if wanted is None:
         return _all_of(ceiling)
     allowed = app.scope_set if declared is None else app.scope_set.intersection(declared)
-    if not isinstance(wanted, (list, tuple, set, frozenset)) or len(wanted) > len(allowed):
-        raise BrokerError(Code.SCOPE_NOT_ALLOWED)
-    if not all(isinstance(scope, str) for scope in wanted):
-        raise BrokerError(Code.SCOPE_NOT_ALLOWED)
-    needed = frozenset(wanted)
-    if len(needed) != len(wanted) or not needed <= allowed:
-        raise BrokerError(Code.SCOPE_NOT_ALLOWED)
+    if not isinstance(wanted, (list, tuple, set, frozenset)):
+        raise NotScopes
+    are_texts = len(wanted) <= len(allowed) and all(isinstance(scope, str) for scope in wanted)
+    needed = frozenset(wanted) if are_texts else frozenset()
+    if not are_texts or len(needed) != len(wanted) or not needed <= allowed:
+        raise ScopeNotAllowed(wanted, (scope for scope in app.scopes if scope in allowed))
     return ScopeNeed(needed - NO_RIGHTS, tuple(wanted) or ceiling)
 
 

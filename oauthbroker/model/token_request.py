@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.core.words import SENTENCES
+from oauthbroker.core.sentences import listed
 from oauthbroker.model.accounts import is_account
 
 REQUEST_FIELDS = frozenset({"oauthAppRef", "account", "scopes", "minTtlSeconds"})
 REF_FIELDS = frozenset({"kind", "name", "apiVersion"})
 
 
+_SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")  # RFC 6749 section 3.3
+
+
+class NotScopes(BrokerError):
+    """`scopeNotAllowed` for scopes that are no list."""
+
+    hint = "notScopes"
+
+    def __init__(self) -> None:
+        super().__init__(Code.SCOPE_NOT_ALLOWED)
+
+
+class ScopeNotAllowed(BrokerError):
+    """`scopeNotAllowed` that names the scope that is too much, and those that the caller may request. Scopes are
+    configuration, so a model may read them."""
+
+    def __init__(self, wanted: Iterable[object], allowed: Iterable[str]) -> None:
+        may = tuple(allowed)
+        named = [scope if type(scope) is str and _SCOPE.fullmatch(scope) else "?" for scope in wanted]
+        outside = next((scope for scope in named if scope not in may), "")
+        super().__init__(Code.SCOPE_NOT_ALLOWED, scope=outside, allowed=listed(may))
+        self.hint = ("scopesAllowed" if may else "noScopesAllowed") if outside else "scopeTwice"
+
+
 class NeverHandedOut(BrokerError):
     """`requestInvalid` for a token call that names a CredentialApp, with the way to use it."""
 
+    hint = "credential"
+
     def __init__(self) -> None:
         super().__init__(Code.REQUEST_INVALID, note="a static credential is injected, and never handed out")
-
-    def message(self, locale: Locale = "en") -> str:
-        return SENTENCES[locale]["hints"]["credential"]
 
 
 def parse_request(

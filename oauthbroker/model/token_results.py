@@ -177,16 +177,26 @@ class Failed:
     status: Literal["error"] = "error"
     accounts: tuple[AccountName, ...] = ()
     errors: tuple[Mapping[str, str], ...] = ()
+    _hint: str = field(default="", repr=False, compare=False)
+    _words: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_error(cls, error: BrokerError, locale: Locale) -> Failed:
         return cls(
+            _hint=error.hint,
+            _words=error.words,
             code=error.code,
             message=error.message(locale),
             retryable=error.retryable,
             retry_after_seconds=error.retry_after_seconds,
             errors=error.errors,
         )
+
+    def as_error(self) -> BrokerError:
+        """Return the error again, which is worded in any language."""
+        error = BrokerError(self.code, retry_after_seconds=self.retry_after_seconds)
+        error.hint, error.words, error.errors = self._hint, dict(self._words), self.errors
+        return error
 
     def to_json(self) -> dict[str, Any]:
         error: dict[str, Any] = {"code": self.code.value, "message": self.message, "retryable": self.retryable}

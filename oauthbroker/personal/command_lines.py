@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from oauthbroker.config import ConfigInvalidError
+from oauthbroker.core import printed_commands
 
 NO_ACCOUNT: Final = "--account is a name of up to 128 printable characters."
-_READS_CONFIG: Final = re.compile(r"`oauthbroker (check|secrets set(?: (?!--config)[^` ]+)*)`")
 
 
 def named(app: str, account: str = "") -> str:
@@ -36,9 +35,6 @@ def logout_of(app: str, account: str, *, alone: bool) -> str:
 
 def with_config(refused: ConfigInvalidError, config: Path) -> ConfigInvalidError:
     """Return a refusal whose commands name this configuration; those that name one already stay."""
-    folder = shlex.quote(str(config))
-
-    def naming(found: re.Match[str]) -> str:
-        return f"`oauthbroker {found[1]} {folder if found[1] == 'check' else f'--config {folder}'}`"
-
-    return ConfigInvalidError(replace(it, hint=_READS_CONFIG.sub(naming, it.hint)) for it in refused.problems)
+    return ConfigInvalidError(
+        replace(it, hint=printed_commands.with_config(it.hint, str(config))) for it in refused.problems
+    )

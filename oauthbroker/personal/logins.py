@@ -85,7 +85,7 @@ class LocalLogin:
         else:
             result = await oauth.missing_consent(self.ref, self.app.scopes)
         if isinstance(result, Failed):
-            raise BrokerError(result.code)
+            raise result.as_error()
         if not isinstance(result, AuthorizationRequired):
             return None
         return Consent(session=result.auth_session_id, link=result.authorization_url, device=result.device_code)

@@ -31,7 +31,9 @@ def _steps(preset: Preset, name: str) -> Iterator[str]:
         yield f"Write params.{param}: {it.description}. {usual}."
     env = re.sub(r"[^A-Z0-9]", "_", preset.name.upper())
     secret = (
-        "" if preset.auth_method == "none" else f", and its secret: oauthbroker secrets set {preset.name} client_secret"
+        ""
+        if preset.auth_method == "none"
+        else f", and its secret: `oauthbroker secrets set {preset.name} client_secret`"
     )
     yield f"Keep its id in the environment as {env}_CLIENT_ID{secret}"
     if "authorizationCode" in preset.flows:

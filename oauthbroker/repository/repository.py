@@ -228,11 +228,10 @@ class Repository(GrantRecords):
             await self._store.sync(kind)
 
     async def probe(self) -> None:
-        """Read, and reserve and release space. Raises their errors. Writes nothing."""
+        """Reserve and release space, and read. Raises their errors. Writes nothing."""
         key = self._store.key("grants", "probe")
-        await self._store.get(key)
         async with self._store.reserve(key, PROBE_BYTES):
-            pass
+            await self._store.get(key)
 
     async def close(self) -> None:
         self.closed = True

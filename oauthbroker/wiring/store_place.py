@@ -29,6 +29,10 @@ _FIXES: Final = {
     "EEXIST": "a file is in its place: name another folder, or move the file away",
     "ENOTDIR": "a file is in its place: name another folder, or move the file away",
     "ENOENT": "it cannot be made there: name another folder, or make the one above it",
+    "ENOLCK": "its file system has no locks: name a folder on another one",
+    "EOPNOTSUPP": "its file system lacks what the store needs: name a folder on another one",
+    "ENOTSUP": "its file system lacks what the store needs: name a folder on another one",
+    "ENOSYS": "its file system lacks what the store needs: name a folder on another one",
     "EIO": "the disk fails: check it",
 }
 

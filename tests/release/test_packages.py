@@ -36,8 +36,9 @@ def packages(shared: Path) -> Built:
 
 def test_the_wheel_holds_the_package_and_nothing_else(packages: Built):
     names = {name for name in zipfile.ZipFile(packages.wheel).namelist() if not name.startswith(f"{INFO}/")}
-    page = "oauthbroker/docs/errors.md"  # which the commands name
-    assert {page, *(name for name in tracked() if name.startswith("oauthbroker/"))} == names
+    pages = ["oauthbroker/docs/errors.md"]  # which the commands name
+    pages += [f"oauthbroker/docs/monitoring/{name}" for name in ("alerts.yaml", "dashboard.json")]  # and write
+    assert {*pages, *(name for name in tracked() if name.startswith("oauthbroker/"))} == names
     said = Parser().parsestr(zipfile.ZipFile(packages.wheel).read(f"{INFO}/METADATA").decode())
     assert ("oauthbroker", __version__, "Apache-2.0") == (said["Name"], said["Version"], said["License-Expression"])
     assert f"{INFO}/licenses/LICENSE" in zipfile.ZipFile(packages.wheel).namelist()

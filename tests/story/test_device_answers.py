@@ -282,6 +282,26 @@ async def test_tokens_that_cannot_be_claimed_are_revoked_and_the_end_is_uncertai
     assert ("failed", Code.EXCHANGE_UNCERTAIN) == await outcome(broker, asked)
 
 
+@pytest.mark.parametrize("away", ["store", "provider"])
+async def test_an_outage_is_logged_once_a_minute_however_many_codes_it_meets(here: World, monkeypatch: Any, away: str):
+    broker = here.start()
+    for user in range(5):
+        await ask_for_code(broker, user=f"{ALICE}{user}")
+    reported: list[dict[str, Any]] = []
+    log: Any = SimpleNamespace(warning=lambda what, **words: reported.append({"what": what, **words}))
+    broker.parts.polling.log = log
+
+    async def refused(*_: Any, **__: Any) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE if away == "store" else Code.PROVIDER_UNREACHABLE, note="why")
+
+    monkeypatch.setattr(*((Polling, "_poll") if away == "store" else (DeviceTokens, "ask")), refused)
+    for lines in (1, 1, 2):
+        await here.poll(after=30)
+        assert lines == len(reported), reported
+        here.clock.advance(25)
+    assert {"why"} == {each["note"] for each in reported}
+
+
 async def test_a_bug_in_one_poll_is_reported_by_its_name_and_does_not_end_the_polling(here: World, monkeypatch: Any):
     broker = here.start()
     asked = await ask_for_code(broker)

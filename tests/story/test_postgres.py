@@ -35,12 +35,14 @@ from oauthbroker.observability.metrics import Gauge, Metrics
 from oauthbroker.repository.repository import FEED_SECONDS, Repository
 from oauthbroker.store.keys.key_encryption_keys import FileKek
 from oauthbroker.store.postgres import rights, schema
-from oauthbroker.store.postgres.connection_pool import ConnectionPool
+from oauthbroker.store.postgres.connection_pool import PATIENCE_SECONDS, ConnectionPool
 from oauthbroker.store.postgres.feed import Feed
+from oauthbroker.store.postgres.pools import Pools
 from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.store.postgres.queue_statements import STATEMENTS
 from oauthbroker.store.postgres.schema import _migrations
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.web.gate.readiness import FRESH_SECONDS, Readiness
 from oauthbroker.wiring import init_store, migrate_store, open_vault
 from oauthbroker.wiring.migration import verify_store
 from tests.kit import installed, postgres
@@ -353,6 +355,28 @@ async def test_a_half_open_feed_is_not_trusted_beyond_the_bound_and_is_trusted_a
             assert "late" == store.feed.state
             flows.set()
             await until(store.feed.heard)
+
+
+async def test_calls_of_a_silent_database_fail_with_the_cause_within_eight_seconds_and_then_at_once(
+    prepared: postgres.Server, tmp_path: Path, url: Secret, identity_provider: IdentityProvider
+) -> None:
+    """It accepts connections, or keeps those that there are, and answers nothing."""
+    async with half_open(prepared, tmp_path) as (silent, flows), hosts(1, url, tmp_path, identity_provider) as [host]:
+        await postgres_of(host).connections._pools.close()
+        postgres_of(host).connections._pools = Pools(silent, patience=PATIENCE_SECONDS)
+        await host.connected()
+        flows.clear()
+        for most in (8.0, 0.5, 0.5):
+            began = time.monotonic()
+            answers = await asyncio.gather(*(host.ask() for _ in range(12)))
+            took = time.monotonic() - began
+            assert {Code.STORE_UNAVAILABLE} == {each.code for each in answers}
+            assert took < most
+        with pytest.raises(BrokerError, match="does not answer in time") as refused:
+            await postgres_of(host).get(Repository(host.store).grant_place(GrantKey("mail", ALICE)))
+        assert not refused.value.lasting
+        flows.set()
+        await until(partial(is_ready, host))
 
 
 CUTS = ("the connection is cut", "the server is restarted")
@@ -769,6 +793,46 @@ async def test_a_right_that_is_taken_away_is_named_and_nothing_is_lost(
     finally:
         prepared.run("drop owned by reader", DATABASE)
         prepared.run("drop role reader", DATABASE)
+
+
+@pytest.mark.parametrize("degraded_seconds", [0.0, 30.0])
+@pytest.mark.parametrize(
+    "right", ["insert on oauthbroker.entry", "update on oauthbroker.lease", "usage on sequence oauthbroker.version"]
+)
+async def test_a_right_that_is_taken_from_a_broker_at_work_is_named_and_it_gets_no_work_until_it_is_back(
+    prepared: postgres.Server,
+    url: Secret,
+    tmp_path: Path,
+    identity_provider: IdentityProvider,
+    right: str,
+    degraded_seconds: float,
+) -> None:
+    postgres.open_postgres_store(url, tmp_path)
+    prepared.run("create role broker login", DATABASE)
+    prepared.run("grant usage on schema oauthbroker to broker", DATABASE)
+    prepared.run("grant all on all tables in schema oauthbroker to broker", DATABASE)
+    prepared.run("grant usage on all sequences in schema oauthbroker to broker", DATABASE)
+    lines = io.StringIO()
+    try:
+        limited = Secret(url.reveal().replace("postgres@", "broker@"))
+        async with hosts(1, limited, tmp_path, identity_provider, degraded_seconds=degraded_seconds) as [host]:
+            await host.connected()
+            readiness = Readiness(
+                host.running.parts.repository.probe, host.running.parts.life, SystemClock(),
+                may_degrade=host.running.parts.repository.may_degrade, log=json_log(lines, SystemClock()),
+            )  # fmt: skip
+            assert () == await readiness.problems()
+            prepared.run(f"revoke {right} from broker", DATABASE)
+            await asyncio.sleep(FRESH_SECONDS)
+            assert ("storeUnavailable",) == await readiness.problems()
+            assert f"run `grant {right} to broker`" in json.loads(lines.getvalue())["note"]
+            prepared.run(f"grant {right} to broker", DATABASE)
+            await asyncio.sleep(FRESH_SECONDS)
+            assert () == await readiness.problems()
+            assert 1 == len(lines.getvalue().splitlines())
+    finally:
+        prepared.run("drop owned by broker", DATABASE)
+        prepared.run("drop role broker", DATABASE)
 
 
 async def refused_for_rights(here: Settings, env: dict[str, str], command: str) -> None:

@@ -7,6 +7,7 @@ Exit status: 0 healthy, perhaps with warnings; 1 warnings, with --strict; 2 a fa
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from oauthbroker.cli.output.commands_here import name_config, runnable
 from oauthbroker.cli.output.json_output import answer
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.output.progress import progress
@@ -69,15 +71,17 @@ async def _examine(config: Path, counts: Progress, *, offline: bool) -> tuple[Do
     from oauthbroker.cli.doctor.checks import Doctor
 
     clock = SystemClock()
-    config, env = bundle_here(config)
-    doctor = Doctor(config=config, env=env, clock=clock, log=logger_log(), progress=counts)
+    named, env = bundle_here(config)
+    if named != config:
+        name_config(str(named))
+    doctor = Doctor(config=named, env=env, clock=clock, log=logger_log(), progress=counts)
     try:
         findings = await doctor.here()
         if not offline:
             findings += await doctor.away()
     finally:
         await doctor.close()
-    return doctor, findings
+    return doctor, [replace(each, text=runnable(each.text), hint=runnable(each.hint)) for each in findings]
 
 
 def _tell(findings: list[Finding], severity: Severity) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from oauthbroker.cli.doctor.place import is_there
+from oauthbroker.cli.output.commands_here import runnable
 from oauthbroker.config import Loaded
 from oauthbroker.config.values.value_sources import SecretKey, Source
 from oauthbroker.core.clock import SystemClock
@@ -50,7 +51,7 @@ def print_missing_values(here: MissingValues) -> None:
     if any(source.env for source in here.unset):
         typer.echo("Set variables where the broker starts.", err=True)
     if any(source.secret for source in here.unset):
-        typer.echo("`oauthbroker secrets set NAME KEY` keeps a secret.", err=True)
+        typer.echo(runnable("`oauthbroker secrets set NAME KEY` keeps a secret."), err=True)
     if here.unknown:
         _tell("Not known, because the store cannot be opened here:", here.unknown)
 

@@ -32,7 +32,7 @@ def facts_of(app: App, credential: StaticCredential, *, configured: bool = False
     if not is_typed:
         yield "comes from", "values, for each team"
     elif app.subject_mode == "global" and app.owner.binding == "providerIdentity" and app.owner.global_identity is None:
-        yield "comes by", "oauthbroker grants import, or POST /v1/grants: a link could not be finished"
+        yield "comes by", "`oauthbroker grants import`, or POST /v1/grants: a link could not be finished"
 
 
 def credential_json(credential: StaticCredential | None) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from oauthbroker.cli.output import json_output
+from oauthbroker.cli.output.commands_here import runnable
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.extras import missing_extra
 from oauthbroker.core.refused import CRASHED, REFUSED, TEMPORARY, Refused, RefusedForNow, described
@@ -34,19 +35,19 @@ NAMED_BY_THEIR_NOTE = frozenset({Code.REQUEST_INVALID, Code.NOT_FOUND})
 def in_json(refusal: BrokerError | Refused) -> None:
     """Print a refusal as JSON on stdout: the code, the sentence, and the error's other fields."""
     if isinstance(refusal, Refused):
-        json_output.refuse("refused", str(refusal), **refusal.more)
+        json_output.refuse("refused", runnable(str(refusal)), **refusal.more)
         return
-    more: dict[str, Any] = {"note": refusal.note} if refusal.note else {}
+    more: dict[str, Any] = {"note": runnable(refusal.note)} if refusal.note else {}
     problems = getattr(refusal, "problems", ())
     if problems:
         more = {"problems": [problem.to_json() for problem in problems]}
-    json_output.refuse(refusal.code.value, refusal.message(), **more)
+    json_output.refuse(refusal.code.value, runnable(refusal.message()), **more)
 
 
 def tell(refusal: BrokerError | Refused) -> int:
     """Print a refusal, with every problem of a configuration. Return the exit status."""
     if isinstance(refusal, Refused):
-        typer.echo(str(refusal), err=True)
+        typer.echo(runnable(str(refusal)), err=True)
         return REFUSED
     problems = getattr(refusal, "problems", ())
     for problem in problems:
@@ -56,9 +57,9 @@ def tell(refusal: BrokerError | Refused) -> int:
         typer.echo(f"{count} problem{'s' if count != 1 else ''}; nothing of this configuration was used.", err=True)
         return REFUSED
     if refusal.note and refusal.code in NAMED_BY_THEIR_NOTE:
-        typer.echo(f"{refusal.code.value}: {refusal.note}", err=True)
+        typer.echo(runnable(f"{refusal.code.value}: {refusal.note}"), err=True)
         return REFUSED
-    typer.echo(f"{refusal}\n  {see(refusal.code)}", err=True)
+    typer.echo(runnable(f"{refusal}\n  {see(refusal.code)}"), err=True)
     return REFUSED
 
 

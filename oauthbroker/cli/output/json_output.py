@@ -9,6 +9,8 @@ from typing import Any
 
 import typer
 
+from oauthbroker.cli.output.commands_here import runnable
+
 FLAG = "--json"
 _answered: ContextVar[bool] = ContextVar("oauthbroker_answered", default=False)
 
@@ -35,7 +37,7 @@ def say(text: str, document: Any, *, as_json: bool) -> None:
     if as_json:
         answer(document)
     else:
-        typer.echo(text)
+        typer.echo(runnable(text))
 
 
 def begin_stream() -> None:

@@ -31,9 +31,7 @@ ProblemText = tuple[str, str]
 AnyHost = ApiHost | AccountHost | ConnectedHost
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # field-name, RFC 9110 section 5.1
 _PATH: Final = re.compile(r"/[A-Za-z0-9._~:@!$&'()*+,;=/-]{0,255}")
-PLAIN_HTTP: Final = (
-    "write the host alone, or for development on one machine weaken: [plainHttpProvider] in the Broker resource"
-)
+PLAIN_HTTP: Final = "for development on one machine write weaken: [plainHttpProvider] in the Broker resource"
 
 
 def api_of(app: Merged) -> ApiAccess:
@@ -131,6 +129,11 @@ def _problem(app: Merged, written: ApiHostSpec, reach: ProviderNetworks) -> Prob
         return "not a host", "write a name in small letters, with or without a port, without https:// or a path"
     if "{" in written.name and host.port != 443:
         return "a port behind a host that differs by connection", "leave it out: such a host is reached at 443 alone"
+    if "://" not in written.name and (host.name == "localhost" or (is_address(host.name) and is_loopback(host.name))):
+        place = f"127.0.0.1:{host.port}" if host.port != 443 else "127.0.0.1"
+        return "this machine without http://", f"write http://{place}, or https://{place} if it has a certificate there"
+    if host.scheme == "https" and host.port == 80:
+        return "https at the port of http", "leave the port out, or write the one that has a certificate"
     if host.scheme == "http" and not is_loopback(host.name):
         return "http instead of https", HTTPS_ADVICE
     if host.scheme == "http" and not reach.loopback:

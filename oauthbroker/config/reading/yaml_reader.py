@@ -14,7 +14,7 @@ import yaml
 
 from oauthbroker.config.problems.problems import MAX_PROBLEMS, ConfigProblem, Keys, Problems, SourcePlace, dotted
 from oauthbroker.config.reading.foreign_resources import is_foreign
-from oauthbroker.config.reading.yaml_scalars import UNREADABLE, scalar
+from oauthbroker.config.reading.yaml_scalars import UNREADABLE, not_meant, scalar
 from oauthbroker.config.written.kinds import OURS, Kinds
 
 MAX_DEPTH: Final = 32
@@ -155,6 +155,8 @@ class _Builder:
                 self.place(event, self.texts.get(str(event.anchor), UNREADABLE))
             case yaml.ScalarEvent():
                 value = UNREADABLE if self.decorated(event) else scalar(event)
+                if found := not_meant(event):
+                    self.refuse(event, *found)
                 self.texts[str(event.anchor)] = value
                 self.place(event, value)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():

@@ -28,6 +28,8 @@ AMBIGUOUS_WORDS: Final = (
     "YAML versions disagree what this is",
     "put it into quotes, or write a plain number, true or false",
 )
+_TYPOGRAPHIC: Final = re.compile("[\u2018-\u201f\xab\xbb].*[\u2018-\u201f\xab\xbb]", re.DOTALL)
+_OF_A_SHELL: Final = re.compile(r"\$\{[A-Z_][A-Z0-9_]*\}")
 AMBIGUOUS: Final = Odd.AMBIGUOUS
 UNREADABLE: Final = Odd.UNREADABLE
 
@@ -47,6 +49,15 @@ def scalar(event: Any) -> Any:
     if _FLOAT.fullmatch(text):
         return float(text)
     return AMBIGUOUS if is_ambiguous(text) else text
+
+
+def not_meant(event: Any) -> tuple[str, str] | None:
+    """Return (problem, remedy) for a scalar that is text to YAML, and that nobody means as it is written."""
+    if event.implicit[0] and _TYPOGRAPHIC.fullmatch(event.value):
+        return "typographic quotes, which YAML reads as text", "write plain quotes, or none"
+    if event.style not in {"|", ">"} and _OF_A_SHELL.fullmatch(event.value):
+        return "a variable as shells write it, which is not replaced", "write {valueFrom: {env: NAME}}"
+    return None
 
 
 def is_ambiguous(text: str) -> bool:

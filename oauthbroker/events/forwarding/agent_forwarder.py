@@ -117,7 +117,8 @@ class AgentForwarder:
             self._metrics.add(Metric.EVENTS_FORWARDED, self._name, made.outcome)
             await self._settle(delivery, made)
         except BrokerError as error:
-            self._log.warning("a forwarded event is not settled, and will be sent again", code=error.code.value)
+            if self._repeats.is_new("not settled", error.code.value):
+                self._log.warning("a forwarded event is not settled, and will be sent again", code=error.code.value)
         except asyncio.CancelledError:
             with suppress(BrokerError):
                 await delivery.give_back()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,7 +106,7 @@ def deploy(  # noqa: PLR0913  (options)
             return flow, here.versions.serving(tool.name)
 
         flow, serving = inputs.use(deployed)
-    _tell(flow, serving, "deployed", as_json=as_json)
+    _tell(flow, serving, "deployed", config, as_json=as_json)
 
 
 def activate(
@@ -125,7 +126,7 @@ def activate(
             config,
             lambda here: here.versions.activate(name, version, by=by or account(), before=lambda: here.audit(entry)),
         )
-    _tell(flow, version, "activated", as_json=as_json)
+    _tell(flow, version, "activated", config, as_json=as_json)
 
 
 def withdraw(
@@ -208,9 +209,10 @@ def _withdrawn(record: Mapping[str, str]) -> str:
     return harmless_text(f"withdrawn by {record['by']} at {record['at']}{why}")
 
 
-def _tell(flow: DeployedFlow, serving: int | None, done: str, *, as_json: bool) -> None:
+def _tell(flow: DeployedFlow, serving: int | None, done: str, config: Path, *, as_json: bool) -> None:
     name, version = flow.tool.name, flow.tool.version
-    more = "" if serving == version else f"; to let it serve, run oauthbroker flow activate {name} {version}"
+    command = f"oauthbroker flow activate {name} {version} --config {shlex.quote(str(config))}"
+    more = "" if serving == version else f"; to let it serve, run `{command}`"
     if flow.withdrawn:
         more = f"; version {version} is {_withdrawn(flow.withdrawn)}"
     line = f"{name} version {version}: {done}; version {serving} serves{more}"

@@ -134,8 +134,7 @@ class FlowVersions:
         return self._load(*self.named(reference))
 
     def named(self, reference: str) -> tuple[str, int]:
-        """Return the name and version of `NAME@VERSION`, or with `NAME` the one that serves. Raises BrokerError if it
-        is not deployed."""
+        """Return the name and version of `NAME@VERSION`, or with `NAME` the one that serves. Raises BrokerError."""
         found = _REFERENCE.fullmatch(reference)
         if not found:
             raise BrokerError(Code.REQUEST_INVALID, note="a version is named NAME or NAME@VERSION")

@@ -162,7 +162,7 @@ class Acknowledgements:
     def refuse_missing(self, tool: FlowTool, assessment: RiskAssessment) -> None:
         """Refuse a tool with a yellow finding that is not acknowledged. Raises FlowRefused, which names each one."""
         problems = [
-            _problem(tool, each, "not acknowledged", f"{each.hint}; or run oauthbroker flow acknowledge")
+            _problem(tool, each, "not acknowledged", f"{each.hint}; or run `oauthbroker flow acknowledge`")
             for each in self.missing(tool, assessment)
         ]
         if problems:

@@ -131,8 +131,7 @@ class Lifecycle:
             self.change(run, state=journal.RUNNING, due=self.now, takes=0)
 
     def refuse(self, run: RunRecord, session: str, why: str) -> None:
-        """Fail a waiting run whose user has refused, if it waits for that session: a repeated call may have asked
-        anew."""
+        """Fail a waiting run whose user has refused, if it waits for that session: a new call may have asked anew."""
         if run.state == journal.WAITING and journal.waits_for(journal.steps_of(self.connection, run.id)) == session:
             self.stop(run, FlowFailed("consentRefused", why))
 

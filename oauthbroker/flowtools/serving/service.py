@@ -179,7 +179,7 @@ class FlowService:
             try:
                 found[name] = self.flow(name)
             except BrokerError as error:
-                problems.append(finding("toolCannotRun", f"{name}: {error.note}", "Run oauthbroker flow versions."))
+                problems.append(finding("toolCannotRun", f"{name}: {error.note}", "Run `oauthbroker flow versions`."))
         for pair in same_secret(flow.tool for flow in found.values()):
             for one, other in (pair, pair[::-1]):
                 found.pop(one.name, None)

@@ -85,7 +85,7 @@ class Webhooks:
         name = flow.tool.trigger.webhook_secret
         kind = "" if flow.tool.trigger.signature != "standard" else f", or does not begin with {_STANDARD}"
         text = f"The secret {name} of the webhook {flow.tool.name} is missing{kind}. Its calls are refused."
-        return finding("webhookSecretMissing", text, "Run oauthbroker flow secret set.")
+        return finding("webhookSecretMissing", text, "Run `oauthbroker flow secret set`.")
 
 
 def verified(

@@ -25,7 +25,7 @@ _WRONG: Final = "No identity of that file opens the archive, or the beginning of
 
 def recipients(words: Sequence[str]) -> list[Any]:
     """Return the recipients of the lines of a file or of options, comments left out. Raises Refused."""
-    found = [_parsed(pyrage.x25519.Recipient.from_str, word, "age1") for word in _entries(words)]
+    found = [_parsed(pyrage.x25519.Recipient.from_str, word, "age1", "A recipient") for word in _entries(words)]
     if not found:
         raise Refused("Who shall be able to import it? Say --recipient age1..., as `age-keygen` prints it.")
     return found
@@ -39,7 +39,7 @@ def identities(path: Path) -> list[Any]:
     lines = _entries(found.decode("utf-8", "replace").splitlines())
     if not lines:
         raise Refused(f"{path} has no identity.")
-    return [_parsed(pyrage.x25519.Identity.from_str, line, "AGE-SECRET-KEY-1") for line in lines]
+    return [_parsed(pyrage.x25519.Identity.from_str, line, "AGE-SECRET-KEY-1", f"A line of {path}") for line in lines]
 
 
 def archive_file(path: Path) -> BinaryIO:
@@ -62,12 +62,12 @@ def _entries(lines: Sequence[str]) -> list[str]:
     return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
-def _parsed(parse: Callable[[str], Any], word: str, start: str) -> Any:
+def _parsed(parse: Callable[[str], Any], word: str, start: str, what: str) -> Any:
     try:
         return parse(word)
     except (pyrage.RecipientError, pyrage.IdentityError):
         pass
-    raise Refused(f"One of the lines or options is not of the form {start}..., as `age-keygen` writes it.")
+    raise Refused(f"{what} is not of the form {start}..., as `age-keygen` writes it.")
 
 
 def encrypt(path: Path, lines: Iterator[bytes], to: Sequence[Any]) -> None:

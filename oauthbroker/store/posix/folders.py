@@ -167,4 +167,4 @@ def _probe_locks(fs: Fs, folder: int) -> None:
         if second >= 0:
             close(fs, second)
     if not excludes:
-        raise BrokerError(Code.STORE_UNAVAILABLE, note="file locks do not exclude each other here")
+        raise BrokerError(Code.STORE_UNAVAILABLE, note="file locks do not exclude each other here", lasting=True)

@@ -34,6 +34,8 @@ _NO_RESERVE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # unsup
 
 # The errors of a planted link, FIFO or folder, or of a foreign owner. Other errors mean a failing disk.
 _PLANTED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EACCES, errno.EPERM})
+# Those that no time mends: a later start meets them again. A full disk, and one that fails, may pass.
+_LASTING = frozenset({errno.EROFS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
 
 
 class Fs:
@@ -131,4 +133,4 @@ def at_border(work: Callable[[], T]) -> T:
 
 def failure(exc: OSError) -> BrokerError:
     code = Code.STORE_PERMISSIONS if exc.errno in _PLANTED else Code.STORE_UNAVAILABLE
-    return BrokerError(code, note=errno.errorcode.get(exc.errno or 0, "OSError"))
+    return BrokerError(code, note=errno.errorcode.get(exc.errno or 0, "OSError"), lasting=exc.errno in _LASTING)

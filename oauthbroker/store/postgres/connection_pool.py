@@ -20,6 +20,7 @@ from oauthbroker.store.postgres.one_statement import rows_of
 from oauthbroker.store.postgres.pools import MOST_CONNECTIONS, Pools
 
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
+SLOW_SECONDS: Final = 2.0  # then a connection is tried beside it, which tells a slow statement from a silent database
 NO_RIGHT: Final = "the database user lacks a right: run `oauthbroker init` as the owner of the database, or grant it"
 NO_TABLES: Final = "the database lacks tables: run `oauthbroker init`, or `oauthbroker store migrate` after an upgrade"
 NO_ANSWER: Final = "the database does not answer"
@@ -71,13 +72,13 @@ class ConnectionPool(OpenedHere):
     async def _run(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         self.check_open()
         failed: BrokerError | _Lost
+        slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._pools.suspect)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), _cancels():
                 rows = await self._answer(statement, values)
         except (TimeoutError, PoolTimeout):
             failed = BrokerError(Code.STORE_UNAVAILABLE, note=NO_ANSWER)
-            if not self.closed:
-                self._pools.suspect()
+            self._pools.suspect()
             self.contact.lost()
         except psycopg.Error as error:
             failed = failure(error)
@@ -88,6 +89,8 @@ class ConnectionPool(OpenedHere):
         else:
             self.contact.heard()
             return rows
+        finally:
+            slow.cancel()
         raise failed
 
     async def _answer(self, statement: str, values: Values) -> list[tuple[Any, ...]]:

@@ -71,7 +71,6 @@ LEASES: Final = """
 select count(*) filter (where until >= clock_timestamp()), count(*) filter (where until < clock_timestamp())
 from oauthbroker.lease
 """
-WRITABLE: Final = "select not pg_is_in_recovery() and current_setting('transaction_read_only') = 'off'"
 BEHIND: Final = """
 select exists (select from pg_stat_replication)
     and (current_setting('synchronous_standby_names') = '' or current_setting('synchronous_commit') in ('local', 'off'))

@@ -3,17 +3,18 @@
 A pool connects again by itself, after longer and longer pauses: calls would fail for half a minute after the return. So
 the first lost connection starts plain attempts to connect, about two each second. When one succeeds, a new pool takes
 over, and those who hold a lease go first: they may have the only copy of a rotated token. A restart takes a second or
-two: calls wait as long. Then the database is known to be away, and they fail at once, with the cause.
+two: calls wait as long. Then the database is known to be away (a silent one in six), and they fail with the cause.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from math import inf
 from typing import Any, Final
 
 import psycopg
@@ -22,12 +23,13 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.lifecycle import Notifier
 from oauthbroker.core.secret import Secret
+from oauthbroker.core.seldom_warnings import SeldomWarnings
 
 MOST_CONNECTIONS: Final = 8  # of one process
 WAIT_SECONDS: Final = 2.0  # for a database that does not accept connections, before it is known to be away
 PROBE_SECONDS: Final = 0.5  # between two attempts to connect, at the most
-LOG_AGAIN_SECONDS: Final = 60.0
 _NAME: Final = "oauthbroker-pool"
+_SELDOM: Final = SeldomWarnings(_NAME)  # of the pools of brokers, while they cannot connect
 HOLDERS_SECONDS: Final = 0.5  # in which only holders of leases use a database that is back
 TERMS: Final[Mapping[str, Any]] = {
     "autocommit": True,
@@ -42,29 +44,12 @@ _PROBE: Final[Mapping[str, Any]] = {**TERMS, "connect_timeout": 2}  # the least:
 holds_lease: ContextVar[bool] = ContextVar("holds_lease", default=False)  # of the task that runs a statement
 
 
-class _Seldom(logging.Filter):
-    """Lets one line a minute pass of the warnings that the pools of brokers write while they cannot connect."""
-
-    _said = -inf
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING or _NAME not in record.getMessage():
-            return True
-        now = SystemClock.monotonic()
-        is_due = now - self._said >= LOG_AGAIN_SECONDS
-        self._said = now if is_due else self._said
-        return is_due
-
-
-_seldom: Final = _Seldom()
-
-
 class Pools:
     """The pool in use. Belongs to one event loop. `back` notifies when the database is back after it was away."""
 
     def __init__(self, url: Secret, *, patience: float) -> None:
         self.back, self._url, self._patience = Notifier(), url, patience
-        logging.getLogger("psycopg.pool").addFilter(_seldom)
+        logging.getLogger("psycopg.pool").addFilter(_SELDOM)
         self._pool = self._made()
         self._for_all = asyncio.Event()
         self._for_all.set()
@@ -72,6 +57,7 @@ class Pools:
         self._looked.set()
         self._probe: asyncio.Task[None] | None = None
         self._closed = False
+        self._in_use = set[psycopg.AsyncConnection[Any]]()
         self._away: psycopg.Error | None = None  # why a database that is known to be away accepts no connection
         self._tasks = set[asyncio.Task[None]]()
 
@@ -79,9 +65,13 @@ class Pools:
     async def connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         """Hold a connection for the body. If it is broken afterwards, the next pool is on its way."""
         pool, connection = await self._taken()
+        stuck = asyncio.get_running_loop().call_later(self._patience + 1, _cut, connection)
+        self._in_use.add(connection)
         try:
             yield connection
         finally:
+            stuck.cancel()
+            self._in_use.discard(connection)
             if connection.closed and pool is self._pool:
                 self._look(is_broken=True)
             await pool.putconn(connection)
@@ -141,17 +131,19 @@ class Pools:
 
     async def _until_back(self, *, is_broken: bool) -> None:
         """Wait until the database accepts connections. A pool that has lost one may have lost all."""
-        was_away, began = False, SystemClock.monotonic()
+        tries, began = 0, SystemClock.monotonic()
         try:
-            while (refused := await self._refused()) is not None:
-                was_away = True
-                if SystemClock.monotonic() - began >= WAIT_SECONDS:
+            while (refused := await self._refused()) is not None and (is_broken or "too many" not in str(refused)):
+                tries += 1
+                if tries > 1 and SystemClock.monotonic() - began >= WAIT_SECONDS and self._away is None:
                     self._away = refused
                     self._begin(self._pool.close())  # who waits for a connection is told so
+                    for connection in self._in_use:  # and who waits for an answer
+                        _cut(connection)
                 self._looked.set()
                 await asyncio.sleep(SystemClock().jitter(PROBE_SECONDS / 2, PROBE_SECONDS))
-            if was_away or is_broken:
-                await self._take_over(was_away=was_away)
+            if tries or is_broken:
+                await self._take_over(was_away=tries > 0)
         finally:
             self._probe = self._away = None
             self._looked.set()
@@ -180,3 +172,9 @@ class Pools:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _cut(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Let a statement fail now. The driver would ask the server to end it, and wait ten more seconds for that."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as way:
+        way.shutdown(socket.SHUT_RDWR)

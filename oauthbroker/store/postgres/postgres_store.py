@@ -15,12 +15,13 @@ from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Lease, L
 from oauthbroker.store.format.seal import MAX_BODY, UNOPENED
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.postgres import entry_statements as statements
-from oauthbroker.store.postgres.connection_pool import READ_ONLY, ConnectionPool
+from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.contact import LEASE_SECONDS, Contact
 from oauthbroker.store.postgres.entry_pages import EntryPages
 from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.freshness import Freshness
 from oauthbroker.store.postgres.leases import LeaseRows
+from oauthbroker.store.postgres.rights import NEEDED, WRITABLE, refuse
 from oauthbroker.store.postgres.sealed_rows import SealedRows
 from oauthbroker.store.postgres.timeline import Timeline
 
@@ -171,10 +172,9 @@ class PostgresStore(EntryPages):
         yield Reservation(key, held=size if now else None, size=size)
 
     async def check_writable(self, key: Key) -> None:
-        """Raise `storeUnavailable` for a database that does not answer or is read-only. Writes take no lock."""
+        """Raise `storeUnavailable` for a database that is away or read-only, or lacks a right. Writes take no lock."""
         self._place(key)
-        if not (await self.connections.read(statements.WRITABLE))[0][0]:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note=READ_ONLY)
+        refuse(await self.connections.read(WRITABLE, NEEDED))
 
     async def delete(self, key: Key, *, expect: int) -> None:
         values = {**self._place(key), "expect": expect}

@@ -1,14 +1,13 @@
-"""The rights that a broker's user needs on the tables of a store. A broker asks for them when it starts, so that a
-missing right is not first seen in a failing call."""
+"""The rights that a broker's user needs on the tables of a store, asked for at the start and before a provider call."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, Final
 
-import psycopg
-
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.postgres.connection_pool import READ_ONLY
 
 _ALL: Final = ("select", "insert", "update", "delete")
 TABLES: Final = {
@@ -23,7 +22,7 @@ TABLES: Final = {
     "feature": ("select", "insert"),
 }
 SEQUENCES: Final = ("version", "place")
-_MISSING: Final = """
+MISSING: Final = """
 select name, needed, quote_ident(current_user)
 from unnest(%(tables)s::text[], %(rights)s::text[]) as given (name, needed)
 where not has_table_privilege(name, needed)
@@ -31,23 +30,24 @@ union all
 select 'sequence ' || name, 'usage', quote_ident(current_user) from unnest(%(sequences)s::text[]) as given (name)
 where not has_sequence_privilege(name, 'usage, update')
 """
+WRITABLE: Final = f"""{MISSING}
+union all select '', '', '' where pg_is_in_recovery() or current_setting('transaction_read_only') = 'on'
+"""
+NEEDED: Final = {
+    "tables": [f"oauthbroker.{table}" for table, rights in TABLES.items() for _ in rights],
+    "rights": [right for rights in TABLES.values() for right in rights],
+    "sequences": [f"oauthbroker.{sequence}" for sequence in SEQUENCES],
+}
 
 
-def check_rights(connection: psycopg.Connection[Any]) -> None:
-    """Raise `storeUnavailable` with the owner's commands if the user of the connection lacks a right."""
-    needed = [(f"oauthbroker.{table}", right) for table, rights in TABLES.items() for right in rights]
-    values = {
-        "tables": [table for table, _ in needed],
-        "rights": [right for _, right in needed],
-        "sequences": [f"oauthbroker.{sequence}" for sequence in SEQUENCES],
-    }
-    missing, user = defaultdict[str, list[str]](list), ""
-    for name, right, user in connection.execute(_MISSING, values).fetchall():  # noqa: B007  (one user in all rows)
-        missing[name].append(right)
-    if missing:
-        note = f"the database user lacks a right: as the owner of the tables, run `{_grants(missing, user)}`"
+def refuse(found: Sequence[tuple[Any, ...]]) -> None:
+    """Raise `storeUnavailable` with the owner's commands for what `MISSING` or `WRITABLE` has found."""
+    if ("", "", "") in found:
+        raise BrokerError(Code.STORE_UNAVAILABLE, note=READ_ONLY)
+    missing = defaultdict[tuple[str, str], list[str]](list)
+    for name, right, user in found:
+        missing[name, user].append(right)
+    grants = "; ".join(f"grant {', '.join(rights)} on {name} to {user}" for (name, user), rights in missing.items())
+    if grants:
+        note = f"the database user lacks a right: as the owner of the tables, run `{grants}`"
         raise BrokerError(Code.STORE_UNAVAILABLE, note=note, lasting=True)
-
-
-def _grants(missing: dict[str, list[str]], user: str) -> str:
-    return "; ".join(f"grant {', '.join(rights)} on {name} to {user}" for name, rights in missing.items())

@@ -18,10 +18,10 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.store.keys.keyring import KeyProvider, Keyring
 from oauthbroker.store.keys.keyring_document import made_by_development
 from oauthbroker.store.keys.keyring_home import KeyringHome
+from oauthbroker.store.postgres import rights
 from oauthbroker.store.postgres.connection_pool import translated
 from oauthbroker.store.postgres.migration_schemas import SCHEMAS, mark_of
 from oauthbroker.store.postgres.pools import TERMS
-from oauthbroker.store.postgres.rights import check_rights
 
 OLDEST_SERVER: Final = 13
 _FILE = re.compile(r"(\d{4})_\w+\.sql")
@@ -108,7 +108,7 @@ def check(connection: psycopg.Connection[Any]) -> None:
     (newest,) = connection.execute("select coalesce(max(number), 0) from oauthbroker.schema_version").fetchone() or (0,)
     if newest < max(_migrations()):
         raise _lasting("the store lacks a migration: run `oauthbroker store migrate`")
-    check_rights(connection)
+    rights.refuse(connection.execute(rights.MISSING, rights.NEEDED).fetchall())
 
 
 def check_server(connection: psycopg.Connection[Any]) -> bool:

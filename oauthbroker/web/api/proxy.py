@@ -143,7 +143,7 @@ class ProxyEndpoint:
                 return None
         if isinstance(answer, AuthorizationRequired):
             return _marked(reply(answer.to_json(), 403), "authorization_required")
-        raise BrokerError(answer.code, retry_after_seconds=answer.retry_after_seconds)
+        raise answer.as_error()
 
     async def _pass_on(self, request: Request, answer: ForwardedAnswer, send: Send) -> None:
         """Pass on the answer while the turn lasts. Its sizes are in the audit log before its end is sent."""

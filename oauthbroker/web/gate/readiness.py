@@ -13,6 +13,8 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Life
 from oauthbroker.diagnostics.health import HealthCheck
+from oauthbroker.observability.logging import Log
+from oauthbroker.observability.repeats import Repeats
 from oauthbroker.web.html.form_routes import route
 from oauthbroker.web.middleware.security_headers import security_headers
 
@@ -25,13 +27,22 @@ class Readiness:
     """Whether this process can do its work: it is not ending, and its store can be read and written, or is away and
     tokens are handed out without it.
 
-    `probe` reads and reserves space in the store, and raises what that comes to.
+    `probe` reads and reserves space in the store, and raises what that comes to. The log has what it is: probes of
+    strangers get the code alone.
     """
 
     def __init__(
-        self, probe: Callable[[], Awaitable[None]], life: Life, clock: Clock, *, may_degrade: Callable[[], bool]
+        self,
+        probe: Callable[[], Awaitable[None]],
+        life: Life,
+        clock: Clock,
+        *,
+        may_degrade: Callable[[], bool],
+        log: Log,
     ) -> None:
         self._probe = probe
+        self._log, self._repeats = log, Repeats(clock)
+        self._lasting = False  # of the last error: a person has to mend it
         self._may_degrade = may_degrade
         self._life = life
         self._clock = clock
@@ -43,7 +54,8 @@ class Readiness:
         if self._life.stopping:
             return (STOPPING,)
         found = await self._store()
-        if found is None or (found == Code.STORE_UNAVAILABLE.value and self._may_degrade()):
+        is_away = found == Code.STORE_UNAVAILABLE.value and not self._lasting
+        if found is None or (is_away and self._may_degrade()):
             return ()
         return (found,)
 
@@ -64,7 +76,9 @@ class Readiness:
             await self._probe()
             found = None
         except BrokerError as error:
-            found = error.code.value
+            found, self._lasting = error.code.value, error.lasting
+            if self._repeats.is_new(found, error.note):
+                self._log.warning("the store cannot be used", code=found, note=error.note)
         self._looked = (self._clock.monotonic(), found)
         return found
 

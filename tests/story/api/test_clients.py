@@ -128,6 +128,28 @@ async def test_a_refusal_has_the_same_code_in_every_client(face: Face, request_:
     assert failed.message
 
 
+WORDS: dict[str, tuple[dict[str, Any], str]] = {
+    "beyond the tool's scopes": (
+        {"app": "mail", "scopes": ["admin"]},
+        "The scope admin is not allowed here. Allowed are: read",
+    ),
+    "beyond the app's scopes": (
+        {"app": "mail", "scopes": ["root"], "tool": None},
+        "The scope root is not allowed here. Allowed are: ",
+    ),
+    "scopes that are a text": ({"app": "mail", "scopes": "read"}, "The scopes of a call are a list of texts"),
+}
+
+
+@pytest.mark.parametrize("request_, words", WORDS.values(), ids=WORDS)
+async def test_every_client_names_the_scope_that_is_too_much_and_those_that_are_allowed(
+    face: Face, request_: dict[str, Any], words: str
+) -> None:
+    failed = await face.ask(**request_)
+    assert isinstance(failed, Failed), failed
+    assert failed.message.startswith(words), failed.message
+
+
 @pytest.mark.case("81")
 async def test_a_request_of_another_form_is_refused_alike(face: Face) -> None:
     for request in ({}, {"oauthAppRef": "OAuthApp/mail", "subject": ALICE}, {"oauthAppRef": 1}):

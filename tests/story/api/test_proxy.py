@@ -125,6 +125,8 @@ async def test_bad_requests_have_one_clear_error_each(here: Stage) -> None:
         "methodNotAllowed": await here.send("TRACE"),
     }
     assert list(refusals) == [answer.code for answer in refusals.values()]
+    assert "is not sent to other.example. Its spec.api.hosts are: " in refusals["apiHostForbidden"].json()["detail"]
+    assert "Allowed are: read." in refusals["scopeNotAllowed"].json()["detail"]
     marks = {answer.headers.get(STATUS) for code, answer in refusals.items() if code != "methodNotAllowed"}
     assert ({"error"}, []) == (marks, here.sent)
     noted = {entry.code for entry in here.entries(CallRefused)}

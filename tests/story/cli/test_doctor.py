@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -565,3 +566,20 @@ def test_a_login_at_the_proxy_is_a_matter_of_the_proxy_and_of_no_app(
     found = [*findings(reported, "warning"), *findings(reported, "failure")]
     secrets = [text for check, text in found if check == "secrets"]
     assert (1, True) == (len(secrets), secrets[0].startswith(f"outgoingProxy: {told}")), secrets
+
+
+def test_what_is_printed_runs_as_it_is_printed(desk: Desk) -> None:
+    """Follow the printed commands from another folder, one after the other, until the store is there."""
+    desk.write("mail", APP.format(issuer="https://idp.example"))
+    Path("config").rename("my config")
+    for words in (("doctor", "--offline"), ("grants", "list"), ("serve",)):
+        done = desk.type(*words, "--config", "my config")
+        assert "`oauthbroker init --config 'my config'`" in done.out + done.err, done
+    assert 0 == desk.type("init", "--config", "my config").code
+    for words in (("check", "my config"), ("check", "--config", "my config")):
+        assert "`oauthbroker secrets set NAME KEY --config 'my config'`" in desk.type(*words).err
+    done = desk.type("serve", "--config", "my config")
+    assert "`oauthbroker secrets set mail client_secret --config 'my config'`" in done.err
+    assert 0 == desk.type(*shlex.split("secrets set mail client_secret --config 'my config'"), stdin="value").code
+    assert "`oauthbroker serve --config 'my config'`" in desk.type("health", "--config", "my config").err
+    assert "create NAME --config 'my config'`" in desk.type("api-keys", "list", "--config", "my config").err

@@ -18,6 +18,7 @@ import yaml
 
 from oauthbroker import Secret, open_broker
 from oauthbroker.cli import run
+from oauthbroker.cli.server_files import MONITORING
 from oauthbroker.config import load
 from oauthbroker.personal.app_files import SECRET_KEY, Answers, write_app, write_broker
 from oauthbroker.personal.local_broker import open_local_vault
@@ -168,6 +169,13 @@ def test_a_source_that_is_refused_leaves_no_folder(desk: Desk) -> None:
     desk.write("github", APP.replace("github", "githib"))
     done = desk.type("init", "--server", "team")
     assert (2, False) == (done.code, (desk.folder / "team").exists())
+
+
+def test_the_rules_of_alerts_and_the_dashboard_are_written_and_named(source: Desk) -> None:
+    team, ours = source.folder / "team", ROOT / "deploy" / "monitoring"
+    written = {each.name: each.read_text("utf-8") for each in (team / "monitoring").iterdir()}
+    assert {each.name: each.read_text("utf-8") for each in ours.iterdir()} == written
+    assert ours == MONITORING, "in a repository; an installed package has its own"
 
 
 def test_the_files_that_start_it_fit_their_schemas_and_its_places(source: Desk) -> None:

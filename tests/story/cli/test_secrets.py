@@ -62,7 +62,10 @@ def test_the_list_names_set_missing_and_unused_secrets(ready: Desk, value: str):
     assert {"mail client_secret": "missing"} == states()
     ready.type("secrets", "set", *SECRET, stdin=value)
     done = ready.type("secrets", "set", "Secret/other", "token", stdin=value)
-    assert "warning: nothing in config reads Secret/other token\n" == done.err
+    assert (
+        "warning: nothing in config reads Secret/other token. `oauthbroker secrets remove other token` removes it.\n"
+        == done.err
+    )
     assert {"mail client_secret": "set", "other token": "set, not used"} == states()
     lines = [line.split() for line in ready.type("secrets", "list").out.splitlines()]
     assert ["Secret/mail", "client_secret", "set"] in lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -14,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from oauthbroker.audit.folder import NAME
 from oauthbroker.repository.repository import KINDS
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing import Browser, IdentityProvider, connect_through
-from tests.kit.cli import MAIN, Desk, command, environment, log_lines, serving
+from tests.kit.cli import APP, MAIN, SECRET, Desk, command, environment, log_lines, serving
 from tests.kit.running_broker import tree
 from tests.kit.shared_server import SharedServer, shared_server
 from tests.kit.warm_python import cold_starts
@@ -210,6 +213,49 @@ def test_a_database_that_is_away_ends_with_the_status_that_systemd_starts_again(
     assert (2, True) == (unset.code, "keyMismatch" in unset.err), unset.err
     wrong = command("serve", "--workers", workers, cwd=ready.folder, OAUTHBROKER_STORE_URL="mysql://127.0.0.1/store")
     assert (2, True) == (wrong.code, "write postgresql://" in wrong.err), "no later start goes well"
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "says"),
+    [
+        ("EROFS", 2, "it is read-only: mount it for writing, or name another folder"),
+        ("EACCES", 2, "storePermissions"),
+        ("EPERM", 2, "storePermissions"),
+        ("ENOLCK", 2, "its file system has no locks: name a folder on another one"),
+        ("EOPNOTSUPP", 2, "its file system lacks what the store needs"),
+        ("ENOSYS", 2, "its file system lacks what the store needs"),
+        ("ENOSPC", 75, "the disk is full: free space there"),
+        ("EIO", 75, "the disk fails"),
+    ],
+)
+def test_a_disk_that_no_time_mends_ends_a_server_with_a_status_that_starts_no_other(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, word: str, status: int, says: str
+):
+    desk.write("mail", APP.format(issuer="https://idp.example"))
+    assert 0 == desk.type("init").code
+
+    def refused(*_: object, **__: object) -> bool:
+        raise OSError(getattr(errno, word), "words of the system")
+
+    monkeypatch.setattr(Fs, "try_lock", refused)
+    done = desk.type("serve")
+    assert (status, True) == (done.code, says in done.err), done
+    assert "words of the system" not in done.err
+
+
+@pytest.mark.parametrize("planted", ["a folder", "a file of others"])
+def test_an_audit_log_that_is_none_ends_a_server_with_a_status_that_starts_no_other(desk: Desk, planted: str):
+    desk.write("mail", APP.format(issuer="https://idp.example"))
+    assert 0 == desk.type("init").code
+    assert 0 == desk.type("secrets", "set", *SECRET, stdin="value").code
+    [log] = (desk.folder / "store").rglob(NAME)
+    log.unlink()
+    if planted == "a folder":
+        log.mkdir()
+    else:
+        log.symlink_to("/etc/hostname")
+    done = desk.type("serve")
+    assert (2, True) == (done.code, "the audit log cannot be opened: " in done.err), done
 
 
 def test_help_loads_neither_cryptography_nor_a_server(tmp_path: Path):

@@ -35,6 +35,22 @@ async def test_a_refused_request_says_which_of_its_members_are_wrong(client: str
     assert "/turn/agentName missing; /turn/agntName unknown" in str(error)
 
 
+@pytest.mark.parametrize("client", ["async", "sync"])
+async def test_a_refusal_says_what_the_broker_says(client: str) -> None:
+    body = {"code": "scopeNotAllowed", "status": 403, "detail": "The scope x is not allowed here."}
+    async with fake_broker(says(403, body, media="application/problem+json")) as fake:
+        error = await refusal(fake.url, client)
+    assert "The scope x is not allowed here." == error.message() == error.message("ko")
+
+
+@pytest.mark.parametrize("detail", [None, 3, "", "a\x1b[2J", "a" * 4097])
+async def test_a_sentence_that_is_none_is_left_out(detail: Any) -> None:
+    body = {"code": "scopeNotAllowed", "status": 403, "detail": detail}
+    async with fake_broker(says(403, body, media="application/problem+json")) as fake:
+        error = await refusal(fake.url, "async")
+    assert BrokerError(Code.SCOPE_NOT_ALLOWED).message() == error.message()
+
+
 @pytest.mark.parametrize("errors", [None, 3, "text", [1], [{"pointer": "/a\x1b[2J", "problem": "type"}]])
 async def test_places_that_are_none_are_left_out(errors: Any) -> None:
     body = {"code": "requestInvalid", "status": 400, "errors": errors}

@@ -97,7 +97,7 @@ def test_a_yellow_tool_from_its_refusal_to_its_second_version():
     second.write_text(json.dumps({**json.loads(example(PAYMENT.name)), "version": 2}), "utf-8")
     assert 1 == run("deploy", second, *USES).exit_code
     assert 0 == run("acknowledge", second, "--by", "alice").exit_code
-    hint = "to let it serve, run oauthbroker flow activate processPayment 2"
+    hint = "to let it serve, run `oauthbroker flow activate processPayment 2 --config config`"
     assert f"processPayment version 2: deployed; version 1 serves; {hint}\n" == run("deploy", second, *USES).output
     activated = run("activate", "processPayment", 2, "--by", "bob")
     assert "processPayment version 2: activated; version 2 serves\n" == activated.output

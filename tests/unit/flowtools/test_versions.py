@@ -168,7 +168,7 @@ def test_a_yellow_tool_is_deployed_when_a_person_has_acknowledged_each_finding_o
     assert ["5:charge", "external-without-timeout:charge"] == [
         problem.what.split()[0] for problem in refused.value.problems
     ]
-    assert all("run oauthbroker flow acknowledge" in problem.hint for problem in refused.value.problems)
+    assert all("run `oauthbroker flow acknowledge`" in problem.hint for problem in refused.value.problems)
     acknowledge(kept, PAYMENT, chosen=["5:charge"])
     with pytest.raises(FlowRefused, match="external-without-timeout:charge is not acknowledged") as refused:
         deploy(tmp_path, PAYMENT)

@@ -31,6 +31,37 @@ def code_of(url: str, method: str = "GET", app: App = APP) -> Code | None:
 
 
 @pytest.mark.parametrize(
+    ("method", "url", "said"),
+    [
+        ("GET", "https://evil.example/secret?token=t", "is not sent to evil.example. Its spec.api.hosts are: "),
+        ("GET", "https://api.example.com:81/secret", "is not sent to api.example.com:81. Its"),
+        ("GET", "http://api.example.com/secret", "is not sent to http://api.example.com. Its"),
+        ("GET", "https://u:secret@api.example.com/", "is not sent to that address. Use a plain URL"),
+        ("GET", "https://evil.example/", f"are: {', '.join(ALLOWED)}, {{instance_url}}.my.example.org. Use one"),
+        ("DELETE", "https://api.example.com/secret", "Its spec.api.methods are: GET, POST. Use"),
+    ],
+)
+def test_a_refusal_names_the_host_and_those_of_the_app_and_never_the_rest(method: str, url: str, said: str) -> None:
+    with pytest.raises(BrokerError) as refused:
+        target_of(APP, method, url)
+    assert said in refused.value.message()
+    assert "secret" not in refused.value.message()
+
+
+def test_a_refused_path_is_not_repeated_and_those_of_the_app_are() -> None:
+    with pytest.raises(BrokerError) as refused:
+        target_of(app_with(api=ApiAccess(HOSTS, paths=("/v1", "/v2"))), "GET", "https://api.example.com/secret")
+    assert refused.value.message().endswith("Use one at or below its spec.api.paths: /v1, /v2.")
+
+
+def test_the_host_of_another_account_is_named() -> None:
+    target = target_of(APP, "GET", "https://two.my.example.org/")
+    with pytest.raises(BrokerError, match=r"host two\.my\.example\.org is of another account") as refused:
+        target.check_account({"instance_url": "https://one.my.example.org"})
+    assert "one.my" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("url", "reached"),
     [
         ("https://api.example.com", "https://api.example.com/"),

@@ -82,6 +82,33 @@ def test_a_scope_outside_the_app_is_refused_in_every_disguise(wanted: Any) -> No
     assert "" == caught.value.note
 
 
+@pytest.mark.parametrize(
+    ("declared", "wanted", "said"),
+    [
+        (None, ["admin"], "The scope admin is not allowed here. Allowed are: files, chat:write, profile."),
+        (("files", "gone"), ["chat:write"], "The scope chat:write is not allowed here. Allowed are: files."),
+        (None, ["files", "admin", *"abcdefg"], "The scope admin is not allowed here. Allowed are: files, "),
+        (None, ["a secret\u200bscope"], "The scope ? is not allowed here."),
+        (None, ["files", "files"], "A scope is named twice."),
+        (None, "files", "The scopes of a call are a list of texts"),
+    ],
+)
+def test_a_refusal_names_the_scope_that_is_too_much_and_those_that_are_allowed(
+    declared: Any, wanted: Any, said: str
+) -> None:
+    app = app_with(scopes=("files", "chat:write", "profile"))
+    with pytest.raises(BrokerError) as caught:
+        resolve_scopes(app, declared, wanted)
+    assert caught.value.message().startswith(said), caught.value.message()
+
+
+def test_a_refusal_lists_thirty_scopes_at_most_and_says_so_of_an_app_without_any() -> None:
+    for count, end in ((31, "s29, .... Ask"), (0, "the app has none. Ask")):
+        with pytest.raises(BrokerError) as caught:
+            resolve_scopes(app_with(scopes=tuple(f"s{n}" for n in range(count))), None, ["admin"])
+        assert end in caught.value.message()
+
+
 @pytest.mark.rule("Tool.spec.auth")
 def test_a_tool_can_not_reach_past_its_own_declaration_nor_past_the_app() -> None:
     for declared, wanted in [(("files",), ["chat:write"]), (("files", "admin"), ["admin"])]:

@@ -144,6 +144,7 @@ def test_the_files_are_all_that_an_empty_folder_needs(tmp_path: Path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout
+    assert "warning" not in (done.stdout + done.stderr).lower()
 
 
 def test_every_example_is_python():

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from oauthbroker.core.secret import Secret
@@ -45,6 +46,25 @@ async def test_calls_fail_with_the_cause_once_the_database_is_known_to_be_away(
         failures = await asyncio.gather(*(taken(pools) for _ in range(3)), return_exceptions=True)
     assert all("No such file" in str(each) for each in failures), failures
     assert await is_at_once(pools)
+
+
+async def test_a_server_that_is_full_takes_no_connection_away_from_a_slow_statement(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    async def full() -> psycopg.Error:
+        nonlocal asked
+        asked += 1
+        return psycopg.OperationalError("FATAL:  sorry, too many clients already")
+
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(pools, "_refused", full)
+    before = pools._pool
+    pools.suspect()
+    assert pools._probe is not None
+    await pools._probe
+    assert (1, before, None) == (asked, pools._pool, pools._away)
 
 
 async def test_calls_wait_for_a_database_that_may_only_be_restarting(pools: Pools) -> None:
