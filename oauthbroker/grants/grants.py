@@ -83,8 +83,16 @@ class GrantList:
     async def record(self, grant_id: str) -> Grant | None:
         """Return the record itself, revoked or not, for `records.display`; None where no grant has that id."""
         found = await self.find(grant_id)
-        versioned = await self._repository.grant(found.key) if found is not None else None
-        return versioned.record if versioned is not None else None
+        return None if found is None else await self.record_of(found.key)
+
+    async def record_of(self, key: GrantKey) -> Grant | None:
+        """Return the record of a key."""
+        versioned = await self._repository.grant(key)
+        return None if versioned is None else versioned.record
+
+    async def count(self) -> int:
+        """Count the grants, revoked ones and those that cannot be read included."""
+        return await self._repository.count_grants()
 
 
 class SessionList:

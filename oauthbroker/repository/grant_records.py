@@ -145,6 +145,10 @@ class GrantRecords:
         async for versioned in readable_records(self._store.scan("grants"), self._open_grant, self._on_damage):
             yield versioned
 
+    async def count_grants(self) -> int:
+        """Count the grants, without opening them."""
+        return await self._store.count("grants")
+
     async def grants_in_order(
         self, app: str | None, subject: str | None, after: str, limit: int
     ) -> AsyncIterator[tuple[str, Versioned[Grant] | None]]:

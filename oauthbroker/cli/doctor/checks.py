@@ -272,7 +272,9 @@ class Doctor:
             return []
         facts = self._facts()
         found_in, forecaster = GrantFindings(facts), Forecaster(facts, self.clock.now())
+        count = Count("grants checked", await self.seen.repository.count_grants(), self.progress)
         async for grant in self.seen.grants():
+            count.add()
             found_in.add(grant)
             forecaster.add(grant)
         self.forecast, found = forecaster.result(), found_in.findings()
