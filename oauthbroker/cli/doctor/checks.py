@@ -68,7 +68,7 @@ class Doctor:
         root = self.settings.store_root
         steps: dict[Check, Step] = {
             "keys": self._keys,
-            "permissions": lambda: permissions(root, self._settings.secret_files.values()),
+            "permissions": lambda: permissions(root, self._settings.secret_files.values(), self.progress),
             "disk": lambda: disk(root),
             "locks": lambda: locks(root),
             "secrets": self._values,
