@@ -70,6 +70,10 @@ class GrantList:
         versioned = await self._repository.grant(key)
         return None if versioned is None else self._view(versioned.record)
 
+    def in_memory(self) -> Iterable[GrantView]:
+        """Return the grants that calls have used or read lately, as they were then."""
+        return map(self._view, self._repository.cached_grants())
+
     def _view(self, grant: Grant) -> GrantView:
         return GrantView.of(grant, self._apps.get(grant.app), self._clock.now())
 

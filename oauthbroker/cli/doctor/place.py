@@ -51,7 +51,8 @@ def _below(root: str, progress: Progress) -> list[Finding]:
         hint = "Run `oauthbroker init`, or look at `store.root` if there was one."
         return [Finding("permissions", "failure", "There is no store yet.", hint=hint, about=root)]
     found, count = list[StoreProblem](), 0
-    for count, each in enumerate(problems(Path(root), progress), start=1):
+    for each in problems(Path(root), progress):
+        count += 1
         found = sorted([*found, each], key=lambda it: it.path)[:MOST_NAMED]
     hint = "Look who did that, then fix it: folders 0700, files 0600, owned by the user of the broker."
     listed = [Finding("permissions", "failure", sentence(it.what), hint=hint, about=shown(it.path)) for it in found]
