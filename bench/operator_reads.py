@@ -1,5 +1,5 @@
-"""What an operator reads of a store of grants: python -m bench.operator_reads <folder> [<URL of a database>]. One JSON
-object: of each read its CPU ms, the longest turn in which the event loop ran nothing else, and the MiB that it took.
+"""What an operator reads of the grants of an installation: python -m bench.operator_reads <folder>. One JSON object: of
+each read its CPU ms, the longest turn in which the event loop ran nothing else, and the MiB that it took.
 
 The first read of each kind is left out: it imports and compiles what the others use. The objects of the start are left
 out of the garbage collector's passes, as in a broker that serves.
@@ -18,13 +18,10 @@ from typing import Self
 
 from bench.answering import KIB
 from bench.figures import MS
+from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.core.secret import Secret
 from oauthbroker.grants.grant_pages import GrantFilter, GrantPages
-from oauthbroker.grants.grants import GrantList
-from oauthbroker.repository.repository import Repository
-from oauthbroker.testing.stores import open_file_store
-from tests.kit import postgres
+from oauthbroker.wiring import open_vault
 
 ROWS = 50
 PART = 2_000
@@ -92,10 +89,14 @@ async def part_of_all(pages: GrantPages) -> None:
             return
 
 
-async def main(folder: Path, url: str = "") -> None:
-    clock = SystemClock()
-    store = postgres.open_postgres_store(Secret(url), folder) if url else open_file_store(folder)
-    pages = GrantPages(GrantList(Repository(store), clock, {}), clock)
+async def main(folder: Path) -> None:
+    async with open_vault(load(folder / "config").settings) as vault:
+        pages = GrantPages(vault.grants, SystemClock())
+        costs = await costs_of(pages)
+    print(json.dumps({f"{name}{what}": taken for name, each in costs.items() for what, taken in each.items()}))
+
+
+async def costs_of(pages: GrantPages) -> dict[str, dict[str, list[float]]]:
     _, after = await pages.page(GrantFilter(), ROWS)
 
     async def counts() -> None:
@@ -112,10 +113,8 @@ async def main(folder: Path, url: str = "") -> None:
         "counts by state": counts,
         f"{PART:,} of all": lambda: part_of_all(pages),
     }
-    costs = {name: await cost_of(read) for name, read in reads.items()}
-    print(json.dumps({f"{name}{what}": taken for name, each in costs.items() for what, taken in each.items()}))
-    await store.close()
+    return {name: await cost_of(read) for name, read in reads.items()}
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:]))
+    asyncio.run(main(Path(sys.argv[1])))
