@@ -1,5 +1,4 @@
-"""A broker over 1,000, 10,000 and 100,000 grants, and a million with --long: opening it, the token call, its memory,
-and the lists of an operator.
+"""A broker over 1,000, 10,000 and 100,000 grants, and a million with --long: opening it, the token call and its memory.
 
 Each size is a process of its own; all of them live at once and take turns. The files lie in the page cache.
 """
@@ -7,14 +6,11 @@ Each size is a process of its own; all of them live at once and take turns. The 
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.children import PATIENCE, ROOT, Child, child
+from bench.children import Child, child
 from bench.figures import parser, show
 from bench.ours import fill
 
@@ -49,16 +45,6 @@ def measure(root: Path, sizes: tuple[int, ...], rounds: int, batch: int) -> None
         report(warm, "warm call", "us")
         report(cold, "cold call", "us")
         report(memory, "memory of the process after it opened", "MiB")
-    lists = {size: operator_reads(root / str(size)) for size in sizes}
-    for what in lists[min(sizes)]:
-        report({size: taken[what] for size, taken in lists.items()}, what, "ms CPU")
-
-
-def operator_reads(folder: Path) -> dict[str, list[float]]:
-    command = [sys.executable, "-m", "bench.operator_reads", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE)
-    found: dict[str, list[float]] = json.loads(done.stdout)
-    return found
 
 
 def report(samples: dict[int, list[float]], what: str, unit: str) -> None:

@@ -1,5 +1,5 @@
-"""What an operator reads of a store of grants: python -m bench.operator_reads <folder>. One JSON object of CPU ms: of
-the whole read, and of the longest turn in which the event loop ran nothing else.
+"""What an operator reads of the grants of an installation: python -m bench.operator_reads <folder>. One JSON object: of
+each read its CPU ms, the longest turn in which the event loop ran nothing else, and the MiB that it took.
 
 The first read of each kind is left out: it imports and compiles what the others use. The objects of the start are left
 out of the garbage collector's passes, as in a broker that serves.
@@ -14,21 +14,23 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Self
 
+from bench.answering import KIB
 from bench.figures import MS
+from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.grants.grant_pages import GrantFilter, GrantPages
-from oauthbroker.grants.grants import GrantList
-from oauthbroker.repository.repository import Repository
-from oauthbroker.testing.stores import open_file_store
+from oauthbroker.wiring import open_vault
 
 ROWS = 50
 PART = 2_000
 
 
-async def cpu_ms(read: Callable[[], Awaitable[object]], times: int = 5) -> tuple[list[float], list[float]]:
-    """Return the milliseconds of CPU of each read, and of its longest turn of the event loop."""
-    await read()
+async def cost_of(read: Callable[[], Awaitable[object]], times: int = 5) -> dict[str, list[float]]:
+    """Return the milliseconds of CPU of each read and of its longest turn of the event loop, and the MiB of all."""
+    with Peak() as peak:
+        await read()
     taken, longest = list[float](), list[float]()
     for _ in range(times):
         began = time.process_time()
@@ -38,7 +40,26 @@ async def cpu_ms(read: Callable[[], Awaitable[object]], times: int = 5) -> tuple
         turns = Turns()  # costs CPU of its own
         await read()
         longest.append(turns.end() * MS)
-    return taken, longest
+    return {"": taken, ": the loop's longest turn": longest, ": memory": [peak.mib]}
+
+
+class Peak:
+    """Measures by how much the resident memory of this process grows, at the highest."""
+
+    mib = 0.0
+
+    def __enter__(self) -> Self:
+        Path("/proc/self/clear_refs").write_text("5", "utf-8")  # the peak begins anew
+        self._before = _kib("VmRSS")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.mib = (_kib("VmHWM") - self._before) / KIB
+
+
+def _kib(name: str) -> int:
+    status = Path("/proc/self/status").read_text("utf-8")
+    return int(status.split(f"{name}:")[1].split()[0])
 
 
 class Turns:
@@ -68,9 +89,14 @@ async def part_of_all(pages: GrantPages) -> None:
             return
 
 
-async def main(folder: str) -> None:
-    clock, store = SystemClock(), open_file_store(Path(folder))
-    pages = GrantPages(GrantList(Repository(store), clock, {}), clock)
+async def main(folder: Path) -> None:
+    async with open_vault(load(folder / "config").settings) as vault:
+        pages = GrantPages(vault.grants, SystemClock())
+        costs = await costs_of(pages)
+    print(json.dumps({f"{name}{what}": taken for name, each in costs.items() for what, taken in each.items()}))
+
+
+async def costs_of(pages: GrantPages) -> dict[str, dict[str, list[float]]]:
     _, after = await pages.page(GrantFilter(), ROWS)
 
     async def counts() -> None:
@@ -87,12 +113,8 @@ async def main(folder: str) -> None:
         "counts by state": counts,
         f"{PART:,} of all": lambda: part_of_all(pages),
     }
-    found = dict[str, list[float]]()
-    for name, read in reads.items():
-        found[name], found[f"{name}: the loop's longest turn"] = await cpu_ms(read)
-    print(json.dumps(found))
-    await store.close()
+    return {name: await cost_of(read) for name, read in reads.items()}
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(Path(sys.argv[1])))

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.figures import Figure
 from bench.page_plots import plots
-from bench.page_words import ALL, INTRO, LIMITED_BY, LIMITS, PARALLEL, PEERS, QUICK, REPEAT, SLOW, TARGETS
+from bench.page_words import ALL, INTRO, LIMITED_BY, LIMITS, OPERATOR, PARALLEL, PEERS, QUICK, REPEAT, SLOW, TARGETS
 from bench.targets import OURS, POST, TABLE, TCP, UNIX, Results, assessed, find
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +33,7 @@ COSTS = (
     ("one event: lease and acknowledge", "events", "lease and ack, 0 others wait"),
     ("opening a broker over 1,000 grants", "growth", "open_broker, 1,000 grants"),
 )
-OWN_PARTS = {"peers", "slow_provider", "growth", "contention", "workers"}
+OWN_PARTS = {"peers", "slow_provider", "growth", "million", "contention", "workers"}
 MISSING = "not measured"
 WIDTH = 118
 
@@ -47,6 +47,7 @@ def page(run: Run) -> str:
         ("Beside other packages", PEERS, "peers", "peers.svg"),
         ("A slow provider", SLOW, "slow_provider", "slow-provider.svg"),
         ("More grants", "", "growth", "growth.svg"),
+        ("What an operator does with many grants", OPERATOR, "million", ""),
         ("Many processes", PARALLEL, "contention", "contention.svg"),
         ("One worker and two", "", "workers", ""),
     ):

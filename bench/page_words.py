@@ -21,8 +21,8 @@ TARGETS = """\
 Written by `make performance` from the run of [performance](performance.md).
 
 A target is a ratio to the least that any safe broker must do, to a bare server, or to a peer. `before` is a run of
-an earlier version on a machine of the same kind. The rows of a million grants are of a run of their own
-(`python -m bench.bench_growth --long`) beside other work: only their ratios count."""
+an earlier version on a machine of the same kind. The rows of a million grants are of runs of their own
+(`python -m bench.bench_growth --long`, `bench.bench_million`) beside other work: only their ratios count."""
 LIMITED_BY = {
     "warm call": """\
 the ratio depends on the processor. The same commit had 2.54 on one machine and 3.15 on the next one, where the system
@@ -62,6 +62,9 @@ The user has consented, the provider takes a second to refresh, and the API that
 least is 1.2 s with a refresh and 0.2 s without. The MCP SDK's client provider holds its lock over the request to the
 API, so parallel calls wait for one another. It does not restore the end of a stored token: after a restart the API
 refuses the token, and the provider asks the user to log in although a refresh token is stored."""
+OPERATOR = """\
+A list shows 50 grants, or 500 as the page for operators does. Beside its CPU stand the longest turn in which the event
+loop ran nothing else, and by how much the memory grew. A command reads the whole store, as its own process."""
 PARALLEL = """\
 The provider takes 50 ms to refresh, and all processes ask at the same moment. Perfect is one request to the
 provider, with the last process ready when the first one is. Warm calls share one audit log, so their processes take

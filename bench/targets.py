@@ -120,6 +120,26 @@ TABLE = (
         3,
     ),
     Target("warm call at a million", "growth", "warm call, 1,000,000 grants", "warm call, 1,000 grants", "", 1.2),
+    *(
+        Target(
+            f"{what} of a million, {place}",
+            "million",
+            f"{place}: {row}, 1,000,000 grants",
+            None,
+            before,
+            most,
+            unit=unit,
+        )
+        for place in ("files", "PostgreSQL")
+        for what, row, before, most, unit in (
+            ("page 1", "page 1 of the list", "68 s", 50, "ms of CPU"),
+            ("next page", "next page of the list", "", 50, "ms of CPU"),
+            ("search by subject", "search by subject", "", 50, "ms of CPU"),
+            ("longest turn of the loop for a page", "page 1 of the list: the loop's longest turn", "2.8 s", 5, "ms"),
+            ("memory for a page", "page 1 of the list: memory", "1,200 MiB", 20, "MiB"),
+            ("memory of doctor", "doctor: memory of the process", "3.1 GiB", 300, "MiB"),
+        )
+    ),
 )
 
 

@@ -4,7 +4,7 @@ payload."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -130,22 +130,27 @@ class Overview:
         return found[::-1]
 
     async def _names_of(self, subject: str) -> set[str]:
-        """Return the names in the log of a subject, as a person, and of its grants, also of those that are gone."""
-        subjects, ids = {subject}, set[str]()
-        async for row in self.pages.everything():
-            if row.account_name.casefold() == subject.casefold():
-                subjects.add(row.subject)
-        for each in subjects:
-            ids |= {it.record.id async for it in self.repository.grants_with(each) if it.record.subject == each}
+        """Return the names in the log of a subject, as a person, and of its grants, also of those that are gone. Where
+        no grant has the subject, it may be what people call an account: that is looked for in the whole store."""
+        ids = await self._ids_of(subject)
+        subjects = {subject}
+        if not ids:
+            called = subject.casefold()
+            subjects |= {row.subject async for row in self.pages.everything() if row.account_name.casefold() == called}
+        for each in subjects - {subject}:
+            ids |= await self._ids_of(each)
         ids |= {grant_id(app, each) for app in self.current.apps for each in subjects}
         return {self.trail.name("person", each) for each in subjects} | {self.audit_name(each) for each in ids}
 
-    async def named(self, lines: Iterable[AuditLine]) -> dict[str, GrantView]:
-        """Return the grants that these lines name, by their pseudonyms, as far as they still exist."""
+    async def _ids_of(self, subject: str) -> set[str]:
+        return {it.record.id async for it in self.repository.grants_with(subject) if it.record.subject == subject}
+
+    async def named(self, lines: Iterable[AuditLine], grants: AsyncIterator[GrantView]) -> dict[str, GrantView]:
+        """Return those of the grants that these lines name, by their pseudonyms."""
         wanted, found = {line.grant for line in lines} - {None}, dict[str, GrantView]()
         if not wanted:
             return found
-        async for row in self.pages.everything():
+        async for row in grants:
             if (name := self.audit_name(row.id)) in wanted:
                 found[name] = row
             if len(found) == len(wanted):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from oauthbroker.grants.grants import Vault
 
 POLL = 0.5  # seconds between two reads of the log
+KNOWN = 10_000  # grants whose names in the log are remembered
 SILENT = {"app", "after"}  # shown in a column of its own, or of no use to a person
 TITLES = ("no", "time", "entry", "app", "who", "details")
 
@@ -93,13 +94,19 @@ class GrantNames:
         self._known: dict[str, tuple[str, str, str]] = {}
 
     async def learn(self, lines: Iterable[AuditLine]) -> None:
-        """Read the grants if a line names an unknown one. A deleted grant stays unknown."""
-        named = {line.grant for line in lines} - self._known.keys() - {None}
-        if named:
-            name = self._vault.audit.name
-            self._known |= {str(gone): ("", "", "") for gone in named}
-            async for grant in self._vault.grants.list():
-                self._known[name("grant", grant.grantId)] = (grant.grantId, grant.subject, grant.accountName)
+        """Read the grants until each one that a line names is known, and note others on the way, as far as there is
+        space. A deleted grant stays unknown."""
+        missing = {str(line.grant) for line in lines if line.grant} - self._known.keys()
+        if not missing:
+            return
+        self._known |= dict.fromkeys(missing, ("", "", ""))
+        async for grant in self._vault.grants.list():
+            name = self._vault.audit.name("grant", grant.grantId)
+            if name in missing or len(self._known) < KNOWN:
+                self._known[name] = (grant.grantId, grant.subject, grant.accountName)
+                missing.discard(name)
+            if not missing:
+                return
 
     def of(self, line: AuditLine) -> tuple[str, str, str]:
         """Return (grantId, subject, what people call its account), empty for an unknown grant."""

@@ -33,7 +33,8 @@ def status_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
 
     Reads the header of every record.
     """
-    found = _run(config, lambda keys: keys.status())
+    with progress(as_json=as_json) as shown:
+        found = _run(config, lambda keys: keys.status(shown))
     if as_json:
         answer(found)
         return
@@ -96,7 +97,8 @@ def retire_command(yes: Yes = False, as_json: AsJson = False, config: ConfigPath
     A backup from before the last `reseal` needs its own keyring from then on: restore both together.
     """
     confirm("Destroy the old seeds?", yes=yes)
-    left = _run(config, lambda keys: keys.retire())
+    with progress(as_json=as_json) as shown:
+        left = _run(config, lambda keys: keys.retire(shown))
     if left:
         raise Refused(f"{counted(left, 'record')} are sealed with an old seed. Run `oauthbroker keys reseal` first.")
     say("No old seed is left.", {"retired": True}, as_json=as_json)

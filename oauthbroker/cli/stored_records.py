@@ -73,10 +73,8 @@ def by_id(found: Iterable[tuple[str, T]], typed: str, prefixes: Sequence[str], w
 
     `found` are records with their ids; `prefixes` may be left out of an id. `command` lists the records.
     """
-    start = _bare(typed, prefixes)
-    if len(start) < SHORTEST_ID:
-        raise Refused(f"Type at least {SHORTEST_ID} characters of the id.")
-    chosen = [record for name, record in found if _bare(name, prefixes).startswith(start)]
+    start = id_start(typed, prefixes)
+    chosen = [record for name, record in found if bare_id(name, prefixes).startswith(start)]
     if not chosen:
         raise Refused(f"There is no {what} {shown(typed)}. `oauthbroker {command}` shows what there is.")
     if len(chosen) > 1:
@@ -84,7 +82,15 @@ def by_id(found: Iterable[tuple[str, T]], typed: str, prefixes: Sequence[str], w
     return chosen[0]
 
 
-def _bare(name: str, prefixes: Sequence[str]) -> str:
+def id_start(typed: str, prefixes: Sequence[str]) -> str:
+    """Return how the wanted id begins, without prefixes. Raises Refused for a text that is too short."""
+    start = bare_id(typed, prefixes)
+    if len(start) < SHORTEST_ID:
+        raise Refused(f"Type at least {SHORTEST_ID} characters of the id.")
+    return start
+
+
+def bare_id(name: str, prefixes: Sequence[str]) -> str:
     for prefix in prefixes:
         name = name.removeprefix(prefix)
     return name
@@ -100,14 +106,15 @@ class Listing(Generic[T]):
     _: KW_ONLY
     none: str
 
-    def show(self, found: Sequence[T], *, as_json: bool, limit: int | None = None) -> None:
-        """Print the first records, `limit` at most, and on stderr how many are left out."""
-        chosen = found[:limit]
+    def show(self, found: Sequence[T], *, as_json: bool, limit: int | None = None, count: int | None = None) -> None:
+        """Print the first records, `limit` at most, and on stderr how many are left out. `count`: there are so many,
+        and `found` are the first of them."""
+        chosen, count = found[:limit], len(found) if count is None else count
         if as_json:
             answer([*map(self.document, chosen)])
         elif chosen:
             table(self.head, map(self.row, chosen), paged=True)
         else:
             typer.echo(runnable(self.none), err=True)
-        if len(chosen) < len(found):
-            typer.echo(f"Shown are {len(chosen)} of {len(found)}: --limit {len(found)} shows all.", err=True)
+        if len(chosen) < count:
+            typer.echo(f"Shown are {len(chosen)} of {count}: --limit {count} shows all.", err=True)

@@ -17,7 +17,7 @@ class Bounded(Generic[K, V]):
     the newest or raises KeyError, are the dictionary's own: they are on the warm path of a token call.
     """
 
-    __slots__ = ("_bytes", "_kept", "_most", "_most_bytes", "_size_of", "_sizes", "get", "touch")
+    __slots__ = ("_bytes", "_kept", "_most", "_most_bytes", "_size_of", "_sizes", "get", "touch", "values")
 
     def __init__(self, most: int, *, most_bytes: int = 0, size_of: Callable[[V], int] | None = None) -> None:
         self._most = most
@@ -27,6 +27,7 @@ class Bounded(Generic[K, V]):
         self._sizes: dict[K, int] = {}
         self._bytes = 0
         self.get = self._kept.get
+        self.values = self._kept.values
         self.touch = self._kept.move_to_end
 
     def __len__(self) -> int:

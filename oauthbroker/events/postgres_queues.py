@@ -187,11 +187,11 @@ class PostgresQueues:
 
     async def events(self) -> AsyncIterator[AgentEvent]:
         await self._take_over()
-        after, rows = b"", [(b"", b"")]
-        while rows:
-            rows = [(name, record) for name, record in await self._rows.read("records", {"after": after})]
-            for after, record in rows:
-                if (event := await self._rows.opened(after, record)) is not None:
+        last = b"", b""
+        while rows := await self._rows.read("records", dict(zip(("agent", "after"), last, strict=True))):
+            last = rows[-1][:2]
+            for _, name, record in rows:
+                if (event := await self._rows.opened(name, record)) is not None:
                     yield event
 
     async def depths(self) -> list[QueueDepth]:

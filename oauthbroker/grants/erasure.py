@@ -23,6 +23,7 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Pass
+from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.events.port import Queues
 from oauthbroker.grants.found_records import Erased, FoundRecords
 from oauthbroker.grants.plugin_erasure import PluginErasure
@@ -60,15 +61,15 @@ class Erasure:
     audit: AuditWriter
     _running: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
-    async def find_records(self, subject: str) -> FoundRecords:
+    async def find_records(self, subject: str, progress: Progress = unseen) -> FoundRecords:
         """Find every record of a subject. Reads each record of the store once. Raises `requestInvalid` for no
         subject."""
-        found = await self._begun(subject)
+        found = await self._begun(subject, progress)
         await self._add_the_rest(found)
         found.of_plugins = await self.plugins.erase(subject, dry_run=True)
         return found
 
-    async def erase(self, subject: str, *, patience: float = 0) -> Erased:
+    async def erase(self, subject: str, *, patience: float = 0, progress: Progress = unseen) -> Erased:
         """Revoke the subject's grants, and remove its records once every provider knows.
 
         A busy provider is waited for up to `patience` seconds. Idempotent: what one run leaves, the next one removes.
@@ -76,7 +77,7 @@ class Erasure:
         """
         one_at_a_time = self._running.setdefault(subject, asyncio.Lock())
         async with one_at_a_time:
-            seen = await self._begun(subject)
+            seen = await self._begun(subject, progress)
             await self._stop(seen)
             seen.of_plugins = await self.plugins.erase(subject, dry_run=False)
         figures = await self.revocations.revoke_grants([it.key for it in seen.grants], patience=patience)
@@ -90,20 +91,24 @@ class Erasure:
         await self.repository.sync(*KINDS)  # also of records that are gone already
         return Erased(done, found)
 
-    async def _begun(self, subject: str) -> FoundRecords:
+    async def _begun(self, subject: str, progress: Progress = unseen) -> FoundRecords:
         """Find the records that may bring others about, and the uses, also those of grants that are gone."""
         if not is_subject(subject):
             raise BrokerError(Code.REQUEST_INVALID, note="not a subject")
-        found, known = FoundRecords(subject=subject), set[str]()
-        used = [use.grant async for use in self.uses.all()]  # before the grants: a later one may be of a new grant
+        found, count = (
+            FoundRecords(subject=subject),
+            Count("grants read", await self.repository.count_grants(), progress),
+        )
+        uses = {use.grant async for use in self.uses.all()}  # before the grants: a later one may be of a new grant
         async for grant in self.repository.grants():
-            known.add(grant.record.id)
+            count.add()
             if grant.record.subject == subject:
                 found.grants.append(grant.record)
-            elif _names(grant.record, subject):
+                continue
+            uses.discard(grant.record.id)
+            if _names(grant.record, subject):
                 found.named_in.append(grant.record.id)
-        own = {grant.id for grant in found.grants}
-        found.uses = [grant_id for grant_id in used if grant_id in own or grant_id not in known]
+        found.uses = sorted(uses)
         await self._add_requests(found)
         return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -59,11 +59,14 @@ class GrantFilter:
 
 class GrantSource(Protocol):
     """Where pages read grants. `in_order` gives at most `limit` of a filter's app or subject after their places, with
-    None for a place to pass over, and may give grants of other apps; `views` gives all, in no order."""
+    None for a place to pass over, and may give grants of other apps; `views` gives all, in no order; `in_memory` those
+    that were read lately."""
 
     def in_order(self, wanted: GrantFilter, limit: int) -> AsyncIterator[tuple[str, GrantView | None]]: ...
 
     def views(self) -> AsyncIterator[GrantView]: ...
+
+    def in_memory(self) -> Iterable[GrantView]: ...
 
     async def view(self, key: GrantKey) -> GrantView | None: ...
 
@@ -112,6 +115,21 @@ class GrantPages:
         async for view in self._source.views():
             yield view
             number += 1
+            if number % BREATH == 0:
+                await asyncio.sleep(0)
+
+    async def some(self) -> AsyncIterator[GrantView]:
+        """Yield every grant of a store that a page may read whole. Of a larger one, those that are in memory, as they
+        were when they were last read, and the first ones of the store's order."""
+        sample = await self.sample()
+        if sample.times == 1:
+            async for view in self.everything():
+                yield view
+            return
+        for view in sample.rows:
+            yield view
+        for number, view in enumerate(self._source.in_memory()):
+            yield view
             if number % BREATH == 0:
                 await asyncio.sleep(0)
 

@@ -70,6 +70,10 @@ class GrantList:
         versioned = await self._repository.grant(key)
         return None if versioned is None else self._view(versioned.record)
 
+    def in_memory(self) -> Iterable[GrantView]:
+        """Return the grants that calls have used or read lately, as they were then."""
+        return map(self._view, self._repository.cached_grants())
+
     def _view(self, grant: Grant) -> GrantView:
         return GrantView.of(grant, self._apps.get(grant.app), self._clock.now())
 
@@ -83,8 +87,16 @@ class GrantList:
     async def record(self, grant_id: str) -> Grant | None:
         """Return the record itself, revoked or not, for `records.display`; None where no grant has that id."""
         found = await self.find(grant_id)
-        versioned = await self._repository.grant(found.key) if found is not None else None
-        return versioned.record if versioned is not None else None
+        return None if found is None else await self.record_of(found.key)
+
+    async def record_of(self, key: GrantKey) -> Grant | None:
+        """Return the record of a key."""
+        versioned = await self._repository.grant(key)
+        return None if versioned is None else versioned.record
+
+    async def count(self) -> int:
+        """Count the grants, revoked ones and those that cannot be read included."""
+        return await self._repository.count_grants()
 
 
 class SessionList:

@@ -58,6 +58,10 @@ class GrantRecords:
         """Return the grant of a pair as it was last read, which may be outdated."""
         return self._cache.get(key)
 
+    def cached_grants(self) -> tuple[Grant, ...]:
+        """Return all grants in memory, as they were last read."""
+        return tuple(versioned.record for versioned in self._cache.values())
+
     async def grant(self, key: GrantKey) -> Versioned[Grant] | None:
         """Return the newest grant of a pair, tombstones included. A damaged one is reported and returned as None."""
         versioned = self._cache.get(key)
@@ -144,6 +148,10 @@ class GrantRecords:
         """Yield every readable grant. A damaged one hides no other."""
         async for versioned in readable_records(self._store.scan("grants"), self._open_grant, self._on_damage):
             yield versioned
+
+    async def count_grants(self) -> int:
+        """Count the grants, without opening them."""
+        return await self._store.count("grants")
 
     async def grants_in_order(
         self, app: str | None, subject: str | None, after: str, limit: int

@@ -64,14 +64,14 @@ class StoreKeys:
                 raise
         await self.follow()
 
-    async def retire(self) -> int:
+    async def retire(self, progress: Progress = unseen) -> int:
         self._note("retire")
-        return await self.rotation.retire()
+        return await self.rotation.retire(progress)
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self, progress: Progress = unseen) -> dict[str, Any]:
         """Return the keys and seeds. Reads the header of every record."""
         await self.rotation.follow()
-        ring, counted, known = self.rotation.ring, await self.rotation.seals(), self.rotation.home.keks
+        ring, counted, known = self.rotation.ring, await self.rotation.seals(progress), self.rotation.home.keks
         configured = [kek.id() for kek in known]
         ids = dict.fromkeys([*(wrap.kek for wrap in ring.wraps), *configured])
         wrapped = {wrap.kek for wrap in ring.wraps}

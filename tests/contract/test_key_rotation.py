@@ -14,6 +14,7 @@ import pytest
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.file import sealed_files
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.format.seal import KID
@@ -21,6 +22,7 @@ from oauthbroker.store.keys.key_encryption_keys import FileKek, KeyProvider
 from oauthbroker.store.keys.keyring import Keyring, SeedState
 from oauthbroker.store.keys.keyring_home import KeyringFile, KeyringHome
 from oauthbroker.store.keys.rotation import LEASE_KIND, KeyRotation, SealedStore
+from oauthbroker.store.postgres import sealed_rows
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.store.postgres.schema import KeyringTable
@@ -248,6 +250,25 @@ async def test_an_old_seed_is_retired_only_when_no_record_needs_it(hosts: Hosts)
     for host in (one, two, hosts.open()):
         assert [b"0", b"1", b"2", b"3", b"4"] == [(await read(host, key)).body for key in keys]
     assert 0 == await one.retire()
+
+
+async def test_seeds_are_counted_and_replaced_some_records_at_a_time(hosts: Hosts, monkeypatch: pytest.MonkeyPatch):
+    """A statement over a whole table of a million records takes longer than a statement may take."""
+    for module, bound in ((sealed_rows, "_PAGE"), (sealed_rows, "_COUNTED"), (sealed_files, "_COUNTED")):
+        monkeypatch.setattr(module, bound, 2)
+    one, seen = hosts.open(), list[tuple[str, int, int | None]]()
+    keys = await fill(one)
+    before = one.ring.active.kid
+    assert await one.rotate(wait=10)
+    await one.store.put(keys[2], b"next", expect=1)
+    sizes = [page.total() async for page in one.store.sealed.seals(keys[0].kind)]
+    assert (5, 2) == (sum(sizes), max(sizes))
+    assert (4, 1) == ((await one.seals())[before], (await one.seals())[one.ring.active.kid])
+    done = await one.reseal(progress=lambda *count: seen.append(count))
+    assert (4, 0, True) == (done.resealed, done.unreadable, done.done)
+    assert {one.ring.active.kid} == {await seed_of(hosts, key) for key in keys}
+    assert 0 == await one.retire(progress=lambda *count: seen.append(count))
+    assert {"records sealed anew", "records counted"} == {what for what, *_ in seen}
 
 
 async def test_a_record_that_cannot_be_opened_keeps_its_seed(hosts: Hosts):

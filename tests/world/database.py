@@ -141,7 +141,8 @@ class Database:
                 listener.notified += [(session.pid, payload) for payload in notified]
                 self.later(self.weather.latency[0], listener.news.set)
         if rows and "record" in values and "kind" in values:
-            self.watch((values["kind"], bytes(values["name"])))
+            name = values["key"][-32:] if "key" in values else values["name"]
+            self.watch((values["kind"], bytes(name)))
         return rows
 
     def refuses(self, host: str) -> bool:

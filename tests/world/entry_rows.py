@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
 
@@ -225,49 +224,65 @@ def _listen(_: Tables, __: Values) -> Rows:
     return []
 
 
-@plays(sealed_rows._SEEDS, "c93a6f30")
-def _seeds(tables: Tables, values: Values) -> Rows:
-    records = [row.record for (kind, _), row in tables.entry.items() if kind == values["kind"]]
-    if values["kind"] == "events":
-        records += [row.record for row in tables.queued.values() if row.record is not None]
-    return [*Counter(record[_SEED] for record in records).items()]
+def _sealed(tables: Tables, table: str, values: Values) -> Rows:
+    """Return the key, the generation and the record of a page of one table."""
+    if table == "entry":
+        rows = [
+            (name, row.generation, row.record) for (kind, name), row in tables.entry.items() if kind == values["kind"]
+        ]
+    else:
+        rows = [(row.agent + row.id, 1, row.record) for row in tables.queued.values() if row.record is not None]
+    return sorted(row for row in rows if row[0] > values["after"])[: values["limit"]]
 
 
-@plays(sealed_rows._OTHER_SEED.format(**sealed_rows._ENTRIES), "5785bb58")
+def _seeds(tables: Tables, table: str, values: Values) -> Rows:
+    page = [(record[_SEED], key) for key, _, record in _sealed(tables, table, values)]
+    return [(seed, sum(seed == each for each, _ in page), last) for seed, last in sorted(dict(page).items())]
+
+
+@plays(sealed_rows._SEEDS.format(**sealed_rows._ENTRIES), "534ab42e")
+def _seeds_of_entries(tables: Tables, values: Values) -> Rows:
+    return _seeds(tables, "entry", values)
+
+
+@plays(sealed_rows._SEEDS.format(**sealed_rows._EVENTS), "496d3daa")
+def _seeds_of_events(tables: Tables, values: Values) -> Rows:
+    return _seeds(tables, "queued", values)
+
+
+def _others(tables: Tables, table: str, values: Values) -> Rows:
+    page = _sealed(tables, table, values)
+    return [(key, number, None if record[_SEED] == values["seed"] else record) for key, number, record in page]
+
+
+@plays(sealed_rows._OTHER_SEED.format(**sealed_rows._ENTRIES), "7ce59651")
 def _entries_of_other_seeds(tables: Tables, values: Values) -> Rows:
-    found = [(name, *row) for (kind, name), row in tables.entry.items() if kind == values["kind"]]
-    return _others([(name, generation, record) for name, generation, _, record in found], values)
+    return _others(tables, "entry", values)
 
 
-@plays(sealed_rows._OTHER_SEED.format(**sealed_rows._EVENTS), "3ba3a2a2")
+@plays(sealed_rows._OTHER_SEED.format(**sealed_rows._EVENTS), "00af4eaf")
 def _events_of_other_seeds(tables: Tables, values: Values) -> Rows:
-    return _others([(row.id, 1, row.record) for row in tables.queued.values() if row.record is not None], values)
+    return _others(tables, "queued", values)
 
 
-def _others(found: Rows, values: Values) -> Rows:
-    others = [row for row in found if row[0] > values["after"] and row[2][_SEED] != values["seed"]]
-    return sorted(others)[: values["limit"]]
-
-
-@plays(sealed_rows._RESEAL.format(**sealed_rows._ENTRIES), "c19486aa")
+@plays(sealed_rows._RESEAL.format(**sealed_rows._ENTRIES), "2ad80fd4")
 def _reseal_entry(tables: Tables, values: Values) -> Rows:
-    row = tables.entry.get(_place(values))
+    place = values["kind"], values["key"]
+    row = tables.entry.get(place)
     if row is None or row.record != values["before"] or not tables.seals(values["epoch"]):
         return []
-    tables.put(_place(values), row._replace(record=values["record"]))
+    tables.put(place, row._replace(record=values["record"]))
     return [(True,)]
 
 
-@plays(sealed_rows._RESEAL.format(**sealed_rows._EVENTS), "23e06f7b")
+@plays(sealed_rows._RESEAL.format(**sealed_rows._EVENTS), "36cf9bc0")
 def _reseal_event(tables: Tables, values: Values) -> Rows:
-    found = [
-        place for place, row in tables.queued.items() if row.id == values["name"] and row.record == values["before"]
-    ]
-    if not tables.seals(values["epoch"]):
+    place = values["key"][:32], values["key"][32:]
+    row = tables.queued.get(place)
+    if row is None or row.record != values["before"] or not tables.seals(values["epoch"]):
         return []
-    for place in found:
-        tables.queued[place] = tables.queued[place]._replace(record=values["record"])
-    return [(True,)] * len(found)
+    tables.queued[place] = row._replace(record=values["record"])
+    return [(True,)]
 
 
 @plays(sealed_rows._DOCUMENT, "c1666bdb")

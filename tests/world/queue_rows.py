@@ -229,7 +229,7 @@ def _erase(tables: Tables, values: Values) -> Rows:
     return [(True,)] * len(values["ids"])
 
 
-@plays(STATEMENTS["depths"], "bd105d93")
+@plays(STATEMENTS["depths"], "830149d2")
 def _depths(tables: Tables, values: Values) -> Rows:
     found, now = Rows(), _now(tables, values)
     for agent in sorted({row.agent for row in tables.queued.values() if row.state != "done"}):
@@ -240,9 +240,10 @@ def _depths(tables: Tables, values: Values) -> Rows:
     return found
 
 
-@plays(STATEMENTS["records"], "7bdd8bd7")
+@plays(STATEMENTS["records"], "43851756")
 def _records(tables: Tables, values: Values) -> Rows:
-    rows = [(row.id, row.record) for row in tables.queued.values() if row.state != "done" and row.id > values["after"]]
+    after = values["agent"], values["after"]
+    rows = [(*place, row.record) for place, row in tables.queued.items() if row.state != "done" and place > after]
     return sorted(rows)[:64]
 
 

@@ -70,7 +70,7 @@ class Doctor:
         root = self.settings.store_root
         steps: dict[Check, Step] = {
             "keys": self._keys,
-            "permissions": lambda: permissions(root, self._settings.secret_files.values()),
+            "permissions": lambda: permissions(root, self._settings.secret_files.values(), self.progress),
             "disk": lambda: disk(root),
             "locks": lambda: locks(root),
             "secrets": self._values,
@@ -275,7 +275,9 @@ class Doctor:
             return []
         facts = self._facts()
         found_in, forecaster = GrantFindings(facts), Forecaster(facts, self.clock.now())
+        count = Count("grants checked", await self.seen.repository.count_grants(), self.progress)
         async for grant in self.seen.grants():
+            count.add()
             found_in.add(grant)
             forecaster.add(grant)
         self.forecast, found = forecaster.result(), found_in.findings()

@@ -14,11 +14,12 @@ from pathlib import Path
 from oauthbroker.cli.health import ask, findings_in
 from oauthbroker.cli.output.tables import shown
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.progress import Progress, unseen
 from oauthbroker.core.refused import described
 from oauthbroker.core.sentences import sentence
 from oauthbroker.diagnostics.findings import Check, Finding
 from oauthbroker.model.settings import Settings
-from oauthbroker.store.file.place_checks import NETWORK, file_system, locks_exclude, problems, space_at
+from oauthbroker.store.file.place_checks import NETWORK, StoreProblem, file_system, locks_exclude, problems, space_at
 
 Step = Callable[[], Awaitable[list[Finding]]]
 MOST_NAMED = 10
@@ -39,24 +40,24 @@ def is_there(root: str) -> bool:
     return False
 
 
-async def permissions(root: str, files: Iterable[str]) -> list[Finding]:
+async def permissions(root: str, files: Iterable[str], progress: Progress = unseen) -> list[Finding]:
     """Check that a store exists, the owner and mode of everything below its root, and that not every user of this
     machine can read one of the files that open it."""
-    return [*_below(root), *_of_open(files)]
+    return [*_below(root, progress), *_of_open(files)]
 
 
-def _below(root: str) -> list[Finding]:
+def _below(root: str, progress: Progress) -> list[Finding]:
     if not is_there(root):
         hint = "Run `oauthbroker init`, or look at `store.root` if there was one."
         return [Finding("permissions", "failure", "There is no store yet.", hint=hint, about=root)]
-    found = list(problems(Path(root)))
+    found, count = list[StoreProblem](), 0
+    for each in problems(Path(root), progress):
+        count += 1
+        found = sorted([*found, each], key=lambda it: it.path)[:MOST_NAMED]
     hint = "Look who did that, then fix it: folders 0700, files 0600, owned by the user of the broker."
-    listed = [
-        Finding("permissions", "failure", sentence(it.what), hint=hint, about=shown(it.path))
-        for it in found[:MOST_NAMED]
-    ]
-    if len(found) > MOST_NAMED:
-        listed.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", hint=hint))
+    listed = [Finding("permissions", "failure", sentence(it.what), hint=hint, about=shown(it.path)) for it in found]
+    if count > len(found):
+        listed.append(Finding("permissions", "failure", f"{count - len(found)} more below {root}.", hint=hint))
     return listed or [
         Finding("permissions", "ok", "Everything below is a plain file that only we can read.", about=root)
     ]

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oauthbroker.cli.grants.reading import GrantReader
 from oauthbroker.cli.output.completion_words import app_option
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer, tell_record
 from oauthbroker.cli.output.options import CONFIG, LIMIT, AsJson, ConfigPath, Limit, Yes
 from oauthbroker.cli.output.tables import counted, facts, table
-from oauthbroker.cli.stored_records import Listing, by_id, check_app, in_vault
+from oauthbroker.cli.stored_records import Listing, in_vault
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
-    from oauthbroker.grants.grants import GrantSummary, Vault
+    from oauthbroker.grants.grants import GrantSummary
 
 MOST_ROWS = 50  # a longer list would not be read before confirming
 PATIENCE = 300.0
@@ -52,7 +52,8 @@ def list_command(
     config: ConfigPath = CONFIG,
 ) -> None:
     """List grants, the newest first; revoked ones too."""
-    _listing("There are no such grants.").show(_list(config, app_name, subject), as_json=as_json, limit=limit)
+    found, count = GrantReader(config, app_name, subject, as_json=as_json).newest(limit)
+    _listing("There are no such grants.").show(found, as_json=as_json, limit=limit, count=count)
 
 
 @app.command("show")
@@ -67,9 +68,9 @@ def show_command(
     """Show one grant."""
     from oauthbroker.records.specification_form import grant_record
 
-    grant = _one(_list(config, None, None), grant_id)
+    grant = GrantReader(config, None, None, as_json=as_json).one(grant_id)
     if record:
-        found = in_vault(config, lambda vault: vault.grants.record(grant.grantId))
+        found = in_vault(config, lambda vault: vault.grants.record_of(grant.key))
         if found is None:
             raise Refused("There is no such grant any more.")
         tell_record(grant_record(found), as_json=as_json)
@@ -106,8 +107,8 @@ def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
 
     if not (grant_id or app_name or subject or everything):
         raise Refused("Say which: a GRANT_ID, --app and --subject, or --all. Nothing was changed.")
-    left = [grant for grant in _list(config, app_name, subject) if grant.unended]
-    chosen = [_one(left, grant_id)] if grant_id else left
+    there = GrantReader(config, app_name, subject, as_json=as_json)
+    chosen = [there.one(grant_id, lambda grant: grant.unended)] if grant_id else there.unended()
     if not chosen:
         if not everything:
             raise Refused("There is no such grant alive. `oauthbroker grants list` shows all. Nothing was changed.")
@@ -187,10 +188,6 @@ def _listing(none: str) -> Listing[GrantSummary]:
     return Listing(HEAD, _row, lambda grant: grant.to_json(), none=none)
 
 
-def _one(grants: list[GrantSummary], grant_id: str) -> GrantSummary:
-    return by_id(((grant.grantId, grant) for grant in grants), grant_id, ("sha256:",), "grant", "grants list")
-
-
 def _row(grant: GrantSummary) -> tuple[str, ...]:
     short = grant.grantId.removeprefix("sha256:")[:12]
     again = "needs a new key" if grant.slots else "must agree again"
@@ -217,18 +214,3 @@ def _expires(grant: GrantSummary) -> str:
     if grant.refreshable:
         return f"{ends or 'never'} (refreshable)"
     return f"{ends} (cannot be refreshed)" if ends else "never"
-
-
-def _list(config: Path, app_name: str | None, subject: str | None) -> list[GrantSummary]:
-    async def listed(vault: Vault) -> list[GrantSummary]:
-        return newest_first([grant async for grant in vault.grants.list(app=app_name, subject=subject)])
-
-    found = in_vault(config, listed)
-    if not found:
-        check_app(config, app_name)
-    return found
-
-
-def newest_first(grants: Iterable[GrantSummary]) -> list[GrantSummary]:
-    """Sort by the exact time, which the printed one rounds."""
-    return sorted(grants, key=lambda grant: (grant.created_at, grant.grantId), reverse=True)

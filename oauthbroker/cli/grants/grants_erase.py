@@ -9,7 +9,9 @@ import typer
 
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer
+from oauthbroker.cli.output.progress import progress
 from oauthbroker.cli.output.tables import counted, facts, shown
+from oauthbroker.core.progress import Progress
 from oauthbroker.grants.found_records import Erased, FoundRecords
 from oauthbroker.plugins.discovery import installed
 from oauthbroker.wiring import open_broker
@@ -29,14 +31,16 @@ COUNTED = {
 
 def run(config: Path, subject: str, patience: float, *, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Erase a subject after confirmation. Return the exit status. Idempotent; may be stopped at any moment."""
-    found = asyncio.run(_look(config, subject))
+    with progress(as_json=as_json) as counts:
+        found = asyncio.run(_look(config, subject, counts))
     if found.empty or dry_run:
         typer.echo(f"{_summed(found)} Nothing was changed.", err=True)
         _tell(Erased(found.empty, found), as_json=as_json)
         return DONE
     typer.echo(_summed(found), err=True)
     confirm(f"Revoke and erase all of {shown(subject)}?", yes=yes)
-    erased = asyncio.run(_erase(config, found, patience))
+    with progress(as_json=as_json) as counts:
+        erased = asyncio.run(_erase(config, found, patience, counts))
     _tell(erased, as_json=as_json)
     if erased.done:
         return DONE
@@ -44,16 +48,16 @@ def run(config: Path, subject: str, patience: float, *, dry_run: bool, yes: bool
     return LEFT_TO_DO
 
 
-async def _look(config: Path, subject: str) -> FoundRecords:
+async def _look(config: Path, subject: str, counts: Progress) -> FoundRecords:
     async with open_broker(config, background=False, only=_plugins()) as broker:
-        return await broker.erasure.find_records(subject)
+        return await broker.erasure.find_records(subject, counts)
 
 
-async def _erase(config: Path, found: FoundRecords, patience: float) -> Erased:
+async def _erase(config: Path, found: FoundRecords, patience: float, counts: Progress) -> Erased:
     """Erase the subject. Loads only the values of apps whose providers have to be told."""
     only = _plugins() | {grant.app for grant in found.grants if not grant.revoked or grant.revocation_pending}
     async with open_broker(config, background=False, only=only) as broker:
-        return await broker.erase(found.subject, patience=patience)
+        return await broker.erasure.erase(found.subject, patience=patience, progress=counts)
 
 
 def _plugins() -> set[str]:

@@ -159,13 +159,12 @@ def _refuse(validated: CheckedLines) -> None:
 
 
 async def _foresee(loaded: Loaded, incoming: Sequence[Incoming], figures: ImportFigures, *, replace: bool) -> None:
-    """Predict the result of each line from the list of grants."""
+    """Predict the result of each line from the grant that is there."""
     async with open_vault(loaded.settings, env=loaded.env) as vault:
-        there = {grant.grantId: grant.state async for grant in vault.grants.list()}
-    for line in incoming:
-        state = there.get(grant_id(*line.key))
-        alive: ImportOutcome = "replaced" if replace else "kept" if state == "live" else "revoked"
-        figures.outcomes[line.line] = "imported" if state is None else alive
+        for line in incoming:
+            there = await vault.grants.record_of(line.key)
+            alive: ImportOutcome = "replaced" if replace else "revoked" if there and there.revoked else "kept"
+            figures.outcomes[line.line] = "imported" if there is None else alive
 
 
 async def _import(

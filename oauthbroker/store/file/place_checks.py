@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.store.posix.folders import DATA, TAGS
 from oauthbroker.store.posix.system_calls import Fs
 
@@ -41,39 +42,49 @@ class FreeSpace:
     files_free: int | None
 
 
-def problems(root: Path) -> Iterator[StoreProblem]:
+def problems(root: Path, progress: Progress = unseen) -> Iterator[StoreProblem]:
     """Yield everything below `<root>/data` that others can access, that another user owns, or that is not a plain
-    file: all that opening the store would refuse. Raises OSError if the root itself cannot be read."""
+    file: all that opening the store would refuse. In no order. Raises OSError if the root itself cannot be read."""
     found = os.stat(root)  # noqa: PTH116  (of the folder that is meant, links followed)
     if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
         yield StoreProblem(".", "all users may write to this folder")
     data = root / "data"
-    yield from _of_folder(data, "data")
+    try:
+        there = data.lstat()
+    except FileNotFoundError:
+        yield StoreProblem("data", "missing")
+        return
+    yield from _of_folder(str(data), "data", there, Count("files looked at", None, progress))
 
 
-def _of_folder(folder: Path, name: str) -> Iterator[StoreProblem]:
-    what = _problem_of(folder, stat.S_ISDIR)
+def _of_folder(folder: str, name: str, there: os.stat_result, count: Count) -> Iterator[StoreProblem]:
+    what = _problem_of(there, stat.S_ISDIR)
     if what:
         yield StoreProblem(name, what)
-    if what in {"", "open to others", _FOREIGN}:
-        try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        except OSError:
-            yield StoreProblem(name, "cannot be read")
-            return
+    if what not in {"", "open to others", _FOREIGN}:
+        return
+    try:
+        entries = os.scandir(folder)
+    except FileNotFoundError:  # it was removed meanwhile
+        return
+    except OSError:
+        yield StoreProblem(name, "cannot be read")
+        return
+    with entries:
         for entry in entries:
+            count.add()
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # a record was replaced or removed meanwhile
+                continue
             path = f"{name}/{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                yield from _of_folder(Path(entry.path), path)
-            elif what := _problem_of(Path(entry.path), stat.S_ISREG, is_tag=path.startswith(_TAGS)):
+            if stat.S_ISDIR(found.st_mode):
+                yield from _of_folder(entry.path, path, found, count)
+            elif what := _problem_of(found, stat.S_ISREG, is_tag=path.startswith(_TAGS)):
                 yield StoreProblem(path, what)
 
 
-def _problem_of(path: Path, is_kind: Callable[[int], bool], *, is_tag: bool = False) -> str:
-    try:
-        found = path.lstat()
-    except FileNotFoundError:  # a record was replaced or removed meanwhile
-        return "" if path.name != "data" else "missing"
+def _problem_of(found: os.stat_result, is_kind: Callable[[int], bool], *, is_tag: bool = False) -> str:
     if stat.S_ISLNK(found.st_mode):
         return "a link"
     if not is_kind(found.st_mode):

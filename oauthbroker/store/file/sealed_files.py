@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
+from itertools import islice
+from typing import Final
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.locked_writes import Writer
@@ -17,6 +19,7 @@ from oauthbroker.store.posix.folders import Folders, living_marks
 from oauthbroker.store.posix.system_calls import Fs
 
 DAMAGED = UNOPENED | {Code.STORE_PERMISSIONS}
+_COUNTED: Final = 256  # entries whose seeds are read at a time
 
 
 class SealedFiles:
@@ -74,8 +77,13 @@ class SealedFiles:
                     raise
                 yield None
 
-    async def seals(self, kind: str) -> Counter[bytes]:
-        return Counter([await self._seed_of(Key(kind, name)) for name in await self._names(kind)])
+    async def seals(self, kind: str) -> AsyncIterator[Counter[bytes]]:
+        names = iter(await self._names(kind))
+        while some := tuple(islice(names, _COUNTED)):
+            yield await self._writer.run(partial(self._seeds, kind, some))
+
+    def _seeds(self, kind: str, names: Iterable[str]) -> Counter[bytes]:
+        return Counter(self._entries.seed_of(Key(kind, name)) for name in names)
 
     async def _seed_of(self, key: Key) -> bytes:
         return await self._writer.run(partial(self._entries.seed_of, key))

@@ -60,8 +60,8 @@ class SealedEntries(Protocol):
         for an entry that cannot be opened."""
         ...
 
-    async def seals(self, kind: str) -> Counter[bytes]:
-        """Count the entries of a kind by the id of their seed."""
+    def seals(self, kind: str) -> AsyncIterator[Counter[bytes]]:
+        """Count the entries of a kind by the id of their seed, some at a time."""
         ...
 
 
@@ -152,23 +152,26 @@ class KeyRotation:
                     await self._change(lambda ring: ring.with_resealed() if ring.epoch == epoch else ring)
             return Resealed(counts.total(), counts[True], counts[None], done)
 
-    async def retire(self) -> int:
+    async def retire(self, progress: Progress = unseen) -> int:
         """Destroy the old seeds. Returns how many entries are sealed with one of them; with any, nothing is changed."""
         async with self.store.lease(self.store.key(LEASE_KIND), wait=PATIENCE_SECONDS):
             await self.follow()
             await self.store.sealed.settle_writers()
             old, epoch = {seed.kid for seed in self.ring.old_seeds}, self.ring.epoch
-            counted = await self.seals()
+            counted = await self.seals(progress)
             left = sum(counted[kid] for kid in old)
             if old and not left:
                 await self._change(lambda ring: ring.without_old() if ring.epoch == epoch else ring)
             return left
 
-    async def seals(self) -> Counter[bytes]:
+    async def seals(self, progress: Progress = unseen) -> Counter[bytes]:
         """Count all entries by the id of their seed. Reads the header of every entry."""
-        counted = Counter[bytes]()
-        for kind in self.store.sealed.kinds:
-            counted += await self.store.sealed.seals(kind)
+        counted, sealed = Counter[bytes](), self.store.sealed
+        count = Count("records counted", sum([await self.store.count(kind) for kind in sealed.kinds]), progress)
+        for kind in sealed.kinds:
+            async for some in sealed.seals(kind):
+                counted += some
+                count.add(some.total())
         return counted
 
     async def behind(self) -> int:

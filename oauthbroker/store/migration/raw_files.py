@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Collection, Iterable
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Final
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.file.sorted_names import SortedNames
 from oauthbroker.store.file.tags import TagFiles
 from oauthbroker.store.format.entry_names import is_name
 from oauthbroker.store.format.port import Key, Tag
 from oauthbroker.store.format.seal import MAX_RECORD
 from oauthbroker.store.keys.keyring_file import KEYRING, KEYRING_LIMIT
 from oauthbroker.store.migration.raw import LAST, RawRecord
+from oauthbroker.store.migration.tags_by_name import TagsByName
 from oauthbroker.store.posix.atomic_files import create_whole, drop_temp, new_temp, replacing, write_file
 from oauthbroker.store.posix.checked_files import (
     check_root,
@@ -31,7 +33,6 @@ from oauthbroker.store.posix.migration_marker import MOST_BYTES, MigrationMarker
 from oauthbroker.store.posix.system_calls import Fs, at_border
 
 _NO_KINDS: Final = {LOCKS, CORRUPT, TAGS, "audit"}
-_Tags = dict[str, set[tuple[str, str]]]
 
 
 class RawFiles:
@@ -39,7 +40,7 @@ class RawFiles:
 
     def __init__(self, root: Path, *, make: bool = False) -> None:
         self._fs, self.word = Fs(), str(root.absolute())
-        self._names, self._tags = dict[str, list[str]](), dict[str, _Tags]()
+        self._names, self._tags = dict[str, SortedNames](), dict[str, TagsByName]()
         self._data, self._own = at_border(lambda: self._opened(root, make=make)), ("", -1)
         if make:  # the start that follows a death then removes temporary files
             self._own = at_border(lambda: new_temp(self._fs, self._data, OPEN, end=""))
@@ -105,12 +106,12 @@ class RawFiles:
     def records(self, kind: str, after: str = "", *, upto: str = LAST, limit: int | None = None) -> list[RawRecord]:
         """Return records. A kind is listed anew when its first page is read."""
         if not after:
-            self._names[kind] = sorted(filter(is_name, at_border(lambda: self._listed(kind))))
-            self._tags[kind] = at_border(lambda: self._tags_of(kind))
-        names = self._names.get(kind, [])
-        first, last = bisect_right(names, after), bisect_right(names, upto)
-        wanted = names[first : last if limit is None else min(last, first + limit)]
-        return at_border(lambda: self._read(kind, wanted))
+            self._names[kind] = at_border(lambda: SortedNames(self._fs, filter(is_name, self._listed(kind))))
+            self._tags[kind] = at_border(lambda: TagsByName(self._tags_of(kind)))
+        wanted, found = takewhile(lambda name: name <= upto, self._names[kind].after(after)), list[RawRecord]()
+        while not found and (names := list(islice(wanted, limit))):  # a broker may have removed all of a page
+            found = at_border(partial(self._read, kind, names))
+        return found
 
     def _read(self, kind: str, names: Iterable[str]) -> list[RawRecord]:
         folder, found, tags = self._folder(kind), list[RawRecord](), self._tags[kind]
@@ -120,11 +121,11 @@ class RawFiles:
             for name in names:
                 record = read_file(self._fs, folder, name, MAX_RECORD)
                 if record is not None:  # a broker that works may have removed it
-                    found.append(RawRecord(name, record[0], frozenset(tags.get(name, ()))))
+                    found.append(RawRecord(name, record[0], tags.of(name)))
         return found
 
     def count(self, kind: str) -> int:
-        return len([*filter(is_name, at_border(lambda: self._listed(kind)))])
+        return at_border(lambda: sum(1 for _ in filter(is_name, self._listed(kind))))
 
     def write(self, kind: str, records: Collection[RawRecord]) -> None:
         at_border(lambda: self._write(kind, records))
@@ -132,7 +133,7 @@ class RawFiles:
     def _write(self, kind: str, records: Collection[RawRecord]) -> None:
         """Write the tags, then the records, then one sync of their folder, as the store's own writes do."""
         make_folders(self._fs, self._data, [kind])
-        there = self._tags.setdefault(kind, {})
+        there = self._tags.get(kind, TagsByName())
         with closing(self._fs, own_folder(self._fs, self._data, kind)) as folder:
             self._tag_files.add(
                 (Key(kind, each.name), Tag(kind, *tag)) for each in records for tag in sorted(each.tags)
@@ -142,14 +143,14 @@ class RawFiles:
                     write_file(self._fs, fd, each.record)
             self._fs.fsync(folder)
         for each in records:
-            gone = there.get(each.name, set()) - each.tags
+            gone = there.of(each.name) - each.tags
             self._tag_files.remove(Key(kind, each.name), [Tag(kind, *tag) for tag in gone])
 
     def remove(self, kind: str, names: Iterable[str]) -> None:
         at_border(lambda: self._remove(kind, list(names)))
 
     def _remove(self, kind: str, names: list[str]) -> None:
-        folder, there = self._folder(kind), self._tags.get(kind, {})
+        folder, there = self._folder(kind), self._tags.get(kind, TagsByName())
         if folder is None:
             return
         with closing(self._fs, folder):
@@ -158,11 +159,18 @@ class RawFiles:
                     self._fs.unlink(name, dir_fd=folder)
             self._fs.fsync(folder)
         for name in names:
-            self._tag_files.remove(Key(kind, name), [Tag(kind, *tag) for tag in there.get(name, ())])
+            self._tag_files.remove(Key(kind, name), [Tag(kind, *tag) for tag in there.of(name)])
 
     def loose_tags(self, kind: str) -> int:
-        names = set(at_border(lambda: self._listed(kind)))
-        return sum(len(tags) for name, tags in at_border(lambda: self._tags_of(kind)).items() if name not in names)
+        names = at_border(lambda: SortedNames(self._fs, filter(is_name, self._listed(kind))))
+        tagged = at_border(lambda: TagsByName(self._tags_of(kind))).names()
+        there, loose = iter(names), 0
+        last = next(there, LAST)
+        for name in tagged:  # both are in the order of names
+            while last < name:
+                last = next(there, LAST)
+            loose += last != name
+        return loose
 
     def close(self) -> None:
         if self._own[0] and not self._fs.leftovers:
@@ -177,28 +185,21 @@ class RawFiles:
         except FileNotFoundError:
             return None
 
-    def _listed(self, *path: str) -> list[str]:
-        """Return the names in a folder below `data/`; none if it is missing."""
-        opened = list[int]()
-        try:
-            for name in path:
-                opened.append(own_folder(self._fs, opened[-1] if opened else self._data, name))
-            return self._fs.listdir(opened[-1])
-        except FileNotFoundError:
-            return []
-        finally:
-            for fd in opened:
-                close(self._fs, fd)
+    def _listed(self, *path: str) -> Iterator[str]:
+        """Yield the names in a folder below `data/`; none if it is missing."""
+        with ExitStack() as opened:
+            folder = self._data
+            try:
+                for name in path:
+                    folder = opened.enter_context(closing(self._fs, own_folder(self._fs, folder, name)))
+                yield from self._fs.each_name(folder)
+            except FileNotFoundError:
+                return
 
-    def _tags_of(self, kind: str) -> _Tags:
-        """Return the tags of all entries of a kind by their names."""
-        found: _Tags = defaultdict(set)
+    def _tags_of(self, kind: str) -> Iterator[tuple[str, str]]:
+        """Yield the places of all tags of a kind, each after its label."""
         for path in self._listed(TAGS):
             of, _, label = path.partition(".")
-            if of != kind:
-                continue
-            for shard in self._listed(TAGS, path):
-                for each in self._listed(TAGS, path, shard):
-                    value, _, name = each.partition(".")
-                    found[name].add((label, value))
-        return dict(found)
+            if of == kind:
+                for shard in self._listed(TAGS, path):
+                    yield from ((label, place) for place in self._listed(TAGS, path, shard))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from oauthbroker.core.progress import Count, Progress, unseen
 from oauthbroker.store.keys.keyring import Keyring
@@ -20,6 +20,8 @@ class Expected(NamedTuple):
     tags: frozenset[tuple[str, str]] = frozenset()
 
 
+_MARKERS: Final = "due"
+_MARKED: Final = {"grants", "sessions"}
 Describe = Callable[[Keyring, str, bytes], Expected | None]
 """Return what a body of a kind expects, None for a body that is no record of this schema."""
 
@@ -34,7 +36,7 @@ class VerifiedStore:
 
 
 class _Look(NamedTuple):
-    names: set[str]
+    records: int
     digest: str
     faults: dict[str, str]
 
@@ -43,35 +45,48 @@ def verify(
     store: RawStore, ring: Keyring, kinds: Collection[str], describe: Describe, progress: Progress = unseen
 ) -> VerifiedStore:
     """Read every record, and those of a kind with a fault once more: a broker may be writing."""
-    found, names = VerifiedStore(kinds=[], faults=[], leftovers=[]), dict[str, set[str]]()
+    found, marked = VerifiedStore(kinds=[], faults=[], leftovers=[]), set[str]()
     count = counted(store, kinds, "records verified", progress)
-    for kind in kinds:
-        look = _look(store, ring, kind, kinds, describe, count)
-        again = _look(store, ring, kind, kinds, describe, None).faults if look.faults else {}
+    for kind in sorted(kinds, key=lambda kind: kind != _MARKERS):  # before the records that they lead to
+        look = _look(store, ring, kind, kinds, describe, count, marked)
+        again = _look(store, ring, kind, kinds, describe, None, set()).faults if look.faults else {}
         found.faults.extend((place, what) for place, what in look.faults.items() if place in again)
-        found.kinds.append(CopiedKind(kind=kind, records=len(look.names), digest=look.digest))
-        names[kind] = look.names
+        found.kinds.append(CopiedKind(kind=kind, records=look.records, digest=look.digest))
         if loose := store.loose_tags(kind):
             found.leftovers.append((kind, f"{loose} tags of records that are gone"))
-    idle = len(names.get("due", set()) - names.get("grants", set()) - names.get("sessions", set()))
-    if idle:
-        found.leftovers.append(("due", f"{idle} markers of records that are gone"))
+    order = list(kinds).index
+    found.kinds.sort(key=lambda each: order(each.kind))
+    found.leftovers.sort(key=lambda each: order(each[0]))
+    if marked:
+        found.leftovers.append((_MARKERS, f"{len(marked)} markers of records that are gone"))
     return found
 
 
 def _look(
-    store: RawStore, ring: Keyring, kind: str, kinds: Collection[str], describe: Describe, count: Count | None
+    store: RawStore,
+    ring: Keyring,
+    kind: str,
+    kinds: Collection[str],
+    describe: Describe,
+    count: Count | None,
+    marked: set[str],
 ) -> _Look:
-    digest, names, faults = hashlib.sha256(), set[str](), dict[str, str]()
+    """Read the records of a kind. Adds the names of markers to `marked`, and takes those away that lead here."""
+    digest, records, faults = hashlib.sha256(), 0, dict[str, str]()
     for page in pages_of(store, kind):
+        names = {each.name for each in page}
+        if kind == _MARKERS:
+            marked |= names
+        elif kind in _MARKED:
+            marked -= names
+        records += len(page)
         for each in page:
-            names.add(each.name)
             digest.update(bytes_of(each))
             if what := _fault(ring, kind, each, kinds, describe):
                 faults[place_of(kind, each)] = what
         if count is not None:
             count.add(len(page))
-    return _Look(names, digest.hexdigest(), faults)
+    return _Look(records, digest.hexdigest(), faults)
 
 
 def _fault(ring: Keyring, kind: str, found: RawRecord, kinds: Collection[str], describe: Describe) -> str:

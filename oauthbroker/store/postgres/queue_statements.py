@@ -107,13 +107,15 @@ on conflict (agent, id) do update
 set state = 'done', record = null, lease = null, due = null, refused = '{{}}', place = 0
 returning {_TELL}""",
     "depths": f"""
-select count(*) filter (where state = 'waiting' and (lease is null or due <= {_NOW})),
-    count(*) filter (where state = 'waiting' and lease is not null and due > {_NOW}),
-    count(*) filter (where state = 'dead'),
-    (array_agg(id order by state desc, place))[1], (array_agg(record order by state desc, place))[1]
-from oauthbroker.queued where state <> 'done' group by agent""",
+select waiting, leased, dead, id, record from (
+    select agent, count(*) filter (where state = 'waiting' and (lease is null or due <= {_NOW})) as waiting,
+        count(*) filter (where state = 'waiting' and lease is not null and due > {_NOW}) as leased,
+        count(*) filter (where state = 'dead') as dead, (array_agg(id order by state desc, place))[1] as id
+    from oauthbroker.queued where state <> 'done' group by agent
+) as counted join oauthbroker.queued using (agent, id)""",
     "records": """
-select id, record from oauthbroker.queued where state <> 'done' and id > %(after)s order by id limit 64""",
+select agent, id, record from oauthbroker.queued
+where state <> 'done' and (agent, id) > (%(agent)s, %(after)s) order by agent, id limit 64""",
     "record": "select record from oauthbroker.queued where id = %(id)s and record is not null",
     "forget": """
 delete from oauthbroker.queued where agent = %(agent)s and state = %(state)s and place < (

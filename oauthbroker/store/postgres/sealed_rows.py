@@ -15,24 +15,43 @@ from oauthbroker.store.postgres.connection_pool import ConnectionPool
 
 PROCESS_SECONDS: Final = 60.0  # that a process counts as alive after its last report
 _PAGE: Final = 64  # records that are read at a time
+_COUNTED: Final = 4096  # records whose seeds are counted at a time
 _QUEUED: Final = "events"  # the kind of the records in rows of queues
+_NAME: Final = 32  # bytes
 
+# A statement has ten seconds, so none looks at a whole table. Each begins after the key of the last row before it.
 _SEEDS = """
-select substring(record from 6 for 16), count(*) from (
-    select record from oauthbroker.entry where kind = %(kind)s
-    union all select record from oauthbroker.queued where record is not null and %(kind)s = 'events'
-) as sealed group by 1
+select seed, count(*), (array_agg(key order by key desc))[1] from (
+    select {key} as key, substring(record from 6 for 16) as seed from oauthbroker.{table}
+    where {kind} and {after} order by {order} limit %(limit)s
+) as page group by seed
 """
 _OTHER_SEED = """
-select {name}, {generation}, record from oauthbroker.{table}
-where {kind} and {name} > %(after)s and substring(record from 6 for 16) <> %(seed)s order by {name} limit %(limit)s
+select {key}, {generation}, case when substring(record from 6 for 16) <> %(seed)s then record end
+from oauthbroker.{table} where {kind} and {after} order by {order} limit %(limit)s
 """
 _RESEAL = """
 update oauthbroker.{table} set record = %(record)s from oauthbroker.keyring
-where {kind} and {name} = %(name)s and record = %(before)s and epoch = %(epoch)s returning true
+where {kind} and {same} and record = %(before)s and epoch = %(epoch)s returning true
 """
-_ENTRIES = {"table": "entry", "name": "name", "generation": "generation", "kind": "kind = %(kind)s"}
-_EVENTS = {"table": "queued", "name": "id", "generation": "1", "kind": "record is not null"}
+_ENTRIES = {
+    "table": "entry",
+    "kind": "kind = %(kind)s",
+    "key": "name",
+    "order": "name",
+    "after": "name > %(after)s",
+    "same": "name = %(key)s",
+    "generation": "generation",
+}
+_EVENTS = {
+    "table": "queued",
+    "kind": "record is not null",
+    "key": "agent || id",
+    "order": "agent, id",
+    "after": "(agent, id) > (substring(%(after)s from 1 for 32), substring(%(after)s from 33))",
+    "same": "agent = substring(%(key)s from 1 for 32) and id = substring(%(key)s from 33)",
+    "generation": "1",
+}
 _DOCUMENT = "select document from oauthbroker.keyring"
 _REPORT = """
 with gone as (delete from oauthbroker.process where until < clock_timestamp() and id <> %(id)s)
@@ -86,32 +105,41 @@ class SealedRows:
     async def settle_writers(self) -> None:
         """Do nothing: `KeyringTable.replace` has waited for the writes of the epoch before."""
 
-    async def seals(self, kind: str) -> Counter[bytes]:
-        rows = await self._connections.read(_SEEDS, {"kind": kind})
-        return Counter({bytes(seed): number for seed, number in rows})
+    async def seals(self, kind: str) -> AsyncIterator[Counter[bytes]]:
+        for rows_of in _tables(kind):
+            statement, after, more = _SEEDS.format(**rows_of), b"", True
+            while more:
+                rows = await self._connections.read(statement, {"kind": kind, "after": after, "limit": _COUNTED})
+                page = Counter({bytes(seed): number for seed, number, _ in rows})
+                after, more = max((bytes(key) for *_, key in rows), default=b""), page.total() == _COUNTED
+                yield page
 
     async def to_reseal(self, kind: str) -> int:
-        seals = await self.seals(kind)
-        return seals.total() - seals[self._keyring.ring.active.kid]
+        active = self._keyring.ring.active.kid
+        return sum([page.total() - page[active] async for page in self.seals(kind)])
 
     async def reseal(self, kind: str) -> AsyncIterator[bool | None]:
-        for rows_of in (_ENTRIES, _EVENTS) if kind == _QUEUED else (_ENTRIES,):
-            find, replace, name, more = _OTHER_SEED.format(**rows_of), _RESEAL.format(**rows_of), b"", True
+        for rows_of in _tables(kind):
+            find, replace, key, more = _OTHER_SEED.format(**rows_of), _RESEAL.format(**rows_of), b"", True
             while more:
-                values = {"kind": kind, "after": name, "seed": self._keyring.ring.active.kid, "limit": _PAGE}
+                values = {"kind": kind, "after": key, "seed": self._keyring.ring.active.kid, "limit": _PAGE}
                 rows = await self._connections.read(find, values)
                 more = len(rows) == _PAGE
-                for name, generation, before in rows:
-                    yield await self._resealed(replace, Key(kind, name.hex()), generation, before)
+                for key, generation, before in rows:
+                    if before is not None:
+                        yield await self._resealed(replace, kind, key, generation, before)
 
-    async def _resealed(self, replace: str, key: Key, generation: int, before: bytes) -> bool | None:
+    async def _resealed(self, replace: str, kind: str, key: bytes, generation: int, before: bytes) -> bool | None:
         """Replace the bytes of a version, which stays current: its body is the same."""
-        ring = self._keyring.ring
+        ring, place = self._keyring.ring, Key(kind, key[-_NAME:].hex())
         try:
-            body = self.opened(key, generation, before)
+            body = self.opened(place, generation, before)
         except BrokerError as error:
-            self._report_damage(key, error)
+            self._report_damage(place, error)
             return None
-        place = {"kind": key.kind, "name": bytes.fromhex(key.name)}
-        values = {"record": ring.seal(*key, generation, body), "before": before, "epoch": ring.epoch}
-        return bool(await self._connections.write(replace, place | values))
+        values = {"kind": kind, "key": key, "before": before, "epoch": ring.epoch}
+        return bool(await self._connections.write(replace, {**values, "record": ring.seal(*place, generation, body)}))
+
+
+def _tables(kind: str) -> tuple[dict[str, str], ...]:
+    return (_ENTRIES, _EVENTS) if kind == _QUEUED else (_ENTRIES,)

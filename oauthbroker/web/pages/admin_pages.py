@@ -113,13 +113,14 @@ class AdminPages:
     async def audit(self, request: Request, page_user: PageUser) -> Response:
         entries = _entries_asked(request)
         lines = await self._overview.audit(LINES, entries)
-        known = await self._overview.named(lines)
+        known = await self._overview.named(lines, self._overview.pages.some())
         layout = self._layout(request, page_user.key)
         return views.render_audit(layout, lines, known, entries, apps=self._overview.app_names).response()
 
     async def audit_csv(self, request: Request, page_user: PageUser) -> Response:  # noqa: ARG002  (a handler's signature)
         lines = await self._overview.audit(MOST_LINES, _entries_asked(request))
-        return csv_response(lines, await self._overview.named(lines))
+        known = await self._overview.named(lines, self._overview.pages.everything())
+        return csv_response(lines, known)
 
     def _of_plugin(self, plugin: PluginPagesServed, page: PluginPage) -> PageUserHandler:
         async def show(request: Request, page_user: PageUser) -> Response:

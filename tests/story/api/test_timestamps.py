@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.audit.formatting import line_of
-from oauthbroker.cli.grants.commands import newest_first
+from oauthbroker.cli.grants.reading import newest_first
 from oauthbroker.core.clock import from_iso, printed, to_iso
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.records import AgentEvent, AuthSession, Grant

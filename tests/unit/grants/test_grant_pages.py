@@ -66,6 +66,9 @@ class Store:
             self.opened += 1
             yield each
 
+    def in_memory(self) -> list[GrantView]:
+        return self.grants[-3:]
+
     async def view(self, key: GrantKey) -> GrantView | None:
         return next((each for each in self.grants if each.key == key), None)
 
@@ -157,6 +160,15 @@ async def test_a_sample_is_all_of_a_few_and_an_estimate_of_many() -> None:
     many = await GrantPages(MANY, TestClock()).sample()
     assert (LOOKED, LOOKED + 1) == (len(many.rows), MANY.opened)
     assert len(MANY.grants) * 0.9 < len(many.rows) * many.times < len(MANY.grants) * 1.1
+
+
+async def test_some_grants_are_all_of_a_few_and_of_many_the_first_and_those_in_memory() -> None:
+    few = Store(99)
+    assert few.grants == [each async for each in GrantPages(few, TestClock()).some()]
+    MANY.opened = 0
+    many = [each.id async for each in GrantPages(MANY, TestClock()).some()]
+    assert (LOOKED + 3, LOOKED + 1, 0) == (len(many), MANY.opened, MANY.scans)
+    assert {each.id for each in MANY.in_memory()} <= {*many}
 
 
 async def test_the_id_of_a_grant_that_a_page_has_shown_is_found_without_a_search() -> None:

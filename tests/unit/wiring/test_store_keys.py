@@ -51,7 +51,8 @@ class Rotation:
         self._note("reseal", *how.items())
         return Resealed(resealed=3)
 
-    async def retire(self) -> int:
+    async def retire(self, progress: Progress = unseen) -> int:
+        progress("records counted", 3, 3)
         self._note("retire")
         return 2
 
