@@ -70,7 +70,7 @@ async def _rows(places: Places, only: Collection[str]) -> list[tuple[str, Connec
 def _row(name: str, found: Connection | None, *, alone: bool) -> tuple[str, str, str, str]:
     if found is None:
         return name, "-", command_for("login", name), ""
-    account, who = found.view.account, known_as(found.view)
+    account, who = found.view.account, known_as(found.view) or "-"
     if found.state == "ended here":
         return named(name, account), who, found.state, logout_of(name, account, alone=alone)
     if found.state != "works":

@@ -147,5 +147,5 @@ def _state(view: GrantView) -> State:
 
 
 def known_as(view: GrantView) -> str:
-    """Return the account as a person knows it."""
-    return view.label or view.account_name or view.identity or view.account or "connected"
+    """Return the account as a person knows it; empty where its provider names none, as most MCP servers."""
+    return view.label or view.account_name or view.identity or view.account

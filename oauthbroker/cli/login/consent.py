@@ -71,7 +71,7 @@ async def log_in(places: Places, wanted: LoginWish, given: Given, change: AppCha
         there = await login.there()
         consent = await _asked(login, there, replace=wanted.yes)
         if consent is None and there is not None:  # it works already
-            who = f"{login.named} is connected as {known_as(there)}"
+            who = f"{login.named} is connected{_as(known_as(there))}"
             if not is_asking():
                 more = "Another account or client in its place: --yes; beside it: --account NAME."
                 return Ended(there, f"{who} already. {more}")
@@ -210,12 +210,16 @@ def _check(login: LocalLogin, outcome: SessionOutcome, there: GrantView | None) 
     raise Refused(f"The link has ended, because no consent came from {title} in time. {again}")
 
 
+def _as(who: str) -> str:
+    return f" as {who}" if who else ""
+
+
 def _sentence(login: LocalLogin, view: GrantView) -> str:
     name = known_as(view)
-    who = f"{name} ({view.identity})" if view.identity and view.identity != name else name
+    who = _as(f"{name} ({view.identity})" if view.identity and view.identity != name else name)
     if login.app.credential is not None:
         checked = "accepted it" if not view.unverified else "was not asked: its preset knows no check"
-        return f"Connected as {who}. The key is sealed here; {login.app.display_name} {checked}."
+        return f"Connected{who}. The key is sealed here; {login.app.display_name} {checked}."
     scopes = f", scope {' '.join(view.scopes)}" if view.scopes else ""
     if view.refreshable:
         life = "The broker refreshes it."
@@ -223,4 +227,4 @@ def _sentence(login: LocalLogin, view: GrantView) -> str:
         life = "It has no end of its own."
     else:
         life = f"It ends at {view.expires_at:%Y-%m-%d %H:%M} UTC, and nothing refreshes it."
-    return f"Connected as {who}{scopes}. {life}"
+    return f"Connected{who}{scopes}. {life}"
