@@ -11,6 +11,8 @@
 #   make performance   write docs/performance.md from the newest full run of make bench
 #   make conformance   the MCP project's scenarios of authorization, all of them, against our transport
 #   make frameworks   an environment for each agent framework, in which its adapter is tested
+#   make first-minutes   measure two commands from an empty environment to the first answer of an API, in four ways;
+#                (ARGS=--pip: without uv)
 #   make soak    six minutes of mixed load on two workers: does anything grow? (ARGS="--minutes 1")
 #   make kills   kill brokers at random, 300 times (ARGS="--kills 300 --seed 1")
 #   make storm   640 tasks want one expired grant, 1,000 kills amid refreshes, 20,000 cancels
@@ -65,7 +67,7 @@ STORIES_ON_POSTGRES = $(PYTEST) -q -n $(WORKERS) --dist worksteal --store postgr
 # compiled, also where the environment asks for no byte code.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-again test-postgres test-fast test-slow test-e2e node conformance docs docs-serve docs-look check fix bench peers frameworks performance soak kills storm hosts cases tables prose mutants folders providers wheel pins
+.PHONY: help demo test test-again test-postgres test-fast test-slow test-e2e node conformance first-minutes docs docs-serve docs-look check fix bench peers frameworks performance soak kills storm hosts cases tables prose mutants folders providers wheel pins
 .PHONY: $(FRAMEWORKS:%=.venv-%) dist audit image release clean
 .DEFAULT_GOAL := help
 
@@ -127,6 +129,9 @@ $(PYRIGHT): tools/quality/node/package.json tools/quality/node/package-lock.json
 
 conformance: $(DEV) node
 	$(PYTEST) $(SHARED) --long tests/e2e/test_mcp_conformance.py $(ARGS)
+
+first-minutes: $(DEV)
+	@$(BIN)/python -m tests.e2e.first_minutes $(ARGS)
 
 check: $(DEV) $(if $(shell command -v npm),$(PYRIGHT))
 	$(BIN)/ruff format --check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -54,7 +55,10 @@ class McpSite:
     def answer(self, request: bytes) -> bytes:
         method, path = (part.decode() for part in request.split(b" ")[:2])
         if path == "/mcp" and method == "POST":
-            return raw_answer(401, b"", www_authenticate=self.challenge)
+            token = re.search(rb"(?i)\r\nauthorization: Bearer (\S+)", request)
+            if token is None or self.idp._state.token_table.living(token[1].decode()) is None:
+                return raw_answer(401, b"", www_authenticate=self.challenge)
+            return raw_answer(200, b'{"jsonrpc": "2.0", "id": 1, "result": {"tools": []}}')
         found = self.documents.get(path)
         if found is None:
             return raw_answer(404, b"{}")

@@ -2,79 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import select
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from oauthbroker.testing import IdentityProvider
+from tests.kit import terminal as terminals
 from tests.kit.cli import MAIN, SECRET, Desk, environment
+from tests.kit.terminal import Terminal
 
 pytestmark = pytest.mark.slow
 
 
-class Terminal:
-    """A pseudo-terminal with one command in it."""
-
-    def __init__(self, desk: Desk, *words: str, **env: str) -> None:
-        self._desk = desk
-        self._ours, theirs = pty.openpty()
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", MAIN, *words], cwd=desk.folder, env=environment(**{"TERM": "dumb", **env}),
-            stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-        )  # fmt: skip
-        os.close(theirs)
-        self.screen = ""
-
-    def until(self, text: str) -> None:
-        """Reads the screen until it shows this."""
-        deadline = time.monotonic() + 60
-        while text not in self.screen:
-            assert time.monotonic() < deadline, self.screen
-            assert self._read(0.2) is not False, self.screen
-
-    def type(self, text: str) -> None:
-        os.write(self._ours, text.encode() + b"\n")
-
-    def end(self) -> int:
-        while self._read(0.2) is not False:
-            pass
-        self._desk.canaries.look(self.screen, "the terminal")
-        return self._process.wait(60)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        os.close(self._ours)
-
-    def _read(self, seconds: float) -> bool | None:
-        """True for something, None for nothing yet, False when the command has left the terminal."""
-        ready = select.poll()  # `select.select` knows no descriptor above 1023
-        ready.register(self._ours, select.POLLIN)
-        if not ready.poll(seconds * 1000):
-            return None
-        try:
-            data = os.read(self._ours, 65536)
-        except OSError:  # how Linux says that the other end is closed
-            data = b""
-        self.screen += data.decode()
-        return bool(data)
-
-
 @contextmanager
 def at_terminal(desk: Desk, *words: str, **env: str) -> Iterator[Terminal]:
-    terminal = Terminal(desk, *words, **env)
-    try:
-        yield terminal
-    finally:
-        terminal.close()
+    """A terminal in the desk's folder. What it has shown is swept for secrets."""
+    command = [sys.executable, "-c", MAIN, *words]
+    with terminals.at_terminal(command, desk.folder, environment(**{"TERM": "dumb", **env})) as opened:
+        yield opened
+    desk.canaries.look(opened.screen, "the terminal")
 
 
 @pytest.mark.case("92")
