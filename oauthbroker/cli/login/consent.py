@@ -223,10 +223,6 @@ def _anew(login: LocalLogin) -> str:
     return f"oauthbroker logout {name} --forget, then oauthbroker login {mcp.url}"
 
 
-def _as(who: str) -> str:
-    return f" as {who}" if who else ""
-
-
 def _sentence(login: LocalLogin, view: GrantView) -> str:
     if login.app.credential is not None:
         checked = "accepted it" if not view.unverified else "was not asked: its preset knows no check"

@@ -572,12 +572,12 @@ def test_what_is_printed_runs_as_it_is_printed(desk: Desk) -> None:
     """Follow the printed commands from another folder, one after the other, until the store is there."""
     desk.write("mail", APP.format(issuer="https://idp.example"))
     Path("config").rename("my config")
-    for words in (("doctor", "--offline"), ("grants", "list"), ("serve",)):
-        done = desk.type(*words, "--config", "my config")
+    for words in ("doctor --offline", "grants list", "serve"):
+        done = desk.type(*words.split(), "--config", "my config")
         assert "`oauthbroker init --config 'my config'`" in done.out + done.err, done
     assert 0 == desk.type("init", "--config", "my config").code
-    for words in (("check", "my config"), ("check", "--config", "my config")):
-        assert "`oauthbroker secrets set NAME KEY --config 'my config'`" in desk.type(*words).err
+    for check in (("check", "my config"), ("check", "--config", "my config")):
+        assert "`oauthbroker secrets set NAME KEY --config 'my config'`" in desk.type(*check).err
     done = desk.type("serve", "--config", "my config")
     assert "`oauthbroker secrets set mail client_secret --config 'my config'`" in done.err
     assert 0 == desk.type(*shlex.split("secrets set mail client_secret --config 'my config'"), stdin="value").code
