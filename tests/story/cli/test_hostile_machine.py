@@ -21,7 +21,7 @@ from tests.story.cli.test_serve_local import NOBODY, as_root
 
 HERE = "story/cli/test_hostile_machine.py"
 ATTACKS = [  # attack | what happens | the tests, below tests/
-    ("another user reads app, store, key", "the folders let nobody else in, whatever the umask is",
+    ("another user reads app, store, key", "the folders let no other user in, under any umask",
      f"{HERE}::test_another_user_reads_no_file_of_a_person_whose_umask_is_open"),
     ("another user has planted a folder or an app", "it is refused with what to do, and no key is made",
      "story/cli/test_login_mistakes.py::test_a_place_that_another_user_could_have_written_is_not_used"),
@@ -43,7 +43,7 @@ ATTACKS = [  # attack | what happens | the tests, below tests/
      "story/cli/test_serve_local.py::test_a_planted_socket_is_refused_with_what_to_do"),
     ("a process of another user behind our own socket", "no byte is sent to it",
      "story/cli/test_serve_local.py::test_a_process_of_another_user_behind_our_own_socket_is_refused"),
-    ("what is said at the socket, by the same user", "tokens of one fixed subject, and nothing else",
+    ("requests at the socket by the same user", "tokens of one fixed subject, and nothing else",
      "story/cli/test_serve_local.py::test_nothing_that_is_said_at_the_socket_reaches_another_subject"),
     ("a token in the process list", "it is in an environment that only its user can read",
      f"{HERE}::test_another_user_finds_no_token_in_the_list_of_processes"),
@@ -63,7 +63,7 @@ def test_each_attack_is_played(attack: str, happens: str, test: str) -> None:
 
 
 def as_nobody(program: str, *words: str | Path) -> str:
-    """Run a program as another user, and return what it prints."""
+    """Run a program as another user, and return its output."""
     modules = "import collections, encodings.idna, os, sys, urllib.error, urllib.request"  # which it cannot read later
     head = f"{modules}\nos.setgroups([])\nos.setgid({NOBODY})\nos.setuid({NOBODY})\n"
     done = subprocess.run(
@@ -76,7 +76,7 @@ def as_nobody(program: str, *words: str | Path) -> str:
 
 @contextmanager
 def reachable(place: Path) -> Iterator[None]:
-    """Let every user through the folders above, as in `/home` or `/tmp`: the product's own are what is left."""
+    """Let every user through the folders above, as in `/home` or `/tmp`: the product's own remain."""
     before = {folder: folder.stat().st_mode for folder in place.resolve().parents}
     for folder, mode in before.items():
         folder.chmod(mode | 0o001)
