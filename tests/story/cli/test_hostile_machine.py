@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,8 +17,7 @@ import pytest
 from oauthbroker.testing import Browser, IdentityProvider, connect_through
 from tests.kit.cli import MAIN, REPOSITORY, environment
 from tests.story.cli.login_kit import Person
-from tests.story.cli.run_kit import logged_in, typed
-from tests.story.cli.test_serve_local import NOBODY, as_root
+from tests.story.cli.run_kit import NOBODY, as_root, logged_in, typed
 
 HERE = "story/cli/test_hostile_machine.py"
 ATTACKS = [  # attack | what happens | the tests, below tests/
@@ -107,25 +107,35 @@ async def test_another_user_reads_no_file_of_a_person_whose_umask_is_open(
         assert "" == await asyncio.to_thread(as_nobody, program, *(path.resolve() for path in files))
 
 
-@as_root
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_a_port_where_another_user_listens_is_refused_before_anything_is_opened(
-    person: Person, idp: IdentityProvider, host: str
-) -> None:
-    words = person.has_oidc(idp)
+@contextmanager
+def listening_as_nobody(family: int, host: str, port: int) -> Iterator[None]:
     program = (
-        f"import os, socket, sys\nos.setuid({NOBODY})\ns = socket.socket()\n"
+        f"import os, socket, sys\nos.setuid({NOBODY})\ns = socket.socket({family})\n"
         "s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\ns.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)\n"
-        f"s.bind(('{host}', {person.port}))\ns.listen()\nprint('listens', flush=True)\nsys.stdin.read()\n"
+        f"s.bind(('{host}', {port}))\ns.listen()\nprint('listens', flush=True)\nsys.stdin.read()\n"
     )
-    stranger = subprocess.Popen([sys.executable, "-I", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert stranger.stdout is not None
-        assert b"listens\n" == stranger.stdout.readline()
-        done = person.type("login", *words, "--stdin", stdin=person.secret)
-    finally:
-        stranger.communicate()
-    assert (2, "") == (done.code, done.out)
+    words = [sys.executable, "-I", "-c", program]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert b"listens\n" == process.stdout.readline()
+        yield  # its stdin ends with the block
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("provider", "family", "host"),
+    [("oidc", socket.AF_INET, "127.0.0.1"), ("oidc", socket.AF_INET, "0.0.0.0"), ("microsoft", socket.AF_INET6, "::1")],
+)
+def test_a_port_where_another_user_listens_is_refused_before_anything_is_opened(
+    person: Person, idp: IdentityProvider, provider: str, family: int, host: str
+) -> None:
+    """Microsoft's callback is at `localhost`, of which a browser may try the address in IPv6 first."""
+    words: tuple[str, ...] = person.has_oidc(idp)
+    if provider == "microsoft":
+        words = ("microsoft", "--client-id", "c", "--param", "tenant=8c29b8a6-2f4d-4b2c-9a1e-5f0d1c2b3a49")
+    with listening_as_nobody(family, host, person.port):
+        done = person.type("login", *words, "--no-device", "--stdin", stdin=person.secret)
+    assert (2, "") == (done.code, done.out), done
     assert f"port {person.port}: another process listens there." in done.err
     assert person.links.empty()
 
