@@ -175,6 +175,7 @@ async def test_an_account_that_is_planted_by_a_link_from_the_process_list_is_nam
     assert "mallory" in (await typed(person, "status")).out
 
 
+@pytest.mark.slow
 @as_root
 async def test_another_user_finds_no_token_in_the_list_of_processes(
     person: Person, idp: IdentityProvider, tmp_path: Path
