@@ -12,7 +12,7 @@
 #   make conformance   the MCP project's scenarios of authorization, all of them, against our transport
 #   make frameworks   an environment for each agent framework, in which its adapter is tested
 #   make first-minutes   measure two commands from an empty environment to the first answer of an API, in four ways;
-#                (ARGS=--pip: without uv)
+#                (ARGS=--pip: without uv; ARGS=--write: writes docs/performance-first-minutes.md)
 #   make soak    six minutes of mixed load on two workers: does anything grow? (ARGS="--minutes 1")
 #   make kills   kill brokers at random, 300 times (ARGS="--kills 300 --seed 1")
 #   make storm   640 tasks want one expired grant, 1,000 kills amid refreshes, 20,000 cancels

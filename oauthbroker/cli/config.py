@@ -26,13 +26,14 @@ def show_command(env: Env = False, as_json: AsJson = False, config: ConfigPath =
         _show_variables(as_json=as_json)
         return
     from oauthbroker.cli.bundle_here import bundle_here
+    from oauthbroker.config.bundle.schema import SCHEMA_LINE
     from oauthbroker.config.bundle.showing import as_yaml, resources_of
 
     resources = resources_of(*bundle_here(config))
     if as_json:
         answer(resources)
     else:
-        typer.echo(as_yaml(resources), nl=False)
+        typer.echo(SCHEMA_LINE + as_yaml(resources), nl=False)
 
 
 def _show_variables(*, as_json: bool) -> None:

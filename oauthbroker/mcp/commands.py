@@ -23,6 +23,7 @@ from oauthbroker.plugins import (
     look_at_mcp_server,
 )
 
+SCHEMA_LINE: Final = "# yaml-language-server: $schema=../oauthbroker.schema.json\n"  # as in each file of a bundle
 BY_HAND: Final = "register-it-there"
 _NOTES: Final = {
     "document": "The broker serves its client as a document, if publicBaseUrl is an https address.",
@@ -62,7 +63,7 @@ def app_yaml(facts: McpServerFacts, name: str) -> str:
         "owner: {binding: brokerLogin}  # or runtimeConfirm, channelCode; localOperator: one person, one machine",
     ]
     head = f"apiVersion: agents.example.io/v1alpha1\nkind: OAuthApp\nmetadata: {{name: {json.dumps(name)}}}\nspec:\n"
-    return head + "".join(f"  {line}\n" for line in lines)
+    return SCHEMA_LINE + head + "".join(f"  {line}\n" for line in lines)
 
 
 @app.command("serve")

@@ -15,8 +15,8 @@ from tests.story.mcp_apps_kit import mcp_site
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """What is typed after `oauthbroker login`, what at its questions, what is done in the browser, and the program's
-    call. `files` are the resources that lie in the data folder beforehand, by their names."""
+    """The words after `oauthbroker login`, the answers to its questions, the person's part in the browser, and the
+    program's call. `files` are the resources that lie in the data folder beforehand, by their names."""
 
     title: str
     login: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The first minutes of a person with `oauthbroker login`: what is typed, what a browser shows, and a program's first answer.
+"""The first minutes of a person with `oauthbroker login`: the commands, the browser, and a program's first answer.
 
 `make first-minutes` goes the same ways from an empty environment, and measures them.
 """
@@ -53,7 +53,7 @@ async def test_one_command_after_the_installation_leads_to_the_first_answer(
 
 
 def assert_reached(walked: Walk) -> None:
-    """The API has answered after one command, which asked as often as it should and said what it says here."""
+    """The API has answered after one command, which asked as often as it should and printed these texts."""
     title = walked.way.title
     assert [f"oauthbroker login {walked.way.login[0]}"] == [each.removesuffix(" --device") for each in walked.commands]
     assert ASKED[title] == len(walked.way.answers)

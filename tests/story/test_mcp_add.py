@@ -12,6 +12,7 @@ import pytest
 
 from oauthbroker.cli import run
 from oauthbroker.config import load
+from oauthbroker.config.bundle.schema import SCHEMA_LINE
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import App
 from oauthbroker.testing import IdentityProvider
@@ -71,6 +72,7 @@ async def test_the_printed_app_is_that_of_the_server(
     assert ("tickets", site.url, site.idp.issuer) == (app.name, app.mcp.url, app.mcp.issuer)
     assert ("read", "write", "offline_access") == app.scopes
     assert "localOperator: one person, one machine" in printed.out
+    assert printed.out.startswith(SCHEMA_LINE), "an editor knows its fields"
     assert "registers its client" in printed.err
     assert not site.idp.count("register")
 

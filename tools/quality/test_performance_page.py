@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from typing import Any
 
@@ -14,6 +15,7 @@ from bench.page_plots import plots
 from bench.page_words import LIMITED_BY
 from bench.run import as_assessments, as_figure, as_row
 from bench.targets import TABLE
+from tests.e2e import first_minutes
 
 
 @pytest.fixture
@@ -30,6 +32,14 @@ def test_the_page_and_its_plots_are_those_of_the_figures(run):
     }
     for path, text in written.items():
         assert text == path.read_text("utf-8"), path.name
+
+
+def test_the_first_minutes_have_a_row_and_a_transcript_each_and_none_takes_longer_than_its_bound():
+    text = first_minutes.PAGE.read_text("utf-8")
+    rows = dict(re.findall(r"(?m)^\| ([^|]+) \|.* (\d+\.\d) s \|$", text))
+    assert ["browser login", "device flow", "key", "MCP server"] == list(rows)
+    assert [title[1:] for title in rows] == re.findall(r"(?m)^## .(.+)$", text)
+    assert max(map(float, rows.values())) <= first_minutes.MOST_SECONDS
 
 
 @pytest.mark.parametrize("quick", [False, True])

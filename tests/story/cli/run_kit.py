@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import NamedTuple
+
+import pytest
 
 import oauthbroker
 from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import Done
 from tests.story.cli.login_kit import Person
+
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can play another user")
 
 
 class Became(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,12 +17,11 @@ import pytest
 from oauthbroker.testing import Browser, IdentityProvider, connect_through
 from tests.kit.cli import MAIN, REPOSITORY, environment
 from tests.story.cli.login_kit import Person
-from tests.story.cli.run_kit import logged_in, typed
-from tests.story.cli.test_serve_local import NOBODY, as_root
+from tests.story.cli.run_kit import NOBODY, as_root, logged_in, typed
 
 HERE = "story/cli/test_hostile_machine.py"
 ATTACKS = [  # attack | what happens | the tests, below tests/
-    ("another user reads app, store, key", "the folders let nobody else in, whatever the umask is",
+    ("another user reads app, store, key", "the folders let no other user in, under any umask",
      f"{HERE}::test_another_user_reads_no_file_of_a_person_whose_umask_is_open"),
     ("another user has planted a folder or an app", "it is refused with what to do, and no key is made",
      "story/cli/test_login_mistakes.py::test_a_place_that_another_user_could_have_written_is_not_used"),
@@ -43,7 +43,7 @@ ATTACKS = [  # attack | what happens | the tests, below tests/
      "story/cli/test_serve_local.py::test_a_planted_socket_is_refused_with_what_to_do"),
     ("a process of another user behind our own socket", "no byte is sent to it",
      "story/cli/test_serve_local.py::test_a_process_of_another_user_behind_our_own_socket_is_refused"),
-    ("what is said at the socket, by the same user", "tokens of one fixed subject, and nothing else",
+    ("requests at the socket by the same user", "tokens of one fixed subject, and nothing else",
      "story/cli/test_serve_local.py::test_nothing_that_is_said_at_the_socket_reaches_another_subject"),
     ("a token in the process list", "it is in an environment that only its user can read",
      f"{HERE}::test_another_user_finds_no_token_in_the_list_of_processes"),
@@ -63,7 +63,7 @@ def test_each_attack_is_played(attack: str, happens: str, test: str) -> None:
 
 
 def as_nobody(program: str, *words: str | Path) -> str:
-    """Run a program as another user, and return what it prints."""
+    """Run a program as another user, and return its output."""
     modules = "import collections, encodings.idna, os, sys, urllib.error, urllib.request"  # which it cannot read later
     head = f"{modules}\nos.setgroups([])\nos.setgid({NOBODY})\nos.setuid({NOBODY})\n"
     done = subprocess.run(
@@ -76,7 +76,7 @@ def as_nobody(program: str, *words: str | Path) -> str:
 
 @contextmanager
 def reachable(place: Path) -> Iterator[None]:
-    """Let every user through the folders above, as in `/home` or `/tmp`: the product's own are what is left."""
+    """Let every user through the folders above, as in `/home` or `/tmp`: the product's own remain."""
     before = {folder: folder.stat().st_mode for folder in place.resolve().parents}
     for folder, mode in before.items():
         folder.chmod(mode | 0o001)
@@ -107,25 +107,35 @@ async def test_another_user_reads_no_file_of_a_person_whose_umask_is_open(
         assert "" == await asyncio.to_thread(as_nobody, program, *(path.resolve() for path in files))
 
 
-@as_root
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_a_port_where_another_user_listens_is_refused_before_anything_is_opened(
-    person: Person, idp: IdentityProvider, host: str
-) -> None:
-    words = person.has_oidc(idp)
+@contextmanager
+def listening_as_nobody(family: int, host: str, port: int) -> Iterator[None]:
     program = (
-        f"import os, socket, sys\nos.setuid({NOBODY})\ns = socket.socket()\n"
+        f"import os, socket, sys\nos.setuid({NOBODY})\ns = socket.socket({family})\n"
         "s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\ns.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)\n"
-        f"s.bind(('{host}', {person.port}))\ns.listen()\nprint('listens', flush=True)\nsys.stdin.read()\n"
+        f"s.bind(('{host}', {port}))\ns.listen()\nprint('listens', flush=True)\nsys.stdin.read()\n"
     )
-    stranger = subprocess.Popen([sys.executable, "-I", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert stranger.stdout is not None
-        assert b"listens\n" == stranger.stdout.readline()
-        done = person.type("login", *words, "--stdin", stdin=person.secret)
-    finally:
-        stranger.communicate()
-    assert (2, "") == (done.code, done.out)
+    words = [sys.executable, "-I", "-c", program]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert b"listens\n" == process.stdout.readline()
+        yield  # its stdin ends with the block
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("provider", "family", "host"),
+    [("oidc", socket.AF_INET, "127.0.0.1"), ("oidc", socket.AF_INET, "0.0.0.0"), ("microsoft", socket.AF_INET6, "::1")],
+)
+def test_a_port_where_another_user_listens_is_refused_before_anything_is_opened(
+    person: Person, idp: IdentityProvider, provider: str, family: int, host: str
+) -> None:
+    """Microsoft's callback is at `localhost`, of which a browser may try the address in IPv6 first."""
+    words: tuple[str, ...] = person.has_oidc(idp)
+    if provider == "microsoft":
+        words = ("microsoft", "--client-id", "c", "--param", "tenant=8c29b8a6-2f4d-4b2c-9a1e-5f0d1c2b3a49")
+    with listening_as_nobody(family, host, person.port):
+        done = person.type("login", *words, "--no-device", "--stdin", stdin=person.secret)
+    assert (2, "") == (done.code, done.out), done
     assert f"port {person.port}: another process listens there." in done.err
     assert person.links.empty()
 
@@ -165,6 +175,7 @@ async def test_an_account_that_is_planted_by_a_link_from_the_process_list_is_nam
     assert "mallory" in (await typed(person, "status")).out
 
 
+@pytest.mark.slow
 @as_root
 async def test_another_user_finds_no_token_in_the_list_of_processes(
     person: Person, idp: IdentityProvider, tmp_path: Path

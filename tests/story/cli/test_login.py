@@ -12,6 +12,7 @@ import yaml
 
 import oauthbroker
 from oauthbroker import BrokerError, Code
+from oauthbroker.config.bundle.schema import SCHEMA_LINE
 from oauthbroker.personal import logins
 from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, leave
 from oauthbroker.testing.provider import FOREVER
@@ -58,6 +59,7 @@ async def test_a_person_answers_once_agrees_and_has_the_token(person: Person, id
 
     shown = await asyncio.to_thread(person.type, "config", "show")
     assert resource in [*yaml.safe_load_all(shown.out)], "as a server reads it"
+    assert shown.out.startswith(SCHEMA_LINE), "an editor knows its fields"
     made = await asyncio.to_thread(person.type, "init", "--server", "team")
     assert 0 == made.code, made.err
     assert "secrets set" not in made.out, "its store has the client secret"

@@ -42,10 +42,7 @@ from oauthbroker.wiring.running import Running
 from tests.kit.cli import MAIN, command, environment, wait_until_up
 from tests.kit.running_broker import turn
 from tests.story.cli.login_kit import Person
-from tests.story.cli.run_kit import Became, logged_in, typed
-
-NOBODY = 65534
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can play another user")
+from tests.story.cli.run_kit import NOBODY, Became, as_root, logged_in, typed
 
 
 @asynccontextmanager

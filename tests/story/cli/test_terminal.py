@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 @contextmanager
 def at_terminal(desk: Desk, *words: str, **env: str) -> Iterator[Terminal]:
-    """A terminal in the desk's folder. What it has shown is swept for secrets."""
+    """A terminal in the desk's folder. Its screen is swept for secrets."""
     command = [sys.executable, "-c", MAIN, *words]
     with terminals.at_terminal(command, desk.folder, environment(**{"TERM": "dumb", **env})) as opened:
         yield opened
