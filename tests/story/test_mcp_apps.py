@@ -561,6 +561,8 @@ async def test_a_link_that_was_followed_stays_while_the_server_does_not_answer(
         for _ in range(3):
             test_clock.advance(40)
             assert first.authorization_url == (await harness.ask_link()).authorization_url
+        (found,) = [each async for each in harness.repository.clients.all()]
+    assert test_clock.now() - found.looked_at < timedelta(days=2), "marked once as one to ask about"
     assert 1 == site.idp.count("register")
 
 
