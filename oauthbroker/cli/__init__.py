@@ -196,7 +196,9 @@ def _naming_config(error: BrokerError | Refused, arguments: list[str]) -> Broker
     from oauthbroker.cli.named_config import naming_config  # needed by a refused configuration alone
     from oauthbroker.config import ConfigInvalidError
 
-    return naming_config(error, arguments) if isinstance(error, ConfigInvalidError) else error
+    if not isinstance(error, ConfigInvalidError):
+        return error
+    return naming_config(error, arguments).with_traceback(error.__traceback__)  # `--debug` shows it
 
 
 def _tell_usage(wrong: typer.TyperException) -> None:

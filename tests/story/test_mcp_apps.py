@@ -37,6 +37,7 @@ from tests.kit.running_broker import (
 )
 from tests.story.binding_kit import CORP_ALICE, RUNTIME, broker_login, code_on, handle_on, settings_for
 from tests.story.mcp_apps_kit import NESTED, ROOT, McpSite, mcp_app, mcp_site
+from tests.unit.protocol.kit import raw_answer
 
 
 @pytest.fixture
@@ -557,10 +558,12 @@ async def test_a_link_that_was_followed_stays_while_the_server_does_not_answer(
     async with world(site, test_clock) as harness:
         first = await harness.ask_link()
         await leave(harness.browser(), first.authorization_url)
-        site.idp.script.token.answer(503, times=None)
+        site.documents[NESTED] = raw_answer(503, b"{}")
         for _ in range(3):
             test_clock.advance(40)
             assert first.authorization_url == (await harness.ask_link()).authorization_url
+        (found,) = [each async for each in harness.repository.clients.all()]
+    assert test_clock.now() - found.looked_at < timedelta(days=2), "marked once as one to ask about"
     assert 1 == site.idp.count("register")
 
 

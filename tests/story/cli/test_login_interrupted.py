@@ -167,4 +167,4 @@ async def test_the_first_login_on_a_machine_may_be_at_an_mcp_server(person: Pers
         broker["spec"] |= {"weaken": ["plainHttpProvider"], "listen": {"host": "127.0.0.1", "port": person.port}}
         person.places.broker_file.write_text(yaml.safe_dump(broker))
         done, _ = await person.log_in(idp, site.url)
-    assert (0, True) == (done.code, "Connected as " in done.out), done
+    assert (0, True) == (done.code, "Connected, scope" in done.out), done
