@@ -576,8 +576,8 @@ def test_what_is_printed_runs_as_it_is_printed(desk: Desk) -> None:
         done = desk.type(*words, "--config", "my config")
         assert "`oauthbroker init --config 'my config'`" in done.out + done.err, done
     assert 0 == desk.type("init", "--config", "my config").code
-    for words in (("check", "my config"), ("check", "--config", "my config")):
-        assert "`oauthbroker secrets set NAME KEY --config 'my config'`" in desk.type(*words).err
+    for done in (desk.type("check", "my config"), desk.type("check", "--config", "my config")):
+        assert "`oauthbroker secrets set NAME KEY --config 'my config'`" in done.err
     done = desk.type("serve", "--config", "my config")
     assert "`oauthbroker secrets set mail client_secret --config 'my config'`" in done.err
     assert 0 == desk.type(*shlex.split("secrets set mail client_secret --config 'my config'"), stdin="value").code
