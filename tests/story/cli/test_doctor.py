@@ -568,7 +568,7 @@ def test_a_login_at_the_proxy_is_a_matter_of_the_proxy_and_of_no_app(
     assert (1, True) == (len(secrets), secrets[0].startswith(f"outgoingProxy: {told}")), secrets
 
 
-def test_what_is_printed_runs_as_it_is_printed(desk: Desk) -> None:
+def test_a_printed_command_runs_as_it_is_printed(desk: Desk) -> None:
     """Follow the printed commands from another folder, one after the other, until the store is there."""
     desk.write("mail", APP.format(issuer="https://idp.example"))
     Path("config").rename("my config")
