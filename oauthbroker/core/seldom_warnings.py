@@ -1,4 +1,4 @@
-"""Let a library say seldom what it says again and again."""
+"""Let a library write its repeated warnings seldom."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refuse a request that an app's `spec.api` does not allow, and name what it allows."""
+"""Refuse a request that an app's `spec.api` does not allow, and name the allowed ones."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def a_claim(_: datetime, ends: datetime) -> Waits:
 def a_poll(at: datetime, ends: datetime) -> Waits:
     clock = TestClock(at)
     missing: dict[str, Any] = {
-        each.name: None for each in fields(Polling) if each.default is each.default_factory is MISSING
+        each.name: None for each in fields(Polling) if each.init and each.default is each.default_factory is MISSING
     }
     polling = Polling(**missing | {"clock": clock})
     session = kit.session(device=kit.device(), created_at=at, expires_at=at + timedelta(seconds=LONGEST_WAIT))

@@ -52,7 +52,7 @@ def scalar(event: Any) -> Any:
 
 
 def not_meant(event: Any) -> tuple[str, str] | None:
-    """Return (problem, remedy) for a scalar that is text to YAML, and that nobody means as it is written."""
+    """Return (problem, remedy) for a scalar that is text to YAML, and a mistake of its author."""
     if event.implicit[0] and _TYPOGRAPHIC.fullmatch(event.value):
         return "typographic quotes, which YAML reads as text", "write plain quotes, or none"
     if event.style not in {"|", ">"} and _OF_A_SHELL.fullmatch(event.value):

@@ -211,8 +211,8 @@ def _withdrawn(record: Mapping[str, str]) -> str:
 
 def _tell(flow: DeployedFlow, serving: int | None, done: str, config: Path, *, as_json: bool) -> None:
     name, version = flow.tool.name, flow.tool.version
-    command = f"oauthbroker flow activate {name} {version} --config {shlex.quote(str(config))}"
-    more = "" if serving == version else f"; to let it serve, run `{command}`"
+    command = f"`oauthbroker flow activate {name} {version} --config {shlex.quote(str(config))}`"
+    more = "" if serving == version else f"; to let it serve, run {command}"
     if flow.withdrawn:
         more = f"; version {version} is {_withdrawn(flow.withdrawn)}"
     line = f"{name} version {version}: {done}; version {serving} serves{more}"

@@ -27,7 +27,7 @@ class Readiness:
     """Whether this process can do its work: it is not ending, and its store can be read and written, or is away and
     tokens are handed out without it.
 
-    `probe` reads and reserves space in the store, and raises what that comes to. The log has what it is: probes of
+    `probe` reads and reserves space in the store, and raises what that comes to. The log has its note: probes of
     strangers get the code alone.
     """
 

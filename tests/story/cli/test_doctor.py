@@ -568,16 +568,16 @@ def test_a_login_at_the_proxy_is_a_matter_of_the_proxy_and_of_no_app(
     assert (1, True) == (len(secrets), secrets[0].startswith(f"outgoingProxy: {told}")), secrets
 
 
-def test_what_is_printed_runs_as_it_is_printed(desk: Desk) -> None:
+def test_a_printed_command_runs_as_it_is_printed(desk: Desk) -> None:
     """Follow the printed commands from another folder, one after the other, until the store is there."""
     desk.write("mail", APP.format(issuer="https://idp.example"))
     Path("config").rename("my config")
-    for words in ("doctor --offline", "grants list", "serve"):
-        done = desk.type(*words.split(), "--config", "my config")
+    for words in (("doctor", "--offline"), ("grants", "list"), ("serve",)):
+        done = desk.type(*words, "--config", "my config")
         assert "`oauthbroker init --config 'my config'`" in done.out + done.err, done
     assert 0 == desk.type("init", "--config", "my config").code
-    for check in (("check", "my config"), ("check", "--config", "my config")):
-        assert "`oauthbroker secrets set NAME KEY --config 'my config'`" in desk.type(*check).err
+    for done in (desk.type("check", "my config"), desk.type("check", "--config", "my config")):
+        assert "`oauthbroker secrets set NAME KEY --config 'my config'`" in done.err
     done = desk.type("serve", "--config", "my config")
     assert "`oauthbroker secrets set mail client_secret --config 'my config'`" in done.err
     assert 0 == desk.type(*shlex.split("secrets set mail client_secret --config 'my config'"), stdin="value").code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 import shlex
@@ -13,24 +12,11 @@ from typing import Any
 import pytest
 
 from oauthbroker import cli
-from oauthbroker.cli.plugin_commands import plugin_commands
+from tests.kit.all_commands import commands
 
 REPOSITORY = Path(__file__).parents[3]
 PAGE = (REPOSITORY / "docs/cli.md").read_text("utf-8")
 COMMON = {"--help", "-h", "-c", "-y", "--json"}
-
-
-@functools.cache
-def commands() -> dict[str, Any]:
-    """Return all commands by their names, such as `grants list`."""
-    found: dict[str, Any] = {}
-    plugins = plugin_commands(cli.COMMANDS)
-    for name in (*cli.COMMANDS, *plugins.plugins):
-        is_ours = name in cli.COMMANDS
-        command: Any = cli.command_of(name) if is_ours else plugins.command(name)
-        parts = getattr(command, "commands", None)
-        found |= {f"{name} {part}": each for part, each in parts.items()} if parts else {name: command}
-    return found
 
 
 def test_every_command_and_option_is_on_the_page():

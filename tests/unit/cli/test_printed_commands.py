@@ -13,7 +13,7 @@ import oauthbroker
 from oauthbroker import cli
 from oauthbroker.cli.output.commands_here import name_config, read_config, runnable
 from oauthbroker.core.printed_commands import WITHOUT_CONFIG, with_config
-from tests.unit.cli.test_docs import commands
+from tests.kit.all_commands import commands
 
 PACKAGE = Path(oauthbroker.__file__).parent
 # Written in full, with the options that they need, or no text that names a command.
