@@ -34,7 +34,7 @@ from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Gauge, Metrics
 from oauthbroker.repository.repository import FEED_SECONDS, Repository
 from oauthbroker.store.keys.key_encryption_keys import FileKek
-from oauthbroker.store.postgres import rights, schema
+from oauthbroker.store.postgres import connection_pool, pools, rights, schema
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.postgres_store import PostgresStore
@@ -352,6 +352,45 @@ async def test_a_half_open_feed_is_not_trusted_beyond_the_bound_and_is_trusted_a
             assert "late" == store.feed.state
             flows.set()
             await until(store.feed.heard)
+
+
+async def test_statements_under_way_end_soon_after_the_database_fell_silent(
+    postgres_server: postgres.Server, url: Secret, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits for seconds of silence and for two attempts to connect, and not for its own patience."""
+    monkeypatch.setattr(connection_pool, "SUSPECT_SECONDS", 0.1)
+    monkeypatch.setattr(pools, "WAIT_SECONDS", 0)
+
+    async def failure(pool: ConnectionPool) -> Code | None:
+        try:
+            await pool.read("select 1")
+        except BrokerError as error:
+            return error.code
+        return None
+
+    async with half_open(postgres_server, tmp_path) as (silent, flows):
+        pool = ConnectionPool(silent)
+        assert [(1,)] == await pool.read("select 1")
+        flows.clear()
+        began = time.monotonic()
+        assert {Code.STORE_UNAVAILABLE} == {*await asyncio.gather(*(failure(pool) for _ in range(20)))}
+        assert time.monotonic() - began < connection_pool.PATIENCE_SECONDS / 2
+        began = time.monotonic()
+        assert Code.STORE_UNAVAILABLE is await failure(pool)
+        assert time.monotonic() - began < 1, "at once"
+        flows.set()
+        await until_answered(pool)
+        await pool.close()
+
+
+async def until_answered(pool: ConnectionPool) -> None:
+    async def answers() -> bool:
+        try:
+            return [(1,)] == await pool.read("select 1")
+        except BrokerError:
+            return False
+
+    await until(answers)
 
 
 CUTS = ("the connection is cut", "the server is restarted")

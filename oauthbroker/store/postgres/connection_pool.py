@@ -20,6 +20,7 @@ from oauthbroker.store.postgres.one_statement import rows_of
 from oauthbroker.store.postgres.pools import MOST_CONNECTIONS, Pools
 
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
+SUSPECT_SECONDS: Final = 2.0  # without an answer, until the database is asked whether it accepts connections
 NO_RIGHT: Final = "the database user lacks a right: run `oauthbroker init` as the owner of the database, or grant it"
 NO_TABLES: Final = "the database lacks tables: run `oauthbroker init`, or `oauthbroker store migrate` after an upgrade"
 NO_ANSWER: Final = "the database does not answer"
@@ -71,6 +72,7 @@ class ConnectionPool(OpenedHere):
     async def _run(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         self.check_open()
         failed: BrokerError | _Lost
+        suspecting = asyncio.get_running_loop().call_later(SUSPECT_SECONDS, self._pools.suspect)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), _cancels():
                 rows = await self._answer(statement, values)
@@ -88,6 +90,8 @@ class ConnectionPool(OpenedHere):
         else:
             self.contact.heard()
             return rows
+        finally:
+            suspecting.cancel()
         raise failed
 
     async def _answer(self, statement: str, values: Values) -> list[tuple[Any, ...]]:

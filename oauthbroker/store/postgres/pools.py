@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from math import inf
+from socket import SHUT_RDWR, socket
 from typing import Any, Final
 
 import psycopg
@@ -28,6 +30,7 @@ WAIT_SECONDS: Final = 2.0  # for a database that does not accept connections, be
 PROBE_SECONDS: Final = 0.5  # between two attempts to connect, at the most
 LOG_AGAIN_SECONDS: Final = 60.0
 _NAME: Final = "oauthbroker-pool"
+SOON_SECONDS: Final = 0.1  # for attempts to connect that are under way, once the database is known to be away
 HOLDERS_SECONDS: Final = 0.5  # in which only holders of leases use a database that is back
 TERMS: Final[Mapping[str, Any]] = {
     "autocommit": True,
@@ -73,15 +76,17 @@ class Pools:
         self._probe: asyncio.Task[None] | None = None
         self._closed = False
         self._away: psycopg.Error | None = None  # why a database that is known to be away accepts no connection
-        self._tasks = set[asyncio.Task[None]]()
+        self._tasks, self._used = set[asyncio.Task[None]](), set[psycopg.AsyncConnection[Any]]()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         """Hold a connection for the body. If it is broken afterwards, the next pool is on its way."""
         pool, connection = await self._taken()
+        self._used.add(connection)
         try:
             yield connection
         finally:
+            self._used.discard(connection)
             if connection.closed and pool is self._pool:
                 self._look(is_broken=True)
             await pool.putconn(connection)
@@ -147,7 +152,8 @@ class Pools:
                 was_away = True
                 if SystemClock.monotonic() - began >= WAIT_SECONDS:
                     self._away = refused
-                    self._begin(self._pool.close())  # who waits for a connection is told so
+                    self._begin(self._pool.close(timeout=SOON_SECONDS))  # who waits for a connection is told so
+                    self._hang_up()
                 self._looked.set()
                 await asyncio.sleep(SystemClock().jitter(PROBE_SECONDS / 2, PROBE_SECONDS))
             if was_away or is_broken:
@@ -155,6 +161,12 @@ class Pools:
         finally:
             self._probe = self._away = None
             self._looked.set()
+
+    def _hang_up(self) -> None:
+        """End the statements under way, which get no answer. To cancel them takes a connection, and so seconds."""
+        for connection in self._used:
+            with suppress(OSError, psycopg.Error), socket(fileno=os.dup(connection.fileno())) as same:
+                same.shutdown(SHUT_RDWR)
 
     async def _refused(self) -> psycopg.Error | None:
         """Return why the database accepts no connection; None if it does."""
