@@ -30,6 +30,7 @@ WAIT_SECONDS: Final = 2.0  # for a database that does not accept connections, be
 PROBE_SECONDS: Final = 0.5  # between two attempts to connect, at the most
 _NAME: Final = "oauthbroker-pool"
 _SELDOM: Final = SeldomWarnings(_NAME)  # of the pools of brokers, while they cannot connect
+SOON_SECONDS: Final = 0.1  # for attempts to connect that are under way, once the database is known to be away
 HOLDERS_SECONDS: Final = 0.5  # in which only holders of leases use a database that is back
 TERMS: Final[Mapping[str, Any]] = {
     "autocommit": True,
@@ -137,7 +138,7 @@ class Pools:
                 tries += 1
                 if tries > 1 and SystemClock.monotonic() - began >= WAIT_SECONDS and self._away is None:
                     self._away = refused
-                    self._begin(self._pool.close())  # who waits for a connection is told so
+                    self._begin(self._pool.close(timeout=SOON_SECONDS))  # who waits for a connection is told so
                     for connection in self._in_use:  # and who waits for an answer
                         _cut(connection)
                 self._looked.set()
