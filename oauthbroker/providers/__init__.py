@@ -112,7 +112,7 @@ class Modes(Data):
 
 
 class Documented(Data):
-    """What is known of a provider. `evidence` says for every fact where it was learnt."""
+    """The known facts of a provider. `evidence` says for every fact where it was learnt."""
 
     evidence: dict[str, Evidence]
 

@@ -42,7 +42,7 @@ class YamlDocument:
 
     @property
     def kind(self) -> Any:
-        """Return the kind as it is written; None in a resource of another program, and in what is no resource."""
+        """Return the kind as it is written; None in a resource of another program, and where no mapping is written."""
         return None if self.foreign or not isinstance(self.data, dict) else self.data.get("kind")
 
     def value_at(self, path: Keys) -> SourcePlace:

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import App, Endpoints, IdentityRule, Owner
 from oauthbroker.model.grant_key import GrantKey
-from oauthbroker.model.owner_check import CheckedOwner, OwnerFacts, check_owner, check_pin, check_same_owner
+from oauthbroker.model.owner_check import (
+    LONGEST_PART,
+    CheckedOwner,
+    OwnerFacts,
+    check_owner,
+    check_pin,
+    check_same_owner,
+    spelling,
+)
 from tests.kit.samples import app_with
 
 RULE = IdentityRule("idToken", "idp:user:{sub}")
@@ -265,3 +273,21 @@ def test_a_confirmation_alone_is_not_enough_where_the_provider_is_asked(subject)
     for app in (USER, BLIND):
         with pytest.raises(BrokerError):
             check_owner(app, subject, OwnerFacts(None, f"{subject}x"), confirmed=True)
+
+
+@pytest.mark.parametrize(
+    ("template", "claims", "is_spelt"),
+    [
+        ("idp:user:{sub}", "idp:user:1", True),
+        ("idp:user:{sub}", "idp:team:1", False),
+        ("idp:user:{sub}", "idp:user:", False),
+        ("idp:user:{sub}", "idp:user:1:2", False),
+        ("idp:user:{team.id}:{sub}", "idp:user:1:2", True),
+        ("idp:user:{*sub}", "idp:user:1:2", True),
+        ("idp:user:{sub}", "idp:user:" + "a" * LONGEST_PART, True),
+        ("idp:user:{sub}", "idp:user:" + "a" * (LONGEST_PART + 1), False),
+        ("a.b:{sub}", "axb:1", False),
+    ],
+)
+def test_an_identity_is_spelt_as_the_claims_of_its_template_allow(template: str, claims: str, is_spelt: bool):
+    assert is_spelt == bool(spelling(template).fullmatch(claims))
