@@ -82,8 +82,10 @@ async def in_postgres(server: Server, folder: Path) -> AsyncIterator[Stores]:
 
 
 def shapes(found: Found) -> list[Trace]:
-    """Return a way to an action of each shape."""
-    return [found.with_last(last) for last in found.shapes.values()]
+    """Return ways that pass an action of each shape. Those that another one begins with are left out."""
+    ways = {last: found.with_last(last) for last in found.shapes.values()}
+    passed = {state for way in ways.values() for _, state in way[:-1]}
+    return [way for last, way in ways.items() if found.reached.get(last[2]) != last[:2] or last[2] not in passed]
 
 
 def sampled(found: Found, most: int) -> list[Trace]:

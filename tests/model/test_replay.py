@@ -11,8 +11,9 @@ from tests.kit import forms
 from tests.kit.postgres import Server
 from tests.model.bounds import SMALL
 from tests.model.mutants import MUTANTS, Mutant
+from tests.model.replay import Trace
 from tests.model.search import Found, follow, search
-from tests.model.state import CURRENT
+from tests.model.state import CURRENT, State, first_state
 from tests.model.stores import Stores, in_files, in_memory, in_postgres, sampled, shapes
 
 MOST = 400 if forms.is_long() else 20  # traces of each table row
@@ -36,6 +37,17 @@ async def test_the_code_does_what_the_model_does(name: str):
     await replayed(in_memory(), name, MOST)
     for trace in shapes(searched(name)):
         await in_memory().replay(trace)
+
+
+@pytest.mark.slow
+def test_the_ways_that_are_replayed_pass_an_action_of_each_shape():
+    found = searched("a frozen host")
+    passed = {(before, *step) for way in shapes(found) for before, step in zip(_befores(way), way, strict=True)}
+    assert set(found.shapes.values()) <= passed
+
+
+def _befores(way: Trace) -> list[State]:
+    return [first_state(SMALL["a frozen host"]), *(after for _, after in way[:-1])]
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Which test covers which numbered case and which rule: read from the marks by `ast`, without running anything.
 
-`make cases` writes tests/CASES.md, a line for each number, and tests/CASES_TESTS.md, the tests of each. test_cases.py holds
+`make cases` writes tests/CASES.md and tests/CASES_RULES.md, a line for each number, and tests/CASES_TESTS.md, the tests of each. test_cases.py holds
 both to the truth.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from tools.quality.turn_rules import TURN_RULES
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("tests", "tools/quality")
-PAGE, LISTS = ROOT / "tests" / "CASES.md", ROOT / "tests" / "CASES_TESTS.md"
+PAGE, RULES_PAGE, LISTS = (ROOT / "tests" / f"CASES{name}.md" for name in ("", "_RULES", "_TESTS"))
 RUNTIME_RULES = TOOL_RULES | BASE_TOOL_RULES | CHANGESET_RULES | TURN_RULES
 
 KNOWN: Mapping[str, Mapping[str, str]] = {"case": CASES, "rule": RULES | ACTION_RULES | RUNTIME_RULES | FLOW_RULES}
@@ -90,22 +91,34 @@ def covered(found: Sequence[Mark]) -> dict[tuple[str, str], list[str]]:
     return table
 
 
-SECTIONS: tuple[tuple[str, str, str, Mapping[str, str]], ...] = (
-    ("Cases of the attack and fault matrix", "", "case", CASES),
-    ("Rules of the specification", "", "rule", RULES),
-    (
+@dataclass(frozen=True)
+class Section:
+    """The numbers of one list, with what each is."""
+
+    title: str
+    kind: str
+    known: Mapping[str, str]
+    note: str = ""
+
+
+SECTIONS = (
+    Section("Cases of the attack and fault matrix", "case", CASES),
+    Section("Rules of the specification", "rule", RULES),
+)
+RUNTIME_SECTIONS = (
+    Section(
         "Rules of the action gateway's specification",
-        "Each row ends with its status: as written, decided where the text is open, or stricter.",
         "rule",
         ACTION_RULES,
+        "Each row ends with its status: as written, decided where the text is open, or stricter.",
     ),
-    (
+    Section(
         "Rules of the tool runtime's specification",
-        "Each row ends with its status: as written, as printed, decided, stricter, looser, or other.",
         "rule",
         RUNTIME_RULES,
+        "Each row ends with its status: as written, as printed, decided, stricter, looser, or other.",
     ),
-    ("Rules of the flow tools' specification", "Each row ends with its status, as above.", "rule", FLOW_RULES),
+    Section("Rules of the flow tools' specification", "rule", FLOW_RULES, "Each row ends with its status, as above."),
 )
 
 
@@ -120,14 +133,39 @@ def page(found: Sequence[Mark]) -> str:
         "[Still open](#still-open) has what does not hold. Run the tests of one number:",
         "`make test-fast ARGS='--case 63'`, `ARGS='--rule 12.5.6-3'`.",
         "",
+        *(line for section in SECTIONS for line in rows(section, table)),
+        "## Specifications of the agent runtime",
+        "",
+        "| rules | how many | tests |",
+        "|---|---|---|",
+        *(overview(section, table) for section in RUNTIME_SECTIONS),
+        "",
     ]
-    for title, note, kind, known in SECTIONS:
-        lines += [f"## {title}", "", *([note, ""] if note else []), "| number | what | tests |", "|---|---|---|"]
-        lines += [f"| {number} | {what} | {count(kind, number, table)} |" for number, what in known.items()]
-        lines.append("")
     return "\n".join(
         [*lines, "## Still open", "", *(f"- **Case {number}.** {what}" for number, what in OPEN.items()), ""]
     )
+
+
+def rules(found: Sequence[Mark]) -> str:
+    """Return the text of CASES_RULES.md: a line for each rule of the specifications of the agent runtime."""
+    table = covered(found)
+    head = f"# Each rule of the agent runtime's specifications\n\nWritten by `make cases`, as [the cases]({PAGE.name}) are.\n"
+    return "\n".join([head, *(line for section in RUNTIME_SECTIONS for line in rows(section, table))])
+
+
+def rows(section: Section, table: Covered) -> Iterator[str]:
+    yield from (f"## {section.title}", "", *([section.note, ""] if section.note else []))
+    yield from ("| number | what | tests |", "|---|---|---|")
+    yield from (
+        f"| {number} | {what} | {count(section.kind, number, table)} |" for number, what in section.known.items()
+    )
+    yield ""
+
+
+def overview(section: Section, table: Covered) -> str:
+    tests = {test for number in section.known for test in table.get((section.kind, number), ())}
+    anchor = section.title.lower().replace(" ", "-").replace("'", "")
+    return f"| [{section.title}]({RULES_PAGE.name}#{anchor}) | {len(section.known)} | {len(tests)} |"
 
 
 def count(kind: str, number: str, table: Covered) -> str:
@@ -141,7 +179,7 @@ def lists(found: Sequence[Mark]) -> str:
     """Return the text of CASES_TESTS.md: the tests of each number, by file."""
     table = covered(found)
     lines = [
-        f"# The tests of each case and rule\n\nWritten by `make cases`; [the summary]({PAGE.name}) says what each is.\n"
+        f"# The tests of each case and rule\n\nWritten by `make cases`; [the cases]({PAGE.name}) and [the rules]({RULES_PAGE.name}) say what each is.\n"
     ]
     for kind, known in KNOWN.items():
         for number in known:
@@ -161,7 +199,7 @@ def by_file(tests: Sequence[str]) -> Iterator[str]:
 
 
 def main() -> None:
-    for path, text in ((PAGE, page(marks())), (LISTS, lists(marks()))):
+    for path, text in ((PAGE, page(marks())), (RULES_PAGE, rules(marks())), (LISTS, lists(marks()))):
         path.write_text(text, "utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
 

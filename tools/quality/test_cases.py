@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tools.quality.case_numbers import CASES, OPEN
-from tools.quality.cases import KNOWN, LISTS, PAGE, covered, lists, marks, page
+from tools.quality.cases import KNOWN, LISTS, PAGE, RULES_PAGE, covered, lists, marks, page, rules
 
 
 @pytest.mark.parametrize("kind", KNOWN)
@@ -31,8 +31,9 @@ def test_every_mark_names_a_known_number_and_stands_on_a_test():
 
 
 def test_the_pages_are_up_to_date():
-    """Run `make cases` and commit tests/CASES.md and tests/CASES_TESTS.md."""
+    """Run `make cases` and commit tests/CASES*.md."""
     assert page(marks()) == PAGE.read_text("utf-8")
+    assert rules(marks()) == RULES_PAGE.read_text("utf-8")
     assert lists(marks()) == LISTS.read_text("utf-8")
 
 
@@ -42,12 +43,13 @@ def test_each_count_of_the_page_leads_to_so_many_tests():
         (str(len(re.findall(r"`[^`]+`|all its tests", body))), name)
         for name, body in zip(anchored[::2], anchored[1::2], strict=True)
     ]
-    assert found == re.findall(rf"\[(\d+)\]\({LISTS.name}#([^)]+)\)", page(marks()))
+    counts = re.findall(rf"\[(\d+)\]\({LISTS.name}#([^)]+)\)", page(marks()) + rules(marks()))
+    assert found == counts
     assert len(found) == len(set(anchored[::2])), "one anchor twice"
 
 
 def test_a_line_of_the_page_can_be_read_at_a_glance():
-    rows = [line for line in page(marks()).splitlines() if line.startswith("| ")]
+    rows = [line for line in (page(marks()) + rules(marks())).splitlines() if line.startswith("| ")]
     assert [] == [row for row in rows if len(row.rsplit("|", 2)[1]) > 60]
 
 
