@@ -120,7 +120,6 @@ COPIES: dict[str, tuple[Callable[[Path, Path], object], bool]] = {
 }
 
 
-@pytest.mark.case("73")
 @pytest.mark.parametrize(("copy", "keeps_links"), COPIES.values(), ids=COPIES)
 async def test_a_copy_is_a_store_with_or_without_the_links(
     tmp_path: Path, copy: Callable[[Path, Path], object], keeps_links: bool
