@@ -92,7 +92,9 @@ async def test_a_grant_that_ends_while_tokens_are_left_to_it_keeps_none(start, i
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
 
 
-async def test_tokens_that_a_crash_left_in_both_records_are_revoked_there_by_one_request_each(start, identity_provider, monkeypatch):
+async def test_tokens_that_a_crash_left_in_both_records_are_revoked_there_by_one_request_each(
+    start, identity_provider, monkeypatch
+):
     process = start(apps_of_one_client(identity_provider))
     for app in ("mail", "twin"):
         await connected(process, identity_provider, app)
