@@ -41,7 +41,7 @@ def bare_environment(place: Path) -> Path:
                 (packages / entry.name).symlink_to(entry)
     programs = place / "bin"
     pip = programs / "pip"
-    quick = "PIP_NO_INDEX=1 PIP_NO_COMPILE=1 PIP_DISABLE_PIP_VERSION_CHECK=1"  # imported modules are compiled then
+    quick = "PIP_NO_INDEX=1 PIP_NO_COMPILE=1 PIP_DISABLE_PIP_VERSION_CHECK=1"  # an import compiles its module
     pip.write_text(f'#!/bin/sh\n{quick} exec {programs}/python -m pip -q "$@"\n')
     pip.chmod(0o700)
     return programs
