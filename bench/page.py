@@ -1,4 +1,4 @@
-"""docs/performance.md and its pages of targets and figures, written from one run: python -m bench.page [results.json].
+"""docs/performance.md and its pages of targets, figures and operators, written from one run: python -m bench.page [results.json].
 
 Without a file it takes the newest full run in bench/results, or else the figures that are committed. A run is kept as
 docs/performance/results.json, its plots lie beside it, and a test refuses pages that differ from them.
@@ -14,6 +14,7 @@ from textwrap import fill
 from typing import Any
 
 from bench.figures import Figure
+from bench.operator_page import tables
 from bench.page_plots import plots
 from bench.page_words import ALL, INTRO, LIMITED_BY, LIMITS, OPERATOR, PARALLEL, PEERS, QUICK, REPEAT, SLOW, TARGETS
 from bench.targets import OURS, POST, TABLE, TCP, UNIX, Results, assessed, find
@@ -21,6 +22,7 @@ from bench.targets import OURS, POST, TABLE, TCP, UNIX, Results, assessed, find
 ROOT = Path(__file__).parents[1]
 PAGE, FOLDER = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance"
 TARGET_PAGE, FIGURE_PAGE = PAGE.with_name("performance-targets.md"), PAGE.with_name("performance-figures.md")
+OPERATOR_PAGE = PAGE.with_name("performance-operators.md")
 KEPT = FOLDER / "results.json"
 Run = dict[str, Any]
 COSTS = (
@@ -47,7 +49,6 @@ def page(run: Run) -> str:
         ("Beside other packages", PEERS, "peers", "peers.svg"),
         ("A slow provider", SLOW, "slow_provider", "slow-provider.svg"),
         ("More grants", "", "growth", "growth.svg"),
-        ("What an operator does with many grants", OPERATOR, "million", ""),
         ("Many processes", PARALLEL, "contention", "contention.svg"),
         ("One worker and two", "", "workers", ""),
     ):
@@ -71,6 +72,14 @@ def figure_page(run: Run) -> str:
     parts = [ALL, ""]
     for bench in (name for name in results if name not in OWN_PARTS):
         parts += [f"## `{bench}`", "", *_table(_figures(results, bench)), ""]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def operator_page(run: Run) -> str:
+    """Return the page of lists and commands over many grants."""
+    parts = [OPERATOR, ""]
+    for store, rows in tables(run["results"].get("million", ())):
+        parts += [f"## {store}", "", *_table(rows), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -174,6 +183,7 @@ def files(run: Run) -> dict[Path, str]:
         PAGE: page(run),
         TARGET_PAGE: target_page(run),
         FIGURE_PAGE: figure_page(run),
+        OPERATOR_PAGE: operator_page(run),
         KEPT: json.dumps(run, indent=1) + "\n",
         **drawn,
     }
@@ -196,7 +206,7 @@ def main(words: list[str]) -> None:
         old.unlink()
     for path, text in files(run).items():
         path.write_text(text, "utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)} and its two pages of figures from {source}")
+    print(f"wrote {PAGE.relative_to(ROOT)} and its pages of figures from {source}")
 
 
 if __name__ == "__main__":

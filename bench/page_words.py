@@ -9,8 +9,8 @@ Written by `make performance` from [the figures of one run](performance/results.
 differs.
 
 Absolute times differ from machine to machine. Ratios of one run hold: both sides took turns in the same minutes.
-Each figure is the median of its rounds. [Targets](performance-targets.md) and [all other
-figures](performance-figures.md) have pages of their own.
+Each figure is the median of its rounds. [Targets](performance-targets.md), [an operator with
+many grants](performance-operators.md) and [all other figures](performance-figures.md) have pages of their own.
 """
 QUICK = """\
 **This was a quick run.** Its small counts show that each bench runs. They say nothing about speed. Repeat it as
@@ -63,8 +63,14 @@ least is 1.2 s with a refresh and 0.2 s without. The MCP SDK's client provider h
 API, so parallel calls wait for one another. It does not restore the end of a stored token: after a restart the API
 refuses the token, and the provider asks the user to log in although a refresh token is stored."""
 OPERATOR = """\
-A list shows 50 grants, or 500 as the page for operators does. Beside its CPU stand the longest turn in which the event
-loop ran nothing else, and by how much the memory grew. A command reads the whole store, as its own process."""
+# Performance: an operator and many grants
+
+Written by `make performance` from the run of [performance](performance.md), or from one of its own
+(`python -m bench.bench_million`) beside other work, so that times are too long.
+
+A list shows 50 grants, or 500 as the page for operators does. A cell has the CPU, the longest turn in which the event
+loop ran nothing else, and by how much the memory grew. A command is a process of its own that may read the whole
+store: a cell has its CPU and its memory."""
 PARALLEL = """\
 The provider takes 50 ms to refresh, and all processes ask at the same moment. Perfect is one request to the
 provider, with the last process ready when the first one is. Warm calls share one audit log, so their processes take

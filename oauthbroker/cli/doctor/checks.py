@@ -142,8 +142,7 @@ class Doctor:
             self.loaded = load(self.config, self.env)
             self.settings = with_keys(self.loaded.settings, self.env)
         except ConfigInvalidError as refused:
-            named = () if self.config == CONFIG else ("--config", str(self.config))
-            problems = naming_config(refused, named).problems
+            problems = naming_config(refused, () if self.config == CONFIG else ("--config", str(self.config))).problems
         found = [of_problem("configuration", "failure", it, about=str(it.place)) for it in problems[:MOST_NAMED]]
         if len(problems) > MOST_NAMED:
             more = f"{len(problems) - MOST_NAMED} more."
