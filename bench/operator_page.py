@@ -12,7 +12,7 @@ _ADDED = (": the loop's longest turn", ": memory", ": memory of the process")  #
 
 
 def tables(figures: Iterable[Figure]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
-    """Yield the name of each store and its rows, the head first. A cell has the CPU, the longest turn and the memory."""
+    """Yield each store with its rows, the head first. A cell has the CPU, the longest turn and the memory."""
     for store, found in groupby(sorted(figures, key=_store), _store):
         rows = defaultdict[str, dict[int, list[str]]](lambda: defaultdict(list))
         sizes = set[int]()

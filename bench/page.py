@@ -1,4 +1,4 @@
-"""docs/performance.md and its pages of targets, figures and operators, written from one run: python -m bench.page [results.json].
+"""docs/performance.md and the pages beside it, written from one run: python -m bench.page [results.json].
 
 Without a file it takes the newest full run in bench/results, or else the figures that are committed. A run is kept as
 docs/performance/results.json, its plots lie beside it, and a test refuses pages that differ from them.
