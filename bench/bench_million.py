@@ -29,6 +29,7 @@ COMMANDS = {
     "keys reseal": ("keys", "reseal"),
     "keys retire": ("keys", "retire", "--yes"),
 }
+SHOWN = ("page 1 of the list", "next page", "search", "counts")
 MOST_SYNCED = 10_000  # records that are sealed anew in files: each one waits for the disk
 # A process that starts another one counts as its memory until then: so this one is small.
 _SMALL = """
@@ -44,6 +45,8 @@ def measure(place: str, folder: Path, size: int, url: str = "") -> None:
     words = [sys.executable, "-m", "bench.operator_reads", str(folder)]
     done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=PATIENCE)
     for what, taken in json.loads(done.stdout).items():
+        if not what.startswith(SHOWN):
+            continue
         unit = next(unit for end, unit in UNITS.items() if what.endswith(end))
         show(of(size, f"{place}: {what}"), taken, unit, grants=size)
     recipient = _recipient()

@@ -62,9 +62,6 @@ The user has consented, the provider takes a second to refresh, and the API that
 least is 1.2 s with a refresh and 0.2 s without. The MCP SDK's client provider holds its lock over the request to the
 API, so parallel calls wait for one another. It does not restore the end of a stored token: after a restart the API
 refuses the token, and the provider asks the user to log in although a refresh token is stored."""
-OPERATOR = """\
-A list shows 50 grants, or 500 as the page for operators does. Beside its CPU stand the longest turn in which the event
-loop ran nothing else, and by how much the memory grew. A command reads the whole store, as its own process."""
 PARALLEL = """\
 The provider takes 50 ms to refresh, and all processes ask at the same moment. Perfect is one request to the
 provider, with the last process ready when the first one is. Warm calls share one audit log, so their processes take
