@@ -29,7 +29,7 @@ def runnable(text: str) -> str:
 
 def config_in(arguments: Sequence[str]) -> str:
     """Return the configuration that a command line names, empty for none."""
-    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, after in zip(arguments, [*arguments, ""][1:], strict=True):
         if word == "--":  # what follows is another program's
             break
         if word in OPTIONS:
